@@ -56,6 +56,7 @@ func benchmarks(seeds int) []benchmark {
 			return network.Rows(ctx, os.Getenv(envBin))
 		}},
 		{17, "what the past costs", envPostgres, withPostgres(growth.Rows)},
+		{7, "5,000 clusters that run", envPostgres, withPostgres(growth.Running)},
 		{12, "a host that is lost", envPostgres, func(ctx context.Context) ([]table.Row,
 			error) {
 			return network.LossRows(ctx, os.Getenv(envBin))

@@ -33,6 +33,16 @@ const (
 	page   = 50 // past clusters of the organisation without a past: a list shows as many on both sides
 )
 
+// size is what a database is filled with.
+type size struct {
+	hosts    int
+	clusters int // that are past
+	leases   int // of a month
+	runs     int // clusters that run
+}
+
+const fewHosts = 200
+
 // side is a server on a database.
 type side struct {
 	srv     *platform.Server
@@ -43,12 +53,12 @@ type side struct {
 
 // Rows measures all three cases.
 func Rows(ctx context.Context, base string) ([]table.Row, error) {
-	old, err := open(ctx, base, pastClusters, monthLeases, 0)
+	old, err := open(ctx, base, size{hosts: fewHosts, clusters: pastClusters, leases: monthLeases})
 	if err != nil {
 		return nil, fmt.Errorf("a database with a past: %w", err)
 	}
 	defer old.close()
-	empty, err := open(ctx, base, page, 0, 0)
+	empty, err := open(ctx, base, size{hosts: fewHosts, clusters: page})
 	if err != nil {
 		return nil, fmt.Errorf("a database without: %w", err)
 	}
@@ -111,10 +121,10 @@ func timed(ctx context.Context, s *side, do func(context.Context, *side) error) 
 }
 
 // open fills a database. The first renter has the past, and operates hosts that the second rents.
-func open(ctx context.Context, base string, clusters, leases, runs int) (*side, error) {
+func open(ctx context.Context, base string, z size) (*side, error) {
 	s := &side{}
 	t, err := platform.NewTemplate(ctx, base, func(ctx context.Context, d *db.DB, _ string) (err error) {
-		if _, err := platform.AddFleet(ctx, d, platform.Fleet{Hosts: 200, Operators: 5}); err != nil {
+		if _, err := platform.AddFleet(ctx, d, platform.Fleet{Hosts: z.hosts, Operators: 5}); err != nil {
 			return err
 		}
 		if s.renters, err = platform.AddRenters(ctx, d, 2, 9_000_000*money.Unit); err != nil {
@@ -138,11 +148,12 @@ func open(ctx context.Context, base string, clusters, leases, runs int) (*side, 
 			return err
 		}
 		todo := []string{"SET statement_timeout = 0", id7}
-		if clusters > 0 {
-			todo = append(todo, strings.NewReplacer("$1", "'"+me.UUID().String()+"'", "$2", fmt.Sprint(clusters)).Replace(past))
+		if z.clusters > 0 {
+			with := strings.NewReplacer("$1", "'"+me.UUID().String()+"'", "$2", fmt.Sprint(z.clusters))
+			todo = append(todo, with.Replace(past))
 			todo = append(append(todo, pastRows...), "DROP TABLE past")
 		}
-		for n, statements := range map[int][]string{leases: earned, runs: running} {
+		for n, statements := range map[int][]string{z.leases: earned, z.runs: running} {
 			if n > 0 {
 				for _, q := range statements {
 					todo = append(todo, strings.NewReplacer("%[1]s", me.UUID().String(), "%[2]s", other.UUID().String(),
@@ -179,6 +190,9 @@ func open(ctx context.Context, base string, clusters, leases, runs int) (*side, 
 	return s, nil
 }
 
+// people keep their connections.
+var people = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+
 func (s *side) call(ctx context.Context, method, path, key, body string, want int) error {
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+s.srv.Addr+"/api/v1"+path, strings.NewReader(body))
 	if err != nil {
@@ -189,7 +203,7 @@ func (s *side) call(ctx context.Context, method, path, key, body string, want in
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Idempotency-Key", key)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := people.Do(req)
 	if err != nil {
 		return err
 	}
@@ -240,7 +254,7 @@ func earnings(ctx context.Context, s *side) error {
 func sweeps(ctx context.Context, base string) (table.Row, error) {
 	var each [2][]float64
 	for i, n := range []int{runningMany, runningFew} {
-		s, err := open(ctx, base, 0, 0, n)
+		s, err := open(ctx, base, size{hosts: fewHosts, runs: n})
 		if err != nil {
 			return table.Row{}, err
 		}

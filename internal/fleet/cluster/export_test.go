@@ -6,7 +6,7 @@ import "context"
 func (q *QuietReports) Hold() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.reading = true
+	q.readers = maxReaders
 }
 
 // Waiting returns how many reports wait.
@@ -17,4 +17,9 @@ func (q *QuietReports) Waiting() int {
 }
 
 // Resume reads the reports that wait.
-func (q *QuietReports) Resume(ctx context.Context) { q.readAll(ctx) }
+func (q *QuietReports) Resume(ctx context.Context) {
+	q.mu.Lock()
+	q.readers = 1
+	q.mu.Unlock()
+	q.readAll(ctx)
+}

@@ -28,7 +28,7 @@ type QuietReports struct {
 	c *Clusters
 
 	mu       sync.Mutex
-	reading  bool
+	readers  int
 	waiting  []*quietReport
 	reported map[id.Host]bool // reported without leases since the last Flush
 }
@@ -71,14 +71,17 @@ func (q *QuietReports) Take(ctx context.Context, h id.Host, s agentapi.Sync) (a 
 	r := &quietReport{host: h, report: s, leases: named(s), done: make(chan struct{})}
 	q.mu.Lock()
 	q.waiting = append(q.waiting, r)
-	if !q.reading {
-		q.reading = true
+	if q.readers < maxReaders {
+		q.readers++
 		go q.readAll(context.WithoutCancel(ctx)) // it reads for others, too
 	}
 	q.mu.Unlock()
 	<-r.done // within readTimeout
 	return r.answer, r.quiet
 }
+
+// maxReaders is how many batches are under way: one is compared while the database works on the other.
+const maxReaders = 2
 
 // readTimeout limits the time to read the reports that wait.
 const readTimeout = 10 * time.Second
@@ -89,7 +92,9 @@ func (q *QuietReports) readAll(ctx context.Context) {
 		q.mu.Lock()
 		all := q.waiting
 		q.waiting = nil
-		q.reading = len(all) > 0
+		if len(all) == 0 {
+			q.readers--
+		}
 		q.mu.Unlock()
 		if len(all) == 0 {
 			return

@@ -44,6 +44,11 @@ func TestQuietReports_LeasedAsTheUsualWay(t *testing.T) {
 	h := w.hosts[0]
 	s := w.calmReport(h)
 	s.Leases[0].Traffic = &agentapi.Traffic{Opened: 3, Up: 5, RanksSent: 7}
+	// The host's clock is behind, so the report's moment does not depend on when it is read.
+	w.exec("INSERT INTO time_anchor (host_id, boot_id, number, boot_ms, server_ms) SELECT DISTINCT ON (host_id) " +
+		"host_id, boot_id, number + 1, boot_ms, server_ms - 5000 FROM time_anchor ORDER BY host_id, number DESC")
+	w.exec("UPDATE node_status SET reported_at = reported_at - interval '20 seconds', " +
+		"last_good_ms = last_good_ms - 20000")
 	w.exec("CREATE TABLE before AS SELECT * FROM node_status")
 	before := w.stored()
 	w.exec("UPDATE host_status SET last_sync_at = 'epoch', full_report_at = 'epoch'")
