@@ -134,9 +134,9 @@ test-scale: ## a simulated fleet (HOSTS=8000) that connects at once, reports and
 	@$(SERVICES) --postgres --durable -- env MUSTER_FLEET_HOSTS=$${HOSTS:-8000} go run ./bench -goals 11
 
 .PHONY: screenshots
-screenshots: build ## the pictures of docs/screenshots, taken by the browser tests on their way
+screenshots: build ## the pictures of docs/screenshots: every page, wide and narrow, light and dark
 	@scripts/setup build run test
-	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_SHOTS=$(CURDIR)/docs/screenshots go test ./internal/testing/e2e -run InABrowser -count=1
+	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_SHOTS=$(CURDIR)/docs/screenshots go test ./internal/testing/e2e -run "InABrowser|TestEveryPageIsAccessible" -count=1
 
 .PHONY: test-builds
 test-builds: toolchain ## the muster command builds without cgo for linux and darwin, amd64 and arm64

@@ -1,11 +1,13 @@
 package web_test
 
 import (
+	"net/http"
 	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 // An ended cluster's page shows its spec, and fills the rent form with it: also what the form does not show, but never
@@ -53,5 +55,42 @@ func TestRentAgain_FillsTheForm(t *testing.T) {
 	form["env"] = []string{"HF_TOKEN=***"}
 	if _, doc = b.post("/quotes", form); !strings.Contains(doc.Find("#env-e").Text(), "HF_TOKEN") {
 		t.Errorf("the mask is rented: %s", doc.Find("#spec").Text())
+	}
+}
+
+// A quote shows what it is for. Who changes or cancels it gets the form as it was, and the values of the environment are
+// asked for again.
+func TestQuote_ShowsItsSpecAndKeepsTheForm(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	b.sell(2)
+	other, _ := fleettest.Org(t, b.db)
+	b.exec("UPDATE host SET org_id = $1", other)
+	form := url.Values{"nodes": {"1"}, "gpus": {"2"}, "image": {"pytorch/pytorch:2.4.0"}, "command": {"python train.py"},
+		"env": {"HF_TOKEN=s3cret"}, "ports": {"8888"}, "budget": {"12.50"}, "hours": {"6"}, "q": {"vram_gb>=80"}}
+	res, doc := b.post("/quotes", form)
+	if text := doc.Find("#spec .callout").Text(); res.StatusCode != http.StatusPaymentRequired ||
+		!strings.Contains(text, "add at least 0.07 USD.") || doc.Find(`#spec .callout a[href^="/billing"]`).Length() != 1 {
+		t.Fatalf("%s without credit: %s", res.Status, text)
+	}
+	b.post("/billing/topups", url.Values{"amount": {"25.00"}})
+	_, doc = b.post("/quotes", form)
+	text := doc.Find("#quote").Text()
+	for _, want := range []string{"pytorch/pytorch:2.4.0", "python train.py", "HF_TOKEN", "8888", "12.50 USD", "6 h"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the quote lacks %q: %s", want, text)
+		}
+	}
+	action, _ := doc.Find(`form[action$="/return"]`).Attr("action")
+	_, doc = b.post(action, url.Values{})
+	for id, want := range map[string]string{"q": "vram_gb>=80", "gpus": "2", "image": "pytorch/pytorch:2.4.0",
+		"ports": "8888", "budget": "12.50", "hours": "6"} {
+		if got := doc.Find("#"+id).AttrOr("value", ""); got != want {
+			t.Errorf("%s is %q, want %q", id, got, want)
+		}
+	}
+	if env := doc.Find("#env").Text(); !strings.Contains(env, "HF_TOKEN=") || strings.Contains(env, "s3cret") {
+		t.Errorf("the environment is %q", env)
 	}
 }

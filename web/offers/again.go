@@ -12,19 +12,29 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
-// fillAgain fills the form with the spec of one of the organisation's clusters.
+// fillAgain fills the form with the spec of one of the organisation's clusters or quotes.
 func (s *Pages) fillAgain(v *page.Visit, m *Market, text string) error {
-	c, err := s.clusterOf(v, text)
+	spec, name, err := s.specFrom(v, text)
 	if err != nil {
 		return err
 	}
-	m.Query, m.Spec = c.Spec.GPU, asTyped(c.Spec)
-	m.Spec.Env, m.Spec.From = envLines(c.Spec), c.ID.String()
-	m.Spec.Note = "This is the spec of " + c.Name + "."
-	if len(c.Spec.Env) > 0 {
+	m.Query, m.Spec = spec.GPU, asTyped(spec)
+	m.Spec.Env, m.Spec.From = envLines(spec), text
+	m.Spec.Note = "This is the spec of " + name + "."
+	if len(spec.Env) > 0 {
 		m.Spec.Note += " Values of its environment are secret: enter them again."
 	}
 	return nil
+}
+
+// specFrom returns the spec of a cluster or a quote, and what to call it.
+func (s *Pages) specFrom(v *page.Visit, text string) (market.Spec, string, error) {
+	if _, err := id.Parse[id.Quote](text); err == nil {
+		q, err := s.quoteOf(v, text)
+		return q.Spec, "your quote", err
+	}
+	c, err := s.clusterOf(v, text)
+	return c.Spec, c.Name, err
 }
 
 func (s *Pages) clusterOf(v *page.Visit, text string) (cluster.Cluster, error) {
@@ -41,13 +51,13 @@ func (s *Pages) base(v *page.Visit, from string) (market.Spec, error) {
 	if from == "" || !v.SignedIn() {
 		return market.DefaultSpec(), nil
 	}
-	c, err := s.clusterOf(v, from)
+	was, _, err := s.specFrom(v, from)
 	if err != nil {
 		return market.Spec{}, err
 	}
 	spec := market.DefaultSpec()
-	spec.Labels, spec.SSHKeyIDs, spec.MaxPricePerHour, spec.Trust = c.Spec.Labels, c.Spec.SSHKeyIDs,
-		c.Spec.MaxPricePerHour, c.Spec.Trust
+	spec.Labels, spec.SSHKeyIDs, spec.MaxPricePerHour, spec.Trust = was.Labels, was.SSHKeyIDs, was.MaxPricePerHour,
+		was.Trust
 	return spec, nil
 }
 

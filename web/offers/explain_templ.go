@@ -69,7 +69,7 @@ func explain(e Explain) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, "</h2></div><div class=\"grid-2\"><section class=\"panel\"><header><h3>What excluded them</h3><span class=\"right note\">dark: still in</span></header><div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">Hosts excluded by each constraint, in order</caption> <thead><tr><th scope=\"col\">Constraint</th><th scope=\"col\" class=\"num\">excluded</th><th scope=\"col\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, "</h2></div><div class=\"grid-2\"><section class=\"panel\"><header><h3>What excluded them</h3><span class=\"right note\">bars show the hosts that are left</span></header><div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">Hosts excluded by each constraint, in order</caption> <thead><tr><th scope=\"col\">Constraint</th><th scope=\"col\" class=\"num\">excluded</th><th scope=\"col\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

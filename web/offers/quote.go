@@ -3,10 +3,13 @@ package offers
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/kballard/go-shellquote"
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/fault"
@@ -15,6 +18,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/web/page"
+	"github.com/musterhq/muster/web/view"
 )
 
 // makeQuote holds GPUs for the cluster of the form, and shows the quote, or why there is none.
@@ -37,7 +41,7 @@ func (s *Pages) makeQuote(v *page.Visit) error {
 		return s.Again(v, err, func(errs map[string]string) error {
 			m.Spec.Errors = errs
 			if kind == fault.InsufficientFunds {
-				m.Spec.Errors[""] = fault.From(err).Message + " Add credit on the billing page, then ask again."
+				m.Spec.NeedsCredit = true
 			}
 			return s.showMarket(v, m)
 		})
@@ -72,13 +76,13 @@ func viewExplain(err error, m Market) *Explain {
 	if e.Looked = hosts; len(steps) > 0 {
 		e.Looked = steps[0].Excluded + steps[0].Left
 	}
-	e.Title = fmt.Sprintf("No placement for %s × %s. %s; here is where they went.", counted(m.Spec.Nodes, "node"),
+	e.Title = fmt.Sprintf("No placement for %s × %s. %s.", counted(m.Spec.Nodes, "node"),
 		counted(m.Spec.GPUs, "GPU"), looked(e.Looked))
 	relaxations, _ := f.Extra["relaxations"].([]client.Relaxation)
 	for _, r := range relaxations {
 		x := Relaxation{
 			Field:  strings.ReplaceAll(r.Field, "_", " "),
-			Change: r.From + " to " + r.To,
+			Change: r.To + " instead of " + r.From,
 			Rate:   r.Rate,
 			Apply:  relaxed(r, m),
 		}
@@ -130,7 +134,7 @@ func (s *Pages) showQuote(m *Market, q market.Quote) {
 	box := &QuoteBox{
 		ID: q.ID.String(), Rate: q.Placement.Rate, GPUs: q.Spec.GPUs(),
 		Left: max(left, 0), Total: q.ExpiresAt.Sub(q.CreatedAt), Expired: left <= 0 || q.State != market.QuoteHeld,
-		Again: formLink(q.Spec.GPU, asTyped(q.Spec)),
+		Again: "/offers?again=" + q.ID.String() + "#spec", Spec: summary(q.Spec, s.Currency),
 	}
 	for _, n := range q.Placement.Nodes {
 		box.Rows = append(box.Rows, QuoteRow{
@@ -144,6 +148,7 @@ func (s *Pages) showQuote(m *Market, q market.Quote) {
 	m.Quote = box
 }
 
+// returnQuote gives the GPUs back and shows the form as the quote was asked for.
 func (s *Pages) returnQuote(v *page.Visit) error {
 	q, err := id.Parse[id.Quote](chi.URLParam(v.R, "id"))
 	if err != nil {
@@ -152,7 +157,36 @@ func (s *Pages) returnQuote(v *page.Visit) error {
 	if _, err := s.Market.ReturnQuote(v.R.Context(), v.Who, q); err != nil {
 		return err
 	}
-	return page.Back(v, "/offers")
+	return page.Back(v, "/offers?again="+q.String()+"#spec")
+}
+
+// summary returns what a quote is for, field by field, without what the placement shows.
+func summary(s market.Spec, currency string) []SummaryRow {
+	rows := []SummaryRow{{"Image", s.Image}}
+	add := func(name, value string) {
+		if value != "" {
+			rows = append(rows, SummaryRow{name, value})
+		}
+	}
+	add("Entry point", shellquote.Join(s.Entrypoint...))
+	command := shellquote.Join(s.Command...)
+	if command == "" && len(s.Entrypoint) == 0 {
+		command = "the image's own"
+	}
+	add("Command", command)
+	add("Environment", strings.Join(slices.Sorted(maps.Keys(s.Env)), " "))
+	add("Ports", portsText(s.Ports))
+	add("Disk", fmt.Sprintf("%d GB per node", s.DiskGB))
+	if s.ScratchGB > 0 {
+		add("Scratch", fmt.Sprintf("%d GB per node", s.ScratchGB))
+	}
+	if s.MaxDuration != nil {
+		add("Stops after", fmt.Sprintf("%.4g h of running time", float64(*s.MaxDuration)/3600))
+	}
+	if s.Budget != nil {
+		add("Budget", view.Cents(*s.Budget)+" "+currency)
+	}
+	return rows
 }
 
 // counted returns a number as typed with its noun.

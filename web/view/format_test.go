@@ -48,3 +48,19 @@ func TestDurations(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestMessage(t *testing.T) {
+	t.Parallel()
+	for message, want := range map[string]string{
+		"":                              "",
+		"want 1 to 128":                 "Enter 1 to 128.",
+		"is needed, such as busybox:1":  "Image is needed, such as busybox:1.",
+		"a quote is not closed":         "A quote is not closed.",
+		"Enter the value of HF_TOKEN.":  "Enter the value of HF_TOKEN.",
+		"number 2: \"x\" is not a port": "Number 2: \"x\" is not a port.",
+	} {
+		if got := Message("Image", message); got != want {
+			t.Errorf("%q: %q, want %q", message, got, want)
+		}
+	}
+}

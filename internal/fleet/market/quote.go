@@ -142,8 +142,9 @@ func (m *Market) mayQuote(ctx context.Context, tx *db.Tx, org id.Org, spec Spec,
 		return err
 	}
 	if have < need {
-		return fault.New(fault.InsufficientFunds, "a quote needs credit for 60 seconds: %s %s, and %s is available", need,
-			m.cfg.Currency, have)
+		const cent = money.Unit / 100
+		return fault.New(fault.InsufficientFunds, "a quote needs credit for 60 seconds: add at least %s %s",
+			((need - have + cent - 1) / cent * cent).Plain(), m.cfg.Currency)
 	}
 	return nil
 }

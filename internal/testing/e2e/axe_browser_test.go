@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,6 +16,7 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
 	"github.com/musterhq/muster/client"
@@ -147,9 +151,37 @@ func (b *tab) walk(who string, known map[string]bool) int {
 				b.check(who, path, l)
 			}
 			b.fits(who, path, l)
+			if !known[kindOf(path)] && os.Getenv("MUSTER_TEST_SHOTS") != "" {
+				b.picture(who, path, l)
+			}
 		}
 		known[kindOf(path)] = true
 	}
+}
+
+// highest is how much of a long page a picture shows, in CSS pixels.
+const highest = 2600
+
+// picture writes what the open page looks like into the folder of screenshots, as small as it stays legible.
+func (b *tab) picture(who, path string, l look) {
+	b.t.Helper()
+	b.do("take a picture of "+path, chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		height, err := chromedp.Evaluate[float64]("document.documentElement.scrollHeight")(ctx, t)
+		if err != nil {
+			return err
+		}
+		shot, err := cdp.Call(ctx, t, page.CaptureScreenshot, page.CaptureScreenshotParams{
+			Format: "webp", Quality: new(int64(45)), CaptureBeyondViewport: new(true),
+			Clip: &page.Viewport{Width: float64(l.width), Height: min(height, highest), Scale: 1},
+		})
+		if err != nil {
+			return err
+		}
+		name := strings.Trim(strings.ReplaceAll(kindOf(path), "/", "-"), "-")
+		name = strings.Trim(who+"-"+strings.ReplaceAll(name, "*", "one"), "-")
+		file := fmt.Sprintf("%s-%d-%s.webp", cmp.Or(name, "front"), l.width, l.theme)
+		return os.WriteFile(filepath.Join(b.shots, file), shot.Data, 0o644)
+	}))
 }
 
 // kindOf returns what the path has in common with those of other pages of the same template.
