@@ -58,8 +58,8 @@ func TestRentAgain_FillsTheForm(t *testing.T) {
 	}
 }
 
-// A quote shows what it is for. Who changes or cancels it gets the form as it was, and the values of the environment are
-// asked for again.
+// A quote shows what it is for. Changing or cancelling it shows the form as it was, without the secret values of the
+// environment.
 func TestQuote_ShowsItsSpecAndKeepsTheForm(t *testing.T) {
 	t.Parallel()
 	b := open(t)
@@ -67,8 +67,9 @@ func TestQuote_ShowsItsSpecAndKeepsTheForm(t *testing.T) {
 	b.sell(2)
 	other, _ := fleettest.Org(t, b.db)
 	b.exec("UPDATE host SET org_id = $1", other)
-	form := url.Values{"nodes": {"1"}, "gpus": {"2"}, "image": {"pytorch/pytorch:2.4.0"}, "command": {"python train.py"},
-		"env": {"HF_TOKEN=s3cret"}, "ports": {"8888"}, "budget": {"12.50"}, "hours": {"6"}, "q": {"vram_gb>=80"}}
+	form := url.Values{"nodes": {"1"}, "gpus": {"2"}, "image": {"pytorch/pytorch:2.4.0"},
+		"command": {"python train.py"},
+		"env":     {"HF_TOKEN=s3cret"}, "ports": {"8888"}, "budget": {"12.50"}, "hours": {"6"}, "q": {"vram_gb>=80"}}
 	res, doc := b.post("/quotes", form)
 	if text := doc.Find("#spec .callout").Text(); res.StatusCode != http.StatusPaymentRequired ||
 		!strings.Contains(text, "add at least 0.07 USD.") || doc.Find(`#spec .callout a[href^="/billing"]`).Length() != 1 {

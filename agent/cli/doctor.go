@@ -74,7 +74,7 @@ The exit code is 1 when something keeps the host from being rented out.`,
 				err = printFindings(cmd.OutOrStdout(), all)
 			}
 			if bad := count(all, "bad"); err == nil && bad > 0 {
-				return fault.New(fault.Conflict, "this host cannot be rented out before %d findings are mended", bad)
+				return fault.New(fault.Conflict, "fix the findings marked bad (%d), then this host can be rented", bad)
 			}
 			return err
 		},
