@@ -68,7 +68,7 @@ func TestAnEstimateNeedsNoAccountAndClaimsNothing(t *testing.T) {
 	for range 40 {
 		res, doc = b.get("/estimate?gpus=1")
 	}
-	if res.StatusCode != http.StatusTooManyRequests || !strings.Contains(doc.Find("#spec").Text(), "too many estimates") {
+	if res.StatusCode != http.StatusTooManyRequests || !strings.Contains(doc.Find("#spec").Text(), "Too many estimates") {
 		t.Errorf("the 40th estimate: %d %s", res.StatusCode, doc.Find("#spec").Text())
 	}
 }

@@ -115,7 +115,7 @@ func asTyped(spec market.Spec) SpecForm {
 		f.Project = *spec.Project
 	}
 	if spec.Budget != nil {
-		f.Budget = spec.Budget.String()
+		f.Budget = spec.Budget.Plain()
 	}
 	return f
 }

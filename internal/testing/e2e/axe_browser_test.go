@@ -118,6 +118,9 @@ var identifier = regexp.MustCompile(`[a-z]+_[0-9a-hjkmnp-tv-z]{8,}|\b\d+\b`)
 // documents are the folders of the documentation whose pages are alike; one of each is checked.
 var documents = regexp.MustCompile(`^/docs/(adr|api|cli|hardware|launch|reference|tutorials)/`)
 
+// prose are the pages of which no picture is taken: documents, which look alike.
+var prose = regexp.MustCompile(`^/(cli|docs/.+|offers/choose)$`)
+
 // forVisitors are the pages that are the same for everybody; a visitor's walk checks them.
 var forVisitors = regexp.MustCompile(`^/(docs|pricing|status|terms|privacy|cli|estimate)(/|$)`)
 
@@ -151,11 +154,13 @@ func (b *tab) walk(who string, known map[string]bool) int {
 				b.check(who, path, l)
 			}
 			b.fits(who, path, l)
-			if !known[kindOf(path)] && os.Getenv("MUSTER_TEST_SHOTS") != "" {
-				b.picture(who, path, l)
+			if !known[kindOf(path)] && b.at(path) && !prose.MatchString(path) && os.Getenv("MUSTER_TEST_SHOTS") != "" {
+				b.picture(path, l)
 			}
 		}
-		known[kindOf(path)] = true
+		if b.at(path) {
+			known[kindOf(path)] = true
+		}
 	}
 }
 
@@ -163,7 +168,7 @@ func (b *tab) walk(who string, known map[string]bool) int {
 const highest = 2600
 
 // picture writes what the open page looks like into the folder of screenshots, as small as it stays legible.
-func (b *tab) picture(who, path string, l look) {
+func (b *tab) picture(path string, l look) {
 	b.t.Helper()
 	b.do("take a picture of "+path, chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		height, err := chromedp.Evaluate[float64]("document.documentElement.scrollHeight")(ctx, t)
@@ -177,11 +182,22 @@ func (b *tab) picture(who, path string, l look) {
 		if err != nil {
 			return err
 		}
-		name := strings.Trim(strings.ReplaceAll(kindOf(path), "/", "-"), "-")
-		name = strings.Trim(who+"-"+strings.ReplaceAll(name, "*", "one"), "-")
+		name := strings.Trim(strings.NewReplacer("/", "-", "*", "one").Replace(kindOf(path)), "-")
 		file := fmt.Sprintf("%s-%d-%s.webp", cmp.Or(name, "front"), l.width, l.theme)
 		return os.WriteFile(filepath.Join(b.shots, file), shot.Data, 0o644)
 	}))
+}
+
+// at says whether the open page is the one at the path: a visitor is led from many pages to sign in.
+func (b *tab) at(path string) bool {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	now, err := chromedp.Run(ctx, chromedp.Evaluate[string]("location.pathname"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return now == path
 }
 
 // kindOf returns what the path has in common with those of other pages of the same template.
