@@ -46,7 +46,7 @@ func TestOffer_ShowsAllFacts(t *testing.T) {
 	names := doc.Find(".offerfacts dt").Map(func(_ int, s *goquery.Selection) string { return s.Text() })
 	facts := strings.Join(names, ",")
 	if want := "Model,Architecture,Free," +
-		"VRAM of each,Compute capability,NVLink,PCI Express,Power limit,Processor cores,RAM," +
+		"VRAM of each,Compute capability,NVLink,PCI Express,Power limit,Degraded,Processor cores,RAM," +
 		"Free disk,Disk limit,Free scratch,Isolation,NVIDIA driver,CUDA, newest,Region,Download,Upload,Fabric,All-reduce," +
 		"Clusters of several nodes,Per GPU-hour,Per GPU-second," +
 		"GPUs, at least,Longest rental,GPUs,Reliability"; facts != want {
