@@ -1,4 +1,4 @@
-// Package docs embeds the documentation. The server shows it at /docs; package web/docs decides which pages it has.
+// Package docs embeds the documentation. The server shows it at /docs, and package web/docs lists its pages.
 package docs
 
 import "embed"
