@@ -190,7 +190,7 @@ func open(ctx context.Context, base string, z size) (*side, error) {
 	return s, nil
 }
 
-// people keep their connections.
+// people is the client of all requests. It keeps as many connections as there are callers.
 var people = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 
 func (s *side) call(ctx context.Context, method, path, key, body string, want int) error {
