@@ -27,6 +27,12 @@ var sheets = []string{"fonts", "tokens", "base", "shell", "numbers", "panels", "
 // scripts are the parts of the one script, in order: the libraries, then ours.
 var scripts = []string{"htmx", "sse", "app"}
 
+// The terminal's page alone loads what a terminal needs, which is more than everything else together.
+var (
+	terminalSheets  = []string{"xterm", "terminal"}
+	terminalScripts = []string{"xterm", "xterm-fit", "terminal"}
+)
+
 // Assets serves the files. Make one with New.
 type Assets struct {
 	urls    map[string]string // "app.css" → "/static/app.1a2b3c4d.css"
@@ -53,6 +59,8 @@ func New() *Assets {
 	}
 	a.add("app.css", css)
 	a.add("app.js", join("js", ".js", scripts))
+	a.add("terminal.css", join("css", ".css", terminalSheets))
+	a.add("terminal.js", join("js", ".js", terminalScripts))
 	return a
 }
 

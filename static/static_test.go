@@ -13,6 +13,8 @@ func TestServesUnderHashedNamesForEver(t *testing.T) {
 	for name, kind := range map[string]string{
 		"app.css":           "text/css",
 		"app.js":            "javascript",
+		"terminal.css":      "text/css",
+		"terminal.js":       "javascript",
 		"favicon.svg":       "image/svg",
 		"fonts/inter.woff2": "font/woff2",
 	} {

@@ -101,7 +101,7 @@ func TestEveryPageByEveryRole(t *testing.T) {
 				return nil
 			}
 			may := !listed || !form || role.Can(scope)
-			if strings.Contains(path, "/ports/") { // a page that opens what runs in the cluster
+			if strings.Contains(path, "/ports/") || strings.Contains(path, "/terminal") { // they open what runs
 				may = role.Can(account.ScopeClusters)
 			}
 			want := http.StatusForbidden

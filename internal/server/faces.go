@@ -21,6 +21,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/erasure"
+	"github.com/musterhq/muster/internal/fleet/dialback"
 	"github.com/musterhq/muster/internal/fleet/template"
 	"github.com/musterhq/muster/internal/httpbody"
 	"github.com/musterhq/muster/internal/id"
@@ -111,6 +112,7 @@ func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
 		Bus:           s.link.Bus(),
 		SSHAddr:       s.cfg.GatewayAddr,
 		AppLink:       s.appLink,
+		Terminal:      s.terminal,
 		EnrollCommand: rest.EnrollCommand,
 		Holdback:      s.cfg.Holdback,
 		Ready: map[string]func(context.Context) error{
@@ -199,6 +201,19 @@ func (s *Server) shell(ctx context.Context, conn net.Conn, p account.Principal, 
 		Rank:    rank,
 		WorkDir: true,
 	})
+}
+
+// terminal runs a shell for a terminal of a page.
+func (s *Server) terminal(ctx context.Context, p account.Principal, cl id.Cluster, rank int,
+	t dialback.Terminal) (code int, err error) {
+	return s.gateway.Terminal(ctx, gateway.Visitor{
+		Org:     p.Org,
+		User:    p.User,
+		Session: p.Session,
+		Address: p.Address,
+		Cluster: cl,
+		Rank:    rank,
+	}, t)
 }
 
 // appLink returns a link to an HTTP port for a member of the cluster's organisation.

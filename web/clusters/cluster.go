@@ -102,7 +102,7 @@ func (s *Pages) viewCluster(ctx context.Context, who account.Principal, cl id.Cl
 	if r := c.Replacing; r != nil {
 		out.NodesNote += fmt.Sprintf("; %d waiting for another host until %s", len(r.Ranks), view.Clock(r.Until, now))
 	}
-	out.Connect = s.connect(c)
+	out.Connect = s.connect(c, who.CanAny(account.WriteClusters...))
 	if c.RunningAt != nil {
 		out.PhaseNote = view.Dur(c.RunningAt.Sub(c.CreatedAt)) + " from create to running"
 	}

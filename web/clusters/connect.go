@@ -15,8 +15,8 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
-// connect returns how to reach a running cluster; nil if there is no way.
-func (s *Pages) connect(c cluster.Cluster) *Connect {
+// connect returns how to reach a running cluster; nil if there is no way. mayOpen: the visitor may open shells.
+func (s *Pages) connect(c cluster.Cluster, mayOpen bool) *Connect {
 	if c.State != lifecycle.Running && c.State != lifecycle.Degraded {
 		return nil
 	}
@@ -37,7 +37,10 @@ func (s *Pages) connect(c cluster.Cluster) *Connect {
 			}
 		}
 	}
-	if out.SSH == "" && len(out.Ports) == 0 {
+	if s.Terminal != nil && mayOpen {
+		out.Terminal = "/clusters/" + c.ID.String() + "/terminal"
+	}
+	if out.SSH == "" && len(out.Ports) == 0 && out.Terminal == "" {
 		return nil
 	}
 	return out

@@ -27,6 +27,8 @@ func (s *Pages) Routes(m page.Mux) {
 	get("/clusters/{id}/logs", page.ReadClusters, s.followLogs)
 	get("/clusters/{id}/logs.txt", page.ReadClusters, s.downloadLogs)
 	get("/clusters/{id}/ports/{rank}/{port}", page.WriteClusters, s.openPort)
+	get("/clusters/{id}/terminal", page.WriteClusters, s.terminalPage)
+	get("/clusters/{id}/terminal/stream", page.WriteClusters, s.terminalStream)
 	post("/clusters/release", page.WriteClusters, s.releaseClusters)
 	post("/clusters/{id}/actions", page.WriteClusters, s.actOnCluster)
 }

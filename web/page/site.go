@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -67,6 +68,9 @@ type Config struct {
 	// port of a rank; nil: ports are not shown.
 	SSHAddr string
 	AppLink func(p account.Principal, cl id.Cluster, rank, port int) (string, error)
+
+	// Terminal runs a login shell on a rank until it ends, and returns its exit code; nil: pages have no terminals.
+	Terminal func(ctx context.Context, p account.Principal, cl id.Cluster, rank int, t dialback.Terminal) (int, error)
 
 	// Ready checks the parts of the platform for the status page, by name.
 	Ready map[string]func(context.Context) error
@@ -186,6 +190,13 @@ func (s *Site) secureHeaders(w http.ResponseWriter) {
 	if s.secure { // for this host only: the domain's other hosts may not support https
 		h.Set("Strict-Transport-Security", "max-age=31536000")
 	}
+}
+
+// AllowInlineStyles lets one page set styles in its elements, which pages otherwise do not.
+func AllowInlineStyles(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Content-Security-Policy",
+		strings.Replace(h.Get("Content-Security-Policy"), "style-src 'self'", "style-src 'self' 'unsafe-inline'", 1))
 }
 
 // fail logs an error and shows the part of it that is safe to show.

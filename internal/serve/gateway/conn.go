@@ -13,7 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/dialback"
 )
 
-// visit is one SSH connection.
+// visit is one SSH connection, or one terminal of a page.
 type visit struct {
 	gateway *Gateway
 	Visitor
@@ -24,11 +24,15 @@ type visit struct {
 	forwarded map[string]bool        // destinations that are already in the audit log
 }
 
+func (g *Gateway) visit(ctx context.Context, who Visitor) *visit {
+	return &visit{gateway: g, Visitor: who, ctx: ctx, nodes: map[int]*dialback.Node{}, forwarded: map[string]bool{}}
+}
+
 // serve serves a connection until it ends, and returns when all of its channels have ended.
 func (g *Gateway) serve(ctx context.Context, conn ssh.Conn, channels <-chan ssh.NewChannel,
 	requests <-chan *ssh.Request, who Visitor) {
 	ctx, cancel := context.WithCancel(ctx)
-	v := &visit{gateway: g, Visitor: who, ctx: ctx, nodes: map[int]*dialback.Node{}, forwarded: map[string]bool{}}
+	v := g.visit(ctx, who)
 	defer conn.Close()
 	go v.requests(requests)
 	var open sync.WaitGroup

@@ -16,6 +16,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -55,7 +56,7 @@ type Gateway struct {
 	strangers strangers
 
 	mu    sync.Mutex
-	conns map[net.Conn]struct{}
+	conns map[io.Closer]struct{}
 	orgs  map[id.Org]int // authenticated connections and requests to apps
 	ended bool
 	wg    sync.WaitGroup
@@ -68,7 +69,7 @@ func New(cfg Config) *Gateway {
 	}
 	return &Gateway{
 		cfg:       cfg,
-		conns:     map[net.Conn]struct{}{},
+		conns:     map[io.Closer]struct{}{},
 		orgs:      map[id.Org]int{},
 		strangers: strangers{from: map[string]int{}},
 	}
@@ -109,7 +110,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 }
 
 // keep registers a connection. It returns false if there are too many or the gateway is closing.
-func (g *Gateway) keep(c net.Conn) bool {
+func (g *Gateway) keep(c io.Closer) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.ended || len(g.conns) >= maxConnections {
@@ -120,7 +121,7 @@ func (g *Gateway) keep(c net.Conn) bool {
 	return true
 }
 
-func (g *Gateway) forget(c net.Conn) {
+func (g *Gateway) forget(c io.Closer) {
 	c.Close()
 	g.mu.Lock()
 	delete(g.conns, c)
@@ -193,19 +194,11 @@ func (g *Gateway) whileIn(ctx context.Context, v Visitor) (context.Context, cont
 // ServeVisitor serves SSH to a visitor who is already authenticated, without asking for a key. It returns when the
 // connection has ended.
 func (g *Gateway) ServeVisitor(ctx context.Context, c net.Conn, v Visitor) error {
-	if !g.keep(c) {
-		c.Close()
-		return fault.New(fault.Unavailable, "Too many shells are open.")
-	}
-	defer g.forget(c)
-	leave, ok := g.share(v.Org)
-	if !ok {
-		return fault.New(fault.RateLimited, "Your organisation has too many connections open: close some.")
+	ctx, leave, err := g.enter(ctx, c, v)
+	if err != nil {
+		return err
 	}
 	defer leave()
-	ctx, cancel := g.whileIn(ctx, v)
-	defer cancel()
-	defer context.AfterFunc(ctx, func() { c.Close() })()
 	cfg := g.base()
 	cfg.NoClientAuth = true
 	conn, channels, requests, err := ssh.NewServerConn(c, cfg)
@@ -214,6 +207,28 @@ func (g *Gateway) ServeVisitor(ctx context.Context, c net.Conn, v Visitor) error
 	}
 	g.serve(ctx, conn, channels, requests, v)
 	return nil
+}
+
+// enter registers the connection of a visitor who is already authenticated. c is closed when the visitor's credential
+// becomes invalid, when the gateway closes and by leave. Faults: Unavailable, RateLimited.
+func (g *Gateway) enter(ctx context.Context, c io.Closer, v Visitor) (_ context.Context, leave func(), err error) {
+	if !g.keep(c) {
+		c.Close()
+		return nil, nil, fault.New(fault.Unavailable, "Too many shells are open.")
+	}
+	giveBack, ok := g.share(v.Org)
+	if !ok {
+		g.forget(c)
+		return nil, nil, fault.New(fault.RateLimited, "Your organisation has too many connections open: close some.")
+	}
+	ctx, cancel := g.whileIn(ctx, v)
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	return ctx, func() {
+		stop()
+		cancel()
+		giveBack()
+		g.forget(c)
+	}, nil
 }
 
 func (g *Gateway) base() *ssh.ServerConfig {
