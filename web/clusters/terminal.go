@@ -81,8 +81,8 @@ type toTerminal struct {
 	Error string `json:"error,omitempty"`
 }
 
-// terminalStream is a login shell in a WebSocket. Binary messages are what is typed and what is shown, text messages are
-// fromTerminal and toTerminal. A page of another origin is refused: browsers send the cookie with every WebSocket.
+// terminalStream is a login shell in a WebSocket. Binary messages are what is typed and what is shown, text messages
+// are fromTerminal and toTerminal. A page of another origin is refused: browsers send the cookie with every WebSocket.
 func (s *Pages) terminalStream(v *page.Visit) error {
 	cl, rank, err := s.terminalRank(v)
 	if err != nil {

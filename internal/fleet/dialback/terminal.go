@@ -19,8 +19,8 @@ type Terminal struct {
 	Type  string      // of the terminal, for TERM
 }
 
-// RunTerminal runs a login shell on a terminal and returns its exit code. When ctx is done, the shell ends and an error is
-// returned.
+// RunTerminal runs a login shell on a terminal and returns its exit code. When ctx is done, the shell ends and an error
+// is returned.
 func (n *Node) RunTerminal(ctx context.Context, t Terminal) (code int, err error) {
 	p, err := n.Exec(ctx, agentapi.ExecRequest{
 		Kind: agentapi.ExecLogin,

@@ -15,8 +15,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// A page has a shell on any rank of a running cluster: what is typed runs there, on a terminal as large as the one shown,
-// and the page says how the shell ended.
+// A page has a shell on any rank of a running cluster: what is typed runs there, on a terminal as large as the one
+// shown, and the page says how the shell ended.
 func TestTerminalInABrowser(t *testing.T) {
 	t.Parallel()
 	p := sharedPlatform(t)
