@@ -109,7 +109,7 @@ func specPanel(m Market) templ.Component {
 				}
 				ctx = templ.InitializeContext(ctx)
 				if m.Spec.NeedsCredit {
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 5, "<a class=\"btn sm\" href=\"/billing#add\">Add credit</a>")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 5, "<a class=\"btn sm\" href=\"/billing#topup\">Add credit</a>")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
