@@ -43,6 +43,24 @@ func examplesOf(cmd *cobra.Command) []example {
 	return out
 }
 
+// output collects what the commands of a pipeline print, which run at the same time.
+type output struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.all.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.all.String()
+}
+
 // runShell runs a line as a POSIX shell does, with muster as a command of the platform's user.
 func (p *testPlatform) runShell(dir, line string, limit time.Duration) result {
 	p.t.Helper()
@@ -55,7 +73,7 @@ func (p *testPlatform) runShell(dir, line string, limit time.Duration) result {
 	if err != nil {
 		return result{2, "", err.Error()}
 	}
-	var out, errs bytes.Buffer
+	var out, errs output
 	environ := []string{"HOME=" + p.home, "PATH=" + os.Getenv("PATH"), "TOKEN=" + p.token(),
 		"CURRENT=" + p.password, "NEW=a new horse battery",
 		"MUSTER_DATABASE_URL=postgres://nobody@127.0.0.1:1/none"}

@@ -22,6 +22,10 @@ import (
 const (
 	maxTyped     = 64 << 10 // bytes of a message from the browser, which sends a long paste in several
 	terminalPing = 30 * time.Second
+	// terminalPong is how long a browser may take to answer. It cannot while the shell does not read what was typed.
+	terminalPong = 5 * time.Minute
+	// terminalFirst is how long a browser may take to send its size. Until then nothing limits its connections.
+	terminalFirst = 10 * time.Second
 )
 
 // terminalRank returns the cluster and the rank of a request for a terminal. The rank runs, and is the visitor's.
@@ -110,6 +114,9 @@ func (s *Pages) terminalStream(v *page.Visit) error {
 	})
 	last := toTerminal{Code: code}
 	if err != nil {
+		if _, gone := s.Clusters.Shell(ctx, v.Who.Org, cl, rank); fault.From(gone) != nil {
+			err = gone // says more than that the connection was lost
+		}
 		last.Error = "The connection to the node was lost."
 		if f := fault.From(err); f != nil {
 			last.Error = f.Message
@@ -127,7 +134,9 @@ func (s *Pages) terminalStream(v *page.Visit) error {
 func (s *Pages) runTerminal(ctx context.Context, leave func(), ws *websocket.Conn,
 	run func(dialback.Terminal) (int, error)) (code int, err error) {
 	var size fromTerminal
-	kind, text, err := ws.Read(ctx)
+	first, cancel := context.WithTimeout(ctx, terminalFirst)
+	defer cancel()
+	kind, text, err := ws.Read(first)
 	if err != nil {
 		return 0, err
 	}
@@ -141,17 +150,7 @@ func (s *Pages) runTerminal(ctx context.Context, leave func(), ws *websocket.Con
 		defer leave()
 		in.CloseWithError(readTyped(ctx, ws, in, sizes))
 	}()
-	go func() { // proxies close connections on which nothing moves
-		for tick := time.NewTicker(terminalPing); ; {
-			select {
-			case <-ctx.Done():
-				tick.Stop()
-				return
-			case <-tick.C:
-				_ = ws.Ping(ctx)
-			}
-		}
-	}()
+	go keepAlive(ctx, leave, ws)
 	return run(dialback.Terminal{
 		In:    typed,
 		Out:   shown{ctx, ws},
@@ -159,6 +158,27 @@ func (s *Pages) runTerminal(ctx context.Context, leave func(), ws *websocket.Con
 		Sizes: sizes,
 		Type:  "xterm-256color",
 	})
+}
+
+// keepAlive pings the browser, because proxies close connections on which nothing moves. It calls leave if the browser
+// does not answer.
+func keepAlive(ctx context.Context, leave func(), ws *websocket.Conn) {
+	tick := time.NewTicker(terminalPing)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		answered, cancel := context.WithTimeout(ctx, terminalPong)
+		err := ws.Ping(answered)
+		cancel()
+		if err != nil {
+			leave()
+			return
+		}
+	}
 }
 
 // readTyped passes on what the browser sends until it leaves.

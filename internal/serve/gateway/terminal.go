@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/dialback"
 )
 
@@ -12,6 +13,7 @@ import (
 // visitor's credential becomes invalid, or when the gateway closes. Faults: NotFound, Conflict (the rank does not run),
 // Unavailable, RateLimited.
 func (g *Gateway) Terminal(ctx context.Context, v Visitor, t dialback.Terminal) (code int, err error) {
+	by := ctx // the caller's
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ctx, leave, err := g.enter(ctx, &canceller{cancel}, v)
@@ -29,7 +31,11 @@ func (g *Gateway) Terminal(ctx context.Context, v Visitor, t dialback.Terminal) 
 	if err != nil {
 		return 0, err
 	}
-	return node.RunTerminal(ctx, t)
+	code, err = node.RunTerminal(ctx, t)
+	if err != nil && ctx.Err() != nil && by.Err() == nil {
+		return 0, fault.New(fault.Unauthorized, "You were signed out, or your role ended, or this server restarts.")
+	}
+	return code, err
 }
 
 // canceller is a context as an io.Closer.
