@@ -172,14 +172,15 @@ func (c *Client) ReversePayout(ctx context.Context, payout id.Payout, amount mon
 
 // NextPayout is what a payout to an operator would be if it were made now. Why says why there would be none.
 type NextPayout struct {
-	Org      id.Org     `json:"org_id"`
-	OrgName  string     `json:"org_name"`
-	Payable  money.Nano `json:"payable"`
-	Amount   money.Nano `json:"amount"`
-	Why      string     `json:"why"`
-	NextAt   *time.Time `json:"next_at"`
-	Failures int        `json:"failures"`
-	Failure  string     `json:"failure"`
+	Org      id.Org        `json:"org_id"`
+	OrgName  string        `json:"org_name"`
+	Payable  money.Nano    `json:"payable"`
+	Amount   money.Nano    `json:"amount"` // of Payable, what would be sent; 0 when nothing can be
+	Why      string        `json:"why,omitempty"`
+	NextAt   *time.Time    `json:"next_at"`  // null: no account
+	Failures int           `json:"failures"` // in a row
+	Failure  string        `json:"failure,omitempty"`
+	Account  PayoutAccount `json:"account"`
 }
 
 // PayoutRun is what the next payouts would be: operators whose payout failed first, then the largest amounts.
@@ -238,14 +239,17 @@ type PayoutReview struct {
 	Operator  id.Org          `json:"host_org_id"`
 	Renter    id.Org          `json:"renter_org_id"`
 	Reasons   []string        `json:"reasons"`   // member, vat_id, legal_name, card, lost_dispute
-	InReview  money.Nano      `json:"in_review"` // not decided yet
+	InReview  money.Nano      `json:"in_review"` // past the holdback, and to be decided on
 	Released  money.Nano      `json:"released"`
 	Refused   money.Nano      `json:"refused"`
 	Currency  string          `json:"currency"`
-	Advice    string          `json:"advice,omitempty"`   // refuse, release
-	Decision  string          `json:"decision,omitempty"` // reason of the last decision
+	Decision  string          `json:"decision,omitempty"` // why, of the last one
 	DecidedAt *time.Time      `json:"decided_at,omitempty"`
 	CreatedAt time.Time       `json:"created_at"`
+	// Limit is how much a review holds in all that was opened for a lost dispute alone: what was lost. nil: all the renter
+	// pays.
+	Limit  *money.Nano  `json:"limit,omitempty"`
+	Advice PayoutAdvice `json:"advice,omitempty" enum:"refuse,release" doc:"what to do when nothing else is known; nothing is released without a person"`
 }
 
 // PayoutReviews lists payout reviews, newest first; waiting: only those with something to decide. PayoutReviews and the
@@ -284,18 +288,19 @@ const (
 
 // Standing is how much an organisation may add and rent. Amounts are in its currency.
 type Standing struct {
-	EmailVerified bool        `json:"email_verified"`
-	CardVerified  bool        `json:"card_verified"`
-	Limit         *money.Nano `json:"limit"` // before verification; nil: any amount
-	Added         money.Nano  `json:"added"`
+	EmailVerified bool        `json:"email_verified"` // of an owner
+	CardVerified  bool        `json:"card_verified"`  // a saved one, which its bank accepted
+	Limit         *money.Nano `json:"limit"`          // what may be added in all; nil: any amount
+	Added         money.Nano  `json:"added"`          // without tax; payments under way included
 	Left          *money.Nano `json:"left"`
-	State         string      `json:"state"`    // ok, disputed, suspended
-	Disputed      money.Nano  `json:"disputed"` // of open disputes
-	Short         money.Nano  `json:"short"`    // of Disputed, not set aside yet
-	Debt          money.Nano  `json:"debt"`     // of lost disputes, not repaid yet
-	// what may be added while a payment is disputed; nil: not limited by that
+	// State, and what disputed payments claim: it is set aside or repaid from whatever is credited.
+	State    StandingState `json:"state" enum:"ok,disputed,suspended"`
+	Disputed money.Nano    `json:"disputed"` // of open disputes, tax included
+	Short    money.Nano    `json:"short"`    // of Disputed, not set aside yet
+	Debt     money.Nano    `json:"debt"`     // of lost disputes, not repaid yet
+	// what may be added while a payment is disputed; null: it is not limited by that
 	DisputedLeft *money.Nano `json:"disputed_left"`
-	LostDisputes int64       `json:"lost_disputes"`
+	LostDisputes int64       `json:"lost_disputes"` // the third suspends the org
 }
 
 // Standing returns the organisation's standing.
@@ -305,13 +310,13 @@ func (c *Client) Standing(ctx context.Context) (Standing, error) {
 
 // OrgStanding is an organisation with open disputes, or a suspended one.
 type OrgStanding struct {
-	Org     id.Org     `json:"org_id"`
-	Name    string     `json:"name"`
-	State   string     `json:"state"`
-	Open    int64      `json:"open"`
-	Lost    int64      `json:"lost"`
-	Debt    money.Nano `json:"debt"`
-	Changed time.Time  `json:"changed_at"`
+	Org     id.Org        `json:"org_id"`
+	Name    string        `json:"name"`
+	State   StandingState `json:"state" enum:"disputed,suspended"`
+	Open    int64         `json:"open" doc:"disputes that are not decided"`
+	Lost    int64         `json:"lost" doc:"disputes that were decided for the card's owner"`
+	Debt    money.Nano    `json:"debt" doc:"what lost disputes cost and is not repaid"`
+	Changed time.Time     `json:"changed_at"`
 }
 
 // Standings lists organisations that are not in good standing. For admins.

@@ -40,20 +40,20 @@ func (c *Client) LeaseProof(ctx context.Context, l id.Lease) (json.RawMessage, e
 
 // TopUp is one payment into the wallet.
 type TopUp struct {
-	ID          id.TopUp   `json:"id"`
-	Amount      money.Nano `json:"amount"` // added to the wallet
-	Tax         Tax        `json:"tax"`
-	Total       money.Nano `json:"total"` // charged
-	Currency    string     `json:"currency"`
-	State       string     `json:"state"`        // pending, succeeded, failed, canceled
-	CheckoutURL string     `json:"checkout_url"` // where to pay, while pending
-	ActionURL   string     `json:"action_url"`   // where the payer's bank authenticates them, while pending
-	ReceiptURL  string     `json:"receipt_url"`
-	Automatic   bool       `json:"automatic"` // made by auto top-up
-	Failure     string     `json:"failure"`
-	CreatedAt   time.Time  `json:"created_at"`
-	SettledAt   *time.Time `json:"settled_at"`
-	Sandbox     bool       `json:"sandbox"`
+	ID          id.TopUp     `json:"id"`
+	Amount      money.Nano   `json:"amount"` // goes into the wallet
+	Tax         Tax          `json:"tax"`    // as it was decided when the payment was made
+	Total       money.Nano   `json:"total"`  // is charged
+	Currency    string       `json:"currency"`
+	State       PaymentState `json:"state"`
+	CheckoutURL string       `json:"checkout_url,omitempty"` // where to pay, while pending
+	ActionURL   string       `json:"action_url,omitempty"`   // where the payer's bank asks them (3-D Secure), while pending
+	ReceiptURL  string       `json:"receipt_url,omitempty"`  // Stripe's receipt, once succeeded
+	Automatic   bool         `json:"automatic,omitempty"`    // made by auto top-up
+	Failure     string       `json:"failure,omitempty"`      // for the payer
+	CreatedAt   time.Time    `json:"created_at"`
+	SettledAt   *time.Time   `json:"settled_at,omitempty"`
+	Sandbox     bool         `json:"sandbox,omitempty"`
 }
 
 // TopUp adds credit with the default card. If the card is declined, the result is a failed top-up, not an error.
@@ -80,19 +80,19 @@ func (c *Client) TopUpAt(ctx context.Context, amount, total money.Nano, card id.
 
 // Tax is the tax on a payment.
 type Tax struct {
-	Amount  money.Nano `json:"amount"`
-	Percent string     `json:"percent"` // "19"; "0": none
-	Name    string     `json:"name"`    // VAT; "": none
-	Country string     `json:"country"` // country of taxation; "": unknown
-	Reason  string     `json:"reason"`  // home, destination, reverse_charge, outside, untold, off
-	Note    string     `json:"note"`    // for the invoice, often ""
+	Amount  money.Nano `json:"amount"`  // whole cents
+	Percent string     `json:"percent"` // the rate, such as "19" or "25.5"; "0": none
+	Name    string     `json:"name"`    // such as VAT; "": none
+	Country string     `json:"country"` // where it is taxed, or would be; "": unknown
+	Reason  TaxReason  `json:"reason"`
+	Note    string     `json:"note"` // a sentence that belongs on the invoice, often ""
 }
 
 // Price is what is charged to add an amount.
 type Price struct {
-	Amount   money.Nano `json:"amount"`
+	Amount   money.Nano `json:"amount"` // goes into the wallet
 	Tax      Tax        `json:"tax"`
-	Total    money.Nano `json:"total"`
+	Total    money.Nano `json:"total"` // is charged
 	Currency string     `json:"currency"`
 }
 
@@ -119,11 +119,12 @@ type Card struct {
 
 // CardSetup is a visit to the page on which a card is saved.
 type CardSetup struct {
-	ID      id.CardSetup `json:"id"`
-	State   string       `json:"state"` // pending, succeeded, failed, canceled
-	URL     string       `json:"url"`
-	Failure string       `json:"failure"`
-	Sandbox bool         `json:"sandbox"`
+	ID        id.CardSetup `json:"id"`
+	State     PaymentState `json:"state"`
+	URL       string       `json:"url,omitempty"`     // of the page, while pending
+	Failure   string       `json:"failure,omitempty"` // for the payer
+	CreatedAt time.Time    `json:"created_at"`
+	Sandbox   bool         `json:"sandbox,omitempty"`
 }
 
 // Cards lists the organisation's cards, newest first.
@@ -159,10 +160,10 @@ func (c *Client) GetTopUp(ctx context.Context, t id.TopUp) (TopUp, error) {
 // AutoTopUp is the setting with which credit is added automatically.
 type AutoTopUp struct {
 	Enabled   bool       `json:"enabled"`
-	Threshold money.Nano `json:"threshold"` // add when less than this is available
-	Amount    money.Nano `json:"amount"`    // amount to add
-	DailyCap  money.Nano `json:"daily_cap"` // most in 24 hours
-	Stopped   string     `json:"stopped,omitempty"`
+	Threshold money.Nano `json:"threshold"`         // when less than this is available
+	Amount    money.Nano `json:"amount"`            // this is added, whole cents
+	DailyCap  money.Nano `json:"daily_cap"`         // and no more than this in 24 hours, tax not counted
+	Stopped   string     `json:"stopped,omitempty"` // why it was switched off by itself
 }
 
 // AutoTopUp returns the automatic top-up.
@@ -182,15 +183,16 @@ func (c *Client) SetAutoTopUp(ctx context.Context, a AutoTopUp) (out AutoTopUp, 
 
 // Refund is unused balance that is sent back to the payment it came from.
 type Refund struct {
-	ID        id.Refund  `json:"id"`
-	TopUpID   id.TopUp   `json:"topup_id"`
-	Amount    money.Nano `json:"amount"` // taken from the wallet
-	Tax       money.Nano `json:"tax"`    // refunded with it
-	Total     money.Nano `json:"total"`
-	Currency  string     `json:"currency"`
-	State     string     `json:"state"` // pending, succeeded, failed
-	Failure   string     `json:"failure"`
-	CreatedAt time.Time  `json:"created_at"`
+	ID        id.Refund    `json:"id"`
+	TopUp     id.TopUp     `json:"topup_id"` // the original payment
+	Amount    money.Nano   `json:"amount"`   // leaves the wallet
+	Tax       money.Nano   `json:"tax"`      // goes back with it
+	Total     money.Nano   `json:"total"`    // arrives on the card
+	Currency  string       `json:"currency"`
+	State     PaymentState `json:"state"` // pending, succeeded, failed
+	Failure   string       `json:"failure,omitempty"`
+	CreatedAt time.Time    `json:"created_at"`
+	SettledAt *time.Time   `json:"settled_at,omitempty"`
 }
 
 // Refunds is what can be refunded, and what was.

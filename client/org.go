@@ -72,18 +72,18 @@ type TaxReport struct {
 
 // DeclaredTax is what was sold to one country at one rate for one reason.
 type DeclaredTax struct {
-	Country   string     `json:"country"`
-	Reason    string     `json:"reason"`
+	Country   string     `json:"country"` // "": unknown
+	Reason    TaxReason  `json:"reason"`
 	Name      string     `json:"name"`
 	Percent   string     `json:"percent"`
 	VATID     string     `json:"vat_id"`
-	Sales     int64      `json:"sales"`
-	Sold      money.Nano `json:"sold"`
+	Sales     int64      `json:"sales"` // payments
+	Sold      money.Nano `json:"sold"`  // without tax, refunds that did not arrive included
 	Charged   money.Nano `json:"charged"`
-	Returned  money.Nano `json:"returned"`
-	GivenBack money.Nano `json:"given_back"`
-	Net       money.Nano `json:"net"`
-	Tax       money.Nano `json:"tax"`
+	Returned  money.Nano `json:"returned"`   // without tax
+	GivenBack money.Nano `json:"given_back"` // tax
+	Net       money.Nano `json:"net"`        // Sold − Returned
+	Tax       money.Nano `json:"tax"`        // Charged − GivenBack: to be declared
 }
 
 // TaxReport returns the taxes of a year, quarter or month: 2026, 2026-Q1, 2026-01.

@@ -48,9 +48,9 @@ type Payout struct {
 
 // PayoutReversal is what the platform requested from Stripe to reverse, and has not received yet.
 type PayoutReversal struct {
-	State   string     `json:"state"` // asked, refused
-	Amount  money.Nano `json:"amount"`
-	Failure string     `json:"failure"` // Stripe's reason, if it refused
+	State   PayoutReversalState `json:"state" enum:"asked,refused"`
+	Amount  money.Nano          `json:"amount"`
+	Failure string              `json:"failure,omitempty" doc:"Stripe's reason, when it refused; nothing moved"`
 }
 
 // Payouts lists the payouts, newest first.
@@ -60,14 +60,14 @@ func (c *Client) Payouts(ctx context.Context, at PageOf) (Page[Payout], error) {
 
 // PayoutAccount is where the organisation is paid.
 type PayoutAccount struct {
-	State    string     `json:"state"` // none, making, refused, incomplete, checking, ready, disabled
-	Country  string     `json:"country"`
-	Due      []string   `json:"due"` // what Stripe still requires, by Stripe's names
-	Disabled string     `json:"disabled"`
-	Failure  string     `json:"failure"`
-	Stopped  string     `json:"stopped"` // why the platform stopped payouts
-	NextAt   *time.Time `json:"next_at"`
-	Sandbox  bool       `json:"sandbox"`
+	State    PayoutAccountState `json:"state"`
+	Country  string             `json:"country,omitempty"`
+	Due      []string           `json:"due"`                // what Stripe still wants, by its names, such as external_account
+	Disabled string             `json:"disabled,omitempty"` // Stripe's code for why it is off
+	Failure  string             `json:"failure,omitempty"`  // why it could not be made
+	Stopped  string             `json:"stopped,omitempty"`  // why an admin stopped payouts
+	NextAt   *time.Time         `json:"next_at"`            // of the next payout; null while there is no account
+	Sandbox  bool               `json:"sandbox,omitempty"`
 }
 
 // PayoutAccount returns where the organisation is paid.

@@ -31,26 +31,32 @@ type Postpaid struct {
 
 // PostpaidPeriod is the usage of the current month.
 type PostpaidPeriod struct {
-	Start    time.Time  `json:"start"`
-	End      time.Time  `json:"end"`
-	Charged  money.Nano `json:"charged"`  // billed so far, every hour
-	Unbilled money.Nano `json:"unbilled"` // used since
+	Start time.Time `json:"start"`
+	End   time.Time `json:"end"`
+	// Charged is what was billed in it, every hour; Unbilled what was used since and is billed at the next full hour.
+	Charged  money.Nano `json:"charged"`
+	Unbilled money.Nano `json:"unbilled"`
+	Currency string     `json:"currency"`
 }
 
 // PostpaidInvoice is an invoice of Stripe's.
 type PostpaidInvoice struct {
-	ID       string     `json:"id"`
-	Number   string     `json:"number"`
-	State    string     `json:"state"`
-	Net      money.Nano `json:"net"` // what was used, in whole cents
+	ID     string `json:"id"`
+	Number string `json:"number,omitempty"` // none while it is a draft
+	State  string `json:"state"`            // draft, open, paid, void, uncollectible
+	// Net is what was used, in whole cents; with the tax it is the total. Of a draft all three are what it is to be.
+	Net      money.Nano `json:"net"`
 	Tax      Tax        `json:"tax"`
-	Total    money.Nano `json:"total"` // with tax
+	Total    money.Nano `json:"total"`
 	Paid     money.Nano `json:"paid"`
 	Currency string     `json:"currency"`
 	Start    time.Time  `json:"start"`
 	End      time.Time  `json:"end"`
-	Failing  bool       `json:"failing"` // the card did not pay it
-	URL      string     `json:"url"`
+	// Charged is what was billed since the beginning until its end. The invoice is that in whole cents, less all earlier
+	// ones.
+	Charged money.Nano `json:"charged"`
+	Failing bool       `json:"failing"` // the card did not pay it
+	URL     string     `json:"url,omitempty"`
 }
 
 // PostpaidLines is what was used in a period.
@@ -58,9 +64,9 @@ type PostpaidLines struct {
 	Start    time.Time      `json:"start"`
 	End      time.Time      `json:"end"`
 	Currency string         `json:"currency"`
-	Used     money.Nano     `json:"used"`
-	Returned money.Nano     `json:"returned"`
-	Charged  money.Nano     `json:"charged"`
+	Used     money.Nano     `json:"used"`     // the lines together
+	Returned money.Nano     `json:"returned"` // given back for a host's fault, or by us
+	Charged  money.Nano     `json:"charged"`  // billed: what of it your own money did not cover
 	Items    []PostpaidLine `json:"items"`
 }
 
@@ -116,21 +122,21 @@ func (c *Client) ChangePostpaid(ctx context.Context, org id.Org, change Postpaid
 type OrgInvoice struct {
 	PostpaidInvoice
 	WriteOff   *WriteOff  `json:"write_off"`    // nil: it was never given up
-	Lost       money.Nano `json:"lost"`         // what lost disputes of its payment left owed, and nobody gave up
+	Lost       money.Nano `json:"lost"`         // what lost disputes of its payment left owed, and was not given up
 	LostUnpaid money.Nano `json:"lost_unpaid"`  // what they left unpaid, given up or not: what may still be paid by bank
 	PaidByBank money.Nano `json:"paid_by_bank"` // of what they took
 }
 
 // WriteOff is an invoice that was written off.
 type WriteOff struct {
-	State     string     `json:"state"`  // asked, refused, overtaken, booked, recovered, voided
-	Amount    money.Nano `json:"amount"` // what is not collected, with tax; 0 until it is booked
-	Tax       money.Nano `json:"tax"`
-	Reason    string     `json:"reason"`
-	Failure   string     `json:"failure"` // why Stripe refused it
-	DecidedAt time.Time  `json:"decided_at"`
-	BookedAt  *time.Time `json:"booked_at"`
-	ClosedAt  *time.Time `json:"closed_at"`
+	State     WriteOffState `json:"state"`
+	Amount    money.Nano    `json:"amount"` // what is not collected, with tax; 0 until it is booked
+	Tax       money.Nano    `json:"tax"`    // of it: not owed to a tax office any more
+	Reason    string        `json:"reason"` // the admin's
+	Failure   string        `json:"failure,omitempty"`
+	DecidedAt time.Time     `json:"decided_at"`
+	BookedAt  *time.Time    `json:"booked_at"`
+	ClosedAt  *time.Time    `json:"closed_at"` // when it was paid or voided after all
 }
 
 // OrgInvoices lists an organisation's invoices, newest first. OrgInvoices and WriteOff are for admins.

@@ -4,27 +4,23 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
 )
 
 // Party is one side of a document.
-type Party struct {
-	Name    string   `json:"name"`
-	Address []string `json:"address"` // lines
-	Country string   `json:"country"` // ISO 3166-1 alpha-2; "" where the address says it
-	VATID   string   `json:"vat_id"`  // "": none
-}
+type Party = client.Party
 
-// PartyOf is the org as a document of now names it: by its legal details, or while it has not told them (told false) by
-// its name.
-func PartyOf(ctx context.Context, q *dbq.Queries, org id.Org) (p Party, told bool, err error) {
+// PartyOf returns the org as a document that is issued now names it: by its legal details, or by its name while it has
+// given none (known is false).
+func PartyOf(ctx context.Context, q *dbq.Queries, org id.Org) (p Party, known bool, err error) {
 	l, err := LegalOf(ctx, q, org)
 	if err != nil {
 		return Party{}, false, err
 	}
 	if l.Known() {
-		return Party{l.Name, l.Address, l.Country, l.VATID}, true, nil
+		return Party{Name: l.Name, Address: l.Address, Country: l.Country, VATID: l.VATID}, true, nil
 	}
 	name, err := q.OrgName(ctx, org)
 	if err != nil {

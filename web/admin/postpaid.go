@@ -66,7 +66,7 @@ func (s *Pages) invoicesOf(ctx context.Context, v *page.Visit, org id.Org, out *
 				Total:   in.Total,
 				Failing: in.Failing,
 				Period:  in.Start.Format("2 January") + " to " + in.End.Format("2 January 2006"),
-				State:   billing.InvoiceState(in.CreditInvoice),
+				State:   billing.InvoiceState(in.PostpaidInvoice),
 			},
 			CanGiveUp:  in.Failing,
 			Lost:       in.Lost,

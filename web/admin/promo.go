@@ -43,7 +43,7 @@ func (s *Pages) showPromo(v *page.Visit, form ActForm, typed NewPromo) error {
 	}
 	if len(out.Uses) > page.AdminRows {
 		out.Uses = out.Uses[:page.AdminRows]
-		out.Next = page.Older(v, out.Uses[page.AdminRows-1].Cursor())
+		out.Next = page.Older(v, payment.RedemptionCursor(out.Uses[page.AdminRows-1]))
 	}
 	return s.Render(v, PromoPage(v.Page("Promo codes", "admin"), out))
 }

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -24,12 +25,12 @@ import (
 )
 
 // Series is a kind of document with numbers of its own. The words are in the database: never change them.
-type Series string
+type Series = client.DocumentSeries
 
 const (
-	Receipt     Series = "receipt"      // R-2026-000001
-	CreditNote  Series = "credit_note"  // C-2026-000001
-	SelfBilling Series = "self_billing" // S-2026-000001
+	Receipt     = client.SeriesReceipt     // R-2026-000001
+	CreditNote  = client.SeriesCreditNote  // C-2026-000001
+	SelfBilling = client.SeriesSelfBilling // S-2026-000001
 )
 
 var letters = map[Series]string{Receipt: "R", CreditNote: "C", SelfBilling: "S"}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/billing/tax"
@@ -22,13 +23,7 @@ import (
 
 // AutoTopUp is an org's wish that credit be added by itself. It is switched off by the first card that does not pay:
 // what a bank refuses once it refuses again, and each refusal makes the next card look worse.
-type AutoTopUp struct {
-	Enabled   bool       `json:"enabled"`
-	Threshold money.Nano `json:"threshold"`         // when less than this is available
-	Amount    money.Nano `json:"amount"`            // this is added, whole cents
-	DailyCap  money.Nano `json:"daily_cap"`         // and no more than this in 24 hours, tax not counted
-	Stopped   string     `json:"stopped,omitempty"` // why it was switched off by itself
-}
+type AutoTopUp = client.AutoTopUp
 
 // AutoTopUp returns the org's wish; the zero value when it never had one.
 func (p *Payments) AutoTopUp(ctx context.Context, org id.Org) (AutoTopUp, error) {
@@ -39,7 +34,13 @@ func (p *Payments) AutoTopUp(ctx context.Context, org id.Org) (AutoTopUp, error)
 	if err != nil {
 		return AutoTopUp{}, fmt.Errorf("read auto top-up of %s: %w", org, err)
 	}
-	return AutoTopUp{a.Enabled, a.Threshold, a.Amount, a.DailyCap, a.Stopped}, nil
+	return AutoTopUp{
+		Enabled:   a.Enabled,
+		Threshold: a.Threshold,
+		Amount:    a.Amount,
+		DailyCap:  a.DailyCap,
+		Stopped:   a.Stopped,
+	}, nil
 }
 
 // SetAutoTopUp sets whether and how credit is added automatically. Faults: Invalid; Conflict when there is no card to
@@ -55,7 +56,7 @@ func (p *Payments) SetAutoTopUp(ctx context.Context, payer account.Principal, a 
 		case !a.Enabled:
 			a.Threshold, a.Amount, a.DailyCap = was.Threshold, was.Amount, was.DailyCap
 		default:
-			if err := a.check(); err != nil {
+			if err := checkAutoTopUp(a); err != nil {
 				return err
 			}
 			c, err := tx.Q.StripeCustomer(ctx, payer.Org)
@@ -79,7 +80,7 @@ func (p *Payments) SetAutoTopUp(ctx context.Context, payer account.Principal, a 
 	})
 }
 
-func (a AutoTopUp) check() error {
+func checkAutoTopUp(a AutoTopUp) error {
 	var bad fault.Fields
 	if a.Threshold < money.Cent || a.Threshold > MaxTopUp {
 		bad.Add("threshold", "must be between %s and %s", money.Cent.Plain(), MaxTopUp.Plain())

@@ -22,14 +22,7 @@ import (
 type Card = client.Card
 
 // CardSetup is a visit to the page on which a card is saved.
-type CardSetup struct {
-	ID        id.CardSetup `json:"id"`
-	State     State        `json:"state"`
-	URL       string       `json:"url,omitempty"`     // of the page, while pending
-	Failure   string       `json:"failure,omitempty"` // for the payer
-	CreatedAt time.Time    `json:"created_at"`
-	Sandbox   bool         `json:"sandbox,omitempty"`
-}
+type CardSetup = client.CardSetup
 
 // maxOpenSetups is how many pages for saving a card an org may open in an hour and leave: a thief who tries stolen
 // numbers needs many.

@@ -9,35 +9,19 @@ import (
 	"io"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/document"
 	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe"
 )
 
 // CreditNote corrects the receipt of a payment, or an invoice, of which a part was given back or taken back by the
 // card's bank. It is issued with the entry of the ledger that books this, and never changes.
-type CreditNote struct {
-	Number   string    `json:"number"`
-	IssuedAt time.Time `json:"issued_at"`
-	Corrects string    `json:"corrects"` // number of the receipt or invoice
-	Cancels  string    `json:"cancels"`  // number of an earlier credit note that this one cancels; "": none
-	// refund, refund_returned, dispute_lost, invoice_refund, invoice_refund_returned
-	Kind     tax.Kind      `json:"kind"`
-	Ref      string        `json:"ref"`      // id of the refund, or of the payment that was disputed
-	TopUp    *id.TopUp     `json:"topup_id"` // null: an invoice is corrected
-	Merchant account.Party `json:"merchant"` // both parties as on the document that is corrected
-	Customer account.Party `json:"customer"`
-	Net      money.Nano    `json:"net"` // given back; negative: a credit note is cancelled
-	Tax      Tax           `json:"tax"` // given back with it
-	Total    money.Nano    `json:"total"`
-	Currency string        `json:"currency"`
-	Sandbox  bool          `json:"sandbox"` // no real money moved
-}
+type CreditNote = client.CreditNote
 
 // creditTopup issues the credit note for a part of a top-up that went back (x.net and x.tax are negative), or, if a
 // refund failed, the one that cancels the refund's credit note.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -17,21 +18,7 @@ import (
 // Standing is how far an org may pay in. Until an owner's e-mail address and a card are verified, what it adds is
 // limited: stolen cards are tried on new accounts. What can be spent is what was paid in, so the limit holds for that
 // too.
-type Standing struct {
-	EmailVerified bool        `json:"email_verified"` // of an owner
-	CardVerified  bool        `json:"card_verified"`  // a saved one, which its bank accepted
-	Limit         *money.Nano `json:"limit"`          // what may be added in all; nil: any amount
-	Added         money.Nano  `json:"added"`          // without tax; payments under way included
-	Left          *money.Nano `json:"left"`
-	// State, and what disputed payments claim: it is set aside or repaid from whatever is credited.
-	State    StandingState `json:"state" enum:"ok,disputed,suspended"`
-	Disputed money.Nano    `json:"disputed"` // of open disputes, tax included
-	Short    money.Nano    `json:"short"`    // of Disputed, not set aside yet
-	Debt     money.Nano    `json:"debt"`     // of lost disputes, not repaid yet
-	// what may be added while a payment is disputed; null: it is not limited by that
-	DisputedLeft *money.Nano `json:"disputed_left"`
-	LostDisputes int64       `json:"lost_disputes"` // the third suspends the org
-}
+type Standing = client.Standing
 
 // Standing returns the org's.
 func (p *Payments) Standing(ctx context.Context, org id.Org) (Standing, error) {
@@ -84,8 +71,8 @@ func (p *Payments) addDisputes(ctx context.Context, q *dbq.Queries, org id.Org, 
 	return nil
 }
 
-// ToDo returns what lifts the limit, for the payer.
-func (s Standing) ToDo() string {
+// toDo returns what lifts the limit, for the payer.
+func toDo(s Standing) string {
 	var do []string
 	if !s.EmailVerified {
 		do = append(do, "confirm your e-mail address (the account page sends the link)")
@@ -113,7 +100,7 @@ func (p *Payments) allow(ctx context.Context, tx *db.Tx, org id.Org, amount mone
 		return err
 	}
 	return fault.New(fault.QuotaExceeded, "until you are verified, at most %s %s can be added, of which %s is left: %s",
-		inCents(*s.Limit), p.cfg.Currency, inCents(*s.Left), s.ToDo())
+		inCents(*s.Limit), p.cfg.Currency, inCents(*s.Left), toDo(s))
 }
 
 // inCents returns an amount in whole cents, rounded down.

@@ -22,12 +22,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/stripe"
 	"github.com/musterhq/muster/internal/stripe/events"
@@ -75,32 +74,17 @@ type Payments struct {
 }
 
 // State of a top-up.
-type State string
+type State = client.PaymentState
 
 const (
-	Pending   State = "pending"   // Stripe or the payer has yet to answer
-	Succeeded State = "succeeded" // credited
-	Failed    State = "failed"    // see Failure
-	Canceled  State = "canceled"  // the checkout page was left to expire
+	Pending   = client.PaymentPending   // Stripe or the payer has yet to answer
+	Succeeded = client.PaymentSucceeded // credited
+	Failed    = client.PaymentFailed    // see Failure
+	Canceled  = client.PaymentCanceled  // the checkout page was left to expire
 )
 
 // TopUp is one payment into an org's wallet.
-type TopUp struct {
-	ID          id.TopUp   `json:"id"`
-	Amount      money.Nano `json:"amount"` // goes into the wallet
-	Tax         Tax        `json:"tax"`    // as it was decided when the payment was made
-	Total       money.Nano `json:"total"`  // is charged
-	Currency    string     `json:"currency"`
-	State       State      `json:"state"`
-	CheckoutURL string     `json:"checkout_url,omitempty"` // where to pay, while pending
-	ActionURL   string     `json:"action_url,omitempty"`   // where the payer's bank asks them (3-D Secure), while pending
-	ReceiptURL  string     `json:"receipt_url,omitempty"`  // Stripe's receipt, once succeeded
-	Automatic   bool       `json:"automatic,omitempty"`    // made by auto top-up
-	Failure     string     `json:"failure,omitempty"`      // for the payer
-	CreatedAt   time.Time  `json:"created_at"`
-	SettledAt   *time.Time `json:"settled_at,omitempty"`
-	Sandbox     bool       `json:"sandbox,omitempty"`
-}
+type TopUp = client.TopUp
 
 // Kinds of outbox rows. Those that bill orgs afterwards are in billing.go.
 const (

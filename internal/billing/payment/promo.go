@@ -217,17 +217,10 @@ func (p *Payments) DisablePromoCode(ctx context.Context, who account.Principal, 
 }
 
 // Redemption is an org's use of a code.
-type Redemption struct {
-	Code     string     `json:"code"`
-	Org      id.Org     `json:"org_id"`
-	OrgName  string     `json:"org_name"`
-	Amount   money.Nano `json:"amount"`
-	Currency string     `json:"currency"`
-	At       time.Time  `json:"redeemed_at"`
-}
+type Redemption = client.Redemption
 
-// Cursor names the redemption for the list's next page.
-func (r Redemption) Cursor() string { return r.Code + "." + r.Org.String() }
+// RedemptionCursor names the redemption for the list's next page.
+func RedemptionCursor(r Redemption) string { return r.Code + "." + r.Org.String() }
 
 // Redemptions returns the uses of a code ("": of all) by one org (zero: by all), newest first, those after the one that
 // the cursor names ("": from the newest), at most limit. Only an admin may. Faults: Forbidden, Invalid (the cursor).
@@ -255,7 +248,14 @@ func (p *Payments) Redemptions(ctx context.Context, who account.Principal, code 
 	}
 	out := make([]Redemption, len(rows))
 	for i, r := range rows {
-		out[i] = Redemption{r.Code, r.OrgID, r.OrgName, r.Amount, r.Currency, r.CreatedAt}
+		out[i] = Redemption{
+			Code:     r.Code,
+			Org:      r.OrgID,
+			OrgName:  r.OrgName,
+			Amount:   r.Amount,
+			Currency: r.Currency,
+			At:       r.CreatedAt,
+		}
 	}
 	return out, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/document"
 	"github.com/musterhq/muster/internal/billing/tax"
@@ -13,42 +14,14 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/money"
 )
 
 // Receipt is for one payment into a wallet. It is written with the payment's entry and never changed: it names both
 // parties as they were then. Only Returned and Left are of now.
-type Receipt struct {
-	// of the series of receipts; older ones keep the number they were issued under
-	Number        string        `json:"number"`
-	IssuedAt      time.Time     `json:"issued_at"`
-	TopUp         id.TopUp      `json:"topup_id"`
-	PaidAt        time.Time     `json:"paid_at"`
-	Merchant      account.Party `json:"merchant"` // of record; no name: the platform's operator has set none
-	Customer      account.Party `json:"customer"`
-	CustomerKnown bool          `json:"customer_told"` // the customer had given its legal details
-	What          string        `json:"what"`          // was paid for
-	Net           money.Nano    `json:"net"`           // went into the wallet
-	Tax           Tax           `json:"tax"`
-	Total         money.Nano    `json:"total"` // was charged
-	Currency      string        `json:"currency"`
-	Payment       string        `json:"payment"` // Stripe's id
-	Automatic     bool          `json:"automatic"`
-	Sandbox       bool          `json:"sandbox"` // no real money moved
-
-	Returned []Returned `json:"returned"` // since then, oldest first
-	Left     money.Nano `json:"left"`     // of Total
-}
+type Receipt = client.Receipt
 
 // Returned is a part of a payment that went back, with the tax on it.
-type Returned struct {
-	At    time.Time  `json:"at"`
-	Kind  tax.Kind   `json:"kind"`  // refund, dispute_lost
-	State State      `json:"state"` // pending: on its way
-	Net   money.Nano `json:"net"`
-	Tax   money.Nano `json:"tax"`
-	Total money.Nano `json:"total"`
-}
+type Returned = client.Returned
 
 // issue writes the receipt of a payment that arrived at paidAt, with the parties as they are now. A receipt that exists
 // stands.
@@ -158,8 +131,14 @@ func (p *Payments) Receipt(ctx context.Context, org id.Org, topup id.TopUp) (Rec
 	}
 	r.Left, r.Returned = r.Total, []Returned{}
 	for _, x := range rows {
-		r.Returned = append(r.Returned, Returned{x.At.UTC(), tax.Kind(x.Kind), State(x.State), x.Amount, x.Tax,
-			x.Amount + x.Tax})
+		r.Returned = append(r.Returned, Returned{
+			At:    x.At.UTC(),
+			Kind:  tax.Kind(x.Kind),
+			State: State(x.State),
+			Net:   x.Amount,
+			Tax:   x.Tax,
+			Total: x.Amount + x.Tax,
+		})
 		r.Left -= x.Amount + x.Tax
 	}
 	return r, nil

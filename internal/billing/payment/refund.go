@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/billing/ledger"
@@ -23,18 +23,7 @@ import (
 )
 
 // Refund is unused balance on its way back to the card that paid it.
-type Refund struct {
-	ID        id.Refund  `json:"id"`
-	TopUp     id.TopUp   `json:"topup_id"` // the original payment
-	Amount    money.Nano `json:"amount"`   // leaves the wallet
-	Tax       money.Nano `json:"tax"`      // goes back with it
-	Total     money.Nano `json:"total"`    // arrives on the card
-	Currency  string     `json:"currency"`
-	State     State      `json:"state"` // pending, succeeded, failed
-	Failure   string     `json:"failure,omitempty"`
-	CreatedAt time.Time  `json:"created_at"`
-	SettledAt *time.Time `json:"settled_at,omitempty"`
-}
+type Refund = client.Refund
 
 // Refundable returns what of the org's balance can be given back now: what is available, and no more than what is left
 // of its payments, nor than refundRoom. Credit that was given away counts as spent first; a disputed payment gives
@@ -266,8 +255,18 @@ func (p *Payments) Refunds(ctx context.Context, org id.Org) ([]Refund, error) {
 	}
 	out := make([]Refund, len(rows))
 	for i, r := range rows {
-		out[i] = Refund{r.ID, r.TopupID, r.Amount, r.Tax, r.Amount + r.Tax, r.Currency, State(r.State), r.Failure,
-			r.CreatedAt, r.SettledAt}
+		out[i] = Refund{
+			ID:        r.ID,
+			TopUp:     r.TopupID,
+			Amount:    r.Amount,
+			Tax:       r.Tax,
+			Total:     r.Amount + r.Tax,
+			Currency:  r.Currency,
+			State:     State(r.State),
+			Failure:   r.Failure,
+			CreatedAt: r.CreatedAt,
+			SettledAt: r.SettledAt,
+		}
 	}
 	return out, nil
 }

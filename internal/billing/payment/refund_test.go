@@ -161,8 +161,8 @@ func TestPromoCredit(t *testing.T) {
 		page[0].OrgName == "" {
 		t.Fatalf("%+v %v", page, err)
 	}
-	if page, err = s.p.Redemptions(t.Context(), admin, "", id.Org{}, page[0].Cursor(), 5); err != nil || len(page) != 1 ||
-		page[0].Org != s.payer.Org {
+	page, err = s.p.Redemptions(t.Context(), admin, "", id.Org{}, RedemptionCursor(page[0]), 5)
+	if err != nil || len(page) != 1 || page[0].Org != s.payer.Org {
 		t.Fatalf("the second page: %+v %v", page, err)
 	}
 	if _, err := s.p.Redemptions(t.Context(), s.payer, "", id.Org{}, "", 1); !fault.Is(err, fault.Forbidden) {

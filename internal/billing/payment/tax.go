@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/tax"
@@ -15,22 +16,10 @@ import (
 )
 
 // Tax is what tax a payment bears, for its payer.
-type Tax struct {
-	Amount  money.Nano `json:"amount"`  // whole cents
-	Percent string     `json:"percent"` // the rate, such as "19" or "25.5"; "0": none
-	Name    string     `json:"name"`    // such as VAT; "": none
-	Country string     `json:"country"` // where it is taxed, or would be; "": unknown
-	Reason  tax.Reason `json:"reason"`
-	Note    string     `json:"note"` // a sentence that belongs on the invoice, often ""
-}
+type Tax = client.Tax
 
 // Price is what paying in an amount costs.
-type Price struct {
-	Amount   money.Nano `json:"amount"` // goes into the wallet
-	Tax      Tax        `json:"tax"`
-	Total    money.Nano `json:"total"` // is charged
-	Currency string     `json:"currency"`
-}
+type Price = client.Price
 
 // Price returns, before anything is paid, what is charged for an amount paid in by the org. Faults: Invalid (the
 // amount), Unavailable.
@@ -42,7 +31,12 @@ func (p *Payments) Price(ctx context.Context, org id.Org, amount money.Nano) (Pr
 	if err != nil {
 		return Price{}, err
 	}
-	return Price{amount, ViewTax(t, t.Amount()), amount + t.Amount(), p.cfg.Currency}, nil
+	return Price{
+		Amount:   amount,
+		Tax:      ViewTax(t, t.Amount()),
+		Total:    amount + t.Amount(),
+		Currency: p.cfg.Currency,
+	}, nil
 }
 
 // taxOn returns the tax on an amount that the org pays in now, or is invoiced. Call it outside of transactions: the
@@ -126,7 +120,14 @@ func taxOf(t dbq.Topup) tax.Tax {
 
 // ViewTax returns a tax that comes to an amount, for its payer.
 func ViewTax(t tax.Tax, amount money.Nano) Tax {
-	return Tax{amount, tax.Percent(t.PPM), t.Name, t.Country, t.Reason, tax.Note(t.Reason, t.Country)}
+	return Tax{
+		Amount:  amount,
+		Percent: tax.Percent(t.PPM),
+		Name:    t.Name,
+		Country: t.Country,
+		Reason:  t.Reason,
+		Note:    tax.Note(t.Reason, t.Country),
+	}
 }
 
 // recordTax writes a line of the tax book for a top-up, and the credit note for what goes back of it, in the

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
@@ -222,15 +221,7 @@ func (p *Payments) leftWhileDisputed(ctx context.Context, q *dbq.Queries, org id
 }
 
 // NotInGoodStanding is an org with open disputes, or one that is suspended.
-type NotInGoodStanding struct {
-	Org     id.Org        `json:"org_id"`
-	Name    string        `json:"name"`
-	State   StandingState `json:"state" enum:"disputed,suspended"`
-	Open    int64         `json:"open" doc:"disputes that are not decided"`
-	Lost    int64         `json:"lost" doc:"disputes that were decided for the card's owner"`
-	Debt    money.Nano    `json:"debt" doc:"what lost disputes cost and is not repaid"`
-	Changed time.Time     `json:"changed_at"`
-}
+type NotInGoodStanding = client.OrgStanding
 
 // Standings lists the orgs that are not in good standing, the latest change first, at most 200. Only an admin may.
 // Fault: Forbidden.
@@ -244,7 +235,15 @@ func (p *Payments) Standings(ctx context.Context, who account.Principal) ([]NotI
 	}
 	out := make([]NotInGoodStanding, len(rows))
 	for i, r := range rows {
-		out[i] = NotInGoodStanding{r.OrgID, r.Name, StandingState(r.State), r.Open, r.Lost, money.Nano(r.Debt), r.ChangedAt}
+		out[i] = NotInGoodStanding{
+			Org:     r.OrgID,
+			Name:    r.Name,
+			State:   StandingState(r.State),
+			Open:    r.Open,
+			Lost:    r.Lost,
+			Debt:    money.Nano(r.Debt),
+			Changed: r.ChangedAt,
+		}
 	}
 	return out, nil
 }

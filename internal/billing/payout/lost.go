@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
@@ -14,11 +15,11 @@ import (
 )
 
 // Advice is what a review suggests when nothing else is known. Nothing in review is ever released without a person.
-type Advice string
+type Advice = client.PayoutAdvice
 
 const (
-	AdviseRefuse  Advice = "refuse"
-	AdviseRelease Advice = "release"
+	AdviseRefuse  = client.AdviseRefuse
+	AdviseRelease = client.AdviseRelease
 )
 
 const (

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/db"
@@ -22,29 +22,20 @@ import (
 )
 
 // AccountState is how far an operator is with their account at Stripe.
-type AccountState string
+type AccountState = client.PayoutAccountState
 
 const (
-	NoAccount  AccountState = "none"       // not requested yet
-	Making     AccountState = "making"     // requested, and Stripe has yet to answer
-	Refused    AccountState = "refused"    // Stripe refused to create it; see Failure
-	Incomplete AccountState = "incomplete" // Stripe wants to know more: Due
-	Checking   AccountState = "checking"   // Stripe is verifying the details
-	Ready      AccountState = "ready"      // money sent there arrives
-	Disabled   AccountState = "disabled"   // Stripe switched it off: Disabled
+	NoAccount  = client.PayoutAccountNone       // not requested yet
+	Making     = client.PayoutAccountMaking     // requested, and Stripe has yet to answer
+	Refused    = client.PayoutAccountRefused    // Stripe refused to create it; see Failure
+	Incomplete = client.PayoutAccountIncomplete // Stripe wants to know more: Due
+	Checking   = client.PayoutAccountChecking   // Stripe is verifying the details
+	Ready      = client.PayoutAccountReady      // money sent there arrives
+	Disabled   = client.PayoutAccountDisabled   // Stripe switched it off: Disabled
 )
 
 // Account is where an operator is paid.
-type Account struct {
-	State    AccountState `json:"state"`
-	Country  string       `json:"country,omitempty"`
-	Due      []string     `json:"due"`                // what Stripe still wants, by its names, such as external_account
-	Disabled string       `json:"disabled,omitempty"` // Stripe's code for why it is off
-	Failure  string       `json:"failure,omitempty"`  // why it could not be made
-	Stopped  string       `json:"stopped,omitempty"`  // why an admin stopped payouts
-	NextAt   *time.Time   `json:"next_at"`            // of the next payout; null while there is no account
-	Sandbox  bool         `json:"sandbox,omitempty"`
-}
+type Account = client.PayoutAccount
 
 // Account returns where the org is paid.
 func (p *Payouts) Account(ctx context.Context, org id.Org) (Account, error) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/billing/ledger"
@@ -245,27 +246,23 @@ type Payout struct {
 }
 
 // Reversal is what an admin requested to be taken back of a payout, and what has not come back.
-type Reversal struct {
-	State   ReversalState `json:"state" enum:"asked,refused"`
-	Amount  money.Nano    `json:"amount"`
-	Failure string        `json:"failure,omitempty" doc:"Stripe's reason, when it refused; nothing moved"`
-}
+type Reversal = client.PayoutReversal
 
 // ReversalState is how far a reversal is.
-type ReversalState string
+type ReversalState = client.PayoutReversalState
 
 const (
-	ReversalRequested ReversalState = "asked"   // Stripe has yet to answer
-	ReversalRefused   ReversalState = "refused" // nothing moved; may be requested again
+	ReversalRequested = client.PayoutReversalRequested // Stripe has yet to answer
+	ReversalRefused   = client.PayoutReversalRefused   // nothing moved; may be requested again
 )
 
 // State of a payout.
-type State string
+type State = client.PayoutState
 
 const (
-	Pending State = "pending" // Stripe has yet to answer
-	Paid    State = "paid"    // in the operator's account at Stripe, which pays it on to their bank
-	Failed  State = "failed"  // payable again; see Failure
+	Pending = client.PayoutPending // Stripe has yet to answer
+	Paid    = client.PayoutPaid    // in the operator's account at Stripe, which pays it on to their bank
+	Failed  = client.PayoutFailed  // payable again; see Failure
 )
 
 func viewOf(r dbq.Payout) Payout {
@@ -284,7 +281,11 @@ func viewOf(r dbq.Payout) Payout {
 		out.Transfer = *r.StripeTransfer
 	}
 	if r.ReversalState != "" {
-		out.Reversal = &Reversal{ReversalState(r.ReversalState), r.ReversalAmount, r.ReversalFailure}
+		out.Reversal = &Reversal{
+			State:   ReversalState(r.ReversalState),
+			Amount:  r.ReversalAmount,
+			Failure: r.ReversalFailure,
+		}
 	}
 	return out
 }

@@ -186,7 +186,7 @@ func TestReverse_RefusedByStripe(t *testing.T) {
 	if err := reverse(50 * money.Unit); err != nil {
 		t.Fatal(err)
 	}
-	if r := x.last().Reversal; r == nil || *r != (Reversal{ReversalRequested, 50 * money.Unit, ""}) {
+	if r := x.last().Reversal; r == nil || *r != (Reversal{State: ReversalRequested, Amount: 50 * money.Unit}) {
 		t.Fatalf("%+v", r)
 	}
 	if err := reverse(money.Unit); fault.KindOf(err) != fault.Conflict {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/billing/ledger"
@@ -64,27 +65,24 @@ func heldForReview(ctx context.Context, q *dbq.Queries, org id.Org, currency str
 
 // Review is an operator and a renter who are linked. It stays when the link goes: who ends it in time would be paid
 // otherwise.
-type Review struct {
-	ID        id.PayoutReview `json:"id"`
-	Operator  id.Org          `json:"host_org_id"`
-	Renter    id.Org          `json:"renter_org_id"`
-	Reasons   []string        `json:"reasons"`   // member, vat_id, legal_name, card, lost_dispute
-	InReview  money.Nano      `json:"in_review"` // past the holdback, and to be decided on
-	Released  money.Nano      `json:"released"`
-	Refused   money.Nano      `json:"refused"`
-	Currency  string          `json:"currency"`
-	Decision  string          `json:"decision,omitempty"` // why, of the last one
-	DecidedAt *time.Time      `json:"decided_at,omitempty"`
-	CreatedAt time.Time       `json:"created_at"`
-	// Limit is how much a review holds in all that was opened for a lost dispute alone: what was lost. nil: all the renter
-	// pays.
-	Limit  *money.Nano `json:"limit,omitempty"`
-	Advice Advice      `json:"advice,omitempty" enum:"refuse,release" doc:"what to do when nothing else is known; nothing is released without a person"`
-}
+type Review = client.PayoutReview
 
 func reviewOf(r dbq.PayoutReview) Review {
-	return Review{r.ID, r.HostOrgID, r.RenterOrgID, r.Reasons, r.Held, r.Released, r.Refused, r.Currency, r.Decision,
-		r.DecidedAt, r.CreatedAt, r.HeldLimit, Advice(r.Advice)}
+	return Review{
+		ID:        r.ID,
+		Operator:  r.HostOrgID,
+		Renter:    r.RenterOrgID,
+		Reasons:   r.Reasons,
+		InReview:  r.Held,
+		Released:  r.Released,
+		Refused:   r.Refused,
+		Currency:  r.Currency,
+		Decision:  r.Decision,
+		DecidedAt: r.DecidedAt,
+		CreatedAt: r.CreatedAt,
+		Limit:     r.HeldLimit,
+		Advice:    Advice(r.Advice),
+	}
 }
 
 // Reviews lists them, newest first, those before the given one (zero: from the newest), at most limit. Only an admin

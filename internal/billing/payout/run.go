@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -20,17 +21,7 @@ import (
 const runRows = 200
 
 // Next is what an operator's next payout would be if it were made now.
-type Next struct {
-	Org      id.Org     `json:"org_id"`
-	OrgName  string     `json:"org_name"`
-	Payable  money.Nano `json:"payable"`
-	Amount   money.Nano `json:"amount"` // of Payable, what would be sent; 0 when nothing can be
-	Why      string     `json:"why,omitempty"`
-	NextAt   *time.Time `json:"next_at"`  // null: no account
-	Failures int        `json:"failures"` // in a row
-	Failure  string     `json:"failure,omitempty"`
-	Account  Account    `json:"account"`
-}
+type Next = client.NextPayout
 
 // Upcoming lists what the next payouts would be: operators whose payouts failed first, then by what is payable, at most
 // 200. Only an admin may. Fault: Forbidden.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/document"
 	"github.com/musterhq/muster/internal/db"
@@ -22,27 +23,7 @@ import (
 // SelfBill is the self-billing document of one operator and calendar month (UTC): what the operator supplied to the
 // merchant of record, which issues it in the operator's name. It is issued two days after the month and never changes;
 // what goes back later is on the document of the month in which it does.
-type SelfBill struct {
-	Number        string        `json:"number"`
-	IssuedAt      time.Time     `json:"issued_at"`
-	Month         string        `json:"month"`    // YYYY-MM
-	From          string        `json:"from"`     // first day, YYYY-MM-DD
-	To            string        `json:"to"`       // last day
-	Supplier      account.Party `json:"supplier"` // the operator
-	SupplierKnown bool          `json:"supplier_told"`
-	Recipient     account.Party `json:"recipient"` // the merchant of record; no name: the platform's operator has set none
-	Billed        money.Nano    `json:"billed"`    // to renters for the operator's hosts
-	Fee           money.Nano    `json:"fee"`       // kept by the platform, less what it gave back of it
-	Earned        money.Nano    `json:"earned"`    // the operator's part
-	// of what was earned, in this month or before: given back to renters, or refused
-	Returned  money.Nano `json:"returned"`
-	Total     money.Nano `json:"total"` // earned less returned; negative: more went back than was earned
-	Currency  string     `json:"currency"`
-	Treatment Treatment  `json:"vat_treatment"`
-	Note      string     `json:"vat_note"`
-	Wording   string     `json:"wording"`
-	Sandbox   bool       `json:"sandbox"` // no real money moved
-}
+type SelfBill = client.SelfBill
 
 const (
 	// selfBilled is the wording that Article 226(10a) of Directive 2006/112/EC requires.
@@ -156,7 +137,7 @@ func (p *Payouts) selfBill(ctx context.Context, tx *db.Tx, org id.Org, first tim
 		return err
 	}
 	b.Treatment = treat(b.Supplier, b.Recipient)
-	b.Note = b.Treatment.Note()
+	b.Note = noteOf(b.Treatment)
 	return document.Issue(ctx, tx, document.Draft{Series: document.SelfBilling, Org: org,
 		Key: "self_billing:" + org.UUID().String() + ":" + month + ":" + p.cfg.Currency, Content: b})
 }

@@ -95,7 +95,7 @@ func TestSelfBill_VATTreatment(t *testing.T) {
 		{"FR", "", NoVATID},
 		{"US", "", ReverseChargeVAT}, {"", "", UnknownVAT},
 	} {
-		if got := treat(account.Party{Country: c.country, VATID: c.vat}, merchant); got != c.want || got.Note() == "" {
+		if got := treat(account.Party{Country: c.country, VATID: c.vat}, merchant); got != c.want || noteOf(got) == "" {
 			t.Errorf("%+v: %s", c, got)
 		}
 	}

@@ -1,19 +1,20 @@
 package payout
 
 import (
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/tax"
 )
 
 // Treatment is the VAT on what an operator supplies to the merchant of record. It is kept in documents: never change
 // the words.
-type Treatment string
+type Treatment = client.VATTreatment
 
 const (
-	DomesticVAT      Treatment = "domestic"       // a business in the merchant's country: any VAT is within the total
-	ReverseChargeVAT Treatment = "reverse_charge" // the merchant, in another country, accounts for the VAT
-	NoVATID          Treatment = "no_vat_id"      // does not charge VAT, as far as is known
-	UnknownVAT       Treatment = "unknown"        // one side has given no country
+	DomesticVAT      = client.VATDomestic      // a business in the merchant's country: any VAT is within the total
+	ReverseChargeVAT = client.VATReverseCharge // the merchant, in another country, accounts for the VAT
+	NoVATID          = client.VATNoID          // does not charge VAT, as far as is known
+	UnknownVAT       = client.VATUnknown       // one side has given no country
 )
 
 // treat returns the treatment of a supply, by what both parties have given.
@@ -31,8 +32,8 @@ func treat(supplier, recipient account.Party) Treatment {
 	return ReverseChargeVAT
 }
 
-// Note returns the sentence that belongs on the document.
-func (t Treatment) Note() string {
+// noteOf returns the sentence on a treatment that belongs on the document.
+func noteOf(t Treatment) string {
 	switch t {
 	case DomesticVAT:
 		return "No VAT is paid on top of the total: VAT that the supplier owes is within it."

@@ -176,7 +176,7 @@ func notifyBankPayment(ctx context.Context, tx *db.Tx, r dbq.PostpaidInvoice, b 
 
 // ofLost returns an invoice as it stands with what lost disputes took of it.
 func (p *Postpaid) ofLost(ctx context.Context, tx *db.Tx, r dbq.PostpaidInvoice) (OrgInvoice, error) {
-	out := OrgInvoice{CreditInvoice: invoiceOf(r)}
+	out := OrgInvoice{PostpaidInvoice: invoiceOf(r)}
 	lost, err := lostOf(ctx, tx.Q, r.OrgID)
 	if err != nil {
 		return out, err
@@ -188,6 +188,6 @@ func (p *Postpaid) ofLost(ctx context.Context, tx *db.Tx, r dbq.PostpaidInvoice)
 	if err == nil {
 		out.WriteOff = viewWriteOff(w)
 	}
-	out.lose(lost[r.ID], w)
+	lose(&out, lost[r.ID], w)
 	return out, nil
 }

@@ -37,7 +37,7 @@ func lostOf(ctx context.Context, q *dbq.Queries, org id.Org) (map[string]loss, e
 }
 
 // lose fills in what lost disputes took of an invoice of which w was decided.
-func (in *OrgInvoice) lose(l loss, w dbq.PostpaidWriteoff) {
+func lose(in *OrgInvoice, l loss, w dbq.PostpaidWriteoff) {
 	in.LostUnpaid, in.PaidByBank, in.Lost = max(0, l.unpaid), l.banked, max(0, l.unpaid-lossOf(w))
 }
 
@@ -53,7 +53,7 @@ func lossOf(w dbq.PostpaidWriteoff) money.Nano {
 // so it is booked at once, with as much of the invoice's tax as went back with it.
 func (p *Postpaid) writeOffLost(ctx context.Context, tx *db.Tx, l lockedInvoice, who account.Principal,
 	reason string) (OrgInvoice, error) {
-	out := OrgInvoice{CreditInvoice: invoiceOf(l.inv)}
+	out := OrgInvoice{PostpaidInvoice: invoiceOf(l.inv)}
 	lost, err := lostOf(ctx, tx.Q, l.inv.OrgID)
 	if err != nil {
 		return out, err
@@ -87,7 +87,7 @@ func (p *Postpaid) writeOffLost(ctx context.Context, tx *db.Tx, l lockedInvoice,
 		return out, err
 	}
 	out.WriteOff = viewWriteOff(w)
-	out.lose(lost[l.inv.ID], w)
+	lose(&out, lost[l.inv.ID], w)
 	return out, audit.Record(ctx, tx, who.Event("billing.write_off", l.inv.OrgID.String(), map[string]any{
 		"invoice": l.inv.ID, "number": l.inv.Number, "total": out.Total.String(), "disputed": n.String(),
 		"reason": reason}))

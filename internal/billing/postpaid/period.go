@@ -18,48 +18,16 @@ import (
 )
 
 // CreditPeriod is what a month comes to: the running one, or an invoice's.
-type CreditPeriod struct {
-	Start time.Time `json:"start"`
-	End   time.Time `json:"end"`
-	// Charged is what was billed in it, every hour; Unbilled what was used since and is billed at the next full hour.
-	Charged  money.Nano `json:"charged"`
-	Unbilled money.Nano `json:"unbilled"`
-	Currency string     `json:"currency"`
-}
+type CreditPeriod = client.PostpaidPeriod
 
 // CreditInvoice is an invoice at Stripe, in the state that was last read.
-type CreditInvoice struct {
-	ID     string `json:"id"`
-	Number string `json:"number,omitempty"` // none while it is a draft
-	State  string `json:"state"`            // draft, open, paid, void, uncollectible
-	// Net is what was used, in whole cents; with the tax it is the total. Of a draft all three are what it is to be.
-	Net      money.Nano  `json:"net"`
-	Tax      payment.Tax `json:"tax"`
-	Total    money.Nano  `json:"total"`
-	Paid     money.Nano  `json:"paid"`
-	Currency string      `json:"currency"`
-	Start    time.Time   `json:"start"`
-	End      time.Time   `json:"end"`
-	// Charged is what was billed since the beginning until its end. The invoice is that in whole cents, less all earlier
-	// ones.
-	Charged money.Nano `json:"charged"`
-	Failing bool       `json:"failing"` // the card did not pay it
-	URL     string     `json:"url,omitempty"`
-}
+type CreditInvoice = client.PostpaidInvoice
 
 // CreditLine is what was booked of a lease in a period.
 type CreditLine = client.PostpaidLine
 
 // CreditLines is what was used in a period, booked between its ends.
-type CreditLines struct {
-	Start    time.Time    `json:"start"`
-	End      time.Time    `json:"end"`
-	Currency string       `json:"currency"`
-	Used     money.Nano   `json:"used"`     // the lines together
-	Returned money.Nano   `json:"returned"` // given back for a host's fault, or by us
-	Charged  money.Nano   `json:"charged"`  // billed: what of it your own money did not cover
-	Items    []CreditLine `json:"items"`
-}
+type CreditLines = client.PostpaidLines
 
 // Running returns the org's running period; nil when it does not pay afterwards, or Stripe has yet to begin.
 func (p *Postpaid) Running(ctx context.Context, org id.Org) (*CreditPeriod, error) {

@@ -32,6 +32,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/billing/ledger"
@@ -84,12 +85,12 @@ func New(d *db.DB, out *outbox.Outbox, pay *payment.Payments, cfg Config,
 }
 
 // State of an org's credit.
-type State string
+type State = client.PostpaidState
 
 const (
-	On     State = "on"
-	Ending State = "ending" // switched off: nothing more is lent, what was used is still billed
-	Off    State = "off"    // pays ahead, the default
+	On     = client.PostpaidOn
+	Ending = client.PostpaidEnding // switched off: nothing more is lent, what was used is still billed
+	Off    = client.PostpaidOff    // pays ahead, the default
 )
 
 // Terms are an org's.

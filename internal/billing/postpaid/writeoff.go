@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/billing/ledger"
@@ -21,38 +21,23 @@ import (
 )
 
 // WriteOffState is how far the decision to give an invoice up has come.
-type WriteOffState string
+type WriteOffState = client.WriteOffState
 
 const (
-	Requested WriteOffState = "asked"   // decided; Stripe has yet to confirm it
-	Refused   WriteOffState = "refused" // by Stripe; it may be decided again
+	Requested = client.WriteOffRequested // decided; Stripe has yet to confirm it
+	Refused   = client.WriteOffRefused   // by Stripe; it may be decided again
 	// the invoice was paid or voided before Stripe received the request; nothing was written off
-	Overtaken WriteOffState = "overtaken"
-	Booked    WriteOffState = "booked"    // it is bad debt, and its tax is owed no more
-	Recovered WriteOffState = "recovered" // it was paid after all
-	Voided    WriteOffState = "voided"    // the invoice was taken back after all: what it billed is owed again
+	Overtaken = client.WriteOffOvertaken
+	Booked    = client.WriteOffBooked    // it is bad debt, and its tax is owed no more
+	Recovered = client.WriteOffRecovered // it was paid after all
+	Voided    = client.WriteOffVoided    // the invoice was taken back after all: what it billed is owed again
 )
 
 // WriteOff is an invoice that was given up.
-type WriteOff struct {
-	State     WriteOffState `json:"state"`
-	Amount    money.Nano    `json:"amount"` // what is not collected, with tax; 0 until it is booked
-	Tax       money.Nano    `json:"tax"`    // of it: not owed to a tax office any more
-	Reason    string        `json:"reason"` // the admin's
-	Failure   string        `json:"failure,omitempty"`
-	DecidedAt time.Time     `json:"decided_at"`
-	BookedAt  *time.Time    `json:"booked_at"`
-	ClosedAt  *time.Time    `json:"closed_at"` // when it was paid or voided after all
-}
+type WriteOff = client.WriteOff
 
 // OrgInvoice is an org's invoice as an admin sees it.
-type OrgInvoice struct {
-	CreditInvoice
-	WriteOff   *WriteOff  `json:"write_off"`    // nil: it was never given up
-	Lost       money.Nano `json:"lost"`         // what lost disputes of its payment left owed, and was not given up
-	LostUnpaid money.Nano `json:"lost_unpaid"`  // what they left unpaid, given up or not: what may still be paid by bank
-	PaidByBank money.Nano `json:"paid_by_bank"` // of what they took
-}
+type OrgInvoice = client.OrgInvoice
 
 // InvoicesOf returns an org's, newest first, at most limit, for an admin. Fault: Forbidden.
 func (p *Postpaid) InvoicesOf(ctx context.Context, who account.Principal, org id.Org, limit int) ([]OrgInvoice, error) {
@@ -73,12 +58,12 @@ func (p *Postpaid) InvoicesOf(ctx context.Context, who account.Principal, org id
 	}
 	out := make([]OrgInvoice, len(all))
 	for i, in := range all {
-		out[i].CreditInvoice = in
-		out[i].lose(lost[in.ID], dbq.PostpaidWriteoff{})
+		out[i].PostpaidInvoice = in
+		lose(&out[i], lost[in.ID], dbq.PostpaidWriteoff{})
 		for _, w := range given {
 			if w.InvoiceID == in.ID {
 				out[i].WriteOff = viewWriteOff(w)
-				out[i].lose(lost[in.ID], w)
+				lose(&out[i], lost[in.ID], w)
 			}
 		}
 	}
@@ -86,7 +71,16 @@ func (p *Postpaid) InvoicesOf(ctx context.Context, who account.Principal, org id
 }
 
 func viewWriteOff(w dbq.PostpaidWriteoff) *WriteOff {
-	return &WriteOff{WriteOffState(w.State), w.Amount, w.Tax, w.Reason, w.Failure, w.DecidedAt, w.BookedAt, w.ClosedAt}
+	return &WriteOff{
+		State:     WriteOffState(w.State),
+		Amount:    w.Amount,
+		Tax:       w.Tax,
+		Reason:    w.Reason,
+		Failure:   w.Failure,
+		DecidedAt: w.DecidedAt,
+		BookedAt:  w.BookedAt,
+		ClosedAt:  w.ClosedAt,
+	}
 }
 
 // WriteOff gives up an invoice that the card did not pay: Stripe is asked to mark it as uncollectible, and what is owed
@@ -117,7 +111,7 @@ func (p *Postpaid) WriteOff(ctx context.Context, who account.Principal, org id.O
 // writeOffUnpaid asks Stripe to mark an invoice that the card did not pay as uncollectible.
 func (p *Postpaid) writeOffUnpaid(ctx context.Context, tx *db.Tx, l lockedInvoice, who account.Principal,
 	reason string) (OrgInvoice, error) {
-	out := OrgInvoice{CreditInvoice: invoiceOf(l.inv)}
+	out := OrgInvoice{PostpaidInvoice: invoiceOf(l.inv)}
 	if l.writeOff.State == string(Requested) || l.writeOff.State == string(Booked) {
 		return out, fault.New(fault.Conflict, "this invoice has already been written off")
 	}

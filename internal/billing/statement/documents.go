@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/document"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -17,21 +17,7 @@ import (
 )
 
 // Document is a receipt, credit note or self-billing document as a list shows it.
-type Document struct {
-	Number   string          `json:"number" doc:"without gaps in its series and year" example:"R-2026-000001"`
-	Series   document.Series `json:"series" enum:"receipt,credit_note,self_billing"`
-	Org      id.Org          `json:"org_id"`
-	OrgName  string          `json:"org"`
-	Party    string          `json:"party" doc:"the customer or supplier as the document names it; empty: erased when its retention was over"`
-	IssuedAt time.Time       `json:"issued_at"`
-	Date     string          `json:"date" doc:"the day of issue in the document's time zone, YYYY-MM-DD"`
-	Zone     string          `json:"zone" doc:"the organisation's time zone when it was issued"`
-	Corrects string          `json:"corrects" doc:"number of the document that it corrects or cancels; empty: none of the register"`
-	Total    money.Nano      `json:"total" doc:"of a credit note: what is given back, negative where it cancels one"`
-	Currency string          `json:"currency"`
-	TopUp    *id.TopUp       `json:"topup_id" doc:"of a receipt: the payment; null otherwise"`
-	Erased   bool            `json:"erased" doc:"the content was erased when its retention was over; the number stays"`
-}
+type Document = client.Document
 
 // OrgDocuments returns documents of an organisation that match the filter, newest first, at most limit. Fault: Invalid.
 func (s *Statements) OrgDocuments(ctx context.Context, org id.Org, f document.Filter, limit int) ([]Document, error) {

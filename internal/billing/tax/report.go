@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/money"
@@ -32,20 +33,7 @@ type Report struct {
 
 // Declared is what was sold to one country at one rate for one reason; by customer where the reverse charge applies, as
 // the recapitulative statement wants it.
-type Declared struct {
-	Country   string     `json:"country"` // "": unknown
-	Reason    Reason     `json:"reason"`
-	Name      string     `json:"name"`
-	Percent   string     `json:"percent"`
-	VATID     string     `json:"vat_id"`
-	Sales     int64      `json:"sales"` // payments
-	Sold      money.Nano `json:"sold"`  // without tax, refunds that did not arrive included
-	Charged   money.Nano `json:"charged"`
-	Returned  money.Nano `json:"returned"`   // without tax
-	GivenBack money.Nano `json:"given_back"` // tax
-	Net       money.Nano `json:"net"`        // Sold − Returned
-	Tax       money.Nano `json:"tax"`        // Charged − GivenBack: to be declared
-}
+type Declared = client.DeclaredTax
 
 // ReportOf sums the book over a period: 2026, 2026-Q1 or 2026-01, in UTC. What goes back counts in the period in which
 // it does. Fault: Invalid.

@@ -20,23 +20,24 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/money"
 )
 
 // Kind is what a line of the book is about.
-type Kind string
+type Kind = client.TaxKind
 
 const (
-	TopUp                 Kind = "topup"                   // credit was paid in
-	Invoice               Kind = "invoice"                 // usage was invoiced afterwards
-	InvoiceVoid           Kind = "invoice_void"            // the invoice was taken back
-	WrittenOff            Kind = "invoice_writeoff"        // it was given up
-	Recovered             Kind = "invoice_recovered"       // and paid after all
-	InvoiceRefund         Kind = "invoice_refund"          // its payment was given back, or a part of it
-	InvoiceRefundReturned Kind = "invoice_refund_returned" // that did not get there
-	Refund                Kind = "refund"                  // unused credit goes back
-	RefundReturned        Kind = "refund_returned"         // it did not get there
-	DisputeLost           Kind = "dispute_lost"            // the card's owner took a payment back
+	TopUp                 = client.TaxTopUp                 // credit was paid in
+	Invoice               = client.TaxInvoice               // usage was invoiced afterwards
+	InvoiceVoid           = client.TaxInvoiceVoid           // the invoice was taken back
+	WrittenOff            = client.TaxWrittenOff            // it was given up
+	Recovered             = client.TaxRecovered             // and paid after all
+	InvoiceRefund         = client.TaxInvoiceRefund         // its payment was given back, or a part of it
+	InvoiceRefundReturned = client.TaxInvoiceRefundReturned // that did not get there
+	Refund                = client.TaxRefund                // unused credit goes back
+	RefundReturned        = client.TaxRefundReturned        // it did not get there
+	DisputeLost           = client.TaxDisputeLost           // the card's owner took a payment back
 )
 
 // Sale is what a tax is determined for.
@@ -49,33 +50,16 @@ type Sale struct {
 }
 
 // Reason is why a sale bears the tax it does. It is kept with payments: never change the words.
-type Reason string
+type Reason = client.TaxReason
 
 const (
-	Off           Reason = "off"            // the platform charges no taxes
-	Home          Reason = "home"           // the buyer is in the merchant's country
-	Destination   Reason = "destination"    // taxed in the buyer's country
-	ReverseCharge Reason = "reverse_charge" // a business elsewhere in the EU accounts for it
-	Outside       Reason = "outside"        // the buyer's country is none in which the merchant collects tax
-	Untold        Reason = "untold"         // the buyer gave no country: taxed as in the merchant's
+	Off           = client.TaxOff           // the platform charges no taxes
+	Home          = client.TaxHome          // the buyer is in the merchant's country
+	Destination   = client.TaxDestination   // taxed in the buyer's country
+	ReverseCharge = client.TaxReverseCharge // a business elsewhere in the EU accounts for it
+	Outside       = client.TaxOutside       // the buyer's country is none in which the merchant collects tax
+	Untold        = client.TaxUntold        // the buyer gave no country: taxed as in the merchant's
 )
-
-// Words names the reason for people.
-func (r Reason) Words() string {
-	switch r {
-	case Home:
-		return "in your own country"
-	case Destination:
-		return "taxed in the buyer's country"
-	case ReverseCharge:
-		return "reverse charge"
-	case Outside:
-		return "no tax is collected there"
-	case Untold:
-		return "the buyer gave no country"
-	}
-	return "no taxes charged"
-}
 
 // Tax is what a sale bears.
 type Tax struct {

@@ -144,7 +144,8 @@ func adminOrg(s *base.Session) *cobra.Command {
 					"In review", base.Nano(o.Earnings.InReview)+in, "Disputed", base.Nano(o.Earnings.Disputed)+in, "Payable",
 					base.Nano(o.Earnings.Payable)+in,
 					"On its way", base.Nano(o.Earnings.Sending)+in, "Paid", base.Nano(o.Earnings.Paid)+in, "Fee", feeWords(o.FeePPM),
-					"Payout account", o.Account.State, "Stopped", o.Account.Stopped, "Next payout", base.WhenPtr(o.Account.NextAt),
+					"Payout account", string(o.Account.State), "Stopped", o.Account.Stopped,
+					"Next payout", base.WhenPtr(o.Account.NextAt),
 					"Hosts", fmt.Sprint(o.Hosts), "Clusters", fmt.Sprint(o.Clusters))
 				p.Line("")
 				rows := make([][]string, len(o.Members))

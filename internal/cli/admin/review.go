@@ -40,7 +40,7 @@ func adminReviews(s *base.Session) *cobra.Command {
 func printReview(p *base.Printer, r client.PayoutReview) {
 	in := " " + r.Currency
 	p.Facts("Review", r.ID.String(), "Operator", r.Operator.String(), "Renter", r.Renter.String(), "Linked by",
-		strings.Join(r.Reasons, ", "), "Suggested", r.Advice,
+		strings.Join(r.Reasons, ", "), "Suggested", string(r.Advice),
 		"In review", base.Nano(r.InReview)+in, "Released", base.Nano(r.Released)+in, "Refused", base.Nano(r.Refused)+in,
 		"Since",
 		base.When(r.CreatedAt),

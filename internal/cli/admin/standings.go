@@ -18,8 +18,8 @@ func adminStandings(s *base.Session) *cobra.Command {
 			return s.Result(cmd, page, err, func(p *base.Printer) {
 				rows := make([][]string, len(page.Items))
 				for i, x := range page.Items {
-					rows[i] = []string{x.Org.String(), x.Name, x.State, fmt.Sprint(x.Open), fmt.Sprint(x.Lost), base.Nano(x.Debt),
-						base.When(x.Changed)}
+					rows[i] = []string{x.Org.String(), x.Name, string(x.State), fmt.Sprint(x.Open), fmt.Sprint(x.Lost),
+						base.Nano(x.Debt), base.When(x.Changed)}
 				}
 				p.Table([]string{"ORGANISATION", "NAME", "STANDING", ">OPEN", ">LOST", ">TO REPAY", "SINCE"}, rows)
 			})

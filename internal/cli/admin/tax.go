@@ -4,7 +4,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/client"
-	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/cli/base"
 	"github.com/musterhq/muster/internal/fault"
 )
@@ -38,7 +37,7 @@ func printTaxReport(p *base.Printer, r client.TaxReport) {
 		if d.Percent == "0" {
 			rate = "none"
 		}
-		rows[i] = []string{base.OrDash(d.Country), tax.Reason(d.Reason).Words(), rate, d.VATID, base.Nano(d.Sold),
+		rows[i] = []string{base.OrDash(d.Country), d.Reason.Words(), rate, d.VATID, base.Nano(d.Sold),
 			base.Nano(d.Charged),
 			base.Nano(d.Returned), base.Nano(d.GivenBack), base.Nano(d.Net), base.Nano(d.Tax)}
 	}

@@ -106,7 +106,7 @@ func (s *Session) placeholder(name, command string) Completer {
 		})
 	case "TOPUP":
 		return names(s, (*client.Client).TopUps, func(t client.TopUp) []string {
-			return []string{described(t.ID.String(), Nano(t.Amount), t.Currency, t.State)}
+			return []string{described(t.ID.String(), Nano(t.Amount), t.Currency, string(t.State))}
 		})
 	case "MEMBER":
 		return names(s, unpaged((*client.Client).Members), func(m client.OrgMember) []string {

@@ -27,8 +27,8 @@ func billingTopUps(s *base.Session) *cobra.Command {
 							what = other
 						}
 					}
-					rows[i] = []string{base.When(t.CreatedAt), t.ID.String(), base.Nano(t.Amount), base.Nano(t.Tax.Amount), t.State,
-						what}
+					rows[i] = []string{base.When(t.CreatedAt), t.ID.String(), base.Nano(t.Amount), base.Nano(t.Tax.Amount),
+						string(t.State), what}
 				}
 				p.Table([]string{"WHEN", "ID", ">AMOUNT", ">TAX", "STATE", "RECEIPT, OR WHAT TO DO"}, rows)
 			})

@@ -104,16 +104,16 @@ func documentShow(s *base.Session, read func(*client.Client, context.Context, st
 	}
 }
 
-func seriesName(series string) string {
+func seriesName(series client.DocumentSeries) string {
 	switch series {
-	case "receipt":
+	case client.SeriesReceipt:
 		return "Receipt"
-	case "credit_note":
+	case client.SeriesCreditNote:
 		return "Credit note"
-	case "self_billing":
+	case client.SeriesSelfBilling:
 		return "Self-billing invoice"
 	}
-	return series
+	return string(series)
 }
 
 func printDocument(p *base.Printer, d client.FullDocument) {
@@ -172,5 +172,5 @@ func creditReason(c client.CreditNote) string {
 	case "invoice_refund_returned":
 		return "Cancels " + c.Cancels + ": the refund of an invoice did not arrive"
 	}
-	return c.Kind
+	return string(c.Kind)
 }

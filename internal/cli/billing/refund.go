@@ -37,7 +37,7 @@ func billingRefund(s *base.Session) *cobra.Command {
 func printRefunds(p *base.Printer, list []client.Refund) {
 	rows := make([][]string, len(list))
 	for i, r := range list {
-		rows[i] = []string{base.When(r.CreatedAt), r.TopUpID.String(), base.Nano(r.Amount), base.Nano(r.Tax), r.State,
+		rows[i] = []string{base.When(r.CreatedAt), r.TopUp.String(), base.Nano(r.Amount), base.Nano(r.Tax), string(r.State),
 			r.Failure}
 	}
 	p.Table([]string{"WHEN", "OF THE PAYMENT", ">AMOUNT", ">TAX", "STATE", "WHY"}, rows)

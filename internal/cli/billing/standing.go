@@ -29,7 +29,7 @@ func printStanding(p *base.Printer, x client.Standing) {
 	case x.Left != nil:
 		may = base.Nano(*x.Left) + " until e-mail address and card are verified"
 	}
-	p.Facts("Standing", x.State, "May be added", may)
+	p.Facts("Standing", string(x.State), "May be added", may)
 	if x.State != "ok" || x.Debt > 0 {
 		p.Facts("Disputed", base.Nano(x.Disputed), "Not set aside", base.Nano(x.Short)+
 			", taken from whatever is credited next",

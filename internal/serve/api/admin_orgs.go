@@ -114,7 +114,7 @@ func (a *API) redemptions(ctx context.Context, p account.Principal, in *struct {
 		return list[payment.Redemption]{}, err
 	}
 	rows, err := a.payments.Redemptions(ctx, p, in.Code, org, in.After, in.Limit+1)
-	return cut(rows, in.Limit, same[payment.Redemption], payment.Redemption.Cursor), err
+	return cut(rows, in.Limit, same[payment.Redemption], payment.RedemptionCursor), err
 }
 
 // orgFilter reads the organisation that a list is bounded to; "" is all.
