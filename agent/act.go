@@ -66,6 +66,8 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 		return 0, nil
 	case actWatch:
 		return v.watch(), nil
+	case actKill:
+		return 0, a.killOverdrawn(ctx, r)
 	case actAwaitPeers:
 		return watchEvery, a.withdraw(ctx, r, v)
 	case actAwaitGo:

@@ -15,6 +15,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/netip"
 	"path/filepath"
@@ -26,6 +27,7 @@ import (
 	"github.com/musterhq/muster/agent/firewall"
 	"github.com/musterhq/muster/agent/gpu"
 	"github.com/musterhq/muster/agent/gpucheck"
+	"github.com/musterhq/muster/agent/hostmem"
 	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/journal"
 	"github.com/musterhq/muster/agent/scratch"
@@ -93,6 +95,8 @@ type Config struct {
 	Tick            time.Duration // time between ticks in the journal; default 5 s
 	// FirewallEvery is the time between checks of the firewall's table while nothing starts; default 15 s.
 	FirewallEvery time.Duration
+	// Memory reads the host's memory; the zero Reader reads this machine's, unless the GPUs are simulated.
+	Memory hostmem.Reader
 	// CleanIn is how long GPUs may take to free an ended lease's memory before they are suspect; default 30 s.
 	CleanIn time.Duration
 	Awake   func(bool)      // called often with whether a lease is on the host; may be nil
@@ -129,6 +133,7 @@ type Agent struct {
 	popular []string          // from the server's last answer
 	bound   popularBound
 	pulls   pulls
+	memory  memoryNotes
 	watched time.Time // end of live telemetry
 	born    time.Time
 	ctx     context.Context
@@ -168,6 +173,9 @@ func New(cfg Config) (*Agent, error) {
 	if a.pulls, err = a.openPulls(); err != nil {
 		return nil, fmt.Errorf("open the pulls: %w", err)
 	}
+	if err := readJSON(a.disk.memoryNotes(), &a.memory); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		a.log.Warn("what was noted of the host's memory cannot be read", "err", err)
+	}
 	a.journal, err = journal.Open(filepath.Join(cfg.StateDir, "journal"),
 		journal.Config{Host: cfg.Host.String(), Key: cfg.Key, BootID: cfg.BootID, Now: cfg.Now, Log: cfg.Log})
 	if err != nil {
@@ -201,7 +209,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	for _, loop := range []func(context.Context){
 		a.syncLoop, a.wakeLoop, a.inventoryLoop, a.meterLoop, a.telemetryLoop, a.cleanLoop,
-		a.scanLoop, a.firewallLoop, a.prefetchLoop, a.sweepScratch, a.checkLoop,
+		a.scanLoop, a.firewallLoop, a.prefetchLoop, a.sweepScratch, a.checkLoop, a.memoryLoop,
 		func(ctx context.Context) { a.cfg.Engine.Watch(ctx, a.containerChanged) }} {
 		loops.Go(func() { loop(ctx) })
 	}

@@ -36,7 +36,9 @@ type control struct {
 	segs    map[agentapi.LeaseRef][]agentapi.Segment
 	doubted map[agentapi.LeaseRef]bool // a run was ready and started, and yet not well
 	changed chan struct{}              // closed at every report
-	agent   interface{ Wake(agentapi.Wake) }
+
+	inventory agentapi.Inventory // the newest
+	agent     interface{ Wake(agentapi.Wake) }
 }
 
 func newControl(t *testing.T, host string, key ed25519.PublicKey) *control {
@@ -126,8 +128,25 @@ func (c *control) take(seg agentapi.Segment) {
 	c.segs[ref] = append(all, seg)
 }
 
-func (c *control) Inventory(context.Context, agentapi.Inventory) error { return nil }
-func (c *control) Telemetry(agentapi.Telemetry) error                  { return nil }
+func (c *control) Inventory(_ context.Context, inv agentapi.Inventory) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.inventory = inv
+	return nil
+}
+
+func (c *control) Telemetry(agentapi.Telemetry) error { return nil }
+
+// problem returns a problem of the newest inventory by its code.
+func (c *control) problem(code string) (agentapi.Problem, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.IndexFunc(c.inventory.Problems, func(p agentapi.Problem) bool { return p.Code == code })
+	if i < 0 {
+		return agentapi.Problem{}, false
+	}
+	return c.inventory.Problems[i], true
+}
 
 // want changes the desired state and wakes the agent.
 func (c *control) want(specs ...agentapi.LeaseSpec) {

@@ -37,6 +37,7 @@ import (
 	"github.com/musterhq/muster/agent/gpu/probe"
 	"github.com/musterhq/muster/agent/gpucheck/cuda"
 	"github.com/musterhq/muster/agent/hostinfo"
+	"github.com/musterhq/muster/agent/hostmem"
 	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/overlay"
 	"github.com/musterhq/muster/agent/scratch"
@@ -96,6 +97,7 @@ type host struct {
 	prefetch bool
 	cores    cores.Host
 	scratch  *scratch.Store
+	memory   hostmem.Reader
 	log      *slog.Logger
 }
 
@@ -186,6 +188,7 @@ func (h *host) start() {
 		Prefetch:        h.prefetch,
 		Cores:           h.cores,
 		Scratch:         h.scratch,
+		Memory:          h.memory,
 	})
 	if err != nil {
 		h.t.Fatal(err)

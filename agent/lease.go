@@ -19,7 +19,8 @@ type lease struct {
 	working bool
 }
 
-// run is one epoch of a lease. Agent.mu guards its fields; only its lease's worker changes rec, status and the handles.
+// run is one epoch of a lease. Agent.mu guards its fields; only its lease's worker changes status and the handles,
+// and rec except for Overdrawn.
 type run struct {
 	ref    agentapi.LeaseRef
 	files  leasefiles.Layout

@@ -181,7 +181,9 @@ func (a *Agent) inventoryLoop(ctx context.Context) {
 	held := backoff{log: a.log, what: "inventories"}
 	for {
 		wait := inventoryEvery
-		err := a.cfg.Link.Inventory(ctx, a.cfg.Inventory(ctx))
+		inv := a.cfg.Inventory(ctx)
+		inv.Problems = append(inv.Problems, a.memoryProblems()...)
+		err := a.cfg.Link.Inventory(ctx, inv)
 		if held.wait(ctx, err) {
 			continue
 		}

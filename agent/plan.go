@@ -32,6 +32,7 @@ const (
 	actAwaitStart   action = "await_start"   // released
 	actNoteStart    action = "note_start"    // the command runs: time counts
 	actWatch        action = "watch"         // running
+	actKill         action = "kill"          // it takes the host's memory outside its limit
 	actConclude     action = "conclude"      // it has ended or must end: see step.outcome
 	actStopWork     action = "stop_work"     //
 	actKeepLog      action = "keep_log"      //
@@ -149,6 +150,8 @@ func plan(v view) step {
 		return planEnd(v)
 	case v.report.State == guest.StateStarted && !v.rec.Started && v.rec.BootID == v.boot:
 		return step{do: actNoteStart} // before the end is checked: a short command has run too
+	case v.rec.Overdrawn != "" && v.work.State == container.Running:
+		return step{do: actKill}
 	}
 	if o := ended(v); o != nil {
 		if passes(v, o) {
@@ -211,7 +214,10 @@ func exited(v view) *outcome {
 	}
 	code := v.work.ExitCode
 	o := &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonExited, ExitCode: &code}
-	if v.work.OOMKilled {
+	switch {
+	case v.rec.Overdrawn != "":
+		o.Detail = v.rec.Overdrawn
+	case v.work.OOMKilled:
 		o.Detail = "out of memory: the node's limit was reached"
 	}
 	return o

@@ -137,6 +137,8 @@ func TestPlan(t *testing.T) {
 		{"begun", at(begun), actNoteStart},
 		{"begun and ended unseen", at(begun, exit(3)), actNoteStart},
 		{"running", at(running), actWatch},
+		{"running, pins too much", at(running, func(v *view) { v.rec.Overdrawn = "x" }), actKill},
+		{"pinned too much, killed", at(running, exit(137), func(v *view) { v.rec.Overdrawn = "x" }), actConclude},
 		{"running, overlay died", at(running, func(v *view) { v.overlay = false }), actStartOverlay},
 		{"running, a peer was replaced", at(running, func(v *view) { v.peers = false }), actSetPeers},
 		{"running, the relays' token was renewed", at(running, func(v *view) { v.staleRelays = true }), actSetRelays},

@@ -40,10 +40,12 @@ type record struct {
 	Started       bool                `json:"started,omitempty"`
 	StartBoot     int64               `json:"start_boot_ms,omitempty"` // on the clock of the run's boot
 	Outcome       *outcome            `json:"outcome,omitempty"`
-	LogSaved      bool                `json:"log_saved,omitempty"` // saving was tried, whether or not there was a log
-	LogKept       bool                `json:"log_kept,omitempty"`  // the log is in the folder
-	Down          bool                `json:"down,omitempty"`      // containers and overlay are removed
-	Gone          bool                `json:"gone,omitempty"`
+	// Overdrawn is why the command must be killed: it holds more of the host's memory than it was rented with.
+	Overdrawn string `json:"overdrawn,omitempty"`
+	LogSaved  bool   `json:"log_saved,omitempty"` // saving was tried, whether or not there was a log
+	LogKept   bool   `json:"log_kept,omitempty"`  // the log is in the folder
+	Down      bool   `json:"down,omitempty"`      // containers and overlay are removed
+	Gone      bool   `json:"gone,omitempty"`
 
 	Traffic     agentapi.Traffic `json:"traffic,omitzero"`      // so far
 	TrafficRead agentapi.Traffic `json:"traffic_read,omitzero"` // the firewall's counters at that moment

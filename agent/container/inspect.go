@@ -123,6 +123,15 @@ func (e *Engine) Stop(ctx context.Context, ref agentapi.LeaseRef, role Role, gra
 	return unavailable(err, "stop the %s container of %s", role, ref)
 }
 
+// Kill ends a container's processes at once. It is no error if the container does not exist or has ended.
+func (e *Engine) Kill(ctx context.Context, ref agentapi.LeaseRef, role Role) error {
+	_, err := e.docker.ContainerKill(ctx, e.name(ref, role), client.ContainerKillOptions{Signal: "KILL"})
+	if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) {
+		return nil
+	}
+	return unavailable(err, "kill the %s container of %s", role, ref)
+}
+
 // Remove removes a container and its anonymous volumes, killing it if it still runs. It is no error if there is none.
 func (e *Engine) Remove(ctx context.Context, ref agentapi.LeaseRef, role Role) error {
 	_, err := e.docker.ContainerRemove(ctx, e.name(ref, role), client.ContainerRemoveOptions{

@@ -82,6 +82,18 @@ func main() {
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
+	case "pin": // pin FILE BYTES: maps a file that stands for NVIDIA's control device, shared, and ignores TERM
+		bytes, _ := strconv.Atoi(os.Args[3])
+		f, err := os.OpenFile(os.Args[2], os.O_CREATE|os.O_RDWR, 0o600)
+		if err == nil {
+			err = f.Truncate(int64(bytes))
+		}
+		if err == nil {
+			_, err = syscall.Mmap(int(f.Fd()), 0, bytes, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+		}
+		fmt.Println("mapped", err)
+		signal.Ignore(syscall.SIGTERM)
+		time.Sleep(time.Hour)
 	case "see": // prints what a workload can see and do
 		_, err := net.DialTimeout("tcp", os.Args[2], 2*time.Second)
 		fmt.Println("dial", err != nil)
