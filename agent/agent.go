@@ -56,6 +56,8 @@ type GPUs interface {
 	OwnerUse() map[string]int64
 	Checked(res gpucheck.Result, uuids ...string)
 	Unchecked() []string
+	Requalify(ctx context.Context, uuid string) error
+	ResetDue() []string
 	Health() map[string]gpu.Health
 	Pending() []agentapi.HealthEvent
 	Ack(seq uint64) error
@@ -115,6 +117,7 @@ type Agent struct {
 	inventory chan struct{} // the inventory must be sent
 	rescan    chan struct{} // Docker's list must be read again
 	fetch     chan struct{} // there may be popular images to fetch
+	resets    chan struct{} // the operator asks for the reset of a GPU
 	woken     chan struct{} // a desired state came with a wake
 	following sync.Mutex    // serialises changes of what the host should run
 	admitting sync.Mutex    // serialises changes of the firewall and of the state it shall have
@@ -134,10 +137,12 @@ type Agent struct {
 	bound   popularBound
 	pulls   pulls
 	memory  memoryNotes
-	watched time.Time // end of live telemetry
-	born    time.Time
-	ctx     context.Context
-	workers sync.WaitGroup
+
+	requalifies requalifies
+	watched     time.Time // end of live telemetry
+	born        time.Time
+	ctx         context.Context
+	workers     sync.WaitGroup
 }
 
 // New reads the state that the host has stored. It starts nothing.
@@ -160,6 +165,7 @@ func New(cfg Config) (*Agent, error) {
 		inventory: make(chan struct{}, 1),
 		rescan:    make(chan struct{}, 1),
 		fetch:     make(chan struct{}, 1),
+		resets:    make(chan struct{}, 1),
 		woken:     make(chan struct{}, 1),
 		born:      cfg.Now(),
 	}
@@ -209,7 +215,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	for _, loop := range []func(context.Context){
 		a.syncLoop, a.wakeLoop, a.inventoryLoop, a.meterLoop, a.telemetryLoop, a.cleanLoop,
-		a.scanLoop, a.firewallLoop, a.prefetchLoop, a.sweepScratch, a.checkLoop, a.memoryLoop,
+		a.scanLoop, a.firewallLoop, a.prefetchLoop, a.sweepScratch, a.checkLoop, a.memoryLoop, a.resetLoop,
 		func(ctx context.Context) { a.cfg.Engine.Watch(ctx, a.containerChanged) }} {
 		loops.Go(func() { loop(ctx) })
 	}

@@ -37,8 +37,9 @@ type control struct {
 	doubted map[agentapi.LeaseRef]bool // a run was ready and started, and yet not well
 	changed chan struct{}              // closed at every report
 
-	inventory agentapi.Inventory // the newest
-	agent     interface{ Wake(agentapi.Wake) }
+	inventory   agentapi.Inventory // the newest
+	requalified bool               // results of requests for GPUs are acknowledged
+	agent       interface{ Wake(agentapi.Wake) }
 }
 
 func newControl(t *testing.T, host string, key ed25519.PublicKey) *control {
@@ -103,6 +104,9 @@ func (c *control) Sync(_ context.Context, s agentapi.Sync) (agentapi.SyncReply, 
 			RelayToken: c.relay[ref],
 		})
 	}
+	if c.requalified {
+		reply.RequalifyAck = s.Seq
+	}
 	if s.Revision < c.desired.Revision {
 		d := c.desired
 		reply.Desired = &d
@@ -146,6 +150,20 @@ func (c *control) problem(code string) (agentapi.Problem, bool) {
 		return agentapi.Problem{}, false
 	}
 	return c.inventory.Problems[i], true
+}
+
+// requalify makes requests for GPUs part of the desired state.
+func (c *control) requalify(orders ...agentapi.GPUOrder) {
+	c.mu.Lock()
+	c.desired.Requalify = orders
+	c.mu.Unlock()
+	c.want()
+}
+
+// acknowledgeRequalified makes the server store the results that it receives from now on.
+func (c *control) acknowledgeRequalified() {
+	c.set(func() { c.requalified = true })
+	c.want()
 }
 
 // want changes the desired state and wakes the agent.
@@ -253,6 +271,8 @@ func (gpus) LeasedBy(func() map[string]bool)                    {}
 func (gpus) OwnerUse() map[string]int64                         { return nil }
 func (gpus) Checked(gpucheck.Result, ...string)                 {}
 func (gpus) Unchecked() []string                                { return nil }
+func (gpus) ResetDue() []string                                 { return nil }
+func (gpus) Requalify(context.Context, string) error            { return nil }
 func (gpus) Health() map[string]gpu.Health                      { return nil }
 func (gpus) Pending() []agentapi.HealthEvent                    { return nil }
 func (gpus) Ack(uint64) error                                   { return nil }

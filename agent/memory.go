@@ -149,7 +149,8 @@ func (a *Agent) memoryProblems() []agentapi.Problem {
 	}
 	add(notes.Ended, "memory_overdrawn", "A lease took the host's memory outside its limit and was ended at %s UTC.",
 		"Nothing: the renter is told why, and the other leases go on.")
-	add(notes.Short, "memory_short", "The host was short of memory at %s UTC, and no lease held more than it was rented with.",
+	add(notes.Short, "memory_short", "The host was short of memory at %s UTC, and no lease held more than it was rented "+
+		"with.",
 		"Look for programs outside leases that use much memory. Memory that a program pins through the driver without "+
 			"mapping it cannot be assigned to a lease.")
 	return out

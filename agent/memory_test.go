@@ -10,10 +10,10 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// A lease that pins far more of the host's memory than it was rented with is ended when the host's becomes short, as its
-// own doing, and both sides are told why. A neighbour that holds memory within its limit goes on. The containers, their
-// processes and their mappings are real; a file stands for NVIDIA's control device, and the amount of free memory is
-// the test's.
+// A lease that pins far more of the host's memory than it was rented with is ended when the host's becomes short, as
+// its own doing, and both sides are told why. A neighbour that holds memory within its limit goes on. The containers,
+// their processes and their mappings are real; a file stands for NVIDIA's control device, and the amount of free memory
+// is the test's.
 func TestALeaseThatPinsTheHostsMemoryIsEnded(t *testing.T) {
 	t.Parallel()
 	const standIn = "/nvidiactl"

@@ -145,6 +145,7 @@ func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 	if a.older {
 		s.Protocol = agentapi.Protocol - 1
 	}
+	s.Requalified = a.requalified()
 	a.seq++
 	s.Seq, s.BootMS, s.ControlEpoch, s.Full = a.seq, a.cfg.BootMS(), a.seen.ControlEpoch, a.scanned && !away
 	if a.known {
@@ -324,6 +325,7 @@ func (a *Agent) follow(d agentapi.Desired) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.seen, a.known = seen{d.ControlEpoch, d.Revision}, true
+	a.takeRequests(d.Requalify)
 	wanted := map[string]agentapi.LeaseSpec{}
 	news := !known
 	for _, spec := range d.Leases {
@@ -419,6 +421,7 @@ func (a *Agent) renewRelays(r *run, token string) {
 func (a *Agent) acknowledge(s agentapi.Sync, gone []*run, reply agentapi.SyncReply) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.ackRequalified(s, reply.RequalifyAck)
 	if reply.StatusAck == s.Seq {
 		if s.Pulled != nil {
 			a.pulls.reported = *s.Pulled

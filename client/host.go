@@ -117,6 +117,8 @@ type HostGPU struct {
 	InUse         string `json:"in_use" doc:"what uses it on the host itself, as Xorg, 412 MiB: it is not offered; empty: nothing does"`
 	Present       bool   `json:"present" doc:"in the last inventory"`
 	TakenFor      string `json:"taken_for" doc:"quote, lease, own_use, maintenance; empty: free"`
+	// Requalify describes the last request to reset and check it; empty in lists.
+	Requalify string `json:"requalify" doc:"how far the last request to reset the GPU and check it is; empty: there was none, or this is a list" example:"reset and checked at 2026-11-25 02:10 UTC"`
 }
 
 // Problem is something wrong with a host: cause, evidence, fix.
@@ -171,6 +173,12 @@ func (c *Client) ChangeHost(ctx context.Context, h id.Host, change HostChange) (
 // ActOnHost drains, resumes or retires a host.
 func (c *Client) ActOnHost(ctx context.Context, h id.Host, action string) (Host, error) {
 	return post[Host](ctx, c, "/hosts/"+h.String()+"/actions", map[string]string{"action": action})
+}
+
+// Requalify has a host reset one of its GPUs, which is not healthy and not in use, check it and put it back into
+// service. gpu is its UUID.
+func (c *Client) Requalify(ctx context.Context, h id.Host, gpu string) (Host, error) {
+	return post[Host](ctx, c, "/hosts/"+h.String()+"/actions", map[string]string{"action": "requalify", "gpu": gpu})
 }
 
 // Reclaim takes a host back: what runs on it ends after the notice, in seconds; 0: immediately.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -424,6 +425,47 @@ func TestSplitGPUIsRefusedAtTheStart(t *testing.T) {
 	used := m.InUse(t.Context(), h.uuid(0), h.uuid(1))
 	if len(used) != 1 || !strings.Contains(used[h.uuid(1)], "MIG") {
 		t.Errorf("%v", used)
+	}
+}
+
+// A GPU whose driver asks for a reset is due for one once nothing has it, and after an attempt not again for an hour.
+func TestResetDue(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, h100, 3)
+	var ahead atomic.Int64
+	m := h.start(t, func(c *Config) {
+		c.Reset = func(_ context.Context, uuid string) error { return fakeprofile.Reset(h.path, uuid) }
+		c.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	})
+	becomes(t, m, h.uuid(1), Healthy)
+	h.fault(t, 1, func(g *fakeprofile.GPU) { g.RecoveryAction = wire.RecoverReset })
+	h.fault(t, 2, func(g *fakeprofile.GPU) { g.RecoveryAction = wire.RecoverReboot })
+	becomes(t, m, h.uuid(1), Quarantined)
+	becomes(t, m, h.uuid(2), Quarantined)
+	if due := m.ResetDue(); due != nil {
+		t.Errorf("%v before it is known which GPUs have a lease", due)
+	}
+	m.LeasedBy(func() map[string]bool { return map[string]bool{h.uuid(1): true} })
+	if due := m.ResetDue(); due != nil {
+		t.Errorf("%v under a lease", due)
+	}
+	m.LeasedBy(func() map[string]bool { return nil })
+	if due := m.ResetDue(); !slices.Equal(due, []string{h.uuid(1)}) {
+		t.Errorf("due: %v", due)
+	}
+	if due := m.ResetDue(); due != nil {
+		t.Errorf("%v again at once", due)
+	}
+	ahead.Store(int64(resetAgain))
+	if due := m.ResetDue(); len(due) != 1 {
+		t.Errorf("%v after an hour", due)
+	}
+	if err := m.Requalify(t.Context(), h.uuid(1)); err != nil {
+		t.Fatal(err)
+	}
+	ahead.Store(3 * int64(resetAgain))
+	if due := m.ResetDue(); due != nil {
+		t.Errorf("%v after the reset", due)
 	}
 }
 

@@ -47,6 +47,9 @@ type record struct {
 	// Degraded is why the GPU is slower than it could be, for people; "" = it is not.
 	Degraded string `json:"degraded,omitempty"`
 	slow     slow
+	// ResetTried is when the agent last tried to reset the GPU because its driver asks for it.
+	ResetTried time.Time `json:"reset_tried,omitzero"`
+	wantsReset bool      // by its driver's recovery action at the last look
 	// PowerSet is the power limit that this host's agent has set, in milliwatts, 0 = none; powerWhy is why the last
 	// attempt to set it failed.
 	PowerSet int64 `json:"power_set,omitempty"`

@@ -124,6 +124,7 @@ func (m *Monitor) look(ctx context.Context) (wire.System, error) {
 			m.examine(uuid, standing, false)
 		}
 	}
+	m.noteRecovery(conditions)
 	answered := slices.Collect(maps.Keys(conditions))
 	m.seeSpeed(ctx, answered)
 	m.keepPower(ctx, answered)

@@ -38,8 +38,8 @@ func Blame(h Host, claims []Claim) (worst Claim, ok bool) {
 
 // Detail says why the container is ended, for the renter and the operator.
 func (c Claim) Detail(h Host) string {
-	return fmt.Sprintf("out of memory: the node held %s of pinned host memory (cudaHostAlloc, pin_memory) and %s of other "+
-		"memory, more than its %s, and the host had only %s left", gib(c.Hold.Pinned), gib(c.Hold.Used), gib(c.Limit),
+	return fmt.Sprintf("out of memory: the node held %s of pinned host memory (cudaHostAlloc, pin_memory) and %s of "+
+		"other memory, more than its %s, and the host had only %s left", gib(c.Hold.Pinned), gib(c.Hold.Used), gib(c.Limit),
 		gib(h.Available))
 }
 

@@ -54,8 +54,8 @@ func (f tree) used(container string, current, file, shmem int64) {
 
 // mapped is a mapping of bytes at an address.
 func mapped(at, bytes int64, path string, details ...string) string {
-	return strings.Join(append([]string{fmt.Sprintf("%x-%x rw-s 00000000 00:06 597 %28s", at, at+bytes, path)}, details...),
-		"\n")
+	first := fmt.Sprintf("%x-%x rw-s 00000000 00:06 597 %28s", at, at+bytes, path)
+	return strings.Join(append([]string{first}, details...), "\n")
 }
 
 func name(c byte) string { return strings.Repeat(string(c), 64) }

@@ -90,6 +90,22 @@ type Sync struct {
 	// EngineAway is set while the host's container engine does not respond. It is nil if the engine responds, or if the
 	// agent does not watch it.
 	EngineAway *EngineAway `json:"engine_away,omitempty"`
+	// Requalified has the results of requests in Desired.Requalify that no reply has acknowledged yet.
+	Requalified []GPUResult `json:"requalified,omitempty"`
+}
+
+// GPUOrder is an operator's request to reset a GPU without a lease, to check it and to put it back into service. Number
+// rises with each request.
+type GPUOrder struct {
+	GPU    string `json:"gpu"` // NVML UUID
+	Number int64  `json:"number"`
+}
+
+// GPUResult is the result of a GPUOrder. Error is why it could not be done, for people, at most 500 bytes; "" if the
+// GPU is healthy.
+type GPUResult struct {
+	GPUOrder
+	Error string `json:"error,omitempty"`
 }
 
 // EngineAway reports that a host's container engine does not respond. The host gets no new leases until it sends a full
@@ -121,12 +137,14 @@ type SyncReply struct {
 	Desired      *Desired `json:"desired,omitempty"` // only if newer than Sync.Revision
 	StatusAck    uint64   `json:"status_ack"`        // Sync.Seq if the statuses are committed, else 0
 	// committed or permanently refused: the journal may remove them
-	UsageAcks  []UsageAck       `json:"usage_acks,omitempty"`
-	HealthAck  uint64           `json:"health_ack"`            // greatest HealthEvent.Seq that is committed
-	Extensions []LeaseExtension `json:"extensions,omitempty"`  // current run_until of every live lease of the host
-	Anchor     *Anchor          `json:"anchor,omitempty"`      // a new time anchor for Sync.BootID
-	LogsStored []LeaseRef       `json:"logs_stored,omitempty"` // stored logs that may be deleted now
-	NextSyncMS int64            `json:"next_sync_ms,omitempty"`
+	UsageAcks []UsageAck `json:"usage_acks,omitempty"`
+	HealthAck uint64     `json:"health_ack"` // greatest HealthEvent.Seq that is committed
+	// RequalifyAck is Sync.Seq if the report's Requalified is committed, else 0.
+	RequalifyAck uint64           `json:"requalify_ack,omitempty"`
+	Extensions   []LeaseExtension `json:"extensions,omitempty"`  // current run_until of every live lease of the host
+	Anchor       *Anchor          `json:"anchor,omitempty"`      // a new time anchor for Sync.BootID
+	LogsStored   []LeaseRef       `json:"logs_stored,omitempty"` // stored logs that may be deleted now
+	NextSyncMS   int64            `json:"next_sync_ms,omitempty"`
 	// Popular lists public images by complete name, most popular first, that a host without leases may prefetch.
 	Popular []string `json:"popular,omitempty"`
 	// PopularBytes limits how many bytes of them the host may download from now on, in total; 0: no limit.
@@ -331,6 +349,8 @@ type Desired struct {
 	ControlEpoch int64       `json:"control_epoch"`
 	Revision     int64       `json:"revision"`
 	Leases       []LeaseSpec `json:"leases"`
+	// Requalify lists the requests of which the server knows no result; only for agents with CapRequalify.
+	Requalify []GPUOrder `json:"requalify,omitempty"`
 }
 
 // LeaseSpec is one node to run.

@@ -10,11 +10,13 @@ const (
 	CapPopularBound = "popular_bound" // it respects SyncReply.PopularBytes
 	CapEntrypoint   = "entrypoint"    // it runs LeaseSpec.Entrypoint in place of the image's
 	CapWakeState    = "wake_state"    // it applies Wake.Desired without a sync
+	CapRequalify    = "requalify"     // it follows Desired.Requalify
 )
 
 // Capabilities lists those of this version's agent.
 func Capabilities() []string {
-	return []string{CapSelfUpdate, CapRelayRenewal, CapScratch, CapPopularBound, CapEntrypoint, CapWakeState}
+	return []string{CapSelfUpdate, CapRelayRenewal, CapScratch, CapPopularBound, CapEntrypoint, CapWakeState,
+		CapRequalify}
 }
 
 // UpdateOrder names the version of the agent that a host should run. An agent that already runs it does nothing.

@@ -177,7 +177,12 @@ func (s *Pages) showHost(v *page.Visit, hid id.Host, forms hostForms) error {
 		return err
 	}
 	for _, g := range d.GPUs {
-		out.GPUs = append(out.GPUs, gpuRow(g, live[g.ID]))
+		row := gpuRow(g, live[g.ID])
+		if last, ok := d.Requalify[g.ID]; ok {
+			row.Requalify = last.String()
+			row.MayRequalify = row.MayRequalify && last.FinishedAt != nil
+		}
+		out.GPUs = append(out.GPUs, row)
 	}
 	earns := potentialOf(d, offers)
 	out.EarningNow, out.CouldEarn = earns.now, earns.could
@@ -313,7 +318,8 @@ func (s *Pages) actOnHost(v *page.Visit) error {
 	if err != nil {
 		return err
 	}
-	_, _, err = s.Hosts.Act(v.R.Context(), v.Who, h, host.Action{Name: v.R.FormValue("action")}, idem.Request{})
+	act := host.Action{Name: v.R.FormValue("action"), GPU: v.R.FormValue("gpu")}
+	_, _, err = s.Hosts.Act(v.R.Context(), v.Who, h, act, idem.Request{})
 	if err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
 			return s.showHost(v, h, hostForms{trouble: fault.From(err).Message})

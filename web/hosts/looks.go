@@ -278,6 +278,7 @@ func gpuRow(g host.GPU, s host.Sample) GPURow {
 			row.Use = "in use by you (" + g.InUse + ")"
 		}
 	}
+	row.MayRequalify = g.Present && g.Health != host.Healthy && g.Claim == ""
 	row.Limit = powerLimit(g.Facts)
 	if s.At.IsZero() {
 		return row

@@ -23,6 +23,7 @@ func Command(s *base.Session) *cobra.Command {
 		hostAct(s, "drain", "Take no new leases; what runs goes on"),
 		hostReclaim(s),
 		hostAct(s, "resume", "Take leases again, or keep those there are after a reclaim"),
+		hostRequalify(s),
 		hostAct(s, "retire", "Take a host out for ever; drain it first"),
 		hostEarnings(s), hostTraffic(s), hostContested(s), billing.HostStatement(s), hostPayouts(s), billing.HostBond(s))
 	cmd.Aliases = []string{"hosts"}
@@ -180,6 +181,9 @@ func printHost(p *base.Printer, h client.Host) {
 	for _, g := range h.GPUs {
 		if g.Degraded != "" {
 			p.Line("GPU %d is degraded: %s", g.Index, g.Degraded)
+		}
+		if g.Requalify != "" {
+			p.Line("GPU %d: %s", g.Index, g.Requalify)
 		}
 	}
 	for _, o := range h.Offers {

@@ -396,6 +396,15 @@ type GPUHealth struct {
 	At     time.Time
 }
 
+type GPURequalify struct {
+	GPUID       id.GPU
+	HostID      id.Host
+	Number      int64
+	RequestedAt time.Time
+	FinishedAt  *time.Time
+	Failure     string
+}
+
 type GangStrike struct {
 	ID         int64
 	HostID     id.Host

@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
+	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -119,6 +120,8 @@ type desiredFacts struct {
 	rows  []dbq.LeaseFactsRow
 	peers []dbq.PeersOfHostRow
 	names []dbq.LeasedGPUsRow
+
+	requalify []agentapi.GPUOrder
 }
 
 // queueRead queues the reads. The revision is read first: if a change commits in between, the host gets newer leases
@@ -128,6 +131,7 @@ func (f *desiredFacts) queueRead(b *pgx.Batch, hostID id.Host) {
 	db.Read(b, &f.rows, (*dbq.Queries).LeaseFacts, hostID)
 	db.Read(b, &f.peers, (*dbq.Queries).PeersOfHost, hostID)
 	db.Read(b, &f.names, (*dbq.Queries).LeasedGPUs, hostID)
+	host.QueueRequalifies(b, hostID, &f.requalify)
 }
 
 // desiredOf returns the desired state. Only here are the renters' secrets decrypted.
@@ -136,7 +140,8 @@ func (c *Clusters) desiredOf(f desiredFacts) (*agentapi.Desired, error) {
 	for _, g := range f.names {
 		device[g.ID] = g.UUID
 	}
-	d := &agentapi.Desired{Revision: f.at.Revision, ControlEpoch: f.at.ControlEpoch, Leases: []agentapi.LeaseSpec{}}
+	d := &agentapi.Desired{Revision: f.at.Revision, ControlEpoch: f.at.ControlEpoch, Leases: []agentapi.LeaseSpec{},
+		Requalify: f.requalify}
 	for _, r := range f.rows {
 		s, err := c.leaseSpec(r, f.peers, device)
 		if err != nil {

@@ -20,6 +20,7 @@ func TestWakeState_IsThatOfAReply(t *testing.T) {
 	}
 	w.exec(`INSERT INTO host_agent (host_id, capabilities) VALUES ($1, '{wake_state}')
 		ON CONFLICT (host_id) DO UPDATE SET capabilities = excluded.capabilities`, h)
+	w.exec(`INSERT INTO gpu_requalify (gpu_id, host_id, number) SELECT id, host_id, 3 FROM gpu WHERE host_id = $1`, h)
 	got, err := w.clusters[0].WakeState(w.ctx, h)
 	want := w.desired(w.clusters[0], h)
 	if diff := cmp.Diff(&want, got); err != nil || diff != "" {
@@ -27,5 +28,8 @@ func TestWakeState_IsThatOfAReply(t *testing.T) {
 	}
 	if len(want.Leases) != 1 || want.Leases[0].Env["TOKEN"] != "a secret" {
 		t.Errorf("%+v", want.Leases)
+	}
+	if len(want.Requalify) != 1 || want.Requalify[0].Number != 3 || want.Requalify[0].GPU != want.Leases[0].GPUs[0] {
+		t.Errorf("requests for GPUs: %+v", want.Requalify)
 	}
 }

@@ -20,6 +20,8 @@ const (
 	Reclaim = "reclaim" // no new leases; running leases end after a notice period
 	Resume  = "resume"  // cancels Drain and Reclaim
 	Retire  = "retire"  // final: keys revoked, connection closed, GPUs free to enrol elsewhere
+
+	Requalify = "requalify" // of one GPU that is not healthy: reset it, check it, put it back into service
 )
 
 // MaxNotice is the longest notice period of Reclaim.
@@ -27,8 +29,9 @@ const MaxNotice = 30 * 24 * time.Hour
 
 // Action is an operator's action on a host.
 type Action struct {
-	Name   string // Drain, Reclaim, Resume or Retire
+	Name   string // Drain, Reclaim, Resume, Retire or Requalify
 	Notice int64  // Reclaim only: seconds until running leases end, 0 to MaxNotice
+	GPU    string // Requalify only: the GPU's UUID
 }
 
 // Actions returns the names of the actions that are allowed in the host's present state.
@@ -48,8 +51,11 @@ func (a Action) check() error {
 	if a.Notice != 0 && a.Name != Reclaim {
 		return fault.InvalidField("notice", "goes with reclaim only")
 	}
+	if (a.GPU != "") != (a.Name == Requalify) {
+		return fault.InvalidField("gpu", "goes with requalify, which needs it")
+	}
 	switch most := int64(MaxNotice.Seconds()); a.Name {
-	case Drain, Resume, Retire:
+	case Drain, Resume, Retire, Requalify:
 		return nil
 	case Reclaim:
 		if a.Notice < 0 || a.Notice > most {
@@ -57,7 +63,7 @@ func (a Action) check() error {
 		}
 		return nil
 	}
-	return fault.InvalidField("action", "want one of drain, reclaim, resume, retire")
+	return fault.InvalidField("action", "want one of drain, reclaim, resume, requalify, retire")
 }
 
 // Act applies an action to one host of who's organisation and returns the updated host. Repeating an action changes
@@ -82,6 +88,8 @@ func (x *Hosts) Act(ctx context.Context, who account.Principal, host id.Host, a 
 			err = x.reclaim(ctx, tx, who, h, a.Notice)
 		case Retire:
 			err = x.retire(ctx, tx, who, h)
+		case Requalify:
+			err = x.requalify(ctx, tx, who, h, a.GPU)
 		}
 		if err != nil {
 			return Detail{}, err

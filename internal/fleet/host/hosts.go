@@ -59,6 +59,8 @@ type Detail struct {
 	FabricName string
 	GPUs       []GPU              // sorted by index
 	Inventory  agentapi.Inventory // empty in lists
+	// Requalify has the last request to reset and check a GPU, of each that had one; nil in lists.
+	Requalify map[id.GPU]RequalifyResult
 }
 
 // Hosts implements the use cases of operators: reading and changing their hosts. It is safe for concurrent use.
@@ -119,7 +121,10 @@ func get(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host) (Detail,
 	if err := json.Unmarshal(r.Inventory, &d.Inventory); err != nil {
 		return Detail{}, fmt.Errorf("inventory of %s: %w", host, err)
 	}
-	d.GPUs, err = listGPUs(ctx, q, []id.Host{host}, d.State == Retired)
+	if d.GPUs, err = listGPUs(ctx, q, []id.Host{host}, d.State == Retired); err != nil {
+		return d, err
+	}
+	d.Requalify, err = requalifies(ctx, q, host)
 	return d, err
 }
 

@@ -109,6 +109,9 @@ func viewHost(d host.Detail, offers []client.OwnOffer) client.Host {
 			Present:       g.Present,
 			TakenFor:      string(g.Claim),
 		})
+		if r, ok := d.Requalify[g.ID]; ok {
+			v.GPUs[len(v.GPUs)-1].Requalify = r.String()
+		}
 	}
 	return v
 }
@@ -233,8 +236,9 @@ type hostActionInput struct {
 	Keyed
 	ID   string `path:"id"`
 	Body struct {
-		Action string `json:"action" doc:"one of the host's actions"`
+		Action string `json:"action" doc:"one of the host's actions, or requalify"`
 		Notice int64  `json:"notice,omitempty" doc:"of reclaim: seconds until what runs ends; 0: at once"`
+		GPU    string `json:"gpu,omitempty" doc:"of requalify: UUID of a GPU that is not healthy and not in use; its host resets it, checks it and puts it back into service" maxLength:"100"`
 	}
 }
 
@@ -250,7 +254,7 @@ func (a *API) actOnHost(ctx context.Context, p account.Principal, in *hostAction
 		return client.Host{}, idem.Outcome{}, err
 	}
 	view := func(d host.Detail) client.Host { return viewHost(d, offers[h]) }
-	act := host.Action{Name: in.Body.Action, Notice: in.Body.Notice}
+	act := host.Action{Name: in.Body.Action, Notice: in.Body.Notice, GPU: in.Body.GPU}
 	d, out, err := a.hosts.Act(ctx, p, h, act, idem.As(once, view))
 	return view(d), out, err
 }

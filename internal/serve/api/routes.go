@@ -142,7 +142,8 @@ func (a *API) inside(t *table) {
 		"organisations list, too, up to 200", a.contestedGPUs)
 	get(t, "/hosts/{id}", readHosts, "getHost: Get a host", a.getHost)
 	patch(t, "/hosts/{id}", writeHosts, "changeHost: Change a host's name, price, terms or data cap", a.changeHost)
-	post(t, "/hosts/{id}/actions", writeHosts, 200, "actOnHost: Drain, reclaim, resume or retire a host", a.actOnHost)
+	post(t, "/hosts/{id}/actions", writeHosts, 200, "actOnHost: Drain, reclaim, resume or retire a host, or "+
+		"requalify one of its GPUs", a.actOnHost)
 	get(t, "/hosts/{id}/reclaim", readHosts, "forecastReclaim: Get what reclaiming a host now would cost",
 		a.reclaimForecast)
 	get(t, "/hosts/{id}/prices", readHosts, "listHostPrices: List the last hundred price changes of a host, newest first",

@@ -42,6 +42,7 @@ type Agents interface {
 	RecordReport(ctx context.Context, h id.Host, s agentapi.Sync) (host.Report, error)
 	RecordHealth(ctx context.Context, h id.Host, s agentapi.Sync) (ack uint64, err error)
 	UpdateOrder(ctx context.Context, h id.Host, s agentapi.Sync) (*agentapi.UpdateOrder, error)
+	RecordRequalified(ctx context.Context, h id.Host, results []agentapi.GPUResult) error
 	telemetryStore
 }
 

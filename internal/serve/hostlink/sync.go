@@ -104,6 +104,9 @@ func (l *Link) sync(ctx context.Context, h id.Host, s agentapi.Sync) (r agentapi
 		r.HealthAck, err = l.agents.RecordHealth(ctx, h, s)
 		part("health", err)
 	}
+	if len(s.Requalified) > 0 && part("requalified GPUs", l.agents.RecordRequalified(ctx, h, s.Requalified)) {
+		r.RequalifyAck = s.Seq
+	}
 	state, err := l.clusters.HostState(ctx, h, s)
 	if part("desired state", err) {
 		l.epoch.Store(state.ControlEpoch)
@@ -176,7 +179,8 @@ func checkSync(s *agentapi.Sync) error {
 		return errors.New("too many capabilities")
 	case s.Pulled != nil && (s.Pulled.Counter == "" || len(s.Pulled.Counter) > 64 || s.Pulled.Bytes < 0):
 		return errors.New("count of pulls out of range")
-	case len(s.Leases) > maxLeases || len(s.Segments) > agentapi.MaxSegments || len(s.Health) > maxHealth:
+	case len(s.Leases) > maxLeases || len(s.Segments) > agentapi.MaxSegments || len(s.Health) > maxHealth ||
+		len(s.Requalified) > maxHealth:
 		return errors.New("too many leases, segments or health events in one sync")
 	}
 	for i := range s.Leases {

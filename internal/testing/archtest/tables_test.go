@@ -67,6 +67,7 @@ var owners = map[string]string{
 	"gpu_health":              "host",
 	"gpu_claim":               "host",
 	"gpu_award":               "host",
+	"gpu_requalify":           "host",
 	"version_floor":           "host",
 	"telemetry":               "host",
 	"stripe_customer":         "payment",
