@@ -94,7 +94,19 @@ type Gangs struct {
 	PairBans  []PairBan     `json:"pair_bans" doc:"pairs that are not placed together now"`
 	Relief    []GangRelief  `json:"relief" doc:"by cluster, the most first"`
 	Renters   []Unbilled    `json:"unbilled_by_renter" doc:"time of a renter's clusters that was not billed because not every rank was proven up, the most first"`
+	Starts    []StartHolds  `json:"starts" doc:"GPUs that organisations held before their clusters ran, or without them ever running, the most first"`
 	Operators []Unbilled    `json:"unbilled_by_operator" doc:"time for which an operator's hosts are to blame, the most first"`
+}
+
+// StartHolds is for how long the starts of an organisation held GPUs that nobody paid for.
+type StartHolds struct {
+	Org     id.Org     `json:"org_id"`
+	Name    string     `json:"name"`
+	Starts  int64      `json:"starts" doc:"starts that ended, whether they ran or failed"`
+	HeldMS  int64      `json:"held_gpu_ms" doc:"GPU-milliseconds from the claim until every rank ran or the start had failed"`
+	CountMS int64      `json:"counted_gpu_ms" doc:"what of it counts in the start quota: not what hosts or the platform are to blame for"`
+	Value   money.Nano `json:"value" doc:"what the counted time would have cost"`
+	LastAt  time.Time  `json:"last_at"`
 }
 
 // GangStrikes are the strikes of one host.

@@ -26,6 +26,7 @@ func TestAdminGangs(t *testing.T) {
 		"#unbilled-renters":   {"other", "1390.030.0"},
 		"#unbilled-operators": {"northlight1130.0", "other"},
 		"#held":               {"gpu_failed", "lisbon-1"},
+		"#starts":             {"other", "390.560.00.250000"},
 	} {
 		for _, want := range wants {
 			if !strings.Contains(text(selector), want) {
@@ -60,6 +61,8 @@ func (b *browser) gangFacts(g gang) {
 		"clock_timestamp())", g.mine.Host, g.cluster, g.theirs.Operator)
 	b.exec("INSERT INTO pair_ban (a, b, until) VALUES ($1, $2, clock_timestamp() + interval '1 day')", g.theirs.Operator,
 		g.mine.Host)
+	b.exec("INSERT INTO start_hold (org_id, starts, ended_at, held_ms, gpu_ms, value) SELECT org_id, 3, clock_timestamp(), "+
+		"90500, 60000, 250000000 FROM cluster WHERE id = $1", g.cluster)
 	ms := time.Now().Add(-50 * time.Minute).UnixMilli()
 	b.exec("INSERT INTO service_credit (lease_id, cluster_id, reason, from_ms, through_ms, inducible, state) VALUES "+
 		"($1, $2, 'gpu_failed', $3, $4, true, 'held')", g.mine.ID, g.cluster, ms, ms+60_000)

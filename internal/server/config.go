@@ -94,6 +94,16 @@ type Config struct {
 	NewHoldback time.Duration `env:"MUSTER_NEW_OPERATOR_HOLDBACK"`
 	// RelistLock is how long a host is not offered after a run ended by its fault; 0: it is offered at once.
 	RelistLock time.Duration `env:"MUSTER_RELIST_LOCK" envDefault:"1h"`
+	// StartWindow is how long a start counts in the start quota after it ended; 0: starts are not limited. StartFree is how
+	// many GPU-seconds in that time an organisation may hold that has paid for nothing.
+	StartWindow time.Duration `env:"MUSTER_START_WINDOW" envDefault:"6h"`
+	StartFree   int64         `env:"MUSTER_START_FREE" envDefault:"10800"`
+	// StartMarketPPM is the part of all GPUs of a model that starts may hold together that no payment covers, and
+	// StartMarketLeast how many GPUs they may always hold.
+	StartMarketPPM   int64 `env:"MUSTER_START_MARKET_PPM" envDefault:"250000"`
+	StartMarketLeast int64 `env:"MUSTER_START_MARKET_LEAST" envDefault:"64"`
+	// KnownRegistries are registries that no renter runs or slows down; see cluster.Config.
+	KnownRegistries []string `env:"MUSTER_KNOWN_REGISTRIES" envDefault:"index.docker.io,ghcr.io,quay.io,nvcr.io,gcr.io,.pkg.dev,public.ecr.aws,mcr.microsoft.com,registry.gitlab.com,registry.k8s.io"`
 	// Holdback is how long earnings wait before they are payable.
 	Holdback      time.Duration `env:"MUSTER_HOLDBACK" envDefault:"168h"`
 	PayoutMinimum string        `env:"MUSTER_PAYOUT_MINIMUM" envDefault:"10"` // smallest payout, a decimal
@@ -382,6 +392,16 @@ func (c *Config) Validate() error {
 	if c.RelistLock < 0 {
 		bad.Add("MUSTER_RELIST_LOCK", "is how long a host is not offered after a run ended by its fault, such as 1h; it "+
 			"cannot be negative")
+	}
+	if c.StartWindow < 0 || c.StartWindow > 7*24*time.Hour {
+		bad.Add("MUSTER_START_WINDOW", "is how long a start counts after it ended, 0 to 168h, such as 6h")
+	}
+	if c.StartFree < 1 {
+		bad.Add("MUSTER_START_FREE", "is a number of GPU-seconds, at least 1")
+	}
+	if c.StartMarketPPM < 0 || c.StartMarketPPM > 1_000_000 || c.StartMarketLeast < 0 {
+		bad.Add("MUSTER_START_MARKET_PPM", "is a part of the market in parts per million, 0 to 1000000, and "+
+			"MUSTER_START_MARKET_LEAST a number of GPUs")
 	}
 	if c.PayoutEvery < time.Second {
 		bad.Add("MUSTER_PAYOUT_EVERY", "is the time between payouts, such as 168h; at least a second")

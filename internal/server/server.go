@@ -226,12 +226,19 @@ func (s *Server) openNouns(ctx context.Context) (err error) {
 	}
 	s.hosts = host.New(s.db, s.link.Bus())
 	s.clusters = cluster.New(s.db, s.market, s.link.Bus(), cluster.Config{
-		Currency:     s.cfg.Currency,
-		Box:          box,
-		Log:          s.log,
-		StartReserve: fairness.StartReserve,
-		Relays:       s.cfg.Relays,
-		RelaySecret:  relaySecret,
+		Currency: s.cfg.Currency,
+		Box:      box,
+		Log:      s.log,
+		Starts: fairness.StartRules{
+			Window:      s.cfg.StartWindow,
+			Free:        s.cfg.StartFree,
+			Reserve:     fairness.StartReserve,
+			MarketPPM:   s.cfg.StartMarketPPM,
+			MarketLeast: s.cfg.StartMarketLeast,
+		},
+		KnownRegistries: s.cfg.KnownRegistries,
+		Relays:          s.cfg.Relays,
+		RelaySecret:     relaySecret,
 	})
 	s.dialer = dialback.New(s.db, s.link.Bus(), dialback.Config{StreamURL: s.cfg.StreamURL, Log: s.log})
 	if err = s.openPayments(ctx); err != nil {

@@ -68,31 +68,6 @@ func TestTail(t *testing.T) {
 	}
 }
 
-func TestStartQuota(t *testing.T) {
-	t.Parallel()
-	const now, min = int64(10_000_000), int64(60_000)
-	for name, c := range map[string]struct {
-		starts  []Start
-		largest int
-		free    int64
-	}{
-		"none":                   {nil, 0, now},
-		"little":                 {[]Start{{now - 10*min, now - 5*min, 2}}, 0, now},
-		"all of it":              {[]Start{{now - 30*min, now - 15*min, 2}}, 0, now + 30*min + 1},
-		"a large one":            {[]Start{{now - 20*min, now - 10*min, 64}}, 0, now + 50*min - 28_125 + 1},
-		"a large one, grown up":  {[]Start{{now - 20*min, now - 11*min, 64}}, 64, now},
-		"some under way":         {[]Start{{now, 0, 14}}, 0, now},
-		"many under way":         {[]Start{{now, 0, 8}, {now, 0, 7}}, 0, now + 60*min},
-		"one under way for long": {[]Start{{now - 15*min, 0, 2}}, 0, now + 60*min},
-		"both":                   {[]Start{{now - 10*min, now - 5*min, 2}, {now, 0, 10}}, 0, now + 50*min + 1},
-		"long ago":               {[]Start{{now - 90*min, now - 60*min, 64}}, 0, now},
-	} {
-		if ok, free := StartAllowed(c.starts, c.largest, now, StartReserve); free != c.free || ok != (c.free == now) {
-			t.Errorf("%s: %v, free in %d ms, want %d", name, ok, free-now, c.free-now)
-		}
-	}
-}
-
 func TestCredit(t *testing.T) {
 	t.Parallel()
 	const unit = money.Unit

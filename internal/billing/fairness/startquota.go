@@ -1,48 +1,131 @@
 package fairness
 
 import (
-	"sort"
+	"slices"
 	"time"
+
+	"github.com/musterhq/muster/internal/money"
 )
 
 const (
-	// quotaWindowMS is the rolling hour of the start quota.
-	quotaWindowMS = 3_600_000
-	// quotaLeast and quotaPerGPU are GPU-seconds.
-	quotaLeast, quotaPerGPU = 1800, 600
+	// StartReserve is how long a start that is under way counts as holding its GPUs at least, so that starts side by side
+	// are bounded like starts one after the other.
+	StartReserve = 120 * time.Second
+	// StartExcuse is how long an operator's failures excuse no further start of the same renter, except for the operator's
+	// own GPUs: a renter could arrange them with it.
+	StartExcuse = 24 * time.Hour
+
+	// pullGrace and pullRate are how long a start may take for which only the size of its image counts.
+	pullGrace = 180 * time.Second
+	pullRate  = 25_000_000 // bytes per second
 )
 
-// StartReserve is how long a start that is under way counts as holding its GPUs at least, so that starts side by side
-// are bounded like starts one after the other.
-const StartReserve = 120 * time.Second
-
-// Start is a start that holds or held GPUs for nothing: one that the renter abandoned or that failed by the renter's
-// doing (an image or registry that could not be used, a command that was not found, a release before the ranks ran, a
-// workload that exited within five seconds), or one that is under way.
-type Start struct {
-	ClaimedMS, EndedMS int64 // unix ms: for how long it held its GPUs; EndedMS is 0 while it is under way
-	GPUs               int
+// StartRules limit for how long an organisation may hold GPUs without paying for them: from the claim until every rank
+// runs, or until the start has failed. Without a Window they limit nothing.
+type StartRules struct {
+	Window  time.Duration // how long a start counts after it ended
+	Free    int64         // GPU-seconds within the window that an organisation may hold although it has paid for nothing
+	Reserve time.Duration // the least time for which a start under way counts; see StartReserve
+	// MarketPPM is the part of all GPUs of a model that starts under way may hold together that no payment covers, and
+	// MarketLeast how many GPUs they may always hold. At 1,000,000 they are not limited.
+	MarketPPM   int64
+	MarketLeast int64
 }
 
-// StartQuota returns how many GPU-seconds such starts of one organisation may hold in an hour for free. largestGPUs is
-// the number of GPUs of its largest cluster that ran in the last 30 days, 0 for none.
-func StartQuota(largestGPUs int) int64 { return max(quotaLeast, quotaPerGPU*int64(largestGPUs)) }
+// HeldStart is what starts that ended at a moment (unix ms) held without paying, and what that time would have cost.
+type HeldStart struct {
+	EndedMS, GPUMillis int64
+	Value              money.Nano
+}
 
-// StartAllowed reports whether an organisation may start another cluster at nowMS (unix ms), and otherwise when it may
-// at the latest, should none of the starts under way run until then. What starts held within the last hour, those under
-// way for at least the reserve, must be less than the quota; so a first start is never refused, however large it is.
-func StartAllowed(starts []Start, largestGPUs int, nowMS int64, reserve time.Duration) (ok bool, freeMS int64) {
-	used := func(at int64) (gpuMS int64) {
-		for _, s := range starts {
-			if s.EndedMS == 0 {
-				gpuMS += int64(s.GPUs) * min(quotaWindowMS, max(reserve.Milliseconds(), nowMS-s.ClaimedMS))
-				continue
-			}
-			gpuMS += int64(s.GPUs) * max(0, min(s.EndedMS, at)-max(s.ClaimedMS, at-quotaWindowMS))
-		}
-		return gpuMS
+// OpenStart is a start under way.
+type OpenStart struct {
+	SinceMS int64 // unix ms
+	GPUs    int
+	Rate    money.Micro // of the cluster, per hour
+}
+
+// StartFacts are an organisation's starts and what it paid: within the window, or in the mean of a longer time, the
+// greater of both.
+type StartFacts struct {
+	Held []HeldStart
+	Open []OpenStart
+	Paid money.Nano
+}
+
+// StartVerdict is whether an organisation may start another cluster.
+type StartVerdict struct {
+	OK bool
+	// Covered: what its starts held would have cost less than what it paid, the new one included.
+	Covered bool
+	// GPUMillis and Value are what its starts hold and held.
+	GPUMillis int64
+	Value     money.Nano
+	// FreeMS (unix ms) is when it may start again if its open starts run at once and it pays for nothing until then.
+	FreeMS int64
+}
+
+// Paid returns what an organisation paid that counts, of what it paid within the window and in seven days: the greater of
+// the first and the mean of windows.
+func (r StartRules) Paid(window, week money.Nano) money.Nano {
+	const days = 7 * 24 * time.Hour
+	return max(window, money.Nano(float64(week)*r.Window.Seconds()/days.Seconds()))
+}
+
+// Judge decides whether an organisation may start a cluster with the given hourly rate at nowMS (unix ms). It may if
+// its starts held fewer than Free GPU-seconds, so a first start is not refused, or if their time is covered by what it
+// paid.
+func (r StartRules) Judge(f StartFacts, rate money.Micro, nowMS int64) StartVerdict {
+	v := StartVerdict{OK: true, Covered: true, FreeMS: nowMS}
+	if r.Window == 0 {
+		return v
 	}
-	quota := StartQuota(largestGPUs) * 1000
-	wait := sort.Search(quotaWindowMS, func(ms int) bool { return used(nowMS+int64(ms)) < quota })
-	return wait == 0, nowMS + int64(wait)
+	held := slices.SortedFunc(slices.Values(f.Held), func(a, b HeldStart) int { return int(a.EndedMS - b.EndedMS) })
+	for len(held) > 0 && held[0].EndedMS <= nowMS-r.Window.Milliseconds() {
+		held = held[1:]
+	}
+	for _, s := range held {
+		v.GPUMillis, v.Value = v.GPUMillis+s.GPUMillis, v.Value+s.Value
+	}
+	for _, s := range f.Open {
+		ms := min(r.Window.Milliseconds(), max(r.Reserve.Milliseconds(), nowMS-s.SinceMS))
+		v.GPUMillis, v.Value = v.GPUMillis+int64(s.GPUs)*ms, v.Value+StartValue(s.Rate, ms)
+	}
+	v.Covered = v.Value+StartValue(rate, r.Reserve.Milliseconds()) <= f.Paid
+	within := func(gpuMS int64, value money.Nano) bool { return gpuMS < r.Free*1000 || value <= f.Paid }
+	v.OK = v.Covered || within(v.GPUMillis, v.Value)
+	for ms, value := v.GPUMillis, v.Value; !within(ms, value); held = held[1:] {
+		if len(held) == 0 {
+			v.FreeMS = nowMS + r.Window.Milliseconds()
+			break
+		}
+		ms, value = ms-held[0].GPUMillis, value-held[0].Value
+		v.FreeMS = held[0].EndedMS + r.Window.Milliseconds()
+	}
+	return v
+}
+
+// Room returns how many GPUs of a model may be claimed for a start that no payment covers. total is the number of GPUs
+// of the model that the market has, held is how many such starts hold now, of all organisations.
+func (r StartRules) Room(total, held int64) int64 {
+	if r.Window == 0 || r.MarketPPM >= 1_000_000 {
+		return 1 << 40
+	}
+	return max(0, max(r.MarketLeast, total*r.MarketPPM/1_000_000)-held)
+}
+
+// StartValue is what a time costs at an hourly rate, rounded down.
+func StartValue(rate money.Micro, ms int64) money.Nano {
+	return money.Nano(int64(rate)/3600*ms + int64(rate)%3600*ms/3600)
+}
+
+// StartCounts returns how long a start counts that took ms from the claim. deafMS of it the platform could not receive
+// from one of its hosts. imageBytes is the size of its image if only its registry and the hosts had a part in how fast
+// it was pulled, 0 otherwise: then a slow host does not count against the renter.
+func StartCounts(ms, deafMS, imageBytes int64) int64 {
+	ms = max(0, ms-deafMS)
+	if imageBytes > 0 {
+		ms = min(ms, pullGrace.Milliseconds()+imageBytes/(pullRate/1000))
+	}
+	return ms
 }

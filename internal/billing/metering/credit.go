@@ -58,7 +58,7 @@ func CreditLoss(ctx context.Context, tx *db.Tx, cluster id.Cluster, lost id.Leas
 	}
 	err = tx.Q.InsertServiceCredit(ctx, dbq.InsertServiceCreditParams{
 		LeaseID: lost, ClusterID: cluster, Reason: reason, FromMs: from - CreditSpan.Milliseconds(), ThroughMs: through,
-		Inducible: inducible(reason),
+		Inducible: Inducible(reason),
 	})
 	if err != nil {
 		return fmt.Errorf("insert credit for %s: %w", lost, err)
@@ -66,7 +66,7 @@ func CreditLoss(ctx context.Context, tx *db.Tx, cluster id.Cluster, lost id.Leas
 	if err := charge(ctx, tx, unsettled(leases), nil, nil, inFull); err != nil {
 		return err
 	}
-	if err := capCredit(ctx, tx, leases, lost, inducible(reason)); err != nil {
+	if err := capCredit(ctx, tx, leases, lost, Inducible(reason)); err != nil {
 		return err
 	}
 	return bookCredits(ctx, tx, cluster, leases)
@@ -86,9 +86,9 @@ func lossMoment(w *dbq.ClusterWindow) int64 {
 	return 0
 }
 
-// inducible reports whether a renter could have caused a failure of a host: by its load on line, network, runtime or
+// Inducible reports whether a renter could have caused a failure of a host: by its load on line, network, runtime or
 // GPU.
-func inducible(reason string) bool {
+func Inducible(reason string) bool {
 	switch reason {
 	case "host_reclaimed", "host_interrupted", "gpu_in_use":
 		return false

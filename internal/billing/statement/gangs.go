@@ -22,6 +22,9 @@ type Strikes = client.GangStrikes
 // PairBan keeps a renter and a host, or two operators, out of one gang.
 type PairBan = client.PairBan
 
+// Starts is what the starts of an organisation held without paying.
+type Starts = client.StartHolds
+
 // Relief is what the platform paid for standing by in one cluster.
 type Relief = client.GangRelief
 
@@ -35,6 +38,7 @@ func (s *Statements) GangsOf(ctx context.Context, who account.Principal, days in
 		PairBans:  []PairBan{},
 		Relief:    []Relief{},
 		Renters:   []Unbilled{},
+		Starts:    []Starts{},
 		Operators: []Unbilled{},
 	}
 	if err := account.RequireStaff(who); err != nil {
@@ -103,6 +107,14 @@ func (s *Statements) GangsOf(ctx context.Context, who account.Principal, days in
 			Suspensions: r.Suspensions,
 			Millis:      r.Ms,
 		})
+	}
+	starts, err := s.d.Q.StartHoldsByOrg(ctx, since, gangRows)
+	if err != nil {
+		return out, fmt.Errorf("read starts: %w", err)
+	}
+	for _, r := range starts {
+		out.Starts = append(out.Starts, Starts{Org: r.OrgID, Name: r.Name, Starts: r.Starts, HeldMS: r.HeldMs,
+			CountMS: r.GPUMs, Value: money.Nano(r.Value), LastAt: r.LastAt.UTC()})
 	}
 	return out, nil
 }

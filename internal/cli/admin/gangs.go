@@ -14,7 +14,7 @@ func adminGangs(s *base.Session) *cobra.Command {
 	var days int
 	cmd := &cobra.Command{
 		Use:     "gangs",
-		Short:   "Strikes by host, pairs kept apart, relief by cluster, and unbilled time by renter and operator",
+		Short:   "Strikes by host, pairs kept apart, relief by cluster, starts, and unbilled time by renter and operator",
 		Args:    base.Exactly(),
 		Example: "  muster admin gangs --days 7\n  muster admin held-credits",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -64,6 +64,13 @@ func printGangs(p *base.Printer, g client.Gangs) {
 	}
 	section([]string{"RENTER", "ID", ">CLUSTERS", ">SUSPENSIONS", ">NOT BILLED S", ">UNDECIDED S"}, rows,
 		"All time of renters was billed.")
+	rows = nil
+	for _, x := range g.Starts {
+		rows = append(rows, []string{x.Name, x.Org.String(), fmt.Sprint(x.Starts), seconds(x.HeldMS), seconds(x.CountMS),
+			base.Nano(x.Value), base.When(x.LastAt)})
+	}
+	section([]string{"STARTS OF", "ID", ">STARTS", ">GPU-S HELD", ">COUNTED", ">WORTH", "LAST"}, rows,
+		"No start held GPUs.")
 	rows = nil
 	for _, x := range g.Operators {
 		rows = append(rows, []string{x.Name, x.Org.String(), fmt.Sprint(x.Clusters), fmt.Sprint(x.Suspensions),

@@ -67,7 +67,7 @@ func (q *Queries) ClaimedLeases(ctx context.Context, leases []pgtype.UUID) ([]pg
 }
 
 const clusterNodes = `-- name: ClusterNodes :many
-SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, s.peers_from_ms, l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, s.peers_from_ms, s.image_bytes, l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
        h.name AS host_name, h.org_id AS operator_id, h.reclaim_at, h.reclaim_asked_at, h.capped_until,
        hs.nats_server AS listener, hs.connected_at, hs.protocol,
        ARRAY(SELECT floor(extract(epoch FROM g.at) * 1000)::bigint FROM gang_strike g
@@ -147,6 +147,7 @@ func (q *Queries) ClusterNodes(ctx context.Context, clusters []pgtype.UUID) ([]C
 			&i.NodeStatus.UnwellSinceMs,
 			&i.NodeStatus.PeersSinceMs,
 			&i.NodeStatus.PeersFromMs,
+			&i.NodeStatus.ImageBytes,
 			&i.GPUIds,
 			&i.GPUModel,
 			&i.Required,
@@ -303,7 +304,7 @@ func (q *Queries) GPUsOfCluster(ctx context.Context, clusterID id.Cluster) ([]GP
 }
 
 const getCluster = `-- name: GetCluster :one
-SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at, cluster.runway_told_s, cluster.runway_dips, cluster.replace_until, cluster.replace_note, cluster.full_look_at FROM cluster WHERE id = $1
+SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at, cluster.runway_told_s, cluster.runway_dips, cluster.replace_until, cluster.replace_note, cluster.full_look_at, cluster.start_from, cluster.start_new FROM cluster WHERE id = $1
 `
 
 type GetClusterRow struct {
@@ -352,12 +353,14 @@ func (q *Queries) GetCluster(ctx context.Context, argID id.Cluster) (GetClusterR
 		&i.Cluster.ReplaceUntil,
 		&i.Cluster.ReplaceNote,
 		&i.Cluster.FullLookAt,
+		&i.Cluster.StartFrom,
+		&i.Cluster.StartNew,
 	)
 	return i, err
 }
 
 const hostLeases = `-- name: HostLeases :many
-SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, s.peers_from_ms, l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, s.peers_from_ms, s.image_bytes, l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
        c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, c.image_digest, h.revision, h.capped_until,
        EXISTS (SELECT FROM node m WHERE m.cluster_id = c.id AND (m.exit_code <> 0 OR m.reason = 'preflight_failed')) AS in_doubt,
        coalesce(r.logs_kept, s.logs_kept)::integer[] AS logs_kept
@@ -438,6 +441,7 @@ func (q *Queries) HostLeases(ctx context.Context, hostID id.Host, named []pgtype
 			&i.NodeStatus.UnwellSinceMs,
 			&i.NodeStatus.PeersSinceMs,
 			&i.NodeStatus.PeersFromMs,
+			&i.NodeStatus.ImageBytes,
 			&i.LeaseID,
 			&i.LeaseEpoch,
 			&i.LeaseEndedAt,
@@ -481,9 +485,9 @@ func (q *Queries) HostRevision(ctx context.Context, hostID id.Host) (HostRevisio
 
 const insertCluster = `-- name: InsertCluster :exec
 INSERT INTO cluster (id, org_id, created_by, name, project, labels, spec, secrets, image_ref, state, node_count,
-                     gpus_per_node, rate, currency, budget, max_duration_s, quote_id, network, created_at, start_deadline, due_at)
+                     gpus_per_node, rate, currency, budget, max_duration_s, quote_id, network, created_at, start_deadline, due_at, start_from, start_new)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'provisioning', $10,
-        $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
+        $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $18, $21)
 `
 
 type InsertClusterParams struct {
@@ -507,6 +511,7 @@ type InsertClusterParams struct {
 	CreatedAt     time.Time
 	StartDeadline *time.Time
 	DueAt         *time.Time
+	StartNew      bool
 }
 
 func (q *Queries) InsertCluster(ctx context.Context, arg InsertClusterParams) error {
@@ -531,6 +536,7 @@ func (q *Queries) InsertCluster(ctx context.Context, arg InsertClusterParams) er
 		arg.CreatedAt,
 		arg.StartDeadline,
 		arg.DueAt,
+		arg.StartNew,
 	)
 	return err
 }
@@ -664,7 +670,7 @@ func (q *Queries) KeptLogs(ctx context.Context, perHost int64, maxRows int32) ([
 }
 
 const leaseFacts = `-- name: LeaseFacts :many
-SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, c.id, c.org_id, c.created_by, c.name, c.project, c.labels, c.spec, c.secrets, c.image_ref, c.image_digest, c.state, c.reason, c.detail, c.node_count, c.gpus_per_node, c.rate, c.currency, c.budget, c.max_duration_s, c.epoch, c.go_at, c.start_deadline, c.quick_failures, c.money_reason, c.stop_at, c.quote_id, c.network, c.created_at, c.running_at, c.ended_at, c.run_until, c.due_at, c.settled_at, c.runway_told_s, c.runway_dips, c.replace_until, c.replace_note, c.full_look_at, l.epoch AS lease_epoch, l.gpu_ids, l.cpu_cores, l.ram_mb, l.disk_gb, l.run_until AS lease_run_until
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, c.id, c.org_id, c.created_by, c.name, c.project, c.labels, c.spec, c.secrets, c.image_ref, c.image_digest, c.state, c.reason, c.detail, c.node_count, c.gpus_per_node, c.rate, c.currency, c.budget, c.max_duration_s, c.epoch, c.go_at, c.start_deadline, c.quick_failures, c.money_reason, c.stop_at, c.quote_id, c.network, c.created_at, c.running_at, c.ended_at, c.run_until, c.due_at, c.settled_at, c.runway_told_s, c.runway_dips, c.replace_until, c.replace_note, c.full_look_at, c.start_from, c.start_new, l.epoch AS lease_epoch, l.gpu_ids, l.cpu_cores, l.ram_mb, l.disk_gb, l.run_until AS lease_run_until
 FROM lease l
 JOIN node n ON n.lease_id = l.id
 JOIN cluster c ON c.id = l.cluster_id
@@ -752,6 +758,8 @@ func (q *Queries) LeaseFacts(ctx context.Context, hostID id.Host) ([]LeaseFactsR
 			&i.Cluster.ReplaceUntil,
 			&i.Cluster.ReplaceNote,
 			&i.Cluster.FullLookAt,
+			&i.Cluster.StartFrom,
+			&i.Cluster.StartNew,
 			&i.LeaseEpoch,
 			&i.GPUIds,
 			&i.CPUCores,
@@ -844,7 +852,7 @@ func (q *Queries) ListClusterEvents(ctx context.Context, clusterID id.Cluster, a
 }
 
 const listClusters = `-- name: ListClusters :many
-SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at, cluster.runway_told_s, cluster.runway_dips, cluster.replace_until, cluster.replace_note, cluster.full_look_at FROM cluster
+SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at, cluster.runway_told_s, cluster.runway_dips, cluster.replace_until, cluster.replace_note, cluster.full_look_at, cluster.start_from, cluster.start_new FROM cluster
 WHERE org_id = $1
   AND ($2::uuid IS NULL OR id < $2::uuid)
   AND (cardinality($3::text[]) = 0 OR state = ANY ($3::text[]))
@@ -916,6 +924,8 @@ func (q *Queries) ListClusters(ctx context.Context, arg ListClustersParams) ([]L
 			&i.Cluster.ReplaceUntil,
 			&i.Cluster.ReplaceNote,
 			&i.Cluster.FullLookAt,
+			&i.Cluster.StartFrom,
+			&i.Cluster.StartNew,
 		); err != nil {
 			return nil, err
 		}
@@ -928,7 +938,7 @@ func (q *Queries) ListClusters(ctx context.Context, arg ListClustersParams) ([]L
 }
 
 const listLiveClusters = `-- name: ListLiveClusters :many
-SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at, cluster.runway_told_s, cluster.runway_dips, cluster.replace_until, cluster.replace_note, cluster.full_look_at FROM cluster
+SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at, cluster.runway_told_s, cluster.runway_dips, cluster.replace_until, cluster.replace_note, cluster.full_look_at, cluster.start_from, cluster.start_new FROM cluster
 WHERE org_id = $1 AND ended_at IS NULL AND ($2::uuid IS NULL OR id < $2::uuid)
 ORDER BY id DESC
 LIMIT $3
@@ -986,6 +996,8 @@ func (q *Queries) ListLiveClusters(ctx context.Context, orgID id.Org, before pgt
 			&i.Cluster.ReplaceUntil,
 			&i.Cluster.ReplaceNote,
 			&i.Cluster.FullLookAt,
+			&i.Cluster.StartFrom,
+			&i.Cluster.StartNew,
 		); err != nil {
 			return nil, err
 		}
@@ -1074,7 +1086,7 @@ func (q *Queries) LiveLeases(ctx context.Context, hostID id.Host) ([]LiveLeasesR
 }
 
 const lockCluster = `-- name: LockCluster :one
-SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at, cluster.runway_told_s, cluster.runway_dips, cluster.replace_until, cluster.replace_note, cluster.full_look_at FROM cluster WHERE id = $1 FOR UPDATE
+SELECT cluster.id, cluster.org_id, cluster.created_by, cluster.name, cluster.project, cluster.labels, cluster.spec, cluster.secrets, cluster.image_ref, cluster.image_digest, cluster.state, cluster.reason, cluster.detail, cluster.node_count, cluster.gpus_per_node, cluster.rate, cluster.currency, cluster.budget, cluster.max_duration_s, cluster.epoch, cluster.go_at, cluster.start_deadline, cluster.quick_failures, cluster.money_reason, cluster.stop_at, cluster.quote_id, cluster.network, cluster.created_at, cluster.running_at, cluster.ended_at, cluster.run_until, cluster.due_at, cluster.settled_at, cluster.runway_told_s, cluster.runway_dips, cluster.replace_until, cluster.replace_note, cluster.full_look_at, cluster.start_from, cluster.start_new FROM cluster WHERE id = $1 FOR UPDATE
 `
 
 type LockClusterRow struct {
@@ -1123,6 +1135,8 @@ func (q *Queries) LockCluster(ctx context.Context, argID id.Cluster) (LockCluste
 		&i.Cluster.ReplaceUntil,
 		&i.Cluster.ReplaceNote,
 		&i.Cluster.FullLookAt,
+		&i.Cluster.StartFrom,
+		&i.Cluster.StartNew,
 	)
 	return i, err
 }
@@ -1303,9 +1317,9 @@ SET state = $1, reason = $2, detail = $3, image_digest = $4, secrets = $5, epoch
     go_at = $7, start_deadline = $8, quick_failures = $9, money_reason = $10,
     stop_at = $11, network = $12, running_at = $13, ended_at = $14, run_until = $15,
     due_at = $16, settled_at = $17, rate = $18, replace_until = $19, replace_note = $20,
-    runway_told_s = $21, runway_dips = $22,
-    full_look_at = CASE WHEN $23::boolean THEN clock_timestamp() + interval '4 minutes' + random() * interval '2 minutes' ELSE full_look_at END
-WHERE id = $24
+    start_from = $21, runway_told_s = $22, runway_dips = $23,
+    full_look_at = CASE WHEN $24::boolean THEN clock_timestamp() + interval '4 minutes' + random() * interval '2 minutes' ELSE full_look_at END
+WHERE id = $25
 `
 
 type SaveClusterParams struct {
@@ -1329,6 +1343,7 @@ type SaveClusterParams struct {
 	Rate          money.Micro
 	ReplaceUntil  *time.Time
 	ReplaceNote   string
+	StartFrom     *time.Time
 	RunwayToldS   int32
 	RunwayDips    int32
 	Looked        bool
@@ -1357,6 +1372,7 @@ func (q *Queries) SaveCluster(ctx context.Context, arg SaveClusterParams) error 
 		arg.Rate,
 		arg.ReplaceUntil,
 		arg.ReplaceNote,
+		arg.StartFrom,
 		arg.RunwayToldS,
 		arg.RunwayDips,
 		arg.Looked,
@@ -1459,6 +1475,8 @@ SET epoch = r.epoch, last_good_ms = greatest(s.last_good_ms, r.last_good_ms), go
     unwell_since_ms = CASE WHEN r.good THEN NULL ELSE coalesce(s.unwell_since_ms, floor(extract(epoch FROM $1::timestamptz) * 1000)::bigint) END,
     peers_since_ms = CASE WHEN r.peers_down::integer[] = '{}' THEN NULL WHEN r.peers_down::integer[] = s.peers_down THEN s.peers_since_ms
                           ELSE floor(extract(epoch FROM $1::timestamptz) * 1000)::bigint END,
+    image_bytes = greatest(CASE WHEN s.epoch = r.epoch THEN s.image_bytes ELSE 0 END,
+                           CASE WHEN r.progress::jsonb ->> 'step' = 'layers' THEN (r.progress::jsonb ->> 'total')::bigint END),
     progress = r.progress::jsonb, paths = r.paths::jsonb, trouble = r.trouble, trouble_detail = r.trouble_detail,
     boot_id = $2, boot_ms = $3, reported_at = greatest(s.reported_at, $1)
 FROM (SELECT unnest($4::uuid[]) AS node_id, unnest($5::integer[]) AS epoch,
@@ -1543,7 +1561,7 @@ WITH keyed AS (
     SELECT k.id, CASE $8::text WHEN 'name' THEN lower(k.name) WHEN 'price' THEN lpad(k.rate::text, 20, '0') WHEN 'project' THEN k.project
                  WHEN 'label' THEN coalesce(k.labels ->> $9::text, '') ELSE '' END AS key
     FROM cluster k WHERE k.org_id = $10)
-SELECT c.id, c.org_id, c.created_by, c.name, c.project, c.labels, c.spec, c.secrets, c.image_ref, c.image_digest, c.state, c.reason, c.detail, c.node_count, c.gpus_per_node, c.rate, c.currency, c.budget, c.max_duration_s, c.epoch, c.go_at, c.start_deadline, c.quick_failures, c.money_reason, c.stop_at, c.quote_id, c.network, c.created_at, c.running_at, c.ended_at, c.run_until, c.due_at, c.settled_at, c.runway_told_s, c.runway_dips, c.replace_until, c.replace_note, c.full_look_at FROM keyed JOIN cluster c ON c.id = keyed.id
+SELECT c.id, c.org_id, c.created_by, c.name, c.project, c.labels, c.spec, c.secrets, c.image_ref, c.image_digest, c.state, c.reason, c.detail, c.node_count, c.gpus_per_node, c.rate, c.currency, c.budget, c.max_duration_s, c.epoch, c.go_at, c.start_deadline, c.quick_failures, c.money_reason, c.stop_at, c.quote_id, c.network, c.created_at, c.running_at, c.ended_at, c.run_until, c.due_at, c.settled_at, c.runway_told_s, c.runway_dips, c.replace_until, c.replace_note, c.full_look_at, c.start_from, c.start_new FROM keyed JOIN cluster c ON c.id = keyed.id
 WHERE (cardinality($1::text[]) = 0 OR c.state = ANY ($1::text[]))
   AND ($2::uuid IS NULL OR CASE WHEN $3::boolean
        THEN (keyed.key, keyed.id) < (SELECT a.key, a.id FROM keyed a WHERE a.id = $2::uuid)
@@ -1636,6 +1654,8 @@ func (q *Queries) SearchClusters(ctx context.Context, arg SearchClustersParams) 
 			&i.Cluster.ReplaceUntil,
 			&i.Cluster.ReplaceNote,
 			&i.Cluster.FullLookAt,
+			&i.Cluster.StartFrom,
+			&i.Cluster.StartNew,
 		); err != nil {
 			return nil, err
 		}

@@ -146,49 +146,6 @@ func (q *Queries) EndUndecided(ctx context.Context, arg EndUndecidedParams) erro
 	return err
 }
 
-const freeStarts = `-- name: FreeStarts :many
-(SELECT c.created_at, c.ended_at, (c.node_count * c.gpus_per_node)::integer AS gpus
- FROM cluster c
- WHERE c.org_id = $1 AND c.ended_at IS NULL AND c.running_at IS NULL
- LIMIT 2000)
-UNION ALL
-(SELECT c.created_at, c.ended_at, (c.node_count * c.gpus_per_node)::integer AS gpus
- FROM cluster c
- WHERE c.org_id = $1 AND c.ended_at > statement_timestamp() - interval '1 hour'
-   AND (c.running_at IS NULL AND c.reason = ANY ($2::text[])
-        OR c.running_at IS NOT NULL AND c.reason = 'workload_failed'
-           AND coalesce(c.stop_at, c.ended_at) - c.running_at < make_interval(secs => $3::bigint))
- LIMIT 2000)
-`
-
-type FreeStartsRow struct {
-	CreatedAt time.Time
-	EndedAt   *time.Time
-	Gpus      int32
-}
-
-// Starts of an org within the last hour that ended by its own doing before anything ran, or with a failure within seconds; and those
-// under way that never ran.
-func (q *Queries) FreeStarts(ctx context.Context, orgID id.Org, reasons []string, quickS int64) ([]FreeStartsRow, error) {
-	rows, err := q.db.Query(ctx, freeStarts, orgID, reasons, quickS)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []FreeStartsRow{}
-	for rows.Next() {
-		var i FreeStartsRow
-		if err := rows.Scan(&i.CreatedAt, &i.EndedAt, &i.Gpus); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const insertLostGap = `-- name: InsertLostGap :exec
 INSERT INTO rank_gap (lease_id, epoch, from_ms, to_ms)
 SELECT n.lease_id, n.epoch, s.last_good_ms, 9223372036854775807
@@ -298,34 +255,6 @@ func (q *Queries) InsertSuspension(ctx context.Context, arg InsertSuspensionPara
 		arg.Culprits,
 	)
 	return err
-}
-
-const largestCluster = `-- name: LargestCluster :one
-WITH RECURSIVE size AS (
-    SELECT max(c.node_count * c.gpus_per_node) AS gpus FROM cluster c
-    WHERE c.org_id = $1 AND c.ended_at IS NOT NULL AND c.running_at IS NOT NULL
-    UNION ALL
-    SELECT (SELECT max(c.node_count * c.gpus_per_node) FROM cluster c
-            WHERE c.org_id = $1 AND c.ended_at IS NOT NULL AND c.running_at IS NOT NULL AND c.node_count * c.gpus_per_node < s.gpus)
-    FROM size s
-    WHERE NOT EXISTS (SELECT FROM cluster c
-                      WHERE c.org_id = $1 AND c.node_count * c.gpus_per_node = s.gpus AND c.running_at IS NOT NULL
-                        AND c.ended_at > statement_timestamp() - interval '30 days')
-      AND s.gpus IS NOT NULL
-)
-SELECT greatest(
-    (SELECT max(c.node_count * c.gpus_per_node) FROM cluster c WHERE c.org_id = $1 AND c.ended_at IS NULL AND c.running_at IS NOT NULL),
-    -- The smallest size looked at is the one that ran lately, or none did and the last row is null.
-    (SELECT CASE WHEN bool_or(s.gpus IS NULL) THEN 0 ELSE min(s.gpus) END FROM size s), 0)::integer
-`
-
-// GPUs of the largest cluster of an org that ran within 30 days. Of those that ended it reads one row per size, the largest size
-// first, however many there are.
-func (q *Queries) LargestCluster(ctx context.Context, orgID id.Org) (int32, error) {
-	row := q.db.QueryRow(ctx, largestCluster, orgID)
-	var column_1 int32
-	err := row.Scan(&column_1)
-	return column_1, err
 }
 
 const leasesWithin = `-- name: LeasesWithin :many

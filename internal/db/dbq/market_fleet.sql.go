@@ -346,6 +346,40 @@ func (q *Queries) FleetQuotes(ctx context.Context, hosts []pgtype.UUID) ([]Fleet
 	return items, nil
 }
 
+const marketModels = `-- name: MarketModels :many
+SELECT g.model, count(*) AS gpus
+FROM gpu g JOIN host h ON h.id = g.host_id
+WHERE g.present AND g.removed_at IS NULL AND h.state = 'active'
+  AND EXISTS (SELECT FROM operator_earning e WHERE e.host_org_id = h.org_id AND e.currency = $1 AND e.earned > 0)
+GROUP BY g.model
+`
+
+type MarketModelsRow struct {
+	Model string
+	Gpus  int64
+}
+
+// GPUs by model on active hosts of operators that have earned something.
+func (q *Queries) MarketModels(ctx context.Context, currency string) ([]MarketModelsRow, error) {
+	rows, err := q.db.Query(ctx, marketModels, currency)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []MarketModelsRow{}
+	for rows.Next() {
+		var i MarketModelsRow
+		if err := rows.Scan(&i.Model, &i.Gpus); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const pruneFleetChanges = `-- name: PruneFleetChanges :execrows
 DELETE FROM fleet_change WHERE changed_at < statement_timestamp() - interval '1 second' * $1::bigint
 `

@@ -172,6 +172,8 @@ type Cluster struct {
 	ReplaceUntil  *time.Time
 	ReplaceNote   string
 	FullLookAt    time.Time
+	StartFrom     *time.Time
+	StartNew      bool
 }
 
 type ClusterEvent struct {
@@ -455,6 +457,13 @@ type HostAgent struct {
 	UpdateTry     int32
 	UpdateDetail  string
 	ChangedAt     time.Time
+}
+
+type HostHeir struct {
+	HostID   id.Host
+	HeirID   id.Host
+	SameOrg  bool
+	BeforeAt time.Time
 }
 
 type HostImage struct {
@@ -812,6 +821,7 @@ type NodeStatus struct {
 	UnwellSinceMs *int64
 	PeersSinceMs  *int64
 	PeersFromMs   []int64
+	ImageBytes    int64
 }
 
 type Notice struct {
@@ -1361,6 +1371,19 @@ type StandbyRelief struct {
 	Ms         int64
 	HostPosted money.Nano
 	PostedAt   time.Time
+}
+
+type StartHold struct {
+	ID        int64
+	OrgID     id.Org
+	ClusterID id.Cluster
+	Starts    int64
+	EndedAt   time.Time
+	HeldMs    int64
+	GPUMs     int64
+	Value     int64
+	Reason    string
+	ExcusedBy pgtype.UUID
 }
 
 type StripeBalance struct {

@@ -156,49 +156,35 @@ WHERE r.posted_at > statement_timestamp() - interval '1 day' * @days::integer
 GROUP BY r.cluster_id, c.org_id, c.name ORDER BY relief DESC LIMIT @max_rows;
 
 -- name: BondPairBans :many
--- Pairs that are not placed together now: a renter's organisation and a host, or two operators.
-SELECT a, b FROM pair_ban WHERE until > clock_timestamp();
+-- Pairs that are not placed together now: a renter's organisation and a host, or what that host is enrolled as now; or two operators.
+SELECT p.a, p.b FROM pair_ban p WHERE p.until > statement_timestamp()
+UNION
+SELECT p.a, e.heir_id FROM pair_ban p
+JOIN host_heir e ON e.host_id = p.b AND e.same_org AND e.before_at > p.until - make_interval(secs => @lasts_s::bigint)
+WHERE p.until > statement_timestamp();
 
 -- name: BondGangStrikes :many
 -- What counts against the hosts that may be banned from gangs now, oldest first: those struck three times or more within the last eight
--- days. The longest ban is seven days. Two hosts of one operator that receive nothing from each other do not count as opponents. Strikes
--- against a retired host count against the host of the same organisation that lists one of its GPUs now.
-WITH struck AS (
+-- days, under what they are enrolled as now. The longest ban is seven days. Two hosts of one operator that receive nothing from each other
+-- do not count as opponents. Nothing counts against another organisation, which perhaps bought the machine.
+WITH recent AS (
     SELECT DISTINCT s.host_id FROM gang_strike s WHERE s.kind <> 'doubt' AND s.at > statement_timestamp() - interval '8 days'
-), heir AS (
-    SELECT k.host_id, k.host_id AS struck_host FROM struck k
-    UNION
-    SELECT n.host_id, o.host_id
-    FROM struck k JOIN gpu o ON o.host_id = k.host_id AND o.removed_at IS NOT NULL
-    JOIN gpu n ON n.uuid = o.uuid AND n.host_id <> o.host_id AND n.removed_at IS NULL
-    JOIN host oh ON oh.id = o.host_id JOIN host nh ON nh.id = n.host_id AND nh.org_id = oh.org_id
+), struck AS (
+    SELECT DISTINCT e.heir_id, s.id, s.against_org, s.at
+    FROM recent r JOIN gang_strike s ON s.host_id = r.host_id JOIN host h ON h.id = s.host_id
+    JOIN host_heir e ON e.host_id = s.host_id AND e.same_org AND e.before_at > s.at
+    WHERE s.kind <> 'doubt' AND s.against_org IS DISTINCT FROM h.org_id
 )
-SELECT e.host_id, s.against_org, s.at
-FROM heir e JOIN gang_strike s ON s.host_id = e.struck_host JOIN host h ON h.id = s.host_id
-WHERE s.kind <> 'doubt' AND s.against_org IS DISTINCT FROM h.org_id
-  AND e.host_id IN (SELECT x.host_id FROM heir x JOIN gang_strike r ON r.host_id = x.struck_host
-                    WHERE r.kind <> 'doubt' AND r.at > statement_timestamp() - interval '8 days'
-                    GROUP BY x.host_id HAVING count(*) >= 3)
-ORDER BY e.host_id, s.at;
+SELECT k.heir_id AS host_id, k.against_org, k.at
+FROM struck k
+WHERE k.heir_id IN (SELECT x.heir_id FROM struck x WHERE x.at > statement_timestamp() - interval '8 days' GROUP BY x.heir_id HAVING count(*) >= 3)
+ORDER BY k.heir_id, k.at;
 
 -- name: BondRelistLocks :many
--- Hosts by whose fault a run ended within the last seconds. If a GPU of such a host is gone from it: hosts that list this GPU now, and hosts
--- of the same organisation that first listed a GPU of its model after that end. A host reports its GPUs itself, so it could give them other
--- UUIDs when it enrols again.
-WITH failed AS (
-    SELECT s.host_id, max(s.at)::timestamptz AS at FROM gang_strike s
-    WHERE s.kind = 'loss' AND s.kind <> 'doubt' AND s.at > statement_timestamp() - make_interval(secs => @seconds::bigint)
-    GROUP BY s.host_id
-), gone AS (
-    SELECT f.host_id, f.at, o.uuid, o.model FROM failed f JOIN gpu o ON o.host_id = f.host_id AND NOT o.present
-)
-SELECT f.host_id FROM failed f
-UNION
-SELECT n.host_id FROM gone o JOIN gpu n ON n.uuid = o.uuid AND n.host_id <> o.host_id AND n.removed_at IS NULL
-UNION
-SELECT n.host_id
-FROM gone o JOIN host oh ON oh.id = o.host_id JOIN host nh ON nh.org_id = oh.org_id AND nh.id <> o.host_id AND nh.state <> 'retired'
-JOIN gpu n ON n.host_id = nh.id AND n.model = o.model AND n.created_at > o.at AND n.removed_at IS NULL;
+-- Hosts by whose fault a run ended within the last seconds, and what they are enrolled as now, by whatever organisation.
+SELECT DISTINCT e.heir_id AS host_id
+FROM gang_strike s JOIN host_heir e ON e.host_id = s.host_id AND e.before_at > s.at
+WHERE s.kind = 'loss' AND s.kind <> 'doubt' AND s.at > statement_timestamp() - make_interval(secs => @seconds::bigint);
 
 -- name: SuspensionsOfCluster :many
 -- Decided time of a cluster that its renter does not pay for, in order of time.

@@ -1,8 +1,8 @@
 -- name: InsertCluster :exec
 INSERT INTO cluster (id, org_id, created_by, name, project, labels, spec, secrets, image_ref, state, node_count,
-                     gpus_per_node, rate, currency, budget, max_duration_s, quote_id, network, created_at, start_deadline, due_at)
+                     gpus_per_node, rate, currency, budget, max_duration_s, quote_id, network, created_at, start_deadline, due_at, start_from, start_new)
 VALUES (@id, @org_id, @created_by, @name, @project, @labels, @spec, @secrets, @image_ref, 'provisioning', @node_count,
-        @gpus_per_node, @rate, @currency, @budget, @max_duration_s, @quote_id, @network, @created_at, @start_deadline, @due_at);
+        @gpus_per_node, @rate, @currency, @budget, @max_duration_s, @quote_id, @network, @created_at, @start_deadline, @due_at, @created_at, @start_new);
 
 -- name: LockCluster :one
 SELECT sqlc.embed(cluster) FROM cluster WHERE id = @id FOR UPDATE;
@@ -29,7 +29,7 @@ SET state = @state, reason = @reason, detail = @detail, image_digest = @image_di
     go_at = @go_at, start_deadline = @start_deadline, quick_failures = @quick_failures, money_reason = @money_reason,
     stop_at = @stop_at, network = @network, running_at = @running_at, ended_at = @ended_at, run_until = @run_until,
     due_at = @due_at, settled_at = @settled_at, rate = @rate, replace_until = sqlc.narg(replace_until), replace_note = @replace_note,
-    runway_told_s = @runway_told_s, runway_dips = @runway_dips,
+    start_from = @start_from, runway_told_s = @runway_told_s, runway_dips = @runway_dips,
     full_look_at = CASE WHEN @looked::boolean THEN clock_timestamp() + interval '4 minutes' + random() * interval '2 minutes' ELSE full_look_at END
 WHERE id = @id;
 
@@ -147,6 +147,8 @@ SET epoch = r.epoch, last_good_ms = greatest(s.last_good_ms, r.last_good_ms), go
     unwell_since_ms = CASE WHEN r.good THEN NULL ELSE coalesce(s.unwell_since_ms, floor(extract(epoch FROM @reported_at::timestamptz) * 1000)::bigint) END,
     peers_since_ms = CASE WHEN r.peers_down::integer[] = '{}' THEN NULL WHEN r.peers_down::integer[] = s.peers_down THEN s.peers_since_ms
                           ELSE floor(extract(epoch FROM @reported_at::timestamptz) * 1000)::bigint END,
+    image_bytes = greatest(CASE WHEN s.epoch = r.epoch THEN s.image_bytes ELSE 0 END,
+                           CASE WHEN r.progress::jsonb ->> 'step' = 'layers' THEN (r.progress::jsonb ->> 'total')::bigint END),
     progress = r.progress::jsonb, paths = r.paths::jsonb, trouble = r.trouble, trouble_detail = r.trouble_detail,
     boot_id = @boot_id, boot_ms = @boot_ms, reported_at = greatest(s.reported_at, @reported_at)
 FROM (SELECT unnest(@nodes::uuid[]) AS node_id, unnest(@epochs::integer[]) AS epoch,

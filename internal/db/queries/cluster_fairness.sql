@@ -105,42 +105,6 @@ DELETE FROM pair_ban WHERE until < statement_timestamp();
 DELETE FROM silence WHERE (host_id, from_ms, to_ms, kind) IN (
     SELECT s.host_id, s.from_ms, s.to_ms, s.kind FROM silence s WHERE s.recorded_at < statement_timestamp() - interval '90 days' LIMIT 1000);
 
--- name: FreeStarts :many
--- Starts of an org within the last hour that ended by its own doing before anything ran, or with a failure within seconds; and those
--- under way that never ran.
-(SELECT c.created_at, c.ended_at, (c.node_count * c.gpus_per_node)::integer AS gpus
- FROM cluster c
- WHERE c.org_id = @org_id AND c.ended_at IS NULL AND c.running_at IS NULL
- LIMIT 2000)
-UNION ALL
-(SELECT c.created_at, c.ended_at, (c.node_count * c.gpus_per_node)::integer AS gpus
- FROM cluster c
- WHERE c.org_id = @org_id AND c.ended_at > statement_timestamp() - interval '1 hour'
-   AND (c.running_at IS NULL AND c.reason = ANY (@reasons::text[])
-        OR c.running_at IS NOT NULL AND c.reason = 'workload_failed'
-           AND coalesce(c.stop_at, c.ended_at) - c.running_at < make_interval(secs => @quick_s::bigint))
- LIMIT 2000);
-
--- name: LargestCluster :one
--- GPUs of the largest cluster of an org that ran within 30 days. Of those that ended it reads one row per size, the largest size
--- first, however many there are.
-WITH RECURSIVE size AS (
-    SELECT max(c.node_count * c.gpus_per_node) AS gpus FROM cluster c
-    WHERE c.org_id = @org_id AND c.ended_at IS NOT NULL AND c.running_at IS NOT NULL
-    UNION ALL
-    SELECT (SELECT max(c.node_count * c.gpus_per_node) FROM cluster c
-            WHERE c.org_id = @org_id AND c.ended_at IS NOT NULL AND c.running_at IS NOT NULL AND c.node_count * c.gpus_per_node < s.gpus)
-    FROM size s
-    WHERE NOT EXISTS (SELECT FROM cluster c
-                      WHERE c.org_id = @org_id AND c.node_count * c.gpus_per_node = s.gpus AND c.running_at IS NOT NULL
-                        AND c.ended_at > statement_timestamp() - interval '30 days')
-      AND s.gpus IS NOT NULL
-)
-SELECT greatest(
-    (SELECT max(c.node_count * c.gpus_per_node) FROM cluster c WHERE c.org_id = @org_id AND c.ended_at IS NULL AND c.running_at IS NOT NULL),
-    -- The smallest size looked at is the one that ran lately, or none did and the last row is null.
-    (SELECT CASE WHEN bool_or(s.gpus IS NULL) THEN 0 ELSE min(s.gpus) END FROM size s), 0)::integer;
-
 -- name: DoubtNow :one
 -- Since when a cluster is not billed because a rank is in doubt, and since when ranks dispute; unix ms, 0: not so.
 SELECT coalesce((SELECT max(w.doubt_from_ms) FROM cluster_window w WHERE w.cluster_id = @cluster_id AND w.closed_ms IS NULL AND w.limit_ms IS NULL), 0)::bigint AS doubt_ms,

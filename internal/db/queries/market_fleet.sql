@@ -62,3 +62,11 @@ SELECT DISTINCT q.id, q.placement
 FROM gpu_claim c
 JOIN quote q ON q.id = c.ref
 WHERE c.host_id = ANY(@hosts::uuid[]) AND c.ended_at IS NULL AND c.kind = 'quote' AND c.expires_at > clock_timestamp();
+
+-- name: MarketModels :many
+-- GPUs by model on active hosts of operators that have earned something.
+SELECT g.model, count(*) AS gpus
+FROM gpu g JOIN host h ON h.id = g.host_id
+WHERE g.present AND g.removed_at IS NULL AND h.state = 'active'
+  AND EXISTS (SELECT FROM operator_earning e WHERE e.host_org_id = h.org_id AND e.currency = @currency AND e.earned > 0)
+GROUP BY g.model;

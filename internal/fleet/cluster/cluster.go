@@ -45,9 +45,11 @@ type Config struct {
 	Relays      []string
 	RelaySecret []byte
 
-	// StartReserve is the least time for which a start in progress counts in the quota of free starts; 0: the time it has
-	// lasted so far.
-	StartReserve time.Duration
+	// Starts limits for how long an organisation may hold GPUs before it pays for them; zero: not at all.
+	Starts fairness.StartRules
+	// KnownRegistries are registries that no renter runs: an image of theirs that is pulled slowly does not count against
+	// the renter. An entry that begins with a dot stands for all names that end with it.
+	KnownRegistries []string
 
 	StartTimeout time.Duration // rent or restart to the barrier; 30 min
 	GoTimeout    time.Duration // barrier released to every rank started; 30 s

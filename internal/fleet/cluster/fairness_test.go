@@ -5,14 +5,11 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/billing/metering"
-	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/idem"
@@ -368,61 +365,6 @@ func TestTheGraceOfAReleaseIsBilled(t *testing.T) {
 	if got := w.billed(c); len(got) != 1 || got[0] != signed {
 		t.Errorf("billed %v ms, signed %d ms", got, signed)
 	}
-}
-
-// Starts that fail by the renter's doing hold GPUs only so long within an hour.
-func TestFailedStartsHoldGPUsForABoundedTime(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, worldConfig{hosts: 2, gpus: 8})
-	w.behave(0, func(h *fakeHost, r *run) {
-		if r.State == agentapi.NodePulling {
-			h.fail(r, agentapi.ReasonRegistryAway)
-		}
-	})
-	for range 2 {
-		c := w.rounds(w.rent(spec(1, 8)), "failed", in(lifecycle.Failed))
-		w.clean(c)
-	}
-	if got := w.get(w.rent(spec(1, 8))); got.State != lifecycle.Provisioning {
-		t.Fatalf("two quick failures: %s", got.State)
-	}
-	w.exec("UPDATE cluster SET created_at = created_at - interval '5 minutes' WHERE ended_at IS NOT NULL")
-	_, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 1)}, idem.Request{})
-	f := fault.From(err)
-	if f == nil || f.Kind != fault.RateLimited || f.RetryAfter <= 0 || f.Extra["limit"] != "start_quota" {
-		t.Fatalf("after 80 GPU-minutes of failed starts: %v", err)
-	}
-}
-
-// Starts under way count, too: rents side by side hold no more GPUs for nothing than rents one after the other, and a
-// start that runs gives way to the next.
-func TestStartsUnderWayCountInTheQuota(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, worldConfig{hosts: 4, gpus: 8, reserve: fairness.StartReserve})
-	var under []cluster.Cluster
-	var mu sync.Mutex
-	var rents sync.WaitGroup
-	for range 8 {
-		rents.Go(func() {
-			c, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 4)}, idem.Request{})
-			if f := fault.From(err); err != nil && (f == nil || f.Extra["limit"] != "start_quota") {
-				t.Error(err)
-			}
-			if err == nil {
-				mu.Lock()
-				defer mu.Unlock()
-				under = append(under, c)
-			}
-		})
-	}
-	rents.Wait()
-	if len(under) != 4 { // 4 × 4 × 120 GPU-seconds are the first to reach 1800
-		t.Fatalf("%d starts of 4 GPUs each are under way", len(under))
-	}
-	for _, c := range under {
-		w.rounds(c, "running", in(lifecycle.Running))
-	}
-	w.rent(spec(1, 4))
 }
 
 // A rank that never starts is to blame for the time that the others computed meanwhile, and nothing is billed.

@@ -2,14 +2,22 @@ package cluster_test
 
 import (
 	"context"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
@@ -133,42 +141,123 @@ func (w *world) offered() int {
 	return page.GPUsFree
 }
 
+// enrolledAgain are ways to enrol a machine again, and whether what counted against it still does. other is what it is then.
+var enrolledAgain = map[string]struct {
+	again   func(w *world, h *fakeHost) (other *fakeHost)
+	follows bool
+}{
+	"as before": {func(w *world, h *fakeHost) *fakeHost {
+		w.act(h, host.Retire)
+		w.addHost(0, 1)
+		return w.hosts[len(w.hosts)-1]
+	}, true},
+	"with other UUIDs": {func(w *world, h *fakeHost) *fakeHost {
+		w.act(h, host.Retire)
+		return w.addHostOf(w.operator, 7, renamed(withBoot(inventory(0, 1), "boot-x")))
+	}, true},
+	"with other UUIDs and models, in the same boot": {func(w *world, h *fakeHost) *fakeHost {
+		w.act(h, host.Retire)
+		return w.addHostOf(w.operator, 7, otherModel(inventory(0, 1)))
+	}, true},
+	"twice": {func(w *world, h *fakeHost) *fakeHost {
+		w.act(h, host.Retire)
+		between := w.addHostOf(w.operator, 7, renamed(withBoot(inventory(0, 1), "boot-x")))
+		w.act(between, host.Retire)
+		return w.addHostOf(w.operator, 8, renamed(renamed(withBoot(inventory(0, 1), "boot-y"))))
+	}, true},
+	"by who bought it": {func(w *world, h *fakeHost) *fakeHost {
+		w.act(h, host.Retire)
+		return w.addHostOf(w.SignUp("buyer"), 7, inventory(0, 1))
+	}, false},
+	"not, but another one of its operator is new": {func(w *world, _ *fakeHost) *fakeHost {
+		return w.addHostOf(w.operator, 7, inventory(7, 1))
+	}, false},
+}
+
 // Strikes follow a machine that is enrolled again: a host that failed in three gangs is in no other under a new name.
 func TestAGangBanFollowsAHostThatIsEnrolledAgain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
-	for range 2 {
-		w.strike(w.hosts[0], "start")
-	}
-	w.act(w.hosts[0], host.Retire)
-	w.addHost(0, 1)
-	again := w.hosts[1]
-	banned := func() bool {
-		t.Helper()
-		rows, err := w.d.Q.BondGangStrikes(w.ctx)
-		w.must(err)
-		n := 0
-		for _, r := range rows {
-			if r.HostID == again.id {
-				n++
+	for name, c := range enrolledAgain {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
+			for range 2 {
+				w.strike(w.hosts[0], "start")
 			}
-		}
-		return n == 3
+			again := c.again(w, w.hosts[0])
+			if w.gangBanned(again) {
+				t.Fatal("banned after two strikes")
+			}
+			w.strike(again, "start")
+			if got := w.gangBanned(again); got != c.follows {
+				t.Errorf("banned %t after two strikes before it was enrolled again and one after, want %t", got, c.follows)
+			}
+		})
 	}
-	if banned() {
-		t.Fatal("banned after two strikes")
-	}
-	w.strike(again, "start")
-	if !banned() {
-		t.Error("the strikes of before it was enrolled again do not count")
-	}
-	w.act(again, host.Retire)
-	stranger := w.addHostOf(w.SignUp("stranger"), 1, inventory(0, 1))
+}
+
+// gangBanned reports whether three strikes count against a host.
+func (w *world) gangBanned(h *fakeHost) bool {
+	w.t.Helper()
 	rows, err := w.d.Q.BondGangStrikes(w.ctx)
 	w.must(err)
+	n := 0
 	for _, r := range rows {
-		if r.HostID == stranger.id {
-			t.Error("strikes count against another organisation, which perhaps bought the machine")
+		if r.HostID.Bytes == h.id.UUID() {
+			n++
 		}
+	}
+	return n == 3
+}
+
+// A renter and a host whose gang ended undecided are kept apart for a day, also if the host is older than the renter's
+// organisation, and under whatever name the host is enrolled then.
+func TestAPairBanFollowsAHostThatIsEnrolledAgain(t *testing.T) {
+	t.Parallel()
+	for name, c := range enrolledAgain {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
+			later := w.SignUp("later")
+			w.Fund(later.Org, 100*money.Unit)
+			w.addHostOf(w.operator, 9, inventory(9, 1))
+			banned := func(by account.Principal) bool {
+				t.Helper()
+				m := w.Market(market.Config{})
+				q, _, err := m.Quote(w.ctx, by, spec(2, 1), idem.Request{})
+				if err == nil {
+					_, err = m.ReturnQuote(w.ctx, by, q.ID)
+					w.must(err)
+					return false
+				}
+				f := fault.From(err)
+				if f == nil || f.Kind != fault.NoCapacity {
+					t.Fatal(err)
+				}
+				for _, e := range f.Extra["explain"].([]client.Exclusion) {
+					if strings.HasPrefix(e.Constraint, "pair ban") && e.Excluded > 0 {
+						return true
+					}
+				}
+				return false
+			}
+			if banned(later) {
+				t.Fatal("banned at first")
+			}
+			for _, by := range []account.Principal{w.renter, later} {
+				w.must(w.d.Q.BanPair(w.ctx, pgtype.UUID{Bytes: by.Org.UUID(), Valid: true},
+					pgtype.UUID{Bytes: w.hosts[0].id.UUID(), Valid: true}, time.Now().Add(fairness.PairBan)))
+			}
+			if !banned(w.renter) || !banned(later) {
+				t.Error("not banned on the host itself")
+			}
+			c.again(w, w.hosts[0])
+			if name == "not, but another one of its operator is new" {
+				w.act(w.hosts[0], host.Drain)
+			}
+			if got := banned(later); got != c.follows {
+				t.Errorf("banned %t, want %t", got, c.follows)
+			}
+		})
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/billing/bond"
-	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
@@ -37,7 +36,7 @@ type RentRequest struct {
 }
 
 // Rent rents a cluster. With an idempotency key, a repeated call returns the first answer. Faults: Invalid, NoCapacity
-// with explain, InsufficientFunds if less than 60 s can be paid, QuotaExceeded, RateLimited for too many failed starts,
+// with explain, InsufficientFunds if less than 60 s can be paid, QuotaExceeded, RateLimited for starts that hold too much,
 // Conflict and NotFound for the quote.
 //
 // The hosts are chosen before the transaction, which makes two round trips: lock takes the idempotency key and every
@@ -46,8 +45,12 @@ type RentRequest struct {
 func (c *Clusters) Rent(ctx context.Context, p account.Principal, r RentRequest,
 	key idem.Request) (out Cluster, done idem.Outcome, err error) {
 	n := &rental{c: c, principal: p, id: id.New[id.Cluster](), leases: map[int]id.Lease{}, nodes: map[int]id.Node{}}
+	sizes, err := c.modelSizes(ctx)
+	if err != nil {
+		return out, done, err
+	}
 	claim := func(ctx context.Context, plan market.Placement, refused error) error {
-		l := &lockedRental{rental: n, want: plan}
+		l := &lockedRental{rental: n, want: plan, starts: startFacts{sizes: sizes}}
 		out, done, err = idem.OnceInBatches(ctx, c.db, key, func(b *pgx.Batch, tx *db.Tx) error {
 			if refused != nil {
 				return nil // but the key: a repeated request is answered even if it would be refused now
@@ -57,7 +60,7 @@ func (c *Clusters) Rent(ctx context.Context, p account.Principal, r RentRequest,
 			if refused != nil {
 				return Cluster{}, refused
 			}
-			d, err := l.decide(ctx, tx)
+			d, err := l.decide()
 			if err != nil {
 				return Cluster{}, err
 			}
@@ -142,8 +145,8 @@ type lockedRental struct {
 	quoted *market.LockedQuote // with a quote
 	money  *metering.Beginning
 	stakes bond.Stakes
-	starts []fairness.Start // for free, of the organisation
-	now    time.Time        // PostgreSQL's clock
+	starts startFacts
+	now    time.Time // PostgreSQL's clock
 }
 
 // lock queues all locks in their order, and the reads of what they guard. The cluster's own row is new, so no other
@@ -162,18 +165,7 @@ func (l *lockedRental) lock(b *pgx.Batch, tx *db.Tx) (err error) {
 		Currency: l.c.cfg.Currency,
 		Budget:   l.spec.Budget,
 	}, l.newLeases(l.want), l.stakes.Accounts()...)
-	// Under the lock of the organisation's wallet, so that simultaneous rents see each other.
-	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
-		rows, err := q.FreeStarts(ctx, l.principal.Org, renterFaults, int64(quickExit.Seconds()))
-		l.starts = make([]fairness.Start, len(rows))
-		for i, r := range rows {
-			l.starts[i] = fairness.Start{ClaimedMS: r.CreatedAt.UnixMilli(), GPUs: int(r.Gpus)}
-			if r.EndedAt != nil {
-				l.starts[i].EndedMS = r.EndedAt.UnixMilli()
-			}
-		}
-		return err
-	})
+	l.queueStarts(b)
 	db.ReadNow(b, &l.now)
 	return err
 }
@@ -183,14 +175,15 @@ type deal struct {
 	*lockedRental
 	placed market.Placement
 	lapsed bool // some of its GPUs still have claims of expired quotes
-	held   money.Nano
-	row    dbq.InsertClusterParams
-	view   Cluster
+	// covered: what the organisation paid covers the start; see fairness.StartRules.
+	covered bool
+	held    money.Nano
+	row     dbq.InsertClusterParams
+	view    Cluster
 }
 
-// decide fits the plan to what is locked and decides how far the money reaches. It reads nothing, unless the starts of
-// the organisation exceed the usual quota. Faults as Rent's; on market.ErrStale another plan is needed.
-func (l *lockedRental) decide(ctx context.Context, tx *db.Tx) (d *deal, err error) {
+// decide fits the plan to what is locked and decides how far the money reaches. It reads nothing. Faults as Rent's; on market.ErrStale another plan is needed.
+func (l *lockedRental) decide() (d *deal, err error) {
 	d = &deal{lockedRental: l}
 	if l.quoted != nil {
 		d.placed, err = l.quoted.Rentable(l.now)
@@ -200,16 +193,8 @@ func (l *lockedRental) decide(ctx context.Context, tx *db.Tx) (d *deal, err erro
 	if err != nil {
 		return nil, err
 	}
-	ok, freeMS := fairness.StartAllowed(l.starts, 0, l.now.UnixMilli(), l.c.cfg.StartReserve)
-	if !ok { // it may hold more if it ran a larger cluster within 30 days
-		largest, err := tx.Q.LargestCluster(ctx, l.principal.Org)
-		if err != nil {
-			return nil, fmt.Errorf("largest cluster of %s: %w", l.principal.Org, err)
-		}
-		ok, freeMS = fairness.StartAllowed(l.starts, int(largest), l.now.UnixMilli(), l.c.cfg.StartReserve)
-	}
-	if !ok {
-		return nil, errStartQuota(time.UnixMilli(freeMS).UTC(), l.now)
+	if d.covered, err = l.judgeStart(d.placed); err != nil {
+		return nil, err
 	}
 	if !l.stakes.Covered(l.money.Locked()) {
 		if l.quoted != nil {
@@ -247,7 +232,7 @@ func (d *deal) describe() (err error) {
 		Project: d.spec.ProjectName(), Labels: labels, Spec: spec, Secrets: d.c.cfg.Box.Seal(hidden, belongs(d.id)),
 		ImageRef: d.spec.Image, NodeCount: int32(d.spec.Nodes), GpusPerNode: int32(d.spec.GPUsPerNode),
 		Rate: d.placed.Rate, Currency: d.c.cfg.Currency, Budget: d.spec.Budget, MaxDurationS: d.spec.MaxDuration,
-		QuoteID: d.quote.ID, Network: network, CreatedAt: d.now, StartDeadline: &deadline, DueAt: &due,
+		QuoteID: d.quote.ID, Network: network, CreatedAt: d.now, StartDeadline: &deadline, DueAt: &due, StartNew: !d.covered,
 	}
 	d.view, err = plain(dbq.Cluster{
 		ID: d.id, OrgID: d.row.OrgID, Name: d.row.Name, Spec: spec, State: string(lifecycle.Provisioning),
@@ -352,29 +337,4 @@ func newLease(cl id.Cluster, node id.Node, lease id.Lease, renter id.Org, curren
 		})
 	}
 	return l
-}
-
-// renterFaults are the lifecycle.Reasons for which a start fails by the renter's doing.
-var renterFaults = []string{
-	string(lifecycle.ReasonImageNotFound), string(lifecycle.ReasonImageUnauthorized),
-	string(lifecycle.ReasonImageRefused), string(lifecycle.ReasonImageTooBig), string(lifecycle.ReasonImageWrongArch),
-	string(lifecycle.ReasonImageNewerCUDA), string(lifecycle.ReasonRegistryAway),
-	string(lifecycle.ReasonCommandNotFound), string(lifecycle.ReasonReleasedByUser),
-	string(lifecycle.ReasonRegistrySlow),
-}
-
-// quickExit is how soon after its start a workload must fail to count as a failed start.
-const quickExit = 5 * time.Second
-
-// errStartQuota returns the fault for an organisation whose starts, those that failed and those under way, hold too
-// many GPUs for nothing: a start is free until every rank runs, so it must not keep what others would rent. at is when
-// the next start is possible.
-func errStartQuota(at, now time.Time) error {
-	f := fault.New(fault.RateLimited, "Starts that failed, were abandoned or are still under way hold too many GPUs: "+
-		"you can start again at %s UTC, or as soon as a start "+
-		"that is under way runs. Check image, registry and command; a cluster that has run does not count.",
-		at.Format("15:04:05"))
-	f.RetryAfter = at.Sub(now)
-	f.Extra = map[string]any{"limit": "start_quota", "free_at": at}
-	return f
 }

@@ -36,6 +36,7 @@ const replaceLook = 5 * time.Second
 
 // giveUp ends the leases of ranks that are lost for good; the ranks then wait for other hosts.
 func (x *lockedCluster) giveUp(d lifecycle.Decision) {
+	x.startEnds(x.now, d.Reason)
 	for _, r := range d.Ranks {
 		n := x.nodes[r]
 		n.ended = &x.now
@@ -50,7 +51,7 @@ func (x *lockedCluster) giveUp(d lifecycle.Decision) {
 	}
 	x.raiseLive() // to the others they are ranks that have not joined yet
 	until := x.now.Add(x.cfg.ReplaceWait)
-	x.row.ReplaceUntil, x.row.ReplaceNote, x.row.StartDeadline = &until, "", nil
+	x.row.ReplaceUntil, x.row.ReplaceNote, x.row.StartDeadline, x.row.StartFrom = &until, "", nil, nil
 	x.row.Reason, x.row.Detail = string(d.Reason), x.seeking(join(d.Reason.Happened(), d.Detail))
 	x.notifyRenter("replacing", d.Ranks, notify.Notice{
 		Severity: notify.Warn, Title: fmt.Sprintf("%s lost %s: another host is looked for", x.row.Name, rankList(d.Ranks)),
@@ -289,6 +290,7 @@ func (x *lockedCluster) othersMustStartAgain(ranks []int) bool {
 // join adds ranks on other hosts to the start for which the other ranks wait.
 func (x *lockedCluster) join(ranks []int) {
 	x.deadline(x.cfg.StartTimeout)
+	x.row.StartFrom = &x.now
 	for _, r := range ranks {
 		x.nodes[r].restart(x.row.Epoch)
 	}

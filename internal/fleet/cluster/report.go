@@ -339,16 +339,21 @@ func (h leaseReport) gaps(boot string, lostAfter time.Duration) (out []rankGap) 
 	return out
 }
 
-// DropOldFacts removes strikes and silences of more than 90 days ago and bans that are over. It says how many it
-// removed.
+// DropOldFacts removes strikes and silences of more than 90 days ago, starts of more than 30 days ago and bans that are
+// over, and puts starts that ended together into one row. It returns how many rows it removed or merged.
 func (c *Clusters) DropOldFacts(ctx context.Context) (n int64, err error) {
 	for _, drop := range []func(context.Context) (int64, error){c.db.Q.DropOldStrikes, c.db.Q.DropOldSilences,
-		c.db.Q.DropOldBans} {
+		c.db.Q.DropOldBans, c.db.Q.DropOldStartHolds} {
 		dropped, err := drop(ctx)
 		if err != nil {
 			return n, fmt.Errorf("old facts about gangs: %w", err)
 		}
 		n += dropped
+	}
+	for merged := int64(1); merged > 0; n += merged {
+		if merged, err = c.db.Q.MergeStartHolds(ctx); err != nil {
+			return n, fmt.Errorf("merge starts: %w", err)
+		}
 	}
 	return n, nil
 }

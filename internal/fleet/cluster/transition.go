@@ -83,6 +83,7 @@ func (x *lockedCluster) transition(d lifecycle.Decision) {
 	case lifecycle.OnReplaced:
 		x.replaced(d)
 	case lifecycle.OnRestart:
+		x.startEnds(x.now, d.Reason)
 		x.stopWindow(x.firstFailure())
 		x.countFailure()
 		x.startAgain()
@@ -109,6 +110,7 @@ func (x *lockedCluster) openBarrier() {
 // running: the last rank has started, seconds count from now.
 func (x *lockedCluster) running() {
 	at := x.lastStart()
+	x.startEnds(at, lifecycle.ReasonNone)
 	if x.row.RunningAt == nil {
 		seen := earliest(at, x.now)
 		x.row.RunningAt = &seen
@@ -149,6 +151,7 @@ func (x *lockedCluster) startAgain() {
 	x.row.Epoch++
 	x.row.GoAt, x.row.Reason, x.row.Detail = nil, "", ""
 	x.deadline(x.cfg.StartTimeout)
+	x.row.StartFrom = &x.now
 	for _, n := range x.nodes {
 		if n.ended != nil {
 			continue // its rank waits for another host
@@ -170,6 +173,7 @@ func (n *node) restart(epoch int32) {
 // end stops everything: nothing is desired any more, nothing after the moment the run ended is billed. The window is
 // closed by closeWindow, once the hosts have reported up to it.
 func (x *lockedCluster) end(r lifecycle.Reason, detail string) {
+	x.startEnds(x.now, r)
 	at := x.now
 	switch {
 	case r == lifecycle.ReasonWorkloadFailed:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/cluster"
@@ -41,8 +42,8 @@ type world struct {
 
 type worldConfig struct {
 	hosts, gpus int
-	replicas    int           // 0 = 1
-	reserve     time.Duration // Config.StartReserve
+	replicas    int // 0 = 1
+	starts      fairness.StartRules
 	relist      time.Duration // market.Config.RelistLock
 	funds       money.Nano    // 0 = 1000 units
 	db          *db.DB        // nil: one of its own
@@ -57,9 +58,10 @@ func newWorld(t testing.TB, c worldConfig) *world {
 	for range max(c.replicas, 1) {
 		w.market = w.Market(market.Config{RelistLock: c.relist})
 		w.clusters = append(w.clusters, cluster.New(w.d, w.market, nil, cluster.Config{
-			Currency:     usd,
-			Box:          w.Box(),
-			StartReserve: c.reserve,
+			Currency:        usd,
+			Box:             w.Box(),
+			Starts:          c.starts,
+			KnownRegistries: []string{"index.docker.io", ".pkg.dev"},
 		}))
 	}
 	w.operator, w.renter = w.SignUp("operator"), w.SignUp("renter")

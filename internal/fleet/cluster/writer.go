@@ -127,6 +127,7 @@ func (x *lockedCluster) queueRows(b *pgx.Batch) {
 		Epoch:         r.Epoch,
 		GoAt:          r.GoAt,
 		StartDeadline: r.StartDeadline,
+		StartFrom:     r.StartFrom,
 		QuickFailures: r.QuickFailures,
 		MoneyReason:   r.MoneyReason,
 		StopAt:        r.StopAt,
@@ -163,6 +164,7 @@ func (x *lockedCluster) queueMove(b *pgx.Batch, n *node) {
 
 // queueFacts queues the writes of strikes, suspensions, late reports and bans.
 func (x *lockedCluster) queueFacts(b *pgx.Batch) {
+	x.queueStartsEnded(b)
 	for _, s := range x.strikes {
 		db.Write(b, (*dbq.Queries).InsertStrike, s)
 	}
@@ -201,6 +203,8 @@ type effects struct {
 	raise  map[id.Host]bool // hosts whose desired state changes: they are woken
 	freed  []*node          // nodes of which nothing is left: their claims end
 	writes []write          // of meters, bonds and money, in order
+
+	startsEnded []endedStart
 
 	events    []dbq.InsertClusterEventParams
 	notices   []notify.Notice

@@ -30,6 +30,15 @@ type holders struct {
 	at    time.Time
 }
 
+// Registry returns the name of the registry that an image is in; "" for a malformed reference.
+func Registry(image string) string {
+	ref, err := name.ParseReference(image)
+	if err != nil {
+		return ""
+	}
+	return ref.Context().RegistryStr()
+}
+
 // imageHolders returns the hosts that report having an image. The result is only a hint: it is nil for a malformed
 // image name, and may be outdated or nil if the query fails.
 func (m *Market) imageHolders(ctx context.Context, image string) map[id.Host]bool {

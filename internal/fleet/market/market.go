@@ -42,6 +42,7 @@ type Market struct {
 
 	images  imageHosts
 	popular popular
+	sizes   sizes
 
 	estimates quota
 }

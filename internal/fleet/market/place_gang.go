@@ -77,12 +77,15 @@ func (s *Snapshot) constraints(a *Request) []constraint {
 // Ban forbids a combination of two operators, or of a renter and a host. A is the smaller id.
 type Ban struct{ A, B uuid.UUID }
 
-func (g *Gangs) banned(a, b uuid.UUID) bool {
+// newBan returns the ban of a pair, in whichever order its ids are given.
+func newBan(a, b uuid.UUID) Ban {
 	if bytes.Compare(a[:], b[:]) > 0 {
 		a, b = b, a
 	}
-	return g.Bans[Ban{a, b}]
+	return Ban{a, b}
 }
+
+func (g *Gangs) banned(a, b uuid.UUID) bool { return g.Bans[newBan(a, b)] }
 
 // Member is a rank of a gang: a running one that new ranks join, or one to be placed.
 type Member struct {

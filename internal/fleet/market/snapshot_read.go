@@ -77,12 +77,12 @@ func (v *view) readGangs(ctx context.Context, q *dbq.Queries) (*Gangs, error) {
 	for _, l := range limits {
 		g.Hosts[l.HostID] = l.LiabilityMax
 	}
-	bans, err := q.BondPairBans(ctx)
+	bans, err := q.BondPairBans(ctx, int64(fairness.PairBan.Seconds()))
 	if err != nil {
 		return nil, fmt.Errorf("pair bans: %w", err)
 	}
 	for _, b := range bans {
-		g.Bans[Ban{b.A.Bytes, b.B.Bytes}] = true
+		g.Bans[newBan(b.A.Bytes, b.B.Bytes)] = true
 	}
 	if err := v.readSlowGangs(ctx, q, v.now()); err != nil {
 		return nil, err
@@ -146,7 +146,8 @@ func readGangBans(ctx context.Context, q *dbq.Queries, now time.Time) (map[id.Ho
 	}
 	strikes := map[id.Host][]fairness.Strike{}
 	for _, r := range rows {
-		strikes[r.HostID] = append(strikes[r.HostID], fairness.Strike{
+		h := id.FromUUID[id.Host](r.HostID.Bytes)
+		strikes[h] = append(strikes[h], fairness.Strike{
 			AtMS:    r.At.UnixMilli(),
 			Against: id.FromUUID[id.Org](r.AgainstOrg.Bytes),
 		})

@@ -138,6 +138,7 @@ var owners = map[string]string{
 	"suspension":              "cluster",
 	"gang_strike":             "cluster",
 	"pair_ban":                "cluster",
+	"start_hold":              "cluster",
 	"deaf_span":               "metering",
 	"pulse":                   "host",
 	"deaf_gap":                "host",

@@ -1,0 +1,76 @@
+-- For how long organisations hold GPUs without paying, from the claim until every rank runs or the start has failed.
+
+-- name: OpenStarts :many
+-- The starts under way of an org, the oldest first.
+SELECT c.start_from, (c.node_count * c.gpus_per_node)::integer AS gpus, c.rate
+FROM cluster c
+WHERE c.org_id = @org_id AND c.state = 'provisioning' AND c.start_from IS NOT NULL
+ORDER BY c.start_from LIMIT 2000;
+
+-- name: HeldStarts :many
+-- What starts of an org held that ended within a window, by five minutes.
+SELECT max(s.ended_at)::timestamptz AS ended_at, sum(s.gpu_ms)::bigint AS gpu_ms, sum(s.value)::bigint AS value
+FROM start_hold s
+WHERE s.org_id = @org_id AND s.ended_at > statement_timestamp() - make_interval(secs => @window_s::bigint)
+GROUP BY date_bin('5 minutes', s.ended_at, 'epoch');
+
+-- name: PaidLately :one
+-- What hosts earned from an org within a window, in whole hours, and in seven days.
+SELECT coalesce(sum(CASE WHEN e.hour > statement_timestamp() - make_interval(secs => @window_s::bigint) THEN e.earned END), 0)::bigint AS lately,
+       coalesce(sum(e.earned), 0)::bigint AS week
+FROM operator_earning_hour e
+WHERE e.payer_org_id = @org_id AND e.currency = @currency AND e.hour > statement_timestamp() - interval '7 days';
+
+-- name: NewStarts :many
+-- GPUs by model that starts under way hold which no payment covers, of all organisations.
+SELECT l.gpu_model, sum(l.gpu_count)::bigint AS gpus
+FROM cluster c JOIN lease l ON l.cluster_id = c.id
+WHERE c.state = 'provisioning' AND c.start_from IS NOT NULL AND c.start_new AND l.ended_at IS NULL
+GROUP BY l.gpu_model;
+
+-- name: InsertStartHold :exec
+-- A start that ended, with what counts of it.
+INSERT INTO start_hold (org_id, cluster_id, ended_at, held_ms, gpu_ms, value, reason)
+VALUES (@org_id, @cluster_id, @ended_at, @held_ms, @gpu_ms, @value, @reason);
+
+-- name: InsertExcusedStart :exec
+-- A start that ended by an operator's failure. The first one of an org and an operator in a while counts for nothing, later ones
+-- count with gpu_ms.
+INSERT INTO start_hold (org_id, cluster_id, ended_at, held_ms, gpu_ms, value, reason, excused_by)
+VALUES (@org_id, @cluster_id, @ended_at, @held_ms,
+        (SELECT CASE WHEN count(*) > 0 THEN @gpu_ms::bigint ELSE 0 END FROM start_hold s
+         WHERE s.org_id = @org_id AND s.excused_by = @excused_by AND s.ended_at > @since),
+        (SELECT CASE WHEN count(*) > 0 THEN @value::bigint ELSE 0 END FROM start_hold s
+         WHERE s.org_id = @org_id AND s.excused_by = @excused_by AND s.ended_at > @since),
+        @reason, @excused_by);
+
+-- name: MergeStartHolds :execrows
+-- scan: done
+-- Puts the starts of an org that ended in the same five minutes into one row, so that a rent reads few rows however many starts there
+-- were. Those that an operator excuses stay for a day, because they decide whether it excuses more.
+WITH old AS (
+    DELETE FROM start_hold WHERE id IN (
+        SELECT s.id FROM start_hold s
+        WHERE s.cluster_id IS NOT NULL AND s.ended_at < statement_timestamp() - interval '15 minutes'
+          AND (s.excused_by IS NULL OR s.ended_at < statement_timestamp() - interval '25 hours')
+        ORDER BY s.ended_at LIMIT 5000
+        FOR UPDATE SKIP LOCKED)
+    RETURNING org_id, starts, ended_at, held_ms, gpu_ms, value
+)
+INSERT INTO start_hold (org_id, starts, ended_at, held_ms, gpu_ms, value)
+SELECT o.org_id, sum(o.starts)::bigint, max(o.ended_at), sum(o.held_ms)::bigint, sum(o.gpu_ms)::bigint, sum(o.value)::bigint
+FROM old o GROUP BY o.org_id, date_bin('5 minutes', o.ended_at, 'epoch');
+
+-- name: DropOldStartHolds :execrows
+-- scan: done
+DELETE FROM start_hold WHERE id IN (
+    SELECT s.id FROM start_hold s WHERE s.ended_at < statement_timestamp() - interval '30 days' LIMIT 5000);
+
+-- name: StartHoldsByOrg :many
+-- scan: page
+-- What organisations held without paying in some days, the most first.
+SELECT s.org_id, o.name, sum(s.starts)::bigint AS starts, sum(s.held_ms)::bigint AS held_ms, sum(s.gpu_ms)::bigint AS gpu_ms,
+       sum(s.value)::bigint AS value, max(s.ended_at)::timestamptz AS last_at
+FROM start_hold s JOIN org o ON o.id = s.org_id
+WHERE s.ended_at > statement_timestamp() - interval '1 day' * @days::integer
+GROUP BY s.org_id, o.name ORDER BY held_ms DESC, s.org_id LIMIT @max_rows;
