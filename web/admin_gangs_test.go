@@ -61,8 +61,8 @@ func (b *browser) gangFacts(g gang) {
 		"clock_timestamp())", g.mine.Host, g.cluster, g.theirs.Operator)
 	b.exec("INSERT INTO pair_ban (a, b, until) VALUES ($1, $2, clock_timestamp() + interval '1 day')", g.theirs.Operator,
 		g.mine.Host)
-	b.exec("INSERT INTO start_hold (org_id, starts, ended_at, held_ms, gpu_ms, value) SELECT org_id, 3, clock_timestamp(), "+
-		"90500, 60000, 250000000 FROM cluster WHERE id = $1", g.cluster)
+	b.exec("INSERT INTO start_hold (org_id, starts, ended_at, held_ms, gpu_ms, value) SELECT org_id, 3, "+
+		"clock_timestamp(), 90500, 60000, 250000000 FROM cluster WHERE id = $1", g.cluster)
 	ms := time.Now().Add(-50 * time.Minute).UnixMilli()
 	b.exec("INSERT INTO service_credit (lease_id, cluster_id, reason, from_ms, through_ms, inducible, state) VALUES "+
 		"($1, $2, 'gpu_failed', $3, $4, true, 'held')", g.mine.ID, g.cluster, ms, ms+60_000)

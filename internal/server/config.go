@@ -94,8 +94,8 @@ type Config struct {
 	NewHoldback time.Duration `env:"MUSTER_NEW_OPERATOR_HOLDBACK"`
 	// RelistLock is how long a host is not offered after a run ended by its fault; 0: it is offered at once.
 	RelistLock time.Duration `env:"MUSTER_RELIST_LOCK" envDefault:"1h"`
-	// StartWindow is how long a start counts in the start quota after it ended; 0: starts are not limited. StartFree is how
-	// many GPU-seconds in that time an organisation may hold that has paid for nothing.
+	// StartWindow is how long a start counts in the start quota after it ended; 0: starts are not limited. StartFree is
+	// how many GPU-seconds in that time an organisation may hold that has paid for nothing.
 	StartWindow time.Duration `env:"MUSTER_START_WINDOW" envDefault:"6h"`
 	StartFree   int64         `env:"MUSTER_START_FREE" envDefault:"10800"`
 	// StartMarketPPM is the part of all GPUs of a model that starts may hold together that no payment covers, and

@@ -43,6 +43,9 @@ func TestDecide(t *testing.T) {
 		"one voice, and the other end was silent": {2, func(f *Facts) {
 			f.Ranks[0].Deaf[1], f.Ranks[1].Silent = set(10, 30), set(20, 40)
 		}, set(0, 20, 30, 100), []Suspension{suspension(20, 30, Silence, 1)}},
+		"one voice, and the other end was silent, partly in a gap": {2, func(f *Facts) {
+			f.Ranks[0].Deaf[1], f.Ranks[1].Silent, f.Gaps = set(10, 30), all, set(0, 20)
+		}, set(0, 20, 30, 100), []Suspension{suspension(20, 30, Silence, 1)}},
 		"silent alone is billed when it is proven": {2, func(f *Facts) { f.Ranks[1].Silent, f.Ranks[1].Attested = all, nil },
 			all, nil},
 		"not signed, but attested": {2, func(f *Facts) { f.Ranks[1].Signed = nil }, all, nil},
