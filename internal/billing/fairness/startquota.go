@@ -65,8 +65,8 @@ type StartVerdict struct {
 	FreeMS int64
 }
 
-// Paid returns what an organisation paid that counts, of what it paid within the window and in seven days: the greater of
-// the first and the mean of windows.
+// Paid returns what an organisation paid that counts, of what it paid within the window and in seven days: the greater
+// of the first and the mean of windows.
 func (r StartRules) Paid(window, week money.Nano) money.Nano {
 	const days = 7 * 24 * time.Hour
 	return max(window, money.Nano(float64(week)*r.Window.Seconds()/days.Seconds()))

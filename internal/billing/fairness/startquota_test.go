@@ -33,19 +33,27 @@ func TestStartQuota(t *testing.T) {
 		ok, covered bool
 		free        int64 // ms from now
 	}{
-		"none":                               {ok: true},
-		"little":                             {held: []HeldStart{held(now, 10, 600)}, ok: true},
-		"all of it":                          {held: []HeldStart{held(now, 30, 10_800)}, free: 330 * min},
-		"two, the older one is enough":       {held: []HeldStart{held(now, 300, 6_000), held(now, 30, 6_000)}, free: 60 * min},
-		"a large one":                        {held: []HeldStart{held(now, 359, 115_200)}, free: min},
-		"long ago":                           {held: []HeldStart{held(now, 360, 115_200)}, ok: true},
-		"89 GPUs under way":                  {open: []OpenStart{open(now, 0, 89)}, ok: true},
-		"90 GPUs under way":                  {open: []OpenStart{open(now, 0, 90)}, free: 360 * min},
-		"6 for half an hour":                 {open: []OpenStart{open(now, 30, 6)}, free: 360 * min},
-		"both":                               {held: []HeldStart{held(now, 30, 5_400)}, open: []OpenStart{open(now, 15, 6)}, free: 330 * min},
-		"paid for as much":                   {held: []HeldStart{held(now, 30, 36_000)}, paid: 37 * money.Unit, ok: true, covered: true},
+		"none":      {ok: true},
+		"little":    {held: []HeldStart{held(now, 10, 600)}, ok: true},
+		"all of it": {held: []HeldStart{held(now, 30, 10_800)}, free: 330 * min},
+		"two, the older one is enough": {
+			held: []HeldStart{held(now, 300, 6_000), held(now, 30, 6_000)}, free: 60 * min,
+		},
+		"a large one":        {held: []HeldStart{held(now, 359, 115_200)}, free: min},
+		"long ago":           {held: []HeldStart{held(now, 360, 115_200)}, ok: true},
+		"89 GPUs under way":  {open: []OpenStart{open(now, 0, 89)}, ok: true},
+		"90 GPUs under way":  {open: []OpenStart{open(now, 0, 90)}, free: 360 * min},
+		"6 for half an hour": {open: []OpenStart{open(now, 30, 6)}, free: 360 * min},
+		"both": {
+			held: []HeldStart{held(now, 30, 5_400)}, open: []OpenStart{open(now, 15, 6)}, free: 330 * min,
+		},
+		"paid for as much": {
+			held: []HeldStart{held(now, 30, 36_000)}, paid: 37 * money.Unit, ok: true, covered: true,
+		},
 		"paid for as much, not for one more": {held: []HeldStart{held(now, 30, 36_000)}, paid: 36 * money.Unit, ok: true},
-		"paid for less":                      {held: []HeldStart{held(now, 30, 36_000)}, paid: 35 * money.Unit, free: 330 * min},
+		"paid for less": {
+			held: []HeldStart{held(now, 30, 36_000)}, paid: 35 * money.Unit, free: 330 * min,
+		},
 	} {
 		v := startRules.Judge(StartFacts{Held: c.held, Open: c.open, Paid: c.paid}, perGPU, now)
 		if v.OK != c.ok || v.Covered != c.covered || v.FreeMS != now+c.free {

@@ -141,7 +141,8 @@ func (w *world) offered() int {
 	return page.GPUsFree
 }
 
-// enrolledAgain are ways to enrol a machine again, and whether what counted against it still does. other is what it is then.
+// enrolledAgain are ways to enrol a machine again, and whether what counted against it still does. other is what it is
+// then.
 var enrolledAgain = map[string]struct {
 	again   func(w *world, h *fakeHost) (other *fakeHost)
 	follows bool

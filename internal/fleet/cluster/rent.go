@@ -36,8 +36,8 @@ type RentRequest struct {
 }
 
 // Rent rents a cluster. With an idempotency key, a repeated call returns the first answer. Faults: Invalid, NoCapacity
-// with explain, InsufficientFunds if less than 60 s can be paid, QuotaExceeded, RateLimited for starts that hold too much,
-// Conflict and NotFound for the quote.
+// with explain, InsufficientFunds if less than 60 s can be paid, QuotaExceeded, RateLimited for starts that hold too
+// much, Conflict and NotFound for the quote.
 //
 // The hosts are chosen before the transaction, which makes two round trips: lock takes the idempotency key and every
 // lock, and reads what they guard; decide decides without reading anything more; what queueWrites queues is sent with
@@ -182,7 +182,8 @@ type deal struct {
 	view    Cluster
 }
 
-// decide fits the plan to what is locked and decides how far the money reaches. It reads nothing. Faults as Rent's; on market.ErrStale another plan is needed.
+// decide fits the plan to what is locked and decides how far the money reaches. It reads nothing. Faults as Rent's; on
+// market.ErrStale another plan is needed.
 func (l *lockedRental) decide() (d *deal, err error) {
 	d = &deal{lockedRental: l}
 	if l.quoted != nil {

@@ -302,8 +302,8 @@ func TestEndedStartsAreMerged(t *testing.T) {
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 1, starts: startRules})
 	c := w.runUp(spec(1, 1))
 	w.exec(`INSERT INTO start_hold (org_id, cluster_id, ended_at, held_ms, gpu_ms, value, excused_by)
-		SELECT $1, $2, date_bin('5 minutes', clock_timestamp(), 'epoch') - n % 40 * interval '1 minute', 3000, 2000, 10, CASE n
-		WHEN 30 THEN $3::uuid END FROM generate_series(1, 400) n`, w.renter.Org, c.ID, w.operator.Org)
+		SELECT $1, $2, date_bin('5 minutes', clock_timestamp(), 'epoch') - n % 40 * interval '1 minute', 3000, 2000, 10,
+		CASE n WHEN 30 THEN $3::uuid END FROM generate_series(1, 400) n`, w.renter.Org, c.ID, w.operator.Org)
 	sums := func() map[string]int64 {
 		t.Helper()
 		out := map[string]int64{}
@@ -324,8 +324,8 @@ func TestEndedStartsAreMerged(t *testing.T) {
 		t.Errorf("%v became %v", before, after)
 	}
 	var rows []int64
-	r, err := w.d.Pool.Query(w.ctx, "SELECT starts FROM start_hold WHERE ended_at < clock_timestamp() - interval '16 minutes' "+
-		"ORDER BY starts")
+	r, err := w.d.Pool.Query(w.ctx, "SELECT starts FROM start_hold WHERE ended_at < clock_timestamp() - interval "+
+		"'16 minutes' ORDER BY starts")
 	w.must(err)
 	for r.Next() {
 		var n int64

@@ -21,8 +21,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// A start is free until every rank runs. So that nobody holds GPUs for nothing again and again, this file counts for how
-// long the starts of an organisation held theirs, and fairness.StartRules limits it.
+// A start is free until every rank runs. So that nobody holds GPUs for nothing again and again, this file counts for
+// how long the starts of an organisation held theirs, and fairness.StartRules limits it.
 
 // startFacts is what a rent reads about starts, under the lock of the organisation's wallet, so that simultaneous rents
 // of an organisation see each other.
@@ -183,14 +183,15 @@ func (x *lockedCluster) startEnds(at time.Time, r lifecycle.Reason) {
 	x.startsEnded = append(x.startsEnded, e)
 }
 
-// failedStart returns the operator to blame for a start that failed: its host reported a failure of its own, fell silent,
-// or did not start its rank with the others. Zero: none is proven to be.
+// failedStart returns the operator to blame for a start that failed: its host reported a failure of its own, fell
+// silent, or did not start its rank with the others. Zero: none is proven to be.
 func (x *lockedCluster) failedStart(r lifecycle.Reason) id.Org {
 	for _, n := range x.nodes {
 		s := lifecycle.NodeState(n.State)
 		switch {
 		case !n.required || x.deafNow(n):
-		case hostsOwn(r) && (s == lifecycle.NodeFailed || s == lifecycle.NodeLost) && lifecycle.Reason(n.Reason).OfCluster() == r,
+		case hostsOwn(r) && (s == lifecycle.NodeFailed || s == lifecycle.NodeLost) &&
+			lifecycle.Reason(n.Reason).OfCluster() == r,
 			r == lifecycle.ReasonTimeout && x.row.GoAt != nil && n.StartedAt == nil:
 			return n.operator
 		}
@@ -229,8 +230,8 @@ func (x *lockedCluster) queueStartsEnded(b *pgx.Batch) {
 	}
 }
 
-// knownRegistry reports whether an image is in a registry that no renter runs or slows down. An entry that begins with a
-// dot stands for all names that end with it.
+// knownRegistry reports whether an image is in a registry that no renter runs or slows down. An entry that begins with
+// a dot stands for all names that end with it.
 func (c *Config) knownRegistry(image string) bool {
 	r := market.Registry(image)
 	return slices.ContainsFunc(c.KnownRegistries, func(known string) bool {

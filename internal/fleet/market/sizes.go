@@ -17,9 +17,9 @@ type sizes struct {
 	at      time.Time
 }
 
-// ModelSizes returns how many GPUs of each model the market has, free or rented, as counted at most a minute ago. A host
-// reports its own GPUs, so only those of operators that have earned something count. The caller must not change the
-// map.
+// ModelSizes returns how many GPUs of each model the market has, free or rented, as counted at most a minute ago. A
+// host reports its own GPUs, so only those of operators that have earned something count. The caller must not change
+// the map.
 func (m *Market) ModelSizes(ctx context.Context) (map[string]int64, error) {
 	m.sizes.mu.Lock()
 	defer m.sizes.mu.Unlock()
