@@ -30,7 +30,7 @@ type Offer struct {
 	PCIeGen         int         `json:"pcie_gen"`
 	Degraded        *string     `json:"degraded" doc:"which of the offer's GPUs are slower than they could be, why, and since when; null: none is" example:"1 of 8 GPUs: HW thermal slowdown since 2026-11-24 02:10 UTC"`
 	CPUCores        int         `json:"cpu_cores" doc:"of the host; a node gets the part its GPUs are of the host's"`
-	RAMGB           int64       `json:"ram_gb" doc:"of the host; as with cpu_cores"`
+	RAMGB           int64       `json:"ram_gb" doc:"of the host, in GiB; as with cpu_cores"`
 	DiskGB          int64       `json:"disk_gb" doc:"free"`
 	DiskLimited     bool        `json:"disk_limited" doc:"a node cannot write more than its disk_gb, nor can its neighbours"`
 	ScratchGB       int64       `json:"scratch_gb" doc:"free of the fast disk that nodes can ask for scratch on; included in the price; 0: the host has none"`

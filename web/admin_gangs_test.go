@@ -22,7 +22,7 @@ func TestAdminGangs(t *testing.T) {
 	for selector, wants := range map[string][]string{
 		"#strikes":            {"lisbon-1", "a rank was in doubt", "2", "an undecided end"},
 		"#bans":               {"lisbon-1", "other"},
-		"#relief":             {"train", "0.025500"},
+		"#relief":             {"train", "0.0255"},
 		"#unbilled-renters":   {"other", "1390.030.0"},
 		"#unbilled-operators": {"northlight1130.0", "other"},
 		"#held":               {"gpu_failed", "lisbon-1"},

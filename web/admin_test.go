@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"context"
+	"encoding/csv"
 	"net/http"
 	"net/url"
 	"strings"
@@ -192,13 +193,17 @@ func TestAdmin_Queues(t *testing.T) {
 	b.signUp()
 	b.makeAdmin()
 	_, doc := b.get("/admin")
-	if doc.Find("#queues li").Length() < 6 || doc.Find("#queues .s-bad, #queues .s-warn").Length() != 0 {
+	if doc.Find("#calm:not([open]) li").Length() < 6 || doc.Find("#queues > ul").Length() != 0 ||
+		!strings.Contains(doc.Find("#queues").Text(), "Nothing needs attention") {
 		t.Error(doc.Find("#queues").Text())
 	}
 	b.earn("a", 30*money.Unit, true)
 	b.earn("b", 12*money.Unit, false)
 	_, doc = b.get("/admin")
-	if q := doc.Find(`#queues a[href="/admin/reviews"].s-warn`); q.Find(".n").Text() != "1" ||
+	if doc.Find("#queues > ul li").Length() != 1 {
+		t.Errorf("what needs attention: %s", doc.Find("#queues > ul").Text())
+	}
+	if q := doc.Find(`#queues > ul a[href="/admin/reviews"].s-warn`); q.Find(".n").Text() != "1" ||
 		!strings.Contains(q.Text(), "30.00 USD") {
 		t.Error(doc.Find("#queues").Text())
 	}
@@ -294,7 +299,7 @@ func TestAdminOrg(t *testing.T) {
 	if res, doc := send("/fee", "#set-fee", url.Values{
 		"fee_percent": {"4.5"},
 		"reason":      {"a large fleet"},
-	}); res.StatusCode != http.StatusOK || !strings.Contains(doc.Find("#fee").Text(), "4.5") ||
+	}); res.StatusCode != http.StatusOK || doc.Find("#seller[open] #fee_percent").AttrOr("value", "") != "4.5" ||
 		!strings.Contains(doc.Find("#trail").Text(), "a large fleet") {
 		t.Errorf("%s %s", res.Status, doc.Find("main").Text())
 	}
@@ -505,5 +510,86 @@ func TestAdminAudit_DatesAndActs(t *testing.T) {
 	}
 	if doc.Find(`#acts-known option[value="billing.topup"]`).Text() != "Added credit" {
 		t.Error("the form does not offer the acts")
+	}
+}
+
+// Sessions, clusters and organisations are named in the audit log, and what is found can be taken as a file.
+func TestAdminAudit_NamesAndCSV(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	b.makeAdmin()
+	g := b.gangOf(true)
+	b.exec(`INSERT INTO audit_event (id, org_id, action, object, detail, address) VALUES
+		(gen_random_uuid(), $1, 'cluster.release', $2, '{"reason": "=1+1"}', '')`, b.org(), g.cluster.String())
+	row := func(action string) *goquery.Selection {
+		_, doc := b.get("/admin/audit?action=" + action)
+		return doc.Find("#acts tbody tr").First().Find(".c-on")
+	}
+	if on := row("cluster.release"); !strings.Contains(on.Text(), "train") || on.Find(".sub2").AttrOr("title", "") !=
+		g.cluster.String() {
+		t.Errorf("a cluster is called %q", on.Text())
+	}
+	if on := row("session.open").Text(); !strings.Contains(on, "mira@northlight.example, ") {
+		t.Errorf("a session is called %q", on)
+	}
+	_, doc := b.get("/admin/audit?action=cluster.release")
+	res, err := b.http.Get(b.url + doc.Find(`a[href^="/admin/audit.csv"]`).AttrOr("href", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	rows, err := csv.NewReader(res.Body).ReadAll()
+	if err != nil || len(rows) != 2 || rows[1][1] != "cluster.release" || rows[1][5] != g.cluster.String() ||
+		rows[1][6] != "train" || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/csv") {
+		t.Errorf("%v %v", rows, err)
+	}
+	b.post("/signout", nil)
+	if res, _ := b.get("/admin/audit.csv"); res.StatusCode != http.StatusNotFound {
+		t.Errorf("for everybody: %s", res.Status)
+	}
+}
+
+// What the platform has lost is drawn where it is missing: claims exceed the assets by it.
+func TestAdmin_LossIsDrawn(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	b.makeAdmin()
+	b.earn("a", 30*money.Unit, false)
+	if _, doc := b.get("/admin"); doc.Find("#holdings .short").Length() != 0 {
+		t.Error("a loss is drawn where there is none")
+	}
+	if err := b.db.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "compensation", Key: "loss", Transfers: []ledger.Transfer{{
+			Debit: ledger.Fee("USD"), Credit: ledger.Wallet(b.org(), "USD"), Amount: 10 * money.Unit}}})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	_, doc := b.get("/admin")
+	short := doc.Find("#holdings .holds rect.short")
+	if short.Length() != 1 || short.AttrOr("x", "") != "750.00" || short.AttrOr("width", "") != "250.00" ||
+		!strings.Contains(doc.Find("#holdings").Text(), "Not covered: the platform's loss10.00") {
+		t.Errorf("%d at %s, %s wide: %s", short.Length(), short.AttrOr("x", ""), short.AttrOr("width", ""),
+			doc.Find("#holdings").Text())
+	}
+}
+
+// The page of an organisation that only rents shows nothing of a seller until it is asked for.
+func TestAdminOrg_OfARenter(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	b.makeAdmin()
+	page := "/admin/orgs/" + b.org().String()
+	_, doc := b.get(page)
+	if doc.Find("#payouts, #hosts, #redemptions, #payable").Length() != 0 ||
+		doc.Find("details#seller:not([open]) #set-fee").Length() != 1 {
+		t.Errorf("a renter: %s", doc.Find("main").Text())
+	}
+	b.sell(2)
+	if _, doc = b.get(page); doc.Find("#payouts, #hosts, #payable").Length() != 3 || doc.Find("#seller").Length() != 0 {
+		t.Errorf("with hosts: %s", doc.Find("main").Text())
 	}
 }

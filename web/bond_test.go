@@ -191,10 +191,10 @@ func TestWhatTheBondPaidAndWhy(t *testing.T) {
 	text := strings.Join(strings.Fields(page.Find("#paid").Text()), " ")
 	span := g.from.Format("15:04:05") + "–" + g.from.Add(30*time.Second).Format("15:04:05") + " UTC"
 	for _, want := range []string{
-		"Your bond paid 0.03: lisbon-1 failed, and rank 1 stood by for 30.0 s.", "−0.030000000",
+		"Your bond paid 0.03: lisbon-1 failed, and rank 1 stood by for 30.0 s.", "−0.0300",
 		"Rank 0 (your host lisbon-1) was cut off: its reports of " + span +
 			" came late and rank 0 and another rank lost contact with each other.",
-		"lisbon-1 stood by for 30.0 s: 0.03 from the failing host's bond, less the fee.", "0.025500000",
+		"lisbon-1 stood by for 30.0 s: 0.03 from the failing host's bond, less the fee.", "0.0255",
 		"Rank 1 was not proven up: its reports of", "are missing.",
 		"lisbon-1 stood by for 30.0 s. No host is to blame; the platform pays.",
 		"Ranks 0 and 1 lost contact with each other; no host is to blame",
@@ -300,8 +300,8 @@ func TestStandbyOnTheEarningsPage(t *testing.T) {
 		sound(t, "/hosts/statement", page)
 		text := strings.Join(strings.Fields(page.Find("#standby").Text()), " ")
 		if page.Find("#standby tbody tr").Length() != want ||
-			strings.TrimSpace(page.Find("#standby-received").Text()) != "0.051000000" ||
-			strings.TrimSpace(page.Find("#bond-paid").Text()) != "−0.030000000" {
+			strings.TrimSpace(page.Find("#standby-received").Text()) != "0.0510" ||
+			strings.TrimSpace(page.Find("#bond-paid").Text()) != "−0.0300" {
 			t.Errorf("%s: %s", host, text)
 		}
 		for _, want := range []string{"Standby, from the failing host's bond", "Standby, paid by the platform",

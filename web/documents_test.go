@@ -99,7 +99,7 @@ func TestDocumentsOnThePage(t *testing.T) {
 		r: {"Receipt", "Northlight GmbH", "10117 Berlin", "Muster Test Ltd", "100.00", "VAT 19 %, DE", "19.00", "119.00",
 			"Sandbox"},
 		c: {"Credit note", "Refund of a payment, receipt " + r, "50.00", "9.50", "59.50"},
-		s: {"Self-billing invoice", "1 October 2026", "31 October 2026", "176.470588235", "1,000.000000000",
+		s: {"Self-billing invoice", "1 October 2026", "31 October 2026", "176.4706", "1,000.0000",
 			"in the name and on behalf of the supplier", "No VAT is shown"},
 	} {
 		_, page := b.get("/documents/" + number)

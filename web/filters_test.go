@@ -116,3 +116,23 @@ func TestMarket_ExplainsTheFieldsOfAQuery(t *testing.T) {
 		t.Errorf("the example makes the query %q", got)
 	}
 }
+
+// A search that finds nothing says which small changes would, and what they find.
+func TestMarket_NearestSearches(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	b.sell(4)
+	_, doc := b.get("/offers?" + url.Values{"q": {"gpus_free>=16"}}.Encode())
+	rows := doc.Find("#near tbody tr")
+	if rows.Length() != 1 || !strings.Contains(rows.Text(), "gpus_free >= 4 instead of gpus_free >= 16") ||
+		!strings.Contains(rows.Text(), "4 GPUs free on 1 host") || !strings.Contains(rows.Text(), "2.00") {
+		t.Fatalf("near: %s", doc.Find("main").Text())
+	}
+	if _, doc = b.get(rows.Find("a").AttrOr("href", "")); doc.Find(".fold-offers tbody tr").Length() != 1 {
+		t.Errorf("the nearest search finds %s", doc.Find("main").Text())
+	}
+	if _, doc = b.get("/offers"); doc.Find("#near").Length() != 0 {
+		t.Error("a search that finds something has others near")
+	}
+}

@@ -28,6 +28,19 @@ func TestVisitorsSeeWhatItIsAndWhatItCosts(t *testing.T) {
 		}
 	}
 	_, doc := b.get("/")
+	if text := strings.Join(strings.Fields(doc.Find("#from").Text()), " "); text !=
+		"4 GPUs are free now, from 2.00 USD per GPU-hour, all fees included." {
+		t.Errorf("the front page says %q", text)
+	}
+	if doc.Find("svg.howpic[role=img][aria-label]").Length() != 1 || doc.Find(".howsteps li").Length() != 4 {
+		t.Error("the front page does not show how a rental runs")
+	}
+	if at := doc.Find("#prices [hx-get]").AttrOr("hx-get", ""); at != "/prices" {
+		t.Errorf("prices are fetched again from %q", at)
+	}
+	if _, part := b.get("/prices"); part.Find("tbody tr").Length() != 1 || part.Find("nav").Length() != 0 {
+		t.Error("the prices alone are not the table alone")
+	}
 	for _, name := range []string{"/docs/api", "/cli", "/pricing", "/status", "/terms", "/privacy"} {
 		if doc.Find(`footer a[href="`+name+`"]`).Length() != 1 {
 			t.Errorf("the footer has no link to %s", name)

@@ -21,7 +21,7 @@ func TestPayoutsPage(t *testing.T) {
 	b := open(t)
 	b.signUp()
 	_, page := b.get("/payouts")
-	if page.Find("#account .badge").Text() == "" || page.Find("#country").Length() != 1 ||
+	if page.Find("#account .badge").Text() == "" || page.Find("select#country option").Length() != 250 ||
 		!strings.Contains(page.Find("#pending").Parent().Text(), "7 days") {
 		t.Fatal(page.Find("main").Text())
 	}

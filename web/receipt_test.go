@@ -41,7 +41,7 @@ func TestAReceiptForEachPayment(t *testing.T) {
 	}
 	for row, wants := range map[string][]string{
 		"#payment":  {"100.00", "VAT 19 %, DE", "119.00"},
-		".returned": {"Given back", "50.00", "9.50", "59.50"},
+		".returned": {"Refunded", "50.00", "9.50", "59.50"},
 		"#left":     {"59.50"},
 	} {
 		for _, want := range wants {

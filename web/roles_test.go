@@ -28,6 +28,7 @@ var formScopes = map[string]string{
 	"/account/ssh-keys/{id}/remove": "clusters",
 
 	"/hosts/enrollments":    "hosts",
+	"/hosts/several":        "hosts",
 	"/hosts/{id}/liability": "hosts",
 	"/hosts/{id}/terms":     "hosts",
 	"/hosts/{id}/actions":   "hosts",
@@ -61,7 +62,7 @@ var formScopes = map[string]string{
 
 // personal are the forms that every visitor may send: they are about the visitor. Those that sign out are not sent.
 var personal = []string{"/signin", "/signup", "/forgot-password", "/reset-password", "/verify-email", "/signout",
-	"/signout/everywhere", "/theme", "/notices/{id}/read", "/account/orgs/{id}/switch", "/account/leave", "/invitations",
+	"/signout/everywhere", "/theme", "/notices/read", "/notices/{id}/read", "/account/orgs/{id}/switch", "/account/leave", "/invitations",
 	"/account/verification", "/account/delete", "/account/tokens", "/account/tokens/{id}/revoke", "/account/password",
 	"/account/sessions/{id}/end", "/signin/code", "/account/email", "/change-email",
 	"/account/passkeys", "/account/passkeys/begin",

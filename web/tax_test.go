@@ -62,7 +62,7 @@ func TestTheTotalIsConfirmedBeforeItIsPaid(t *testing.T) {
 	}
 	// Both stand on the month's invoice; a month may end between the two.
 	if _, page = b.get("/billing/invoices"); page.Find("#payments tbody tr").Length() == 2 {
-		for _, want := range []string{"Credit paid in", "VAT 27 %, HU", "15.88", "Credit given back", "T-"} {
+		for _, want := range []string{"Credit paid in", "VAT 27 %, HU", "15.88", "Credit refunded", "T-"} {
 			if !strings.Contains(page.Find("#payments").Text(), want) {
 				t.Errorf("%q is not on the invoice: %s", want, page.Find("#payments").Text())
 			}

@@ -59,6 +59,12 @@ type browser struct {
 
 func open(t *testing.T) *browser {
 	t.Helper()
+	return openWith(t, func(*web.Config) {})
+}
+
+// openWith is open for a site with settings of its own.
+func openWith(t *testing.T, set func(*web.Config)) *browser {
+	t.Helper()
 	d := dbtest.New(t)
 	box, err := seal.NewBox(bytes.Repeat([]byte{1}, 32))
 	if err != nil {
@@ -89,7 +95,7 @@ func open(t *testing.T) *browser {
 		Box:          box,
 		PublicURL:    localhost(srv.URL),
 	})
-	web.New(web.Config{
+	cfg := web.Config{
 		Reconciler: reconcile.New(d, out.Client(), in.Refresh, "USD", slog.New(slog.DiscardHandler)),
 		Outbox:     out, Payments: pay, Payouts: outs, Postpaid: after, Bonds: bond.New(d, "USD"),
 		Budgets:  budget.New(d, "USD"),
@@ -105,8 +111,11 @@ func open(t *testing.T) *browser {
 		Currency:   "USD", Sandbox: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: time.Now,
 		Ready:         map[string]func(context.Context) error{"Database": d.Ping},
 		TermsText:     "# Our own terms\none line\nand its end\n\nanother paragraph",
+		PublicURL:     localhost(srv.URL),
 		EnrollCommand: func(string) string { return "muster-agent enroll" },
-	}).Routes(r)
+	}
+	set(&cfg)
+	web.New(cfg).Routes(r)
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		t.Fatal(err)

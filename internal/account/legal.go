@@ -111,7 +111,7 @@ func (l Legal) normal() (Legal, error) {
 	}
 	l.Country = strings.ToUpper(strings.TrimSpace(l.Country))
 	if !IsCountry(l.Country) {
-		bad.Add("country", "is the two letters of ISO 3166-1, such as DE, FR, GB or US")
+		bad.Add("country", "must be the two letters of ISO 3166-1, such as DE, FR, GB or US")
 		return l, bad.Err() // whether a VAT id is right depends on it
 	}
 	var err error

@@ -82,6 +82,9 @@ type Filter struct {
 type Found struct {
 	Entry
 	Email, OrgName string
+	// Name is what people call the object: the name of a cluster, a host or an organisation, the user of a session. It is
+	// "" for other objects and for those that no longer exist. Browser is the User-Agent header of a session.
+	Name, Browser string
 }
 
 // Search returns the whole platform's audit log, newest first, at most limit entries, those before the given one (zero:
@@ -107,9 +110,9 @@ func Search(ctx context.Context, q *dbq.Queries, f Filter, before id.Audit, limi
 		if err != nil {
 			return nil, err
 		}
-		out[i] = Found{e, r.Email, r.OrgName}
+		out[i] = Found{Entry: e, Email: r.Email, OrgName: r.OrgName}
 	}
-	return out, nil
+	return out, nameObjects(ctx, q, out)
 }
 
 // Own is what f.Org itself did, newest first, at most limit entries, those before the given one (zero: from the
@@ -138,7 +141,7 @@ func Own(ctx context.Context, q *dbq.Queries, f Filter, before id.Audit, limit i
 		}
 		out[i] = Found{Entry: e, Email: r.Email}
 	}
-	return out, nil
+	return out, nameObjects(ctx, q, out)
 }
 
 // List returns an org's audit log, newest first, at most limit entries, those before the given one (zero: from the

@@ -32,6 +32,9 @@ func explain(w io.Writer, err error) {
 	for _, e := range extra[client.Exclusion](f, "explain") {
 		fmt.Fprintf(w, "  %-40s excluded %s, %d left\n", e.Constraint, base.Counted(e.Excluded, "host"), e.Left)
 	}
+	if names := extra[string](f, "unmeasured"); len(names) > 0 {
+		fmt.Fprintf(w, "  not measured yet: the network of %s\n", strings.Join(names, ", "))
+	}
 	for _, r := range extra[client.Relaxation](f, "relaxations") {
 		fmt.Fprintf(w, "  with %s: %s per hour\n", changeOf(r), base.Micro(r.Rate))
 	}

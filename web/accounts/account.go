@@ -56,7 +56,7 @@ func (s *Pages) showAccount(v *page.Visit, a Account) error {
 		a.Sessions = append(a.Sessions, SessionRow{
 			ID:      x.ID.String(),
 			Address: x.Address,
-			Browser: browserName(x.UserAgent),
+			Browser: page.BrowserName(x.UserAgent),
 			Used:    view.Clock(x.LastSeenAt, s.Now()),
 			Current: x.Current,
 		})

@@ -54,7 +54,7 @@ func DeletionPage(p view.Page, d Deletion) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Delete your account</h1><p class=\"lede\">Your name, addresses, sessions, tokens, keys, mails and notices are erased at once. Receipts and other documents are kept for ten years, because the law asks for that.</p></div><section class=\"panel stack-3 narrow\" id=\"deletion\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Delete your account</h1><p class=\"lede\">Your name, addresses, sessions, tokens, keys, mails and notices are erased at once. Receipts and other documents are kept for ten years, as the law requires.</p></div><section class=\"panel stack-3 narrow\" id=\"deletion\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

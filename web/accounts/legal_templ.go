@@ -8,7 +8,10 @@ package accounts
 import "github.com/a-h/templ"
 import templruntime "github.com/a-h/templ/runtime"
 
-import "github.com/musterhq/muster/web/view"
+import (
+	"github.com/musterhq/muster/web/page"
+	"github.com/musterhq/muster/web/view"
+)
 
 // legal is the form of an org's legal details.
 func legal(l LegalForm) templ.Component {
@@ -59,7 +62,7 @@ func legal(l LegalForm) templ.Component {
 		var templ_7745c5c3_Var2 string
 		templ_7745c5c3_Var2, templ_7745c5c3_Err = templ.JoinStringErrs(l.Address)
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `accounts/legal.templ`, Line: 14, Col: 212}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `accounts/legal.templ`, Line: 17, Col: 212}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var2))
 		if templ_7745c5c3_Err != nil {
@@ -77,7 +80,7 @@ func legal(l LegalForm) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "legal_country", Label: "Country", Type: "text", Value: l.Country, Autocomplete: "country", Placeholder: "DE", Help: "Two letters, ISO 3166-1.", Error: l.Errors["country"], Required: true}).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.Choice(view.FieldSpec{ID: "legal_country", Label: "Country", Value: l.Country, Autocomplete: "country", Error: l.Errors["country"], Required: true}, page.Countries()).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -176,8 +176,8 @@ var partWords = map[statement.Part]Holding{
 	statement.Platform:       {Name: "The platform, after its costs", Class: "k7"},
 }
 
-// holdings computes two bars, the platform's assets and the claims on them, on one scale. Amounts below zero are listed
-// but not drawn.
+// holdings computes two bars, the platform's assets and the claims on them, on one scale. What is below zero on one side
+// is drawn on the other as what is missing there: claims that exceed the assets are the platform's loss.
 func holdings(totals []ledger.Total, currency string) (assets, claims Holdings) {
 	have, whose := statement.Holdings(totals, currency)
 	bar := func(name string, parts []statement.Holding) Holdings {
@@ -187,35 +187,66 @@ func holdings(totals []ledger.Total, currency string) (assets, claims Holdings) 
 			part.Amount = x.Amount
 			h.Parts = append(h.Parts, part)
 		}
+		h.Parts = slices.DeleteFunc(h.Parts, func(x Holding) bool { return x.Amount.Sign() == 0 })
 		return h
 	}
 	assets, claims = bar("What there is", have), bar("Whose it is", whose)
-	scale := new(big.Int)
-	for _, h := range []*Holdings{&assets, &claims} {
-		h.Parts = slices.DeleteFunc(h.Parts, func(x Holding) bool { return x.Amount.Sign() == 0 })
-		length := new(big.Int)
-		for _, x := range h.Parts {
-			if x.Amount.Sign() > 0 {
-				length.Add(length, x.Amount)
-			}
-		}
-		if length.Cmp(scale) > 0 {
-			scale = length
-		}
+	assets.Short, claims.Short = claims.below("Not covered: the platform's loss"), assets.below("Owed to the platform")
+	scale := assets.length()
+	if n := claims.length(); n.Cmp(scale) > 0 {
+		scale = n
 	}
-	for _, h := range []*Holdings{&assets, &claims} {
-		at := 0.0
-		for i, x := range h.Parts {
-			wide := 0.0
-			if x.Amount.Sign() > 0 {
-				wide, _ = new(big.Float).Quo(new(big.Float).SetInt(new(big.Int).Mul(x.Amount, big.NewInt(1000))),
-					new(big.Float).SetInt(scale)).Float64()
-			}
-			h.Parts[i].X, h.Parts[i].Width = fmt.Sprintf("%.2f", at), fmt.Sprintf("%.2f", wide)
-			at += wide
-		}
-	}
+	assets.lay(scale)
+	claims.lay(scale)
 	return assets, claims
+}
+
+// below returns what a bar has below zero, for the other bar; nil if there is nothing.
+func (h Holdings) below(name string) *Holding {
+	sum := new(big.Int)
+	for _, x := range h.Parts {
+		if x.Amount.Sign() < 0 {
+			sum.Sub(sum, x.Amount)
+		}
+	}
+	if sum.Sign() == 0 {
+		return nil
+	}
+	return &Holding{Name: name, Amount: sum}
+}
+
+// length is what a bar shows: all that is above zero, and what is missing.
+func (h Holdings) length() *big.Int {
+	sum := new(big.Int)
+	for _, x := range h.Parts {
+		if x.Amount.Sign() > 0 {
+			sum.Add(sum, x.Amount)
+		}
+	}
+	if h.Short != nil {
+		sum.Add(sum, h.Short.Amount)
+	}
+	return sum
+}
+
+// lay puts the parts of a bar one after another; 1000 is the length of scale.
+func (h Holdings) lay(scale *big.Int) {
+	at := 0.0
+	put := func(x *Holding) {
+		wide := 0.0
+		if x.Amount.Sign() > 0 {
+			wide, _ = new(big.Float).Quo(new(big.Float).SetInt(new(big.Int).Mul(x.Amount, big.NewInt(1000))),
+				new(big.Float).SetInt(scale)).Float64()
+		}
+		x.X, x.Width = fmt.Sprintf("%.2f", at), fmt.Sprintf("%.2f", wide)
+		at += wide
+	}
+	for i := range h.Parts {
+		put(&h.Parts[i])
+	}
+	if h.Short != nil {
+		put(h.Short)
+	}
 }
 
 // inForm turns a NotFound fault about an object that a form names into a Conflict, which the form shows.

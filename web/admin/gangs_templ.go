@@ -851,7 +851,7 @@ func gangRelief(g Gangs) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = view.Money(r.Relief, 6).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Money(r.Relief, 4).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -859,7 +859,7 @@ func gangRelief(g Gangs) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = view.Money(r.UsageFee, 6).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Money(r.UsageFee, 4).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

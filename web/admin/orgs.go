@@ -104,7 +104,7 @@ func (s *Pages) showOrg(v *page.Visit, form ActForm) error {
 	}
 	out.Account, out.Why = hosts.ViewAccount(next.Account), next.Why
 	if next.Amount > 0 {
-		out.CanPay = view.Cents(next.Amount)
+		out.CanPay = view.CentsDown(next.Amount)
 	}
 	if next.NextAt != nil {
 		out.Next = next.NextAt.UTC().Format("Mon 2 Jan, 15:04 UTC")

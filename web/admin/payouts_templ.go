@@ -262,7 +262,7 @@ func PayoutRunPage(p view.Page, x PayoutRun) templ.Component {
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = view.Money(d.Payable, 6).Render(ctx, templ_7745c5c3_Buffer)
+					templ_7745c5c3_Err = view.Money(d.Payable, 4).Render(ctx, templ_7745c5c3_Buffer)
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}

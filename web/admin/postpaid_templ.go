@@ -51,7 +51,7 @@ func debtors(list []Debtor) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		} else {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 3, "<div class=\"body\"><table class=\"tbl\"><caption class=\"vh\">Organisations that pay afterwards: what of their limits is used. Their wallets may be below zero by that much.</caption> <thead><tr><th scope=\"col\">Organisation</th><th scope=\"col\" class=\"num\">Used</th><th scope=\"col\" class=\"num\">of</th><th scope=\"col\" class=\"num\">Billed, unpaid</th></tr></thead> <tbody>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 3, "<div class=\"body\"><table class=\"tbl\"><caption class=\"vh\">Organisations that pay by invoice, and how much of their limits they use. Their wallets may be below zero by that amount.</caption> <thead><tr><th scope=\"col\">Organisation</th><th scope=\"col\" class=\"num\">Used</th><th scope=\"col\" class=\"num\">of</th><th scope=\"col\" class=\"num\">Billed, unpaid</th></tr></thead> <tbody>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -50,6 +50,7 @@ func (s *Pages) Routes(m page.Mux) {
 	get("/admin/documents", page.PlatformAdmin, s.allDocuments)
 	get("/admin/documents/{number}", page.PlatformAdmin, s.anyDocumentPage)
 	get("/admin/audit", page.PlatformAdmin, s.auditPage)
+	get("/admin/audit.csv", page.PlatformAdmin, s.auditCSV)
 	get("/admin/books", page.PlatformAdmin, s.ledger)
 	get("/admin/books/entries", page.PlatformAdmin, s.ledgerEntries)
 	post("/admin/books/compensations", page.PlatformAdmin, s.compensate)

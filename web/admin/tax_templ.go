@@ -525,7 +525,7 @@ func remitTax(t Taxes) templ.Component {
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: fieldID("amount", "remit", o.Country), Name: "amount", Label: "To the office in " + o.Country, Type: "text", InputMode: "decimal", Unit: t.Currency, Value: t.Form.typed("remit", o.Country, t.Form.Value, view.Cents(o.Left)), Required: true, Error: t.Form.err("remit", o.Country, "amount")}).Render(ctx, templ_7745c5c3_Buffer)
+					templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: fieldID("amount", "remit", o.Country), Name: "amount", Label: "To the office in " + o.Country, Type: "text", InputMode: "decimal", Unit: t.Currency, Value: t.Form.typed("remit", o.Country, t.Form.Value, view.CentsDown(o.Left)), Required: true, Error: t.Form.err("remit", o.Country, "amount")}).Render(ctx, templ_7745c5c3_Buffer)
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}

@@ -262,7 +262,7 @@ func budgets(b Budgets, currency string) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 24, "<button class=\"btn block\" type=\"submit\">Set budget</button><p class=\"small soft\">Never exceeded. Time is paid ahead against held money: when a budget is used up, clusters run to the end of their paid time and stop in order.</p></form></section>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 24, "<button class=\"btn block\" type=\"submit\">Set budget</button><p class=\"small soft\">A budget is a hard cap. When it runs out, clusters finish the time already paid for, then shut down cleanly.</p></form></section>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -1164,7 +1164,7 @@ func paperEarned(b payout.SelfBill) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = view.Money(b.Billed, 9).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.Money(b.Billed, 4).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1172,7 +1172,7 @@ func paperEarned(b payout.SelfBill) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = view.Money(-b.Fee, 9).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.Money(-b.Fee, 4).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1180,7 +1180,7 @@ func paperEarned(b payout.SelfBill) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = view.Money(b.Total, 9).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.Money(b.Total, 4).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1193,7 +1193,7 @@ func paperEarned(b payout.SelfBill) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = view.Money(b.Earned, 9).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Money(b.Earned, 4).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1210,7 +1210,7 @@ func paperEarned(b payout.SelfBill) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = view.Money(b.Returned, 9).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Money(b.Returned, 4).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

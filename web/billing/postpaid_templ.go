@@ -86,29 +86,29 @@ func payingAfterwards(c Postpaid, currency string) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if c.Ending {
-			templ_7745c5c3_Err = view.Callout("warn", "warn", "Switched off", "Nothing more is lent. What runs on credit stops in order at the end of its paid time; what was used is billed.").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Callout("warn", "warn", "Switched off", "You get no more credit. Clusters that run on credit shut down cleanly at the end of their paid time; usage so far is billed.").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 		} else if c.Stopped != "" {
-			templ_7745c5c3_Err = view.Callout("bad", "error", "Nothing more is lent", "Because of what is "+c.Stopped+". What runs on credit stops in order at the end of its paid time. Pay below, or change your default card and then pay.").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Callout("bad", "error", "No more credit", "The reason: "+c.Stopped+". Clusters that run on credit shut down cleanly at the end of their paid time. Pay below, or change your default card and then pay.").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 4, "<table class=\"tbl\"><caption class=\"vh\">What of your credit limit is used</caption> <tbody><tr><th scope=\"row\">Used of the limit<span class=\"sub2\">held, used, and billed and not paid</span></th><td class=\"num\" id=\"credit-used\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 4, "<table class=\"tbl\"><caption class=\"vh\">Use of your credit limit</caption> <tbody><tr><th scope=\"row\">Used of the limit<span class=\"sub2\">held for clusters, used, and billed but not paid</span></th><td class=\"num\" id=\"credit-used\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = view.Money(c.Used, 6).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.Money(c.Used, 4).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 5, "</td></tr><tr><th scope=\"row\">of it billed and not paid</th><td class=\"num\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 5, "</td></tr><tr><th scope=\"row\">Billed and not paid yet</th><td class=\"num\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = view.Money(c.Owed, 6).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.Money(c.Owed, 4).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -134,7 +134,7 @@ func payingAfterwards(c Postpaid, currency string) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = view.Money(c.Charged, 6).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Money(c.Charged, 4).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -142,7 +142,7 @@ func payingAfterwards(c Postpaid, currency string) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = view.Money(c.Unbilled, 6).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Money(c.Unbilled, 4).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -151,7 +151,7 @@ func payingAfterwards(c Postpaid, currency string) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 11, "</tbody></table><p class=\"small soft\">Your own credit, paid in or given, counts first. Once a month what is left is invoiced, in whole cents, and your default card is charged.</p>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 11, "</tbody></table><p class=\"small soft\">Your prepaid and promotional credit is used first. The rest is invoiced once a month in whole cents and charged to your default card.</p>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -119,7 +119,7 @@ func ReceiptPage(p view.Page, r payment.Receipt) templ.Component {
 					ctx = templ.InitializeContext(ctx)
 					return nil
 				})
-				templ_7745c5c3_Err = view.Callout("idle", "info", "A sandbox: no real money moved", "This is no document for your books.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var7), templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Callout("idle", "info", "A sandbox: no real money moved", "This is not a document for your books.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var7), templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -147,7 +147,7 @@ func ReceiptPage(p view.Page, r payment.Receipt) templ.Component {
 					}
 					return nil
 				})
-				templ_7745c5c3_Err = view.Callout("idle", "info", "Your legal name and address are not on it", "They were not given when it was paid, and a receipt never changes. Those of later payments name what you give now.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var8), templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Callout("idle", "info", "Your legal name and address are not on it", "You had not entered them when you paid, and a receipt never changes. Later receipts show what you enter now.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var8), templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -161,7 +161,7 @@ func ReceiptPage(p view.Page, r payment.Receipt) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			if r.Merchant.Name == "" {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 10, "<p>The operator of this platform has not said who sells. Without that this is no receipt for the tax office.</p>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 10, "<p>This platform has not published its legal name and address, so a tax office may not accept this receipt.</p>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -321,7 +321,7 @@ func ReceiptPage(p view.Page, r payment.Receipt) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				if x.Kind == tax.Refund {
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 27, "Given back ")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 27, "Refunded ")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}

@@ -37,7 +37,7 @@ func (s *Pages) viewRefund(r payment.Refund) PaymentRow {
 	}
 	switch r.State {
 	case payment.Succeeded:
-		x.State = view.State{Word: "Given back", Icon: "check", Tone: "ok"}
+		x.State = view.State{Word: "Refunded", Icon: "check", Tone: "ok"}
 	case payment.Failed:
 		x.State = view.State{Word: "Failed", Icon: "error", Tone: "bad"}
 	default:

@@ -43,7 +43,7 @@ func giveBack(f RefundForm, currency string) templ.Component {
 			templ_7745c5c3_Var1 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<section class=\"panel boxed\" id=\"refund\"><header><h2>Give unused balance back</h2></header><form class=\"body stack-3\" method=\"post\" action=\"/billing/refunds\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<section class=\"panel boxed\" id=\"refund\"><header><h2>Refund unused balance</h2></header><form class=\"body stack-3\" method=\"post\" action=\"/billing/refunds\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -53,11 +53,11 @@ func giveBack(f RefundForm, currency string) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "refund_amount", Label: "Amount to give back", Type: "text", Value: f.Amount, Unit: currency, InputMode: "decimal", Error: f.Error, Help: "Whole cents, now at most " + view.Cents(f.Refundable) + ".", Required: true}).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "refund_amount", Label: "Amount to refund", Type: "text", Value: f.Amount, Unit: currency, InputMode: "decimal", Error: f.Error, Help: "Whole cents, now at most " + view.CentsDown(f.Refundable) + ".", Required: true}).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, "<button class=\"btn block\" type=\"submit\">Give back</button><p class=\"small soft\">It leaves the wallet at once and goes to the cards that paid it, the newest payment first. Tax that was charged on it goes back with it. Credit from a code is not paid out.</p><input type=\"hidden\" name=\"once\" value=\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, "<button class=\"btn block\" type=\"submit\">Refund</button><p class=\"small soft\">It leaves the wallet at once. The cards that paid it get it, newest payment first, with the tax on it. Promotional credit is not refunded.</p><input type=\"hidden\" name=\"once\" value=\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -143,7 +143,7 @@ func refunds(list []PaymentRow, currency string) templ.Component {
 		}
 		ctx = templ.ClearChildren(ctx)
 		if len(list) > 0 {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 6, "<section class=\"panel\" id=\"refunds\"><header><h2>Given back</h2><span class=\"note\">newest first</span></header><div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">Balance given back to cards</caption> <thead><tr><th scope=\"col\">Time, UTC</th><th scope=\"col\">State</th><th scope=\"col\" class=\"num\">Amount, ")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 6, "<section class=\"panel\" id=\"refunds\"><header><h2>Refunds</h2><span class=\"note\">newest first</span></header><div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">Balance refunded to cards</caption> <thead><tr><th scope=\"col\">Time, UTC</th><th scope=\"col\">State</th><th scope=\"col\" class=\"num\">Amount, ")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

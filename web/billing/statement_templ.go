@@ -267,7 +267,7 @@ func PeriodPage(p view.Page, org string, s statement.Period, csv string, trouble
 					ctx = templ.InitializeContext(ctx)
 					return nil
 				})
-				templ_7745c5c3_Err = view.Empty("Nothing billed in this time", "Seconds appear here once a cluster was running and its hosts have attested them.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var16), templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Empty("Nothing billed in this time", "Seconds appear here when a cluster has run and its hosts have signed them.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var16), templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

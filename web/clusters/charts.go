@@ -22,6 +22,10 @@ const (
 	chartPoints = 90
 	// maxReadings bounds how many stored readings of all GPUs a page reads.
 	maxReadings = 500_000
+	// minSpan is the shortest time that charts show.
+	minSpan = 2 * time.Minute
+	// maxCharts is up to how many GPUs have a chart each. Of more, a chart is the mean of a rank's GPUs.
+	maxCharts = 64
 	// maxTips is up to how many charts have values to hover over: each value is an element.
 	maxTips, tipsPerChart = 16, 30
 )
@@ -49,14 +53,22 @@ func rangeOf(key string) chartRange {
 type chartChoice struct {
 	measure measure
 	span    chartRange
+	all     bool // all nodes are listed, however many there are
 }
 
 func choiceOf(v *page.Visit) chartChoice {
-	return chartChoice{measureOf(v.R.FormValue("measure")), rangeOf(v.R.FormValue("range"))}
+	return chartChoice{measureOf(v.R.FormValue("measure")), rangeOf(v.R.FormValue("range")),
+		v.R.FormValue("nodes") == "all"}
 }
 
 // query is the query of a URL with this choice.
-func (c chartChoice) query() string { return "measure=" + c.measure.key + "&range=" + c.span.key }
+func (c chartChoice) query() string {
+	q := "measure=" + c.measure.key + "&range=" + c.span.key
+	if c.all {
+		q += "&nodes=all"
+	}
+	return q
+}
 
 // measure is one quantity of a GPU that a chart draws.
 type measure struct {
@@ -70,8 +82,8 @@ var measures = []measure{
 	{"util", "Utilisation", func(s host.Sample) int { return s.Util },
 		func(v float64) string { return fmt.Sprintf("%.0f %%", v) }, func(float64) string { return "0 to 100 %" }},
 	{"mem", "Memory", func(s host.Sample) int { return s.MemMB },
-		func(v float64) string { return fmt.Sprintf("%.1f GB", v/1024) },
-		func(top float64) string { return fmt.Sprintf("0 to %.0f GB", top/1024) }},
+		func(v float64) string { return fmt.Sprintf("%.1f GiB", v/1024) },
+		func(top float64) string { return fmt.Sprintf("0 to %.0f GiB", top/1024) }},
 	{"power", "Power", func(s host.Sample) int { return s.PowerW },
 		func(v float64) string { return fmt.Sprintf("%.0f W", v) },
 		func(top float64) string { return fmt.Sprintf("0 to %.0f W", top) }},
@@ -113,7 +125,13 @@ func (s *Pages) read(ctx context.Context, who account.Principal, c cluster.Clust
 	if to.Equal(r.to) {
 		return nil
 	}
-	r.from, r.to, r.step, r.gpus = to.Add(-span), to, step, nil
+	from := to.Add(-span)
+	if since := c.CreatedAt.Truncate(step); since.After(from) { // what was before is not shown: the cluster was not there
+		if from = since; to.Sub(from) < minSpan {
+			from = to.Add(-minSpan)
+		}
+	}
+	r.from, r.to, r.step, r.gpus = from, to, step, nil
 	all, err := s.Clusters.Metrics(ctx, who.Org, c.ID, r.from, r.to, step)
 	if err != nil {
 		return err
@@ -173,21 +191,27 @@ func (r *readings) charts(c cluster.Cluster, choice chartChoice) Charts {
 	out := Charts{Measure: m.key, Range: choice.span.key, From: view.Clock(r.from, r.to), To: view.Clock(r.to, r.to)}
 	base := "/clusters/" + c.ID.String() + "?"
 	for _, x := range measures {
-		out.Measures = append(out.Measures, Measure{x.key, x.title, base + chartChoice{x, choice.span}.query() + "#charts"})
+		out.Measures = append(out.Measures, Measure{x.key, x.title, base + chartChoice{x, choice.span, choice.all}.query() + "#charts"})
 	}
 	for _, x := range chartRanges {
-		out.Ranges = append(out.Ranges, Measure{x.key, x.title, base + chartChoice{m, x}.query() + "#charts"})
+		out.Ranges = append(out.Ranges, Measure{x.key, x.title, base + chartChoice{m, x, choice.all}.query() + "#charts"})
 	}
 	top := r.top(m)
 	out.Scale = m.scale(top)
 	any := !c.State.Ended()
 	for _, g := range r.gpus {
-		if n := len(out.Rows); n == 0 || out.Rows[n-1].Rank != g.Rank {
-			out.Rows = append(out.Rows, ChartRow{Rank: g.Rank, Host: g.HostName})
-		}
-		row := &out.Rows[len(out.Rows)-1]
-		row.GPUs = append(row.GPUs, r.chart(g, m, top))
 		any = any || len(g.Samples) > 0
+	}
+	if len(r.gpus) > maxCharts {
+		out.Rows, out.Means = r.byRank(m, top), true
+	} else {
+		for _, g := range r.gpus {
+			if n := len(out.Rows); n == 0 || out.Rows[n-1].Rank != g.Rank {
+				out.Rows = append(out.Rows, ChartRow{Rank: g.Rank, Host: g.HostName})
+			}
+			row := &out.Rows[len(out.Rows)-1]
+			row.GPUs = append(row.GPUs, r.chart(g, m, top))
+		}
 	}
 	if !any {
 		return Charts{Measure: m.key, Range: choice.span.key}
@@ -195,12 +219,68 @@ func (r *readings) charts(c cluster.Cluster, choice chartChoice) Charts {
 	return out
 }
 
+// byRank returns rows of four ranks, whose charts are the mean of the rank's GPUs.
+func (r *readings) byRank(m measure, top float64) (rows []ChartRow) {
+	for i := 0; i < len(r.gpus); {
+		mean, n := r.gpus[i], 1
+		sums := map[time.Time][2]float64{}
+		for n = 0; i+n < len(r.gpus) && r.gpus[i+n].Rank == mean.Rank; n++ {
+			for _, s := range r.gpus[i+n].Samples {
+				if v := m.of(s); v >= 0 {
+					at := s.At.Truncate(r.step)
+					sums[at] = [2]float64{sums[at][0] + float64(v), sums[at][1] + 1}
+				}
+			}
+		}
+		var points []view.Point
+		for at, x := range sums {
+			points = append(points, view.Point{At: at, V: x[0] / x[1]})
+		}
+		slices.SortFunc(points, func(a, b view.Point) int { return a.At.Compare(b.At) })
+		chart := Chart{Name: fmt.Sprintf("rank %d", mean.Rank), Stats: stats(points, m), Plot: r.plot(mean, points, top)}
+		if k := len(points); k > 0 && r.to.Sub(points[k-1].At) <= chartHole {
+			chart.Value = m.text(points[k-1].V)
+		}
+		if k := len(rows); k == 0 || len(rows[k-1].GPUs) == ranksPerRow {
+			rows = append(rows, ChartRow{Rank: mean.Rank})
+		}
+		row := &rows[len(rows)-1]
+		row.GPUs, row.Last = append(row.GPUs, chart), mean.Rank
+		i += n
+	}
+	return rows
+}
+
+// ranksPerRow is how many ranks a row of charts of a large cluster has.
+const ranksPerRow = 4
+
+// plot draws the readings of a GPU. Time in which the cluster did not have it is no gap.
+func (r *readings) plot(g cluster.GPUMetrics, points []view.Point, top float64) view.Plot {
+	hole := max(chartHole, 3*r.step)
+	p := view.NewPlot(points, r.from, r.to, top, hole)
+	span := r.to.Sub(r.from)
+	edge := func(t time.Time) float64 {
+		return min(max(view.PlotWidth*float64(t.Sub(r.from))/float64(span), 0), view.PlotWidth)
+	}
+	had, until := edge(g.HadFrom), float64(view.PlotWidth)
+	if g.HadUntil != nil {
+		until = edge(*g.HadUntil)
+	}
+	// Readings arrive some time after they were taken, so the first and the newest minute are no gap either.
+	short := view.PlotWidth * float64(hole) / float64(span)
+	p.Gaps = slices.DeleteFunc(p.Gaps, func(x [2]float64) bool { return min(x[1], until)-max(x[0], had) <= short })
+	for i := range p.Gaps {
+		p.Gaps[i] = [2]float64{max(p.Gaps[i][0], had), min(p.Gaps[i][1], until)}
+	}
+	return p
+}
+
 func (r *readings) chart(g cluster.GPUMetrics, m measure, top float64) Chart {
 	points := make([]view.Point, len(g.Samples))
 	for i, s := range g.Samples {
 		points[i] = view.Point{At: s.At, V: float64(m.of(s))}
 	}
-	out := Chart{Plot: view.NewPlot(points, r.from, r.to, top, max(chartHole, 3*r.step)), Stats: stats(points, m)}
+	out := Chart{Plot: r.plot(g, points, top), Stats: stats(points, m)}
 	if len(r.gpus) <= maxTips {
 		out.Tips = view.Tips(points, r.from, r.to, tipsPerChart, m.text)
 	}

@@ -102,7 +102,10 @@ func (s *Pages) viewCluster(ctx context.Context, who account.Principal, cl id.Cl
 	if r := c.Replacing; r != nil {
 		out.NodesNote += fmt.Sprintf("; %d waiting for another host until %s", len(r.Ranks), view.Clock(r.Until, now))
 	}
-	out.Connect = s.connect(c, who.CanAny(account.WriteClusters...))
+	if out.Connect = s.connect(c, who.CanAny(account.WriteClusters...)); out.Connect != nil {
+		out.Connect.open(out.Nodes)
+	}
+	out.listNodes(choice)
 	if c.RunningAt != nil {
 		out.PhaseNote = view.Dur(c.RunningAt.Sub(c.CreatedAt)) + " from create to running"
 	}
@@ -164,7 +167,7 @@ func (s *Pages) strip(c cluster.Cluster, u metering.Cost, now time.Time) Cluster
 		st.BudgetNote = "never above"
 	}
 	if c.Spec.Budget != nil && !c.State.Ended() {
-		st.BudgetNote = view.Cents(max(0, *c.Spec.Budget-c.CostSoFar)) + " left, never above"
+		st.BudgetNote = view.CentsDown(max(0, *c.Spec.Budget-c.CostSoFar)) + " left, never above"
 	}
 	if c.RunningAt != nil {
 		st.SinceNote = "not billed: " + view.Dur(c.RunningAt.Sub(c.CreatedAt)) + " start"
@@ -275,10 +278,39 @@ func actions(c cluster.Cluster) []view.Action {
 
 // allStop describes what a release does, for its confirmation.
 func allStop(c cluster.Cluster) string {
-	gpus := fmt.Sprintf("All %d GPUs stop", c.Spec.GPUs())
+	gpus := fmt.Sprintf("Stops all %d GPUs", c.Spec.GPUs())
 	if c.Spec.GPUs() == 1 {
-		gpus = "Its GPU stops"
+		gpus = "Stops its GPU"
 	}
-	return fmt.Sprintf("%s now, and with that %s per hour. Nothing after this moment is billed; what is held returns "+
-		"to the wallet; disks are wiped.", gpus, view.PerHour(c.PricePerHour))
+	return fmt.Sprintf("%s now and ends the charge of %s per hour. What is held returns to the wallet, and the disks are "+
+		"wiped.", gpus, view.PerHour(c.PricePerHour))
+}
+
+// nodesShown is how many nodes of a large cluster the page lists until it is asked for all.
+const nodesShown = 12
+
+// listNodes leaves the nodes of a large cluster out that need no attention, unless the visitor wants all.
+func (c *Cluster) listNodes(choice chartChoice) {
+	all := len(c.Nodes)
+	if all <= maxDrawn {
+		return
+	}
+	base := "/clusters/" + c.ID + "?"
+	other := choice
+	other.all = !choice.all
+	c.NodesHref = base + other.query() + "#nodes"
+	if choice.all {
+		c.NodesLink = "Show fewer"
+		return
+	}
+	c.NodesLink = fmt.Sprintf("Show all %d nodes", all)
+	shown := make([]NodeRow, 0, nodesShown)
+	for _, calm := range []bool{false, true} { // what is in trouble or still starting comes first
+		for _, n := range c.Nodes {
+			if (n.State.Tone == "ok" || n.State.Tone == "idle") == calm && len(shown) < nodesShown {
+				shown = append(shown, n)
+			}
+		}
+	}
+	c.Nodes = shown
 }

@@ -3,6 +3,7 @@ package clusters
 import (
 	"fmt"
 	"github.com/go-chi/chi/v5"
+	"math"
 
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
@@ -113,7 +114,21 @@ func squares(n cluster.Node) string {
 	return "wait"
 }
 
+// maxDrawn is up to how many nodes a formation draws each GPU. Of more it draws one square per node, in a block.
+const maxDrawn = 16
+
 func formation(c cluster.Cluster) [][]string {
+	if n := len(c.Nodes); n > maxDrawn {
+		wide := int(math.Ceil(math.Sqrt(float64(n))))
+		var rows [][]string
+		for i, x := range c.Nodes {
+			if i%wide == 0 {
+				rows = append(rows, nil)
+			}
+			rows[len(rows)-1] = append(rows[len(rows)-1], squares(x))
+		}
+		return rows
+	}
 	rows := make([][]string, 0, len(c.Nodes))
 	for _, n := range c.Nodes {
 		rows = append(rows, view.Row(len(n.GPUs), squares(n)))

@@ -184,7 +184,7 @@ func ClustersPage(p view.Page, c Clusters) templ.Component {
 						}
 						return nil
 					})
-					templ_7745c5c3_Err = view.Empty("No cluster matches", "Take a word out of the search, or look at all clusters.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var5), templ_7745c5c3_Buffer)
+					templ_7745c5c3_Err = view.Empty("No cluster matches", "Remove a word from the search, or look at all clusters.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var5), templ_7745c5c3_Buffer)
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}

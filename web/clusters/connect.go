@@ -22,7 +22,13 @@ func (s *Pages) connect(c cluster.Cluster, mayOpen bool) *Connect {
 	}
 	out := &Connect{}
 	if host, port, err := net.SplitHostPort(s.SSHAddr); err == nil {
-		out.SSH = fmt.Sprintf("ssh -p %s %s@%s", port, c.ID, host)
+		for _, n := range c.Nodes {
+			of := c.ID.String()
+			if n.Rank > 0 {
+				of += fmt.Sprintf(".%d", n.Rank)
+			}
+			out.SSH = append(out.SSH, fmt.Sprintf("ssh -p %s %s@%s", port, of, host))
+		}
 	}
 	if s.AppLink != nil {
 		for _, n := range c.Nodes {
@@ -40,10 +46,25 @@ func (s *Pages) connect(c cluster.Cluster, mayOpen bool) *Connect {
 	if s.Terminal != nil && mayOpen {
 		out.Terminal = "/clusters/" + c.ID.String() + "/terminal"
 	}
-	if out.SSH == "" && len(out.Ports) == 0 && out.Terminal == "" {
+	if len(out.SSH) == 0 && len(out.Ports) == 0 && out.Terminal == "" {
 		return nil
 	}
 	return out
+}
+
+// open adds to each node what of it can be opened.
+func (c *Connect) open(nodes []NodeRow) {
+	for i := range nodes {
+		n := &nodes[i]
+		if c.Terminal != "" && n.State.Tone == "ok" {
+			n.Terminal = fmt.Sprintf("%s?node=%d", c.Terminal, n.Rank)
+		}
+		for _, p := range c.Ports {
+			if p.Rank == n.Rank {
+				n.Ports = append(n.Ports, p)
+			}
+		}
+	}
 }
 
 // openPort redirects the browser to a port of a rank, with a link that authorises it.

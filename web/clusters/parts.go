@@ -1,7 +1,9 @@
 package clusters
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,6 +37,14 @@ func bandwidth(c cluster.Cluster) *Bandwidth {
 			}
 		}
 	}
+	b.Low, b.High, b.Ranks = fmt.Sprintf("%.1f", low), fmt.Sprintf("%.1f", high), n
+	if c.Spec.Network.MinGbps > 0 {
+		b.Note = fmt.Sprintf("At least %.1f was asked for.", c.Spec.Network.MinGbps)
+	}
+	if n > maxDrawn {
+		b.Cells, b.Pairs = nil, slowest(c, at)
+		return b
+	}
 	for i := range n {
 		for j := range n {
 			cell := BandwidthCell{Step: -1}
@@ -44,19 +54,46 @@ func bandwidth(c cluster.Cluster) *Bandwidth {
 					cell.Step = int(5 * (g - low) / (high - low))
 				}
 			}
-			for _, p := range c.Nodes[i].Paths {
-				if p.Rank == j {
-					cell.Path = p.Path
-				}
-			}
+			cell.Path = pathTo(c.Nodes[i], j)
 			b.Cells[i] = append(b.Cells[i], cell)
 		}
 	}
-	b.Low, b.High = fmt.Sprintf("%.1f", low), fmt.Sprintf("%.1f", high)
-	if c.Spec.Network.MinGbps > 0 {
-		b.Note = fmt.Sprintf("At least %.1f was asked for.", c.Spec.Network.MinGbps)
-	}
 	return b
+}
+
+// slowestShown is how many ways between ranks a large cluster lists.
+const slowestShown = 8
+
+// slowest returns the slowest ways between ranks that were measured.
+func slowest(c cluster.Cluster, at func(i, j int) float64) (out []BandwidthPair) {
+	type way struct {
+		from, to int
+		gbps     float64
+	}
+	var ways []way
+	for i := range c.Nodes {
+		for j := range c.Nodes {
+			if g := at(i, j); i != j && g > 0 {
+				ways = append(ways, way{i, j, g})
+			}
+		}
+	}
+	slices.SortStableFunc(ways, func(a, b way) int { return cmp.Compare(a.gbps, b.gbps) })
+	for _, w := range ways[:min(len(ways), slowestShown)] {
+		out = append(out, BandwidthPair{From: w.from, To: w.to, Value: fmt.Sprintf("%.1f", w.gbps),
+			Path: pathTo(c.Nodes[w.from], w.to)})
+	}
+	return out
+}
+
+// pathTo returns how a node's overlay reaches another rank; "" = not known.
+func pathTo(n cluster.Node, rank int) string {
+	for _, p := range n.Paths {
+		if p.Rank == rank {
+			return p.Path
+		}
+	}
+	return ""
 }
 
 // timeline returns the events of a cluster, newest first.

@@ -37,7 +37,7 @@ func ClusterActions(c Cluster) templ.Component {
 		}
 		ctx = templ.ClearChildren(ctx)
 		if len(c.Actions) > 0 {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<section class=\"panel\" id=\"actions\"><header><h2>Actions</h2><span class=\"right note\">what each does to the money</span></header><ul class=\"acts\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<section class=\"panel\" id=\"actions\"><header><h2>Actions</h2><span class=\"right note\">with the effect on your bill</span></header><ul class=\"acts\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -39,6 +39,15 @@ func (s *Pages) pricing(v *page.Visit) error {
 	return s.Render(v, PricingPage(v.Page("Pricing", "pricing"), prices))
 }
 
+// livePrices returns the prices of the front page alone, for a page that is open.
+func (s *Pages) livePrices(v *page.Visit) error {
+	prices, err := s.prices(v)
+	if err != nil {
+		return err
+	}
+	return s.Render(v, LivePrices(prices))
+}
+
 func (s *Pages) cli(v *page.Visit) error {
 	return s.Render(v, CLIPage(v.Page("Command line", ""), s.startLines(v.SignedIn())))
 }
@@ -49,7 +58,7 @@ func (s *Pages) prices(v *page.Visit) (Prices, error) {
 	if err != nil {
 		return Prices{}, err
 	}
-	out := Prices{Currency: s.Currency}
+	out := Prices{Currency: s.Currency, At: s.Now().UTC().Format("15:04:05")}
 	for _, p := range list {
 		out.GPUs += p.GPUsFree
 		out.Rows = append(out.Rows, PriceRow{ModelPrice: p, Offers: offersOf(p)})

@@ -20,6 +20,7 @@ func New(site *page.Site) *Pages {
 func (s *Pages) Routes(m page.Mux) {
 	m.Get("/", page.Anybody, s.home)
 	m.Get("/pricing", page.Anybody, s.pricing)
+	m.Get("/prices", page.Anybody, s.livePrices)
 	m.Get("/cli", page.Anybody, s.cli)
 	m.Get("/status", page.Anybody, s.status)
 	m.Get("/terms", page.Anybody, s.terms)

@@ -93,8 +93,8 @@ func enrollChecks(p host.Enrolling, priced bool, s *Pages) EnrollChecks {
 func machineChecks(d host.Detail) []CheckLine {
 	lines := []CheckLine{
 		{gpuSummary(d.GPUs), fmt.Sprintf("driver %s, CUDA %s", d.Driver, d.CUDAMax), "check", "ok"},
-		{"Host", fmt.Sprintf("%s, %d GB of RAM, %d GB of free disk", view.Plural(d.CPUCores, "core", "cores"),
-			d.RAMMB>>10, d.DiskGB), "check", "ok"},
+		{"Host", fmt.Sprintf("%s, %s of RAM, %d GB of free disk", view.Plural(d.CPUCores, "core", "cores"),
+			view.GiB(d.RAMMB), d.DiskGB), "check", "ok"},
 	}
 	if v := d.Inventory.DockerVersion; v != "" {
 		lines = append(lines, CheckLine{"Docker " + v, either(d.Inventory.LiveRestore, "live-restore is on", ""), "check",

@@ -129,7 +129,7 @@ func hostFacts(d host.Detail) [][2]string {
 	facts := [][2]string{
 		{"System", i.OS}, {"Kernel", i.Kernel}, {"CPU", fmt.Sprintf("%s, %d threads", i.CPUModel, i.CPUCores)},
 		{"NUMA nodes", numaText(i)}, {"Network ports", nicsText(i.NICs)},
-		{"Memory", fmt.Sprintf("%d GB", i.RAMMB>>10)}, {"Disk for containers", fmt.Sprintf("%d GB", i.DiskGB)},
+		{"Memory", view.GiB(i.RAMMB)}, {"Disk for containers", fmt.Sprintf("%d GB", i.DiskGB)},
 		{"Disk limit per node enforced", yesNo(i.DiskLimited)}, {"Scratch for nodes", scratchText(d.ScratchGB)},
 		{"Runtimes", runtimesText(d.Runtimes)},
 		{"Driver", i.Driver}, {"Highest CUDA version", i.CUDAMax}, {"Docker", i.DockerVersion},
@@ -155,7 +155,7 @@ func numaText(i agentapi.Inventory) string {
 	}
 	var out []string
 	for _, n := range i.NUMA {
-		text := fmt.Sprintf("%d: threads %s, %s", n.Node, n.CPUs, view.Bytes(n.MemoryMB<<20))
+		text := fmt.Sprintf("%d: threads %s, %s", n.Node, n.CPUs, view.GiB(n.MemoryMB))
 		if near := i.GPUsNear(n.Node); len(near) > 0 {
 			text += ", GPU " + strings.Join(near, " ")
 		}

@@ -101,11 +101,11 @@ func ViewAccount(a payout.Account) PayoutAccount {
 	case payout.NoAccount:
 		out.State, out.Do = view.State{Word: "Not set up", Icon: "warn", Tone: "warn"}, "Set up payouts"
 	case payout.Making:
-		out.State, out.Do = view.State{Word: "Being made", Icon: "info", Tone: "live"}, "Go on"
+		out.State, out.Do = view.State{Word: "Being created", Icon: "info", Tone: "live"}, "Continue"
 	case payout.Refused:
 		out.State, out.Do = view.State{Word: "Refused", Icon: "error", Tone: "bad"}, "Try again"
 	case payout.Incomplete:
-		out.State, out.Do = view.State{Word: "Something is missing", Icon: "warn", Tone: "warn"}, "Tell Stripe"
+		out.State, out.Do = view.State{Word: "Something is missing", Icon: "warn", Tone: "warn"}, "Continue at Stripe"
 	case payout.Checking:
 		out.State = view.State{Word: "Being checked", Icon: "info", Tone: "live"}
 	case payout.Disabled:

@@ -23,6 +23,7 @@ func (s *Pages) Routes(m page.Mux) {
 	get("/hosts/statement.csv", page.ReadHosts, s.earningsCSV)
 	post("/hosts/enrollments", page.WriteHosts, s.enrollHost)
 	get("/hosts/enrollments/{id}", page.ReadHosts, s.enrollmentProgress)
+	post("/hosts/several", page.WriteHosts, s.onSeveral)
 	get("/hosts/bond", page.ReadHosts, s.bondPage)
 	get("/hosts/bond/clusters/{id}", page.ReadHosts, s.bondEvidence)
 	post("/hosts/bond/deposit", page.WriteBilling, s.depositBond)

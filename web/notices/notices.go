@@ -27,6 +27,7 @@ func New(site *page.Site) *Pages {
 // Routes mounts all pages of this package.
 func (s *Pages) Routes(m page.Mux) {
 	m.Get("/notices", page.SignedIn, s.list)
+	m.Post("/notices/read", page.SignedIn, s.markAllRead)
 	m.Post("/notices/{id}/read", page.SignedIn, s.markRead)
 }
 
@@ -47,7 +48,23 @@ func (s *Pages) list(v *page.Visit) error {
 	if len(list) == perPage {
 		next = "/notices?" + url.Values{"after": {list[len(list)-1].ID.String()}}.Encode()
 	}
-	return s.Render(v, Page(v.Page("Notices", ""), s.ViewNotices(list), next))
+	p, newest := v.Page("Notices", ""), ""
+	if len(list) > 0 && p.Notices > 0 {
+		newest = list[0].ID.String()
+	}
+	return s.Render(v, Page(p, s.ViewNotices(list), newest, next))
+}
+
+// markAllRead marks the newest notice that the page showed and all older ones as read.
+func (s *Pages) markAllRead(v *page.Visit) error {
+	newest, err := id.Parse[id.Notice](v.R.FormValue("newest"))
+	if err != nil {
+		return fault.New(fault.NotFound, "notice not found")
+	}
+	if err := s.Notices.MarkAllRead(v.R.Context(), v.Who.Org, newest); err != nil {
+		return err
+	}
+	return page.Back(v, "/notices")
 }
 
 // markRead marks a notice as read and redirects to the page that showed it.

@@ -84,7 +84,7 @@ func factGroups(o client.Offer, currency string) []FactGroup {
 		}},
 		{"Host", []Fact{
 			{"Processor cores", view.Itoa(o.CPUCores)},
-			{"RAM", fmt.Sprintf("%d GB", o.RAMGB)},
+			{"RAM", fmt.Sprintf("%d GiB", o.RAMGB)},
 			{"Free disk", fmt.Sprintf("%d GB", o.DiskGB)},
 			{"Disk limit", either(o.DiskLimited, "enforced", "not enforced")},
 			{"Free scratch", either(o.ScratchGB > 0, fmt.Sprintf("%d GB", o.ScratchGB), "none")},

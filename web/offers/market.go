@@ -73,6 +73,11 @@ func (s *Pages) showMarket(v *page.Visit, m Market) error {
 	if page.DidYouMean != nil {
 		m.Meant = meant(*page.DidYouMean, m.Sort)
 	}
+	if page.Total == 0 && m.Query != "" {
+		if m.Near, err = s.nearMisses(v, m); err != nil {
+			return err
+		}
+	}
 	m.Fields = fieldRows(query.String(), m.Sort)
 	m.Chips, m.Filters, m.SortLinks = chips(page.Explain, m.Sort), filters(query, page), sortLinks(m.Query, m.Sort)
 	for _, o := range page.Items {
@@ -82,6 +87,27 @@ func (s *Pages) showMarket(v *page.Visit, m Market) error {
 		m.Next = "/offers?" + url.Values{"q": {m.Query}, "sort": {m.Sort}, "after": {*page.Next}}.Encode()
 	}
 	return s.Render(v, MarketPage(v.Page("Market", "market"), m))
+}
+
+// nearMisses returns the searches that are nearest to one without a result.
+func (s *Pages) nearMisses(v *page.Visit, m Market) ([]Near, error) {
+	list, err := s.Market.NearMisses(v.R.Context(), m.Query)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Near, len(list))
+	for i, x := range list {
+		out[i] = Near{
+			Change: x.To + " instead of " + x.From,
+			Found:  fmt.Sprintf("%s free on %s", view.Plural(x.GPUs, "GPU", "GPUs"), view.Plural(x.Hosts, "host", "hosts")),
+			Lowest: x.Lowest,
+			URL:    marketLink(x.Query, m.Sort),
+		}
+		if x.To == "" {
+			out[i].Change = "without " + x.From
+		}
+	}
+	return out, nil
 }
 
 // meant returns the search for a query that was probably meant; nil if q is "".

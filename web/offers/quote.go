@@ -78,6 +78,7 @@ func viewExplain(err error, m Market) *Explain {
 	}
 	e.Title = fmt.Sprintf("No placement for %s × %s. %s.", counted(m.Spec.Nodes, "node"),
 		counted(m.Spec.GPUs, "GPU"), looked(e.Looked))
+	e.Unmeasured, _ = f.Extra["unmeasured"].([]string)
 	relaxations, _ := f.Extra["relaxations"].([]client.Relaxation)
 	for _, r := range relaxations {
 		x := Relaxation{
@@ -144,6 +145,16 @@ func (s *Pages) showQuote(m *Market, q market.Quote) {
 			Each: n.Price,
 			Rate: n.Rate,
 		})
+	}
+	if gbps := q.Spec.Network.MinGbps; gbps > 0 && q.Spec.Nodes > 1 {
+		hosts := make([]id.Host, len(q.Placement.Nodes))
+		for i, n := range q.Placement.Nodes {
+			hosts[i] = n.Host
+		}
+		if names := s.Market.Unmeasured(hosts); len(names) > 0 {
+			box.Unmeasured = fmt.Sprintf("The network of %s has not been measured yet. The ranks measure it before billing "+
+				"starts; if it is slower than %g Gbit/s, the start fails and costs nothing.", strings.Join(names, ", "), gbps)
+		}
 	}
 	m.Quote = box
 }

@@ -2,6 +2,7 @@ package offers
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"net/url"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/text"
 	"github.com/musterhq/muster/web/page"
 )
 
@@ -179,8 +181,8 @@ func specOver(spec market.Spec, f SpecForm, query string, needsImage bool) (mark
 		}
 	}
 	err = spec.Validate(needsImage)
-	if f := fault.From(err); f != nil && len(f.Fields) > 0 {
-		bad = append(bad, f.Fields...)
+	if wrong := fault.From(err); wrong != nil && len(wrong.Fields) > 0 {
+		bad = append(bad, namePorts(wrong.Fields, f.Ports)...)
 	} else if err != nil {
 		return spec, err
 	}
@@ -188,16 +190,16 @@ func specOver(spec market.Spec, f SpecForm, query string, needsImage bool) (mark
 }
 
 // envOf parses NAME=value lines.
-func envOf(text string, bad *fault.Fields) map[string]string {
+func envOf(lines string, bad *fault.Fields) map[string]string {
 	env := map[string]string{}
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(lines) {
 		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
 		name, value, ok := strings.Cut(line, "=")
 		if !ok {
-			bad.Add("env", "has a line without '='")
-			break
+			bad.Add("env", "line %q has no '='", text.Clip(line, shownOfWrong))
+			continue
 		}
 		if value == market.Mask {
 			bad.Add("env", "Enter the value of %s again: %s stands for a value that is secret.", name, market.Mask)
@@ -207,19 +209,53 @@ func envOf(text string, bad *fault.Fields) map[string]string {
 	return env
 }
 
-// portsOf parses a list such as "8888, 6006/tcp".
-func portsOf(text string, bad *fault.Fields) []market.Port {
+// shownOfWrong is how much of a wrong entry its message repeats, in bytes.
+const shownOfWrong = 40
+
+// portWords splits a list such as "8888, 6006/tcp".
+func portWords(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' || r == ';' })
+}
+
+// portsOf parses a list of ports. Each word that is no port is named, and stands for port 0 in the result.
+func portsOf(list string, bad *fault.Fields) []market.Port {
 	ports := []market.Port{}
-	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == ';' }) {
+	for _, word := range portWords(list) {
 		number, protocol, _ := strings.Cut(word, "/")
 		n, err := strconv.Atoi(number)
 		if err != nil {
-			bad.Add("ports", "%q is not a port such as 8888 or 6006/tcp", word)
-			break
+			bad.Add("ports", "%q is not a port such as 8888 or 6006/tcp", text.Clip(word, shownOfWrong))
+			n = 0 // keeps the place: Validate numbers the ports in their order
 		}
 		ports = append(ports, market.Port{Port: n, Protocol: cmp.Or(protocol, "http")})
 	}
 	return ports
+}
+
+// namePorts returns the faults of a spec with each one about an element of ports moved to the whole field, where the
+// element is named as it was entered. Words that portsOf has named already are left out.
+func namePorts(found fault.Fields, list string) (out fault.Fields) {
+	words := portWords(list)
+	for _, f := range found {
+		var i int
+		if _, err := fmt.Sscanf(f.Location, "ports[%d]", &i); err != nil || i >= len(words) {
+			out = append(out, f)
+			continue
+		}
+		number, _, _ := strings.Cut(words[i], "/")
+		if _, err := strconv.Atoi(number); err != nil {
+			continue
+		}
+		message := f.Message
+		if strings.HasSuffix(f.Location, ".protocol") {
+			message = "the protocol is http or tcp"
+		}
+		if rest, ok := strings.CutPrefix(message, "want "); ok {
+			message = "enter " + rest
+		}
+		out.Add("ports", "%q: %s", text.Clip(words[i], shownOfWrong), message)
+	}
+	return out
 }
 
 func portsText(ports []market.Port) string {

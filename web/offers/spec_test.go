@@ -1,6 +1,7 @@
 package offers
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -79,5 +80,31 @@ func TestMistakesInTheFormAreToldBesideTheirField(t *testing.T) {
 	f.Ports = "8888 six"
 	if _, err := specOf(f, "", true); page.FormErrors(err)["ports"] == "" {
 		t.Error("a port that is no number was taken")
+	}
+}
+
+// Every entry of a list that is wrong is named, as it was entered, and not only the first.
+func TestEveryWrongEntryIsNamed(t *testing.T) {
+	t.Parallel()
+	f := fullForm()
+	f.Ports = "8888, x, 99999, 6006/udp, 70000/tcp, eight"
+	f.Env = "EPOCHS=3\nno sign\nNCCL_SOCKET_IFNAME=eth0\nneither"
+	f.Nodes, f.DiskGB = "two", "-3"
+	_, err := specOf(f, "", true)
+	errs := page.FormErrors(err)
+	for field, wants := range map[string][]string{
+		"ports":   {`"x" is not a port`, `"99999": enter 1 to 65535`, `"6006/udp": the protocol is http or tcp`, `"70000/tcp": enter`, `"eight" is not a port`},
+		"env":     {`"no sign" has no '='`, `"neither" has no '='`},
+		"nodes":   {"is not a whole number"},
+		"disk_gb": {"1 to"},
+	} {
+		for _, want := range wants {
+			if !strings.Contains(errs[field], want) {
+				t.Errorf("%s: %q is not in %q", field, want, errs[field])
+			}
+		}
+	}
+	if strings.Contains(errs["ports"], `"8888"`) || strings.Contains(errs["ports"], "umber ") {
+		t.Errorf("a port that is right is named, or one by its place: %q", errs["ports"])
 	}
 }

@@ -346,7 +346,7 @@ func templateCard(x TemplateView, signedIn bool) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = view.Confirm(view.ConfirmSpec{ID: "del-" + x.Name, Label: "Delete", Title: "Delete the template " + x.Title + "?", Text: "Clusters that were rented from it go on.", Keep: "Keep it", Action: "/templates/" + x.Name + "/delete", Name: "name", Value: x.Name, Class: "sm"}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Confirm(view.ConfirmSpec{ID: "del-" + x.Name, Label: "Delete", Title: "Delete the template " + x.Title + "?", Text: "Clusters rented from it keep running.", Keep: "Keep it", Action: "/templates/" + x.Name + "/delete", Name: "name", Value: x.Name, Class: "sm"}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -25,7 +25,11 @@ func (s *Site) AuditRows(list []audit.Found) []view.AuditRow {
 			Action:  e.Action,
 			Said:    acts[e.Action],
 			Object:  e.Object,
+			Name:    e.Name,
 			Address: e.Address,
+		}
+		if strings.HasPrefix(e.Object, "ses_") && e.Name != "" {
+			r.Name = e.Name + ", " + BrowserName(e.Browser)
 		}
 		for _, name := range slices.Sorted(maps.Keys(e.Detail)) {
 			text := detailText(name, e.Detail[name])

@@ -11,6 +11,7 @@ import (
 	"github.com/a-h/templ"
 
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/web/view"
 )
 
 // Render writes a component as the response, whole or not at all: if it cannot be rendered, an error page follows.
@@ -60,15 +61,23 @@ func FormErrors(err error) map[string]string {
 	}
 	errs := map[string]string{}
 	for _, x := range f.Fields {
-		errs[x.Location] = x.Message
-		if field, message := inList(x.Location, x.Message); errs[field] == "" {
-			errs[field] = message
+		errs[x.Location] = also(errs[x.Location], x.Message)
+		if field, message := inList(x.Location, x.Message); field != x.Location {
+			errs[field] = also(errs[field], message)
 		}
 	}
 	if len(f.Fields) == 0 {
 		errs[""] = f.Message
 	}
 	return errs
+}
+
+// also adds a message about a field to the one that there is.
+func also(first, message string) string {
+	if first == "" {
+		return message
+	}
+	return strings.TrimSuffix(first, ".") + ". " + view.Message("", message)
 }
 
 // inList returns the form's field for an element of a list or map, such as ports[1].port or env.NAME, and the message

@@ -17,10 +17,10 @@ import (
 
 const Minus = "\u2212"
 
-// split formats an exact amount as cents, thousands grouped, and the digits after them up to decimals (2…9), which
-// pages dim and never round away: 97.056 → "97.05", "6000".
+// split formats an amount as cents, thousands grouped, and the digits after them up to decimals (2…9), which pages dim.
+// What has more digits is rounded to nearest: 97.05674 with four decimals → "97.05", "67".
 func split(n money.Nano, decimals int) (cents, rest string) {
-	s := n.String()
+	s := rounded(n, decimals).String()
 	neg := strings.HasPrefix(s, "-")
 	whole, frac, _ := strings.Cut(strings.TrimPrefix(s, "-"), ".")
 	cents = Group(whole) + "." + frac[:2]
@@ -28,6 +28,23 @@ func split(n money.Nano, decimals int) (cents, rest string) {
 		cents = Minus + cents
 	}
 	return cents, frac[2:decimals]
+}
+
+// rounded rounds an amount to nearest with the number of decimals, halves away from zero.
+func rounded(n money.Nano, decimals int) money.Nano {
+	unit := money.Nano(1)
+	for range 9 - decimals {
+		unit *= 10
+	}
+	rest := n % unit
+	n -= rest
+	switch {
+	case 2*rest >= unit && n <= math.MaxInt64-unit:
+		n += unit
+	case 2*rest <= -unit && unit > 1 && n >= math.MinInt64+unit:
+		n -= unit
+	}
+	return n
 }
 
 func Group(digits string) string {
@@ -41,10 +58,21 @@ func Group(digits string) string {
 	return b.String()
 }
 
-// Cents formats an amount where space is short: whole cents, rounded down.
+// Cents formats an amount where space is short: whole cents, rounded to nearest.
 func Cents(n money.Nano) string {
 	c, _ := split(n, 2)
 	return c
+}
+
+// CentsDown formats what can be spent or paid out: whole cents, rounded down, so that it never promises too much.
+func CentsDown(n money.Nano) string {
+	const cent = money.Unit / 100
+	if rest := n % cent; rest < 0 {
+		n -= cent + rest
+	} else {
+		n -= rest
+	}
+	return Cents(n)
 }
 
 // CentsUp formats an upper bound: whole cents, rounded up.
@@ -164,11 +192,21 @@ func Nano(n *big.Int) string {
 	return s
 }
 
-// NanoCents formats an amount of any size, in nano-units, with whole cents, rounded towards zero.
+// NanoCents formats an amount of any size, in nano-units, with whole cents, rounded to nearest.
 func NanoCents(n *big.Int) string {
-	s := Nano(n)
+	cent := big.NewInt(int64(money.Unit / 100))
+	half := new(big.Int).Rsh(cent, 1)
+	whole := new(big.Int).Add(new(big.Int).Abs(n), half)
+	whole.Sub(whole, new(big.Int).Rem(whole, cent))
+	if n.Sign() < 0 {
+		whole.Neg(whole)
+	}
+	s := Nano(whole)
 	return s[:len(s)-7]
 }
+
+// GiB formats a size of memory in MiB, as GPUs and kernels count it, in whole GiB, rounded to nearest.
+func GiB(mib int64) string { return fmt.Sprintf("%d GiB", (mib+512)>>10) }
 
 // Plural returns a count with its noun.
 func Plural(n int, one, many string) string {

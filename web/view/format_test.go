@@ -1,6 +1,7 @@
 package view
 
 import (
+	"math/big"
 	"testing"
 	"time"
 
@@ -20,6 +21,49 @@ func TestMoneyIsNeverRoundedAway(t *testing.T) {
 	} {
 		if cents, rest := split(c.n, 9); cents != c.cents || rest != c.rest {
 			t.Errorf("%d: %s|%s", c.n, cents, rest)
+		}
+	}
+}
+
+// What a page shows with fewer digits than an amount has is rounded, not cut; what can be spent is never rounded up.
+func TestMoneyIsRoundedToNearest(t *testing.T) {
+	t.Parallel()
+	const most = money.Nano(9_223_372_036_854_775_807)
+	for _, c := range []struct {
+		n                      money.Nano
+		decimals               int
+		shown, cents, spending string
+	}{
+		{97_056_740_000, 4, "97.0567", "97.06", "97.05"},
+		{97_056_750_000, 4, "97.0568", "97.06", "97.05"},
+		{999_995_000_000, 2, "1,000.00", "1,000.00", "999.99"},
+		{-97_056_750_000, 4, Minus + "97.0568", Minus + "97.06", Minus + "97.06"},
+		{49_999, 4, "0.0000", "0.00", "0.00"},
+		{50_000, 4, "0.0001", "0.00", "0.00"},
+		{5_000_000, 2, "0.01", "0.01", "0.00"},
+		{most, 4, "9,223,372,036.8547", "9,223,372,036.85", "9,223,372,036.85"},
+		{176_470_588_235, 9, "176.470588235", "176.47", "176.47"},
+	} {
+		if cents, rest := split(c.n, c.decimals); cents+rest != c.shown {
+			t.Errorf("%d with %d decimals: %s%s, want %s", c.n, c.decimals, cents, rest, c.shown)
+		}
+		if got := Cents(c.n); got != c.cents {
+			t.Errorf("%d in cents: %s, want %s", c.n, got, c.cents)
+		}
+		if got := CentsDown(c.n); got != c.spending {
+			t.Errorf("%d to spend: %s, want %s", c.n, got, c.spending)
+		}
+		if got := NanoCents(big.NewInt(int64(c.n))); got != c.cents {
+			t.Errorf("%d of any size: %s, want %s", c.n, got, c.cents)
+		}
+	}
+}
+
+func TestMemoryIsRoundedToNearest(t *testing.T) {
+	t.Parallel()
+	for mib, want := range map[int64]string{1_031_800: "1008 GiB", 24_100: "24 GiB", 511: "0 GiB", 81_559: "80 GiB"} {
+		if got := GiB(mib); got != want {
+			t.Errorf("%d MiB: %s, want %s", mib, got, want)
 		}
 	}
 }

@@ -86,8 +86,8 @@ func Badge(s State, class string) templ.Component {
 	})
 }
 
-// Money is an amount: cents in full ink, the digits after them dimmed. decimals is 2 to 9; the exact amount is shown on
-// hover.
+// Money is an amount, rounded to 2 to 9 decimals: cents in full ink, the digits after them dimmed. The exact amount is
+// shown on hover.
 func Money(n money.Nano, decimals int) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -119,7 +119,7 @@ func exhausted(r dbq.SpentOfBudgetsRow, spent, limit money.Nano) *notify.Notice 
 		Forecast: true,
 		Title:    fmt.Sprintf("All of %s is spent or held", name),
 		Body: fmt.Sprintf("%s of %s %s is spent; the rest is held for running clusters, at most an hour ahead, and what "+
-			"they do not use is released. They run to the end of their paid time and then stop in order; no other cluster "+
+			"they do not use is released. They run to the end of their paid time and then shut down cleanly; no other cluster "+
 			"can start. Raise the budget to let them continue.",
 			spent.Plain(), limit.Plain(), r.Currency),
 	}
@@ -161,7 +161,7 @@ func Notice(org id.Org, object, name, what string, counted, limit money.Nano, cu
 		Object:   object,
 		Forecast: true,
 		Title:    fmt.Sprintf("%d %% of %s is %s", level, name, what),
-		Body: fmt.Sprintf("%s of %s %s. When nothing is left, clusters that count against the budget stop in order; "+
+		Body: fmt.Sprintf("%s of %s %s. When nothing is left, clusters that count against the budget shut down cleanly; "+
 			"raise the budget to let them continue.",
 			counted.Plain(), limit.Plain(), currency),
 	}
@@ -171,7 +171,7 @@ func Notice(org id.Org, object, name, what string, counted, limit money.Nano, cu
 	case 100:
 		n.Severity, n.Title = notify.Bad, "Used up: "+name
 		n.Body = fmt.Sprintf("All of %s %s is %s. Clusters that count against it run to the end of their paid time and "+
-			"then stop in order; nothing more is spent. Raise the budget to let them continue.",
+			"then shut down cleanly; nothing more is spent. Raise the budget to let them continue.",
 			limit.Plain(), currency, what)
 	}
 	return n

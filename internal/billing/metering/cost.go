@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/big"
-	"slices"
 
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -49,8 +48,7 @@ func runningOf(ctx context.Context, q *dbq.Queries, ids []id.Lease) (Running, er
 	var r Running
 	for _, l := range leases {
 		r.Accrued += l.soFar(now) - l.meter.Posted
-		counts := func(w Window) bool { return w.running() && w.DoubtMS == 0 }
-		if slices.ContainsFunc(l.windows, counts) && !l.ended() {
+		if l.counts() {
 			r.Burn += l.terms.rateAt(now)
 		}
 	}
@@ -69,20 +67,39 @@ func (t Terms) rateAt(ms int64) money.Micro {
 // OperatorUnposted returns the operator's part of what its hosts' leases have proven and is not in the ledger yet. It
 // is posted in steps of a quarter of an hour; of a frozen lease, once an admin has decided.
 func OperatorUnposted(ctx context.Context, q *dbq.Queries, operator id.Org) (money.Nano, error) {
+	e, err := OperatorEarning(ctx, q, operator)
+	return e.Unposted, err
+}
+
+// Earning is what an operator's hosts earn at this moment: the operator's part.
+type Earning struct {
+	PerHour  money.Micro // of leases whose window is open
+	Unposted money.Nano  // proven and not in the ledger yet
+}
+
+// OperatorEarning adds up the operator's leases that are not settled.
+func OperatorEarning(ctx context.Context, q *dbq.Queries, operator id.Org) (e Earning, err error) {
 	ids, err := q.UnsettledLeaseIDsOfOperator(ctx, operator)
 	if err != nil {
-		return 0, fmt.Errorf("list unsettled leases of %s: %w", operator, err)
+		return e, fmt.Errorf("list unsettled leases of %s: %w", operator, err)
 	}
 	leases, err := readMeters(ctx, q, ids, true)
 	if err != nil {
-		return 0, err
+		return e, err
 	}
-	var n money.Nano
+	at, err := q.DatabaseTime(ctx)
+	if err != nil {
+		return e, fmt.Errorf("read the clock: %w", err)
+	}
+	now := at.UnixMilli()
 	for _, l := range leases {
 		_, p := Charge(l.meter, nil, l.windows, l.terms)
-		n += max(0, p.Host)
+		e.Unposted += max(0, p.Host)
+		if l.counts() {
+			e.PerHour += money.Micro(money.Share(money.Nano(l.terms.rateAt(now)), l.terms.SharePPM))
+		}
 	}
-	return n, nil
+	return e, nil
 }
 
 // Cost is what a cluster costs, read from its meters alone: the time it takes does not grow with how long the cluster

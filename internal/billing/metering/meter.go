@@ -35,6 +35,12 @@ type lease struct {
 func (l *lease) ended() bool   { return l.EndedAt != nil }
 func (l *lease) settled() bool { return l.SettledAt != nil }
 
+// counts reports whether time of the lease is being billed now, as far as is known.
+func (l *lease) counts() bool {
+	open := func(w Window) bool { return w.running() && w.DoubtMS == 0 }
+	return !l.ended() && slices.ContainsFunc(l.windows, open)
+}
+
 // runUntil is in unix ms, 0 when it was never authorised.
 func (l *lease) runUntil() int64 {
 	if l.RunUntil == nil {

@@ -111,9 +111,9 @@ func Note(r Reason, country string) string {
 		return "No tax is charged to customers in " + country + "."
 	case Untold:
 		if country == "" {
-			return "No tax is charged, because no country of the customer is known."
+			return "We don't know your country yet, so no tax is added."
 		}
-		return "Taxed as in " + country + ", because no country of the customer is known."
+		return "Taxed as in " + country + ", because we don't know your country yet."
 	}
 	return ""
 }

@@ -13,6 +13,61 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
+const auditObjectNames = `-- name: AuditObjectNames :many
+SELECT 'cl' AS kind, id::text AS id, name::text AS name, ''::text AS browser FROM cluster WHERE id = ANY ($1::uuid[])
+UNION ALL
+SELECT 'host', id::text, name, '' FROM host WHERE id = ANY ($2::uuid[])
+UNION ALL
+SELECT 'org', id::text, name, '' FROM org WHERE id = ANY ($3::uuid[])
+UNION ALL
+SELECT 'ses', s.id::text, u.email, s.user_agent FROM session s JOIN app_user u ON u.id = s.user_id WHERE s.id = ANY ($4::uuid[])
+`
+
+type AuditObjectNamesParams struct {
+	Clusters []pgtype.UUID
+	Hosts    []pgtype.UUID
+	Orgs     []pgtype.UUID
+	Sessions []pgtype.UUID
+}
+
+type AuditObjectNamesRow struct {
+	Kind    string
+	ID      string
+	Name    string
+	Browser string
+}
+
+// What people call objects of the audit log: clusters, hosts and SSH keys by name, organisations, sessions by their user and browser.
+func (q *Queries) AuditObjectNames(ctx context.Context, arg AuditObjectNamesParams) ([]AuditObjectNamesRow, error) {
+	rows, err := q.db.Query(ctx, auditObjectNames,
+		arg.Clusters,
+		arg.Hosts,
+		arg.Orgs,
+		arg.Sessions,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []AuditObjectNamesRow{}
+	for rows.Next() {
+		var i AuditObjectNamesRow
+		if err := rows.Scan(
+			&i.Kind,
+			&i.ID,
+			&i.Name,
+			&i.Browser,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const insertAuditEvent = `-- name: InsertAuditEvent :exec
 INSERT INTO audit_event (id, org_id, user_id, token_id, action, object, detail, address)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)

@@ -146,3 +146,13 @@ func (q *Queries) MarkNoticeRead(ctx context.Context, iD id.Notice, orgID id.Org
 	}
 	return result.RowsAffected(), nil
 }
+
+const markNoticesRead = `-- name: MarkNoticesRead :exec
+UPDATE notice SET read_at = clock_timestamp() WHERE org_id = $1 AND id <= $2 AND read_at IS NULL
+`
+
+// Marks the notices as read that are not newer than the newest one that was shown.
+func (q *Queries) MarkNoticesRead(ctx context.Context, orgID id.Org, upTo id.Notice) error {
+	_, err := q.db.Exec(ctx, markNoticesRead, orgID, upTo)
+	return err
+}

@@ -290,6 +290,24 @@ func (q *Queries) OrgNames(ctx context.Context, ids []pgtype.UUID) ([]OrgNamesRo
 	return items, nil
 }
 
+const orgSides = `-- name: OrgSides :one
+SELECT EXISTS (SELECT FROM host h WHERE h.org_id = $1 AND h.state <> 'retired') AS sells,
+       EXISTS (SELECT FROM cluster c WHERE c.org_id = $1 AND c.ended_at IS NULL) AS rents
+`
+
+type OrgSidesRow struct {
+	Sells bool
+	Rents bool
+}
+
+// Whether an org has hosts that are not retired, and whether it has a cluster that has not ended.
+func (q *Queries) OrgSides(ctx context.Context, orgID id.Org) (OrgSidesRow, error) {
+	row := q.db.QueryRow(ctx, orgSides, orgID)
+	var i OrgSidesRow
+	err := row.Scan(&i.Sells, &i.Rents)
+	return i, err
+}
+
 const orgsFound = `-- name: OrgsFound :many
 SELECT o.id, o.name, o.personal, o.created_at,
        coalesce((SELECT u.email FROM membership m JOIN app_user u ON u.id = m.user_id WHERE m.org_id = o.id ORDER BY (m.role = 'owner') DESC, m.created_at LIMIT 1), '')::text AS email,

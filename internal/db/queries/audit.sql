@@ -31,3 +31,13 @@ WHERE e.org_id = @org_id AND (sqlc.narg(before)::uuid IS NULL OR e.id < sqlc.nar
   AND (@words::text = '' OR e.object = @words::text OR starts_with(u.email, lower(@words::text)) OR strpos(lower(e.detail::text), lower(@words::text)) > 0)
 ORDER BY e.id DESC
 LIMIT @max_rows;
+
+-- name: AuditObjectNames :many
+-- What people call objects of the audit log: clusters, hosts and SSH keys by name, organisations, sessions by their user and browser.
+SELECT 'cl' AS kind, id::text AS id, name::text AS name, ''::text AS browser FROM cluster WHERE id = ANY (@clusters::uuid[])
+UNION ALL
+SELECT 'host', id::text, name, '' FROM host WHERE id = ANY (@hosts::uuid[])
+UNION ALL
+SELECT 'org', id::text, name, '' FROM org WHERE id = ANY (@orgs::uuid[])
+UNION ALL
+SELECT 'ses', s.id::text, u.email, s.user_agent FROM session s JOIN app_user u ON u.id = s.user_id WHERE s.id = ANY (@sessions::uuid[]);

@@ -16,6 +16,10 @@ ORDER BY id DESC LIMIT @max_rows;
 -- name: MarkNoticeRead :execrows
 UPDATE notice SET read_at = coalesce(read_at, clock_timestamp()) WHERE id = @id AND org_id = @org_id;
 
+-- name: MarkNoticesRead :exec
+-- Marks the notices as read that are not newer than the newest one that was shown.
+UPDATE notice SET read_at = clock_timestamp() WHERE org_id = @org_id AND id <= @up_to AND read_at IS NULL;
+
 -- name: DropOldNotices :execrows
 -- scan: done
 DELETE FROM notice WHERE id IN (

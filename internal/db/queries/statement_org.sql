@@ -88,3 +88,8 @@ FROM topup WHERE state = 'succeeded' AND currency = @currency AND settled_at >= 
 -- What was sent to operators, by the days of UTC.
 SELECT to_char(settled_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')::text AS day, sum(amount)::bigint AS amount
 FROM payout WHERE state = 'paid' AND currency = @currency AND settled_at >= @since GROUP BY 1 ORDER BY 1;
+
+-- name: OrgSides :one
+-- Whether an org has hosts that are not retired, and whether it has a cluster that has not ended.
+SELECT EXISTS (SELECT FROM host h WHERE h.org_id = @org_id AND h.state <> 'retired') AS sells,
+       EXISTS (SELECT FROM cluster c WHERE c.org_id = @org_id AND c.ended_at IS NULL) AS rents;

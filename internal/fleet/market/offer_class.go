@@ -70,8 +70,8 @@ func (f *facts) longest() float64 {
 	return float64(f.maxDuration)
 }
 
-// vramGB returns the nominal size: a GPU with 81559 MB is an "80 GB" GPU.
-func vramGB(mb int64) int64 { return (mb + 512) / 1024 }
+// gibibytes rounds MiB of memory to nearest, for GPUs and for hosts: a GPU with 81559 MiB is an "80 GB" GPU.
+func gibibytes(mb int64) int64 { return (mb + 512) / 1024 }
 
 func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 	w := s.models[o.Model]
@@ -117,7 +117,7 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 			continue
 		}
 		if f.total == 0 {
-			f.arch, f.computeCap, f.vramGB, f.pcieGen = g.Arch, g.ComputeCap, vramGB(g.VRAMMB), g.PCIeGen
+			f.arch, f.computeCap, f.vramGB, f.pcieGen = g.Arch, g.ComputeCap, gibibytes(g.VRAMMB), g.PCIeGen
 			f.nvlink, f.nvlinkGbps, f.powerLimitW, f.powerDefaultW = g.NVLink, g.NVLinkGbps, g.PowerLimitW, g.PowerDefaultW
 		}
 		f.total++
@@ -128,7 +128,7 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 			f.free++
 		}
 		// The weakest GPU determines the offer's facts, so that a renter never gets less than what is listed.
-		f.vramGB = min(f.vramGB, vramGB(g.VRAMMB))
+		f.vramGB = min(f.vramGB, gibibytes(g.VRAMMB))
 		f.nvlink = f.nvlink && g.NVLink
 		f.nvlinkGbps = min(f.nvlinkGbps, g.NVLinkGbps)
 		// If the value of one GPU is unknown (0), the offer's is unknown.

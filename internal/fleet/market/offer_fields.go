@@ -30,7 +30,7 @@ var fieldValues = byField(map[string]fieldValue{
 	"power_default_w":    {num: positive(func(f *facts) int64 { return f.powerDefaultW })},
 	"pcie_gen":           {num: known(func(f *facts) int { return f.pcieGen })},
 	"cpu_cores":          {num: known(func(f *facts) int { return f.cpuCores })},
-	"ram_gb":             {num: known(func(f *facts) int64 { return f.ramMB >> 10 })},
+	"ram_gb":             {num: known(func(f *facts) int64 { return gibibytes(f.ramMB) })},
 	"disk_gb":            {num: known(func(f *facts) int64 { return f.diskFreeGB })},
 	"scratch_gb":         {num: known(func(f *facts) int64 { return f.scratchFreeGB })},
 	"disk_limited":       {num: flag(func(f *facts) bool { return f.diskLimited })},

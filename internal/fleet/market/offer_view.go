@@ -29,7 +29,7 @@ func (l *lot) offerView() client.Offer {
 		NVLinkGbps:      f.nvlinkGbps,
 		PCIeGen:         f.pcieGen,
 		CPUCores:        f.cpuCores,
-		RAMGB:           f.ramMB >> 10,
+		RAMGB:           gibibytes(f.ramMB),
 		DiskGB:          f.diskFreeGB,
 		DiskLimited:     f.diskLimited,
 		ScratchGB:       f.scratchFreeGB,

@@ -2,6 +2,7 @@ package market
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/id"
@@ -14,7 +15,7 @@ func (p *placing) explain() Explain {
 		p.constraints = append(p.constraints, p.bondConstraint())
 	}
 	fell, left := p.fates()
-	out := Explain{Hosts: p.s.Len()}
+	out := Explain{Hosts: p.s.Len(), Unmeasured: p.unmeasured()}
 	remain := out.Hosts
 	note := func(name string, excluded int) {
 		remain -= excluded
@@ -86,4 +87,42 @@ func largest(left map[id.Fabric]int) int {
 		}
 	}
 	return most
+}
+
+// unmeasured names the hosts that satisfy all constraints and of whose network nothing is known, if the request wants a
+// bandwidth between hosts.
+func (p *placing) unmeasured() (names []string) {
+	if p.request.MinGbps == 0 || p.request.Nodes < 2 && !p.request.Joins || p.request.Scope == ScopeHost {
+		return nil
+	}
+	for _, c := range p.s.classes {
+		if c.networkKnown() || p.fate(c) < len(p.constraints) {
+			continue
+		}
+		for _, l := range c.lots {
+			names = append(names, l.who.name)
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	return names[:min(len(names), maxUnmeasured)]
+}
+
+// networkKnown reports whether the bandwidth of the host's fabric, or of its own line, is known.
+func (f *facts) networkKnown() bool {
+	return f.busbwGbps.known || f.netUpMbps.known && f.netDownMbps.known
+}
+
+// Unmeasured names those of the hosts whose network to others has not been measured.
+func (m *Market) Unmeasured(hosts []id.Host) (names []string) {
+	m.view.mu.RLock()
+	defer m.view.mu.RUnlock()
+	for _, h := range hosts {
+		e := m.view.snap.hosts[h]
+		if e == nil || len(e.lots) == 0 || e.lots[0].class.networkKnown() || slices.Contains(names, e.host.Name) {
+			continue
+		}
+		names = append(names, e.host.Name)
+	}
+	return names
 }

@@ -97,7 +97,13 @@ type Explain struct {
 	Hosts       int                 `json:"hosts"` // number of hosts examined
 	Exclusions  []client.Exclusion  `json:"explain"`
 	Relaxations []client.Relaxation `json:"relaxations,omitempty"`
+	// Unmeasured names hosts that satisfy all constraints although nothing is known about their network, for a gang that
+	// wants a bandwidth; at most maxUnmeasured of them.
+	Unmeasured []string `json:"unmeasured,omitempty"`
 }
+
+// maxUnmeasured is how many hosts are named.
+const maxUnmeasured = 8
 
 // sortedUnique sorts ids in place, in lock order, and removes duplicates.
 func sortedUnique[K id.Kind](ids []id.ID[K]) []id.ID[K] {

@@ -80,5 +80,8 @@ func noCapacity(a Request, why Explain) error {
 		"explain": append([]client.Exclusion{}, why.Exclusions...), "hosts": why.Hosts,
 		"relaxations": append([]client.Relaxation{}, why.Relaxations...), // encoded as a list, never null
 	}
+	if len(why.Unmeasured) > 0 {
+		f.Extra["unmeasured"] = why.Unmeasured
+	}
 	return f
 }

@@ -1,4 +1,4 @@
-package accounts
+package page
 
 import (
 	"github.com/mileusna/useragent"
@@ -6,9 +6,9 @@ import (
 	"github.com/musterhq/muster/internal/text"
 )
 
-// browserName names the program of a User-Agent header, and its system if the header gives it, such as "Firefox on
+// BrowserName names the program of a User-Agent header, and its system if the header gives it, such as "Firefox on
 // Linux". A header that is not known is returned itself, at most 80 characters of it.
-func browserName(header string) string {
+func BrowserName(header string) string {
 	agent := useragent.Parse(header)
 	switch {
 	case agent.IsUnknown() && header == "":

@@ -1,4 +1,4 @@
-package accounts
+package page
 
 import "testing"
 
@@ -12,8 +12,8 @@ func TestBrowserName(t *testing.T) {
 		"our own program": "our own program",
 		"":                "Unknown browser",
 	} {
-		if got := browserName(header); got != want {
-			t.Errorf("browserName(%q) = %q, want %q", header, got, want)
+		if got := BrowserName(header); got != want {
+			t.Errorf("BrowserName(%q) = %q, want %q", header, got, want)
 		}
 	}
 }
