@@ -28,7 +28,11 @@ USAGE
 }
 
 say() { printf '%s\n' "$*"; }
-die() { printf 'install-agent: %s\n' "$*" >&2; exit 1; }
+die() {
+  printf 'install-agent: %s\n' "$*" >&2
+  report "$step" "$*" failed
+  exit 1
+}
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # A platform that serves this script fills these in: the address of its archives, their version and hashes (ARCH=HEX …),
@@ -40,6 +44,36 @@ changes=0 # made, or with --dry-run: to be made
 version='' # of the archive's agent
 replaced='' # something the running agent is made of
 work=''
+token='' # the one-time token, once it is read
+step=start # of the installation, as the platform's page names it: start, fetch, check, install, enrol
+
+# report STEP [DETAIL [failed]] tells the platform how far this is, for the page that the command is from. Nothing depends
+# on it. The token is no argument of a process: printf is part of the shell.
+report() {
+  step=$1
+  if [ -n "$dry" ] || [ -z "$served_archives" ] || ! [[ $token =~ ^[A-Za-z0-9_]{1,200}$ ]] || ! have curl; then
+    return 0
+  fi
+  local detail=${2:-}
+  detail=${detail//[^[:print:]]/ }
+  detail=${detail:0:400}
+  detail=${detail//\\/\\\\}
+  detail=${detail//\"/\\\"}
+  printf 'header = "Authorization: Bearer %s"\nsilent\noutput = "/dev/null"\nmax-time = 5\ndata-urlencode = "step=%s"\ndata-urlencode = "detail=%s"\ndata-urlencode = "failed=%s"\nurl = "%s/hosts/enrolling"\n' \
+    "$token" "$1" "$detail" "${3:-}" "${served_archives%/agent/*}" | curl --config - || true
+}
+
+# read_token reads the token before the agent needs it, so that the platform can be told how far this is.
+read_token() {
+  if [ -z "$token_file" ] || [ -n "$dry" ]; then
+    return 0
+  fi
+  if [ "$token_file" = - ]; then
+    token=$(cat)
+  elif [ -r "$token_file" ]; then
+    token=$(<"$token_file")
+  fi
+}
 
 # change WHAT COMMAND… says and does one thing, or only says it.
 change() {
@@ -184,7 +218,11 @@ examine() {
     [ -z "$url" ] || look+=(--url "$url")
     [ -z "$ca" ] || look+=(--ca "$ca")
   fi
-  if ! "$work/new/muster-agent" doctor ${look[@]+"${look[@]}"} </dev/null; then
+  if ! "$work/new/muster-agent" doctor ${look[@]+"${look[@]}"} </dev/null | tee "$work/doctor"; then
+    if [ -z "$force" ]; then
+      report check "$(grep -w bad "$work/doctor" | tr -s ' \n' ' ')" failed
+      token='' # the page shows these lines, not the next one
+    fi
     [ -n "$force" ] || die 'mend what is "bad" above and run this again, or add --force to install all the same. Nothing was changed'
     say 'going on because of --force: the host cannot be rented out until this is mended'
   fi
@@ -234,6 +272,11 @@ enrol() {
   fi
   local command=("$bin/muster-agent" enroll --url "$url" --token-file "$token_file" --state "$state")
   [ -z "$ca" ] || command+=(--ca "$ca")
+  report enrol
+  if [ "$token_file" = - ] && [ -z "$dry" ]; then
+    change "enrol this host at $url" "${command[@]}" < <(printf '%s\n' "$token") || die 'the agent is installed, but the host is not enrolled: mend the above and run this again'
+    return
+  fi
   change "enrol this host at $url" "${command[@]}" || die 'the agent is installed, but the host is not enrolled: mend the above and run this again'
 }
 
@@ -253,9 +296,13 @@ start() {
 }
 
 install_agent() {
+  read_token
+  report fetch
   fetch
   name_version
+  report check
   examine
+  report install
   # Versions lie beside each other; "current" is the one that has proven itself, and the agent's launcher moves it.
   place "$work/new/muster-guest" 0755 "$lib/versions/$version/muster-guest"
   place "$work/new/muster-agent" 0755 "$lib/versions/$version/muster-agent"

@@ -16,8 +16,8 @@ import (
 	"github.com/musterhq/muster/web"
 )
 
-// gangOfNodes adds a running cluster of the visitor with n nodes of eight GPUs on as many hosts of another organisation,
-// all ready, with readings of the last ten minutes and a measured network.
+// gangOfNodes adds a running cluster of the visitor with n nodes of eight GPUs on as many hosts of another
+// organisation, all ready, with readings of the last ten minutes and a measured network.
 func (b *browser) gangOfNodes(n int) id.Cluster {
 	b.t.Helper()
 	cl, seller := id.New[id.Cluster](), id.New[id.Org]()
@@ -35,7 +35,8 @@ func (b *browser) gangOfNodes(n int) id.Cluster {
 	network := fmt.Sprintf(`{"cidr": "10.77.0.0/20", "busbw_gbps": 88.5, "pair_gbps": [%s]}`, strings.Join(pairs, ","))
 	b.exec(`INSERT INTO cluster (id, org_id, created_by, name, spec, image_ref, state, node_count, gpus_per_node, rate,
 		currency, created_at, running_at, run_until, network) SELECT $1, $2, id, 'large', jsonb_build_object('nodes', $3::int,
-		'gpus_per_node', 8, 'image', 'job:1', 'on_node_failure', 'replace', 'ports', '[{"port": 8888, "protocol": "http"}]'::jsonb),
+		'gpus_per_node', 8, 'image', 'job:1', 'on_node_failure', 'replace',
+		'ports', '[{"port": 8888, "protocol": "http"}]'::jsonb),
 		'job:1', 'running', $3, 8, 2400000 * 8 * $3::bigint, 'USD', now() - interval '10 min', now() - interval '9 min',
 		now() + interval '1 h', $4::jsonb FROM app_user LIMIT 1`, cl, b.org(), n, network)
 	b.exec(`INSERT INTO host (id, org_id, name, region, state, cpu_cores, ram_mb, disk_gb) SELECT gen_random_uuid(), $1,
@@ -57,11 +58,12 @@ func (b *browser) gangOfNodes(n int) id.Cluster {
 	b.exec(`INSERT INTO host_status (host_id, connected, last_sync_at, protocol) SELECT id, true, clock_timestamp(), 1
 		FROM host WHERE org_id = $1`, seller)
 	b.exec(`INSERT INTO telemetry (gpu_id, bucket, at_ms, util, mem_mb, power_w, temp_c)
-		SELECT g.id, to_timestamp(floor(extract(epoch FROM now()) / 300 - k) * 300), array_agg(at), array_agg(80 + (at / 10000 % 15)::int),
-			array_agg(60000), array_agg(500 + (at / 10000 % 90)::int), array_agg(60)
+		SELECT g.id, to_timestamp(floor(extract(epoch FROM now()) / 300 - k) * 300), array_agg(at),
+			array_agg(80 + (at / 10000 % 15)::int), array_agg(60000), array_agg(500 + (at / 10000 % 90)::int), array_agg(60)
 		FROM gpu g, generate_series(0, 2) k, LATERAL (SELECT t AS at FROM generate_series(
 			(floor(extract(epoch FROM now()) / 300 - k) * 300000)::bigint,
-			least((floor(extract(epoch FROM now()) / 300 - k) * 300000)::bigint + 290000, (extract(epoch FROM now()) * 1000)::bigint),
+			least((floor(extract(epoch FROM now()) / 300 - k) * 300000)::bigint + 290000,
+				(extract(epoch FROM now()) * 1000)::bigint),
 			10000) t) x
 		GROUP BY g.id, k`)
 	return cl
@@ -130,7 +132,8 @@ func (b *browser) sizeOf64(path string) {
 	_, doc = b.get(link)
 	if doc.Find("#nodes tbody tr").Length() != 64 || !strings.Contains(doc.Find("body").AttrOr("sse-connect", ""),
 		"nodes=all") {
-		b.t.Errorf("all nodes: %d, live at %s", doc.Find("#nodes tbody tr").Length(), doc.Find("body").AttrOr("sse-connect", ""))
+		b.t.Errorf("all nodes: %d, live at %s", doc.Find("#nodes tbody tr").Length(),
+			doc.Find("body").AttrOr("sse-connect", ""))
 	}
 }
 

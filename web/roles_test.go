@@ -62,13 +62,14 @@ var formScopes = map[string]string{
 
 // personal are the forms that every visitor may send: they are about the visitor. Those that sign out are not sent.
 var personal = []string{"/signin", "/signup", "/forgot-password", "/reset-password", "/verify-email", "/signout",
-	"/signout/everywhere", "/theme", "/notices/read", "/notices/{id}/read", "/account/orgs/{id}/switch", "/account/leave", "/invitations",
+	"/signout/everywhere", "/theme", "/notices/read", "/notices/{id}/read", "/account/orgs/{id}/switch", "/account/leave",
+	"/invitations",
 	"/account/verification", "/account/delete", "/account/tokens", "/account/tokens/{id}/revoke", "/account/password",
 	"/account/sessions/{id}/end", "/signin/code", "/account/email", "/change-email",
 	"/account/passkeys", "/account/passkeys/begin",
 	"/account/passkeys/{id}/name", "/account/passkeys/{id}/remove", "/signin/passkey", "/signin/passkey/begin", "/device",
 	"/device/answer", "/account/two-factor",
-	"/account/two-factor/confirm", "/account/two-factor/off", "/account/two-factor/codes", "/estimate",
+	"/account/two-factor/confirm", "/account/two-factor/off", "/account/two-factor/codes", "/estimate", "/hosts/enrolling",
 	"/offers/lines"}
 
 // Every page and form, opened by every role, and for objects of another organisation.

@@ -11,8 +11,8 @@ import (
 // CSVRows is how many events a file has at most.
 const CSVRows = 10_000
 
-// CSV writes events as a table with a heading, in the order given. Texts that a spreadsheet would compute are set off by
-// an apostrophe.
+// CSV writes events as a table with a heading, in the order given. Texts that a spreadsheet would compute are set off
+// by an apostrophe.
 func CSV(w io.Writer, list []Found) error {
 	rows := make([][]string, 0, len(list)+1)
 	rows = append(rows, []string{"at", "act", "who", "org_id", "org", "object_id", "object", "address", "details"})

@@ -176,8 +176,8 @@ var partWords = map[statement.Part]Holding{
 	statement.Platform:       {Name: "The platform, after its costs", Class: "k7"},
 }
 
-// holdings computes two bars, the platform's assets and the claims on them, on one scale. What is below zero on one side
-// is drawn on the other as what is missing there: claims that exceed the assets are the platform's loss.
+// holdings computes two bars, the platform's assets and the claims on them, on one scale. What is below zero on one
+// side is drawn on the other as what is missing there: claims that exceed the assets are the platform's loss.
 func holdings(totals []ledger.Total, currency string) (assets, claims Holdings) {
 	have, whose := statement.Holdings(totals, currency)
 	bar := func(name string, parts []statement.Holding) Holdings {

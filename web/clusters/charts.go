@@ -190,11 +190,12 @@ func (r *readings) charts(c cluster.Cluster, choice chartChoice) Charts {
 	m := choice.measure
 	out := Charts{Measure: m.key, Range: choice.span.key, From: view.Clock(r.from, r.to), To: view.Clock(r.to, r.to)}
 	base := "/clusters/" + c.ID.String() + "?"
+	link := func(c chartChoice) string { return base + c.query() + "#charts" }
 	for _, x := range measures {
-		out.Measures = append(out.Measures, Measure{x.key, x.title, base + chartChoice{x, choice.span, choice.all}.query() + "#charts"})
+		out.Measures = append(out.Measures, Measure{x.key, x.title, link(chartChoice{x, choice.span, choice.all})})
 	}
 	for _, x := range chartRanges {
-		out.Ranges = append(out.Ranges, Measure{x.key, x.title, base + chartChoice{m, x, choice.all}.query() + "#charts"})
+		out.Ranges = append(out.Ranges, Measure{x.key, x.title, link(chartChoice{m, x, choice.all})})
 	}
 	top := r.top(m)
 	out.Scale = m.scale(top)

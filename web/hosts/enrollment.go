@@ -2,6 +2,8 @@ package hosts
 
 import (
 	"fmt"
+	"net/http"
+	"strings"
 
 	"github.com/go-chi/chi/v5"
 
@@ -53,13 +55,15 @@ func enrollChecks(p host.Enrolling, priced bool, s *Pages) EnrollChecks {
 			Tone:  "bad",
 		})
 		return c
-	case p.Host == nil:
+	case p.Host == nil && p.Step == "":
 		c.Lines = append(c.Lines, CheckLine{
 			Title: "Waiting for the host",
-			Text:  "The script checks the machine first and prints what it finds.",
+			Text:  "Run the command on it. This page shows each step as it happens.",
 			Icon:  "preflight",
 			Tone:  "live",
 		})
+	case p.Host == nil:
+		c.Lines = append(c.Lines, scriptSteps(p)...)
 	default:
 		c.Host, c.HostURL = p.Host.Name, "/hosts/"+p.Host.ID.String()
 		c.Lines = append(c.Lines, done("Token used, keys registered", p.Host.Name))
@@ -111,4 +115,40 @@ func either(first bool, a, b string) string {
 		return a
 	}
 	return b
+}
+
+// stepTitles are the steps of the install script: while they run, and when they are done.
+var stepTitles = map[host.Step][2]string{
+	host.StepFetch:   {"Downloading the agent", "Agent downloaded, its hash is right"},
+	host.StepCheck:   {"Checking the machine: driver, Docker, GPUs, disk, ports", "The machine is fit"},
+	host.StepInstall: {"Installing the agent", "Agent installed"},
+	host.StepEnrol:   {"Making keys and enrolling the host", "Token used, keys registered"},
+}
+
+// scriptSteps returns the steps of the install script: those that are done, and the one that runs or failed.
+func scriptSteps(p host.Enrolling) (lines []CheckLine) {
+	for _, s := range host.Steps() {
+		title := stepTitles[s]
+		switch {
+		case s != p.Step:
+			lines = append(lines, CheckLine{title[1], "", "check", "ok"})
+			continue
+		case p.StepFailed:
+			text := view.Sentence(p.StepDetail) + " Fix this and run the command again; the token is still valid."
+			return append(lines, CheckLine{title[0] + " failed", text, "error", "bad"})
+		}
+		return append(lines, CheckLine{title[0], "", "preflight", "live"})
+	}
+	return lines
+}
+
+// enrollStep takes the progress of an install script, which has no session: the one-time token is its authorisation.
+func (s *Pages) enrollStep(v *page.Visit) error {
+	token, _ := strings.CutPrefix(v.R.Header.Get("Authorization"), "Bearer ")
+	err := s.Hosts.ReportStep(v.R.Context(), token, host.Step(v.R.PostFormValue("step")), v.R.PostFormValue("detail"),
+		v.R.PostFormValue("failed") != "")
+	if err == nil {
+		v.W.WriteHeader(http.StatusNoContent)
+	}
+	return err
 }

@@ -22,6 +22,7 @@ func (s *Pages) Routes(m page.Mux) {
 	get("/hosts/statement", page.ReadHosts, s.earningsPage)
 	get("/hosts/statement.csv", page.ReadHosts, s.earningsCSV)
 	post("/hosts/enrollments", page.WriteHosts, s.enrollHost)
+	post("/hosts/enrolling", page.Anybody, s.enrollStep)
 	get("/hosts/enrollments/{id}", page.ReadHosts, s.enrollmentProgress)
 	post("/hosts/several", page.WriteHosts, s.onSeveral)
 	get("/hosts/bond", page.ReadHosts, s.bondPage)

@@ -17,11 +17,11 @@ import (
 
 // severalActs are what the fleet page does with several hosts at once.
 var severalActs = []SeveralAct{
-	{Name: "price", Ask: "Set the price of %s", Button: "Set the price", Done: "Price set",
+	{Name: "price", Title: "Set the price of %s", Button: "Set the price", Done: "Price set",
 		Consequence: "The price is for new rentals. Running ones keep the price that they were rented at."},
-	{Name: "drain", Ask: "Drain %s", Button: "Drain now", Done: "Drained",
+	{Name: "drain", Title: "Drain %s", Button: "Drain now", Done: "Drained",
 		Consequence: "No new rentals start. Running rentals continue to their end."},
-	{Name: "resume", Ask: "Resume %s", Button: "Resume now", Done: "Resumed",
+	{Name: "resume", Title: "Resume %s", Button: "Resume now", Done: "Resumed",
 		Consequence: "They are listed again."},
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// SeveralAct is what can be done with several hosts at once. Ask has a place for how many they are.
-type SeveralAct struct{ Name, Ask, Button, Done, Consequence string }
+// SeveralAct is what can be done with several hosts at once. Title has a place for how many they are.
+type SeveralAct struct{ Name, Title, Button, Done, Consequence string }
 
 // Several is the page that asks before it acts on several hosts, and afterwards says what became of each.
 type Several struct {
@@ -39,7 +39,7 @@ func (x Several) title() string {
 	if x.Confirmed {
 		return x.Act.Done
 	}
-	return fmt.Sprintf(x.Act.Ask, view.Plural(len(x.Lines), "host", "hosts"))
+	return fmt.Sprintf(x.Act.Title, view.Plural(len(x.Lines), "host", "hosts"))
 }
 
 func SeveralPage(p view.Page, x Several) templ.Component {

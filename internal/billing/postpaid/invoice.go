@@ -153,8 +153,8 @@ func (p *Postpaid) notifyInvoice(ctx context.Context, tx *db.Tx, a *acct, in str
 	case in.Status == stripe.InvoiceOpen && in.Attempts > 0, in.Status == stripe.InvoiceUncollectible:
 		n.Key, n.Severity = fmt.Sprintf("invoice:%s:unpaid:%d", in.ID, in.Attempts), notify.Bad
 		n.Title = fmt.Sprintf("Invoice %s of %s could not be collected", in.Number, amount)
-		n.Body = "You get no more credit until it is paid: clusters that run on credit shut down cleanly at the end of their " +
-			"paid time. Pay it on the billing page, or change the card there."
+		n.Body = "You get no more credit until it is paid: clusters that run on credit shut down cleanly at the end of " +
+			"their paid time. Pay it on the billing page, or change the card there."
 	case in.Status == stripe.InvoiceOpen || in.Status == stripe.InvoicePaid:
 		n.Key, n.Severity = "invoice:"+in.ID, notify.Info
 		n.Title = fmt.Sprintf("Invoice %s: %s", in.Number, amount)

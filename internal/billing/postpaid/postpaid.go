@@ -230,8 +230,8 @@ func (p *Postpaid) notifyTerms(ctx context.Context, tx *db.Tx, was, now dbq.Post
 	case now.State == string(Ending) && was.State == string(On):
 		n.Severity = notify.Warn
 		n.Title = "You pay ahead again: add credit"
-		n.Body += " Clusters that run on credit shut down cleanly at the end of their paid time, within an hour, unless you " +
-			"add credit. What you used is billed."
+		n.Body += " Clusters that run on credit shut down cleanly at the end of their paid time, within an hour, unless " +
+			"you add credit. What you used is billed."
 	default:
 		return nil
 	}

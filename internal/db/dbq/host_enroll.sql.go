@@ -40,16 +40,20 @@ func (q *Queries) EnsureFabric(ctx context.Context, iD id.Fabric, orgID id.Org, 
 }
 
 const getEnrollment = `-- name: GetEnrollment :one
-SELECT expires_at, used_at, host_id, (used_at IS NULL AND expires_at <= clock_timestamp())::boolean AS expired
+SELECT expires_at, used_at, host_id, step, step_detail, step_failed, step_at, (used_at IS NULL AND expires_at <= clock_timestamp())::boolean AS expired
 FROM enrollment_token
 WHERE id = $1 AND org_id = $2
 `
 
 type GetEnrollmentRow struct {
-	ExpiresAt time.Time
-	UsedAt    *time.Time
-	HostID    id.Host
-	Expired   bool
+	ExpiresAt  time.Time
+	UsedAt     *time.Time
+	HostID     id.Host
+	Step       string
+	StepDetail string
+	StepFailed bool
+	StepAt     *time.Time
+	Expired    bool
 }
 
 func (q *Queries) GetEnrollment(ctx context.Context, iD id.Enrollment, orgID id.Org) (GetEnrollmentRow, error) {
@@ -59,6 +63,10 @@ func (q *Queries) GetEnrollment(ctx context.Context, iD id.Enrollment, orgID id.
 		&i.ExpiresAt,
 		&i.UsedAt,
 		&i.HostID,
+		&i.Step,
+		&i.StepDetail,
+		&i.StepFailed,
+		&i.StepAt,
 		&i.Expired,
 	)
 	return i, err
@@ -188,6 +196,32 @@ func (q *Queries) LockEnrollment(ctx context.Context, tokenHash []byte) (LockEnr
 		&i.HostID,
 	)
 	return i, err
+}
+
+const setEnrollmentStep = `-- name: SetEnrollmentStep :execrows
+UPDATE enrollment_token SET step = $1, step_detail = $2, step_failed = $3, step_at = clock_timestamp()
+WHERE token_hash = $4 AND used_at IS NULL AND expires_at > clock_timestamp()
+`
+
+type SetEnrollmentStepParams struct {
+	Step      string
+	Detail    string
+	Failed    bool
+	TokenHash []byte
+}
+
+// How far the installation is that will use the token.
+func (q *Queries) SetEnrollmentStep(ctx context.Context, arg SetEnrollmentStepParams) (int64, error) {
+	result, err := q.db.Exec(ctx, setEnrollmentStep,
+		arg.Step,
+		arg.Detail,
+		arg.Failed,
+		arg.TokenHash,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const useEnrollment = `-- name: UseEnrollment :exec

@@ -314,17 +314,21 @@ type EmailVerification struct {
 }
 
 type EnrollmentToken struct {
-	ID        id.Enrollment
-	OrgID     id.Org
-	CreatedBy id.User
-	Name      string
-	Region    string
-	Fabric    string
-	TokenHash []byte
-	ExpiresAt time.Time
-	UsedAt    *time.Time
-	HostID    id.Host
-	CreatedAt time.Time
+	ID         id.Enrollment
+	OrgID      id.Org
+	CreatedBy  id.User
+	Name       string
+	Region     string
+	Fabric     string
+	TokenHash  []byte
+	ExpiresAt  time.Time
+	UsedAt     *time.Time
+	HostID     id.Host
+	CreatedAt  time.Time
+	Step       string
+	StepDetail string
+	StepFailed bool
+	StepAt     *time.Time
 }
 
 type Fabric struct {

@@ -33,7 +33,7 @@ INSERT INTO host_key (host_id, link_key, attest_key) VALUES (@host_id, @link_key
 SELECT EXISTS (SELECT FROM host WHERE org_id = @org_id AND name = @name AND retired_at IS NULL);
 
 -- name: GetEnrollment :one
-SELECT expires_at, used_at, host_id, (used_at IS NULL AND expires_at <= clock_timestamp())::boolean AS expired
+SELECT expires_at, used_at, host_id, step, step_detail, step_failed, step_at, (used_at IS NULL AND expires_at <= clock_timestamp())::boolean AS expired
 FROM enrollment_token
 WHERE id = @id AND org_id = @org_id;
 
@@ -41,3 +41,8 @@ WHERE id = @id AND org_id = @org_id;
 -- Tokens that a user created for an org and that no host has used.
 UPDATE enrollment_token SET expires_at = clock_timestamp()
 WHERE org_id = @org_id AND created_by = @created_by AND used_at IS NULL AND expires_at > clock_timestamp();
+
+-- name: SetEnrollmentStep :execrows
+-- How far the installation is that will use the token.
+UPDATE enrollment_token SET step = @step, step_detail = @detail, step_failed = @failed, step_at = clock_timestamp()
+WHERE token_hash = @token_hash AND used_at IS NULL AND expires_at > clock_timestamp();

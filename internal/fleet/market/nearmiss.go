@@ -25,8 +25,8 @@ type NearMiss struct {
 const maxNearMisses = 4
 
 // NearMisses returns the searches nearest to one that matches no offer: for each term the smallest change after which
-// something matches, those with the most free GPUs first. It is empty if no single change suffices. Fault: Invalid for a
-// malformed query.
+// something matches, those with the most free GPUs first. It is empty if no single change suffices. Fault: Invalid for
+// a malformed query.
 func (m *Market) NearMisses(ctx context.Context, text string) ([]NearMiss, error) {
 	q, err := query.Parse(text)
 	if err != nil {

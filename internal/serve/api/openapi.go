@@ -134,8 +134,8 @@ func describeNoCapacity(schemas huma.Registry) {
 	add("hosts", "With no_capacity: how many hosts were considered.", reflect.TypeFor[int]())
 	add("relaxations", "With no_capacity: changes to the spec with which it would fit, cheapest first.",
 		reflect.TypeFor[[]client.Relaxation]())
-	add("unmeasured", "With no_capacity, if a bandwidth is wanted: some hosts that would do although their network has not "+
-		"been measured yet.",
+	add("unmeasured", "With no_capacity, if a bandwidth is wanted: some hosts that would do although their network has "+
+		"not been measured yet.",
 		reflect.TypeFor[[]string]())
 }
 

@@ -51,6 +51,16 @@ func TestTerminalInABrowser(t *testing.T) {
 	b.reads("#terminal-state", "Connected")
 	b.types("echo again=$((6*7))")
 	b.shows("again=42")
+	b.recorded(c.ID.String(), 2) // the first shell and the second
+	b.evaluate(`(fetch("/signout", {method: "POST"}), "")`) // only this browser's session ends
+	b.reads("#terminal-state", "You were signed out")
+	b.open("/signin")
+	b.submit("form button[type=submit]", "#email", "renter@muster.example", "#password", p.Password)
+	b.see(".who")
+	b.open("/clusters/" + c.ID.String())
+	b.see(`#nodes tr[data-rank="1"] .c-open a[href$="/terminal?node=1"]`)
+	b.open("/clusters/" + c.ID.String() + "/terminal?node=1")
+	b.reads("#terminal-state", "Connected")
 	if _, err := local.Release(t.Context(), c.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -58,6 +68,15 @@ func TestTerminalInABrowser(t *testing.T) {
 	if state := b.text("#terminal-state"); !strings.Contains(state, "exit code 137") &&
 		!strings.Contains(state, "nothing left") {
 		t.Errorf("after the release the page says %q", state)
+	}
+}
+
+// recorded checks how many terminals of a cluster the audit log has.
+func (b *tab) recorded(cluster string, want int64) {
+	b.t.Helper()
+	if got := b.p.sql(b.t, "SELECT count(*) FROM audit_event WHERE action = 'cluster.shell' AND object = $1 AND "+
+		"detail->>'terminal' = 'browser' AND user_id IS NOT NULL", cluster); got != want {
+		b.t.Errorf("the audit log has %d terminals of the cluster, want %d", got, want)
 	}
 }
 
