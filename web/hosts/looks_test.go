@@ -12,7 +12,7 @@ func TestAHostShowsWhichGPUsAreNearWhichProcessors(t *testing.T) {
 		NUMA: []agentapi.NUMANode{{Node: 0, CPUs: "0-7", MemoryMB: 1 << 10}, {Node: 1, CPUs: "8-15", MemoryMB: 1 << 10}},
 		GPUs: []agentapi.GPU{{Index: 0, NUMANode: agentapi.Known(1)}, {Index: 1, NUMANode: agentapi.Known(1)}, {Index: 2}},
 	}
-	if got, want := numaText(i), "0: threads 0-7, 1.1 GB; 1: threads 8-15, 1.1 GB, GPU 0 1"; got != want {
+	if got, want := numaText(i), "0: threads 0-7, 1 GiB; 1: threads 8-15, 1 GiB, GPU 0 1"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	ports := nicsText([]agentapi.NIC{{Name: "eth0", Up: true}, {Name: "eth1"},
