@@ -42,7 +42,7 @@ func (b *browser) gangOfNodes(n int) id.Cluster {
 	b.exec(`INSERT INTO host (id, org_id, name, region, state, cpu_cores, ram_mb, disk_gb) SELECT gen_random_uuid(), $1,
 		'rack-' || lpad(i::text, 2, '0'), 'eu-west', 'active', 64, 524288, 1000 FROM generate_series(0, $2::int - 1) i`,
 		seller, n)
-	b.exec(`INSERT INTO gpu (id, host_id, uuid, idx, model, vram_mb) SELECT gen_random_uuid(), h.id, 'GPU-' || h.name || '-' || i,
+	b.exec(`INSERT INTO gpu (id, host_id, uuid, idx, model, vram_mb) SELECT gen_random_uuid(), h.id, 'GPU-' || h.id || '-' || i,
 		i, 'NVIDIA H100 80GB HBM3', 81559 FROM host h, generate_series(0, 7) i WHERE h.org_id = $1`, seller)
 	b.exec(`WITH l AS (
 		INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids,
