@@ -49,7 +49,7 @@ func (b *browser) withDocuments() {
 		Returned:  20 * money.Unit,
 		Total:     1000 * money.Unit,
 		Currency:  "USD",
-		Note:      payout.NoVATID.Note(),
+		Note:      "No VAT is shown: the supplier has given no VAT id.",
 		Wording:   "Self-billing: the recipient issues this document in the name and on behalf of the supplier.",
 	}
 	if err := b.db.InTx(b.t.Context(), func(ctx context.Context, tx *db.Tx) error {

@@ -51,7 +51,7 @@ func TestTerminalInABrowser(t *testing.T) {
 	b.reads("#terminal-state", "Connected")
 	b.types("echo again=$((6*7))")
 	b.shows("again=42")
-	b.recorded(c.ID.String(), 2) // the first shell and the second
+	b.recorded(c.ID.String(), 2)                            // the first shell and the second
 	b.evaluate(`(fetch("/signout", {method: "POST"}), "")`) // only this browser's session ends
 	b.reads("#terminal-state", "You were signed out")
 	b.open("/signin")
