@@ -231,6 +231,9 @@ func (a *Agent) Connected() {
 	poke(a.syncNow)
 }
 
+// InventoryChanged notifies the agent that its inventory has changed, so that it is sent at once.
+func (a *Agent) InventoryChanged() { poke(a.inventory) }
+
 // Wake notifies the agent that the server has a newer state, which may be in the message, or that a person watches its
 // telemetry. It does not wait.
 func (a *Agent) Wake(w agentapi.Wake) {

@@ -154,3 +154,43 @@ type Unbilled struct {
 func (c *Client) Gangs(ctx context.Context, days int) (Gangs, error) {
 	return get[Gangs](ctx, c, "/admin/gangs", url.Values{"days": {strconv.Itoa(days)}})
 }
+
+// VersionFloor is the oldest version of one of a host's programs that may run renters' work.
+type VersionFloor struct {
+	Component  string     `json:"component" enum:"docker,driver,runc,toolkit"`
+	Branch     string     `json:"branch" doc:"the beginning of the versions that it is of; empty: of all that no other floor is of" example:"1.3."`
+	Least      string     `json:"least" example:"1.3.3"`
+	Reason     string     `json:"reason"`
+	NoticedOn  string     `json:"noticed_on" doc:"the day on which the reason became known" example:"2025-11-05"`
+	BlocksFrom *time.Time `json:"blocks_from" doc:"from when on an older version keeps a host from being rented; null: it is a warning only"`
+}
+
+// VersionFloors lists all version floors.
+type VersionFloors struct {
+	Items []VersionFloor `json:"items"`
+}
+
+// VersionFloors returns the version floors. The methods for them are for admins.
+func (c *Client) VersionFloors(ctx context.Context) (VersionFloors, error) {
+	return get[VersionFloors](ctx, c, "/admin/version-floors", nil)
+}
+
+// FloorChange sets a version floor.
+type FloorChange struct {
+	Branch     string     `json:"branch,omitempty"`
+	Least      string     `json:"least"`
+	Reason     string     `json:"reason"`
+	NoticedOn  string     `json:"noticed_on"`
+	BlocksFrom *time.Time `json:"blocks_from,omitempty"`
+}
+
+// SetVersionFloor sets the version floor of a component's branch.
+func (c *Client) SetVersionFloor(ctx context.Context, component string, n FloorChange) (out VersionFloors, err error) {
+	return out, c.call(ctx, http.MethodPut, "/admin/version-floors/"+url.PathEscape(component), nil, n, &out)
+}
+
+// RemoveVersionFloor removes the version floor of a component's branch.
+func (c *Client) RemoveVersionFloor(ctx context.Context, component, branch string) (VersionFloors, error) {
+	return post[VersionFloors](ctx, c, "/admin/version-floors/"+url.PathEscape(component)+"/remove",
+		map[string]string{"branch": branch})
+}

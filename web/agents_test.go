@@ -36,6 +36,34 @@ func TestThePlatformSaysWhichAgentHostsRun(t *testing.T) {
 	}
 }
 
+// Admins see and set the oldest versions of hosts' programs on the page of agents.
+func TestAdminsSetOldestVersions(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	form := url.Values{"component": {"runc"}, "branch": {"1.4."}, "least": {"1.4.2"}, "reason": {"a bulletin"},
+		"noticed_on": {"2026-11-25"}, "blocks_from": {"2027-01-01"}}
+	if res, _ := b.post("/admin/version-floors", form); res.StatusCode != http.StatusNotFound {
+		t.Errorf("set by anybody: %d", res.StatusCode)
+	}
+	b.makeAdmin()
+	form.Set("least", "newest")
+	if res, doc := b.post("/admin/version-floors", form); res.StatusCode != http.StatusUnprocessableEntity ||
+		doc.Find("#least-e").Length() != 1 {
+		t.Errorf("a version that is none: %d", res.StatusCode)
+	}
+	form.Set("least", "1.4.2")
+	_, doc := b.post("/admin/version-floors", form)
+	if text := doc.Find("#floors").Text(); !strings.Contains(text, "1.4.2") ||
+		!strings.Contains(text, "not rented from 2027-01-01") || !strings.Contains(text, "CVE-2025-23266") {
+		t.Error(text)
+	}
+	_, doc = b.post("/admin/version-floors/remove", url.Values{"component": {"runc"}, "branch": {"1.4."}})
+	if text := doc.Find("#floors").Text(); strings.Contains(text, "1.4.2") {
+		t.Error(text)
+	}
+}
+
 func TestAHostFollowsAChannel(t *testing.T) {
 	t.Parallel()
 	b := open(t)

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/agent/nvhost"
 	"github.com/musterhq/muster/agent/overlay"
 	"github.com/musterhq/muster/agent/scratch"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -131,6 +132,9 @@ var checks = []struct {
 			}
 			return "NVIDIA Container Toolkit " + i.ToolkitVersion + ", GPUs are attached by: " + i.AttachMode
 		}},
+	{"nvidia", nvhost.Codes(), func(agentapi.Inventory) string {
+		return "Kernel modules, fabric manager, the GPUs' modes and the PCI bridges above them are as they should be."
+	}},
 	{"disk", []string{"disk_not_limited"}, func(i agentapi.Inventory) string {
 		return fmt.Sprintf("%d GB free, %s holds each node to its size", i.DiskGB, i.StorageDriver)
 	}},
@@ -176,7 +180,7 @@ func diagnose(inv agentapi.Inventory, m machine) []finding {
 				}
 			}
 		}
-		if well && inv.DockerVersion != "" && (c.name != "toolkit" || len(inv.GPUs) > 0) {
+		if well && inv.DockerVersion != "" && (len(inv.GPUs) > 0 || c.name != "toolkit" && c.name != "nvidia") {
 			say(c.name, "ok", c.good(inv), "", "")
 		}
 	}

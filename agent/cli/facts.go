@@ -14,6 +14,7 @@ import (
 	"github.com/musterhq/muster/agent/firewall"
 	"github.com/musterhq/muster/agent/gpu"
 	"github.com/musterhq/muster/agent/hostinfo"
+	"github.com/musterhq/muster/agent/nvhost"
 	"github.com/musterhq/muster/agent/overlay"
 	"github.com/musterhq/muster/agent/scratch"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -56,9 +57,13 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 		return inv, err
 	}
 	gpus.Fill(&inv)
+	if !inv.Simulated && len(inv.GPUs) > 0 {
+		inv.Problems = append(inv.Problems, nvhost.Host{}.Problems(ctx, inv.Driver)...)
+	}
 	nodes, _ := hostinfo.NUMA("") // a kernel without NUMA reports none
 	inv.NUMA = hostinfo.Nodes(nodes)
 	inv.NICs = hostinfo.NICs("", f.underlay...)
+	inv.HCAs = hostinfo.HCAs("")
 	inv.Problems = append(inv.Problems, markUnderlay(inv.NICs, f.underlay)...)
 	facts, err := f.dockerFacts(ctx)
 	if err != nil {

@@ -94,6 +94,10 @@ func printInventory(out io.Writer, inv agentapi.Inventory) error {
 		fmt.Fprintln(out)
 		printNICs(out, inv.NICs)
 	}
+	if len(inv.HCAs) > 0 {
+		fmt.Fprintln(out)
+		printHCAs(out, inv.HCAs)
+	}
 	for _, p := range inv.Problems {
 		fmt.Fprintf(out, "\n%s: %s\n", map[string]string{"bad": "Problem", "warn": "Warning"}[p.Severity], p.Cause)
 		if p.Evidence != "" {
@@ -168,6 +172,23 @@ func printNICs(out io.Writer, nics []agentapi.NIC) {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", n.Name, speed, cmp.Or(n.Driver, "-"), shown(n.NUMANode),
 			cmp.Or(n.RDMA, "-"), underlay)
+	}
+	w.Flush()
+}
+
+func printHCAs(out io.Writer, hcas []agentapi.HCA) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "RDMA PORT\tLINK\tSTATE\tSPEED\tDRIVER\tNUMA NODE\tNETWORK PORT\tUSE")
+	for _, h := range hcas {
+		speed, use := "?", "-"
+		if h.Gbps > 0 {
+			speed = fmt.Sprintf("%g Gb/s", h.Gbps)
+		}
+		if h.NVSwitch {
+			use = "the GPUs' switches"
+		}
+		fmt.Fprintf(w, "%s/%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", h.Device, h.Port, cmp.Or(h.LinkLayer, "?"),
+			cmp.Or(h.State, "?"), speed, cmp.Or(h.Driver, "-"), shown(h.NUMANode), cmp.Or(h.Netdev, "-"), use)
 	}
 	w.Flush()
 }

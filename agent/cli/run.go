@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -22,6 +23,8 @@ import (
 	"github.com/musterhq/muster/agent/hostinfo"
 	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/link"
+	"github.com/musterhq/muster/agent/notice"
+	"github.com/musterhq/muster/agent/nvhost"
 	"github.com/musterhq/muster/agent/scratch"
 	"github.com/musterhq/muster/agent/shell"
 	"github.com/musterhq/muster/agent/stream"
@@ -177,6 +180,11 @@ type hostDaemon struct {
 	log      *slog.Logger
 	images   func() []agentapi.CachedImage
 	awake    func(bool)
+
+	simulated bool
+
+	cloud    notice.Cloud
+	notices  atomic.Pointer[[]notice.Notice] // what the cloud announces; nil: nothing
 	prefetch bool
 }
 
@@ -190,6 +198,8 @@ func (h *hostDaemon) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	h.simulated = inv.Simulated
+	h.makeUVM(ctx)
 	engine, err := h.engine(inv.Simulated)
 	if err != nil {
 		return err
@@ -255,6 +265,7 @@ func (h *hostDaemon) run(ctx context.Context) error {
 	var served, over error
 	wg.Go(func() { served = images.Serve(ctx); cancel() })
 	wg.Go(func() { updates.Run(ctx) })
+	wg.Go(func() { h.watchCloud(ctx, a.InventoryChanged) })
 	wg.Go(func() {
 		// The agent runs even if the operator's requests cannot be served.
 		err := serveControl(ctx, filepath.Join(h.flags.state, controlSocket), h.monitor.Requalify, h.log)
@@ -369,14 +380,44 @@ func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn 
 
 // inventory returns the inventory to report; a value that cannot be read now is a problem in it.
 func (h *hostDaemon) inventory(ctx context.Context) agentapi.Inventory {
+	h.makeUVM(ctx)
 	inv, err := h.flags.inventory(ctx, h.monitor)
 	inv.Images, inv.Prefetch = h.images(), h.prefetch
 	if err != nil {
 		inv.Problems = append(inv.Problems, agentapi.Problem{Code: "inventory_incomplete", Severity: "bad",
 			Cause: "The host could not be read in full.", Evidence: err.Error()})
 	}
+	if all := h.notices.Load(); all != nil {
+		if p := notice.Problem(h.cloud, *all); p != nil {
+			inv.Problems = append(inv.Problems, *p)
+		}
+	}
 	inv.Clean()
 	return inv
+}
+
+// watchCloud watches what the cloud that this machine is rented from, if any, announces about it.
+func (h *hostDaemon) watchCloud(ctx context.Context, changed func()) {
+	if h.simulated {
+		return
+	}
+	h.cloud = notice.CloudOf("")
+	notice.New(h.cloud).Watch(ctx, notice.Every, func(all []notice.Notice) {
+		h.log.Warn("the cloud's announcements about this machine have changed", "cloud", h.cloud, "announced", all)
+		h.notices.Store(&all)
+		changed()
+	})
+}
+
+// makeUVM makes the device nodes of CUDA's memory manager, without which no workload with GPUs starts, unless they are
+// there.
+func (h *hostDaemon) makeUVM(ctx context.Context) {
+	if version, _ := h.monitor.Driver(); version == "" || h.simulated {
+		return
+	}
+	if err := (nvhost.Host{}).MakeUVM(ctx); err != nil {
+		h.log.Warn("the device nodes of CUDA's memory manager could not be made", "err", err)
+	}
 }
 
 func (h *hostDaemon) driver() image.Driver {

@@ -5,7 +5,9 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,9 +43,32 @@ const (
 	minShm      = 64 * mb
 	minShmMulti = 1 << 30 // NCCL between GPUs of one node breaks with Docker's 64 MB
 	// Limit of a node's processes and threads: enough for data loaders with a thread for every core, and few enough that a
-	// fork bomb leaves the host enough of its own (a machine without systemd has 32,768 in all).
+	// fork bomb leaves the host enough of its own (a machine without systemd has 32,768 in all). A node with many cores
+	// gets more, as far as the host's own limit allows.
 	basePids, pidsPerCPU, maxPids = 2048, 1024, 16384
 )
+
+// pidsOf returns the limit of a node's processes and threads. most is how many the host can have in all; 0: not known.
+func pidsOf(cpus float64, most int64) int64 {
+	wanted := basePids + int64(cpus*pidsPerCPU)
+	return min(wanted, max(maxPids, most/4))
+}
+
+// hostPids returns how many processes and threads the host can have; 0 if that is not known.
+func hostPids() int64 {
+	var most int64
+	for _, path := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
+		b, err := os.ReadFile(path)
+		n, err2 := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+		if err != nil || err2 != nil {
+			return 0
+		}
+		if most == 0 || n < most {
+			most = n
+		}
+	}
+	return most
+}
 
 // EnsureGuest creates and starts the container that holds a node's network namespace. An existing container of that
 // name is adopted. One that has ended is returned as it is and never started again: it would have another namespace.
@@ -180,7 +205,7 @@ func (e *Engine) attachNow(ctx context.Context, lease agentapi.LeaseSpec) (facts
 }
 
 func (e *Engine) workHostConfig(w WorkloadSpec, attach Attach) *container.HostConfig {
-	pids, memory := min(basePids+int64(w.Lease.CPUs*pidsPerCPU), maxPids), w.Lease.RAMMB*mb
+	pids, memory := pidsOf(w.Lease.CPUs, hostPids()), w.Lease.RAMMB*mb
 	shm := max(memory/2, minShm)
 	if len(w.Lease.GPUs) > 1 {
 		shm = max(shm, minShmMulti)

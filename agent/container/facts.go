@@ -28,6 +28,7 @@ type Facts struct {
 	Systemd                              bool   // systemd manages the control groups of containers
 	Toolkit                              string // NVIDIA Container Toolkit, "" without one
 	Runsc                                *Runsc // gVisor, if Docker has it
+	Driver                               string // version of NVIDIA's loaded kernel module; "" without one
 	Problems                             []agentapi.Problem
 }
 
@@ -66,7 +67,10 @@ func (e *Engine) Facts(ctx context.Context) Facts {
 		f.RootDir = info.DockerRootDir
 	}
 	f.Systemd = info.CgroupDriver == "systemd"
-	f.Runsc = runscOf(info.Runtimes)
+	f.Runsc, f.Driver = runscOf(info.Runtimes), loadedDriver()
+	if f.Runsc != nil && f.Driver != "" && f.Runsc.has("nvproxy", "true") {
+		f.Runsc.listDrivers(ctx)
+	}
 	backing := ""
 	for _, kv := range info.DriverStatus {
 		if kv[0] == "Backing Filesystem" {

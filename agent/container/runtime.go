@@ -1,11 +1,16 @@
 package container
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"maps"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/system"
@@ -16,13 +21,18 @@ import (
 // Runsc is gVisor as configured in Docker.
 type Runsc struct {
 	Name string   // Docker's name of the runtime
+	Path string   // its program; "" = not known
 	Args []string // its arguments
+	// Drivers are the versions of NVIDIA's driver that its driver proxy supports, by runsc's own list; Silent is why it
+	// gives no list.
+	Drivers []string
+	Silent  string
 }
 
 // runscOf finds gVisor among Docker's runtimes: by its name, or by that of its binary.
 func runscOf(runtimes map[string]system.RuntimeWithStatus) *Runsc {
 	found := func(name string) *Runsc {
-		return &Runsc{Name: name, Args: runtimes[name].Args}
+		return &Runsc{Name: name, Path: runtimes[name].Path, Args: runtimes[name].Args}
 	}
 	if _, ok := runtimes[agentapi.RuntimeRunsc]; ok {
 		return found(agentapi.RuntimeRunsc)
@@ -33,6 +43,29 @@ func runscOf(runtimes map[string]system.RuntimeWithStatus) *Runsc {
 		}
 	}
 	return nil
+}
+
+// listDrivers gets the versions of NVIDIA's driver that runsc's driver proxy supports. The proxy refuses every other
+// version, when a program first uses a GPU.
+func (r *Runsc) listDrivers(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	program := cmp.Or(r.Path, agentapi.RuntimeRunsc)
+	out, err := exec.CommandContext(ctx, program, "nvproxy", "list-supported-drivers").Output()
+	if err != nil {
+		r.Silent = err.Error()
+		return
+	}
+	r.Drivers = strings.Fields(string(out))
+}
+
+// loadedDriver returns the version of NVIDIA's loaded kernel module; "" without one.
+func loadedDriver() string {
+	b, err := os.ReadFile("/sys/module/nvidia/version")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
 }
 
 // has reports whether runsc's arguments give a flag one of the values: -flag=value, --flag=value; a flag without a
@@ -55,8 +88,8 @@ func (r *Runsc) has(flag string, values ...string) bool {
 // namespace, which contains the cluster's network: gVisor's own network stack would take the addresses away from the
 // guest, so gVisor must use the namespace's stack. The workload's init reports to the guest through a socket in a
 // folder that both mount, which gVisor opens only if its flags allow it. With GPUs it needs its NVIDIA driver proxy
-// (nvproxy). Not checked: whether nvproxy knows the driver's version, and whether it works.
-func (r *Runsc) lacks(gpus bool) *agentapi.Problem {
+// (nvproxy), which must support the loaded driver.
+func (r *Runsc) lacks(gpus bool, driver string) *agentapi.Problem {
 	var missing []string
 	if !r.has("network", "host") {
 		missing = append(missing, "--network=host")
@@ -66,6 +99,9 @@ func (r *Runsc) lacks(gpus bool) *agentapi.Problem {
 	}
 	if gpus && !r.has("nvproxy", "true") {
 		missing = append(missing, "--nvproxy")
+	}
+	if len(missing) == 0 && gpus && !slices.Contains(r.Drivers, driver) {
+		return r.unsupported(driver)
 	}
 	if len(missing) == 0 {
 		return nil
@@ -82,6 +118,25 @@ func (r *Runsc) lacks(gpus bool) *agentapi.Problem {
 	}
 }
 
+// unsupported returns the problem of a driver that runsc's driver proxy does not support.
+func (r *Runsc) unsupported(driver string) *agentapi.Problem {
+	seen := fmt.Sprintf("driver %s; runsc nvproxy list-supported-drivers names %d others", driver, len(r.Drivers))
+	if r.Silent != "" {
+		seen = "runsc nvproxy list-supported-drivers: " + r.Silent
+	}
+	fix := "Update runsc, or install a driver that it supports."
+	if len(r.Drivers) > 0 {
+		fix += " The newest that it lists: " + r.Drivers[len(r.Drivers)-1] + "."
+	}
+	return &agentapi.Problem{
+		Code:     "runsc_not_usable",
+		Severity: "warn",
+		Cause:    "gVisor (runsc) is not offered: its driver proxy does not support this NVIDIA driver.",
+		Evidence: seen,
+		Fix:      fix,
+	}
+}
+
 // Runtimes returns the OCI runtimes that a workload can use here, and what keeps gVisor from being one of them. gpus
 // means that the workload gets real GPUs.
 func (f Facts) Runtimes(gpus bool) ([]string, []agentapi.Problem) {
@@ -91,7 +146,7 @@ func (f Facts) Runtimes(gpus bool) ([]string, []agentapi.Problem) {
 	case f.Runsc == nil:
 		return []string{agentapi.RuntimeRunc}, nil
 	}
-	if p := f.Runsc.lacks(gpus); p != nil {
+	if p := f.Runsc.lacks(gpus, f.Driver); p != nil {
 		return []string{agentapi.RuntimeRunc}, []agentapi.Problem{*p}
 	}
 	return []string{agentapi.RuntimeRunc, agentapi.RuntimeRunsc}, nil

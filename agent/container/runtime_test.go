@@ -25,7 +25,11 @@ func docker(runtimes map[string]system.Runtime) Facts {
 	for name, r := range runtimes {
 		with[name] = system.RuntimeWithStatus{Runtime: r}
 	}
-	return Facts{Version: "27", Runsc: runscOf(with)}
+	f := Facts{Version: "27", Runsc: runscOf(with), Driver: "550.90.07"}
+	if f.Runsc != nil {
+		f.Runsc.Drivers = []string{"535.183.01", "550.90.07", "560.35.03"}
+	}
+	return f
 }
 
 // gVisor is offered where it could run a node: in the network namespace it is given, and with its passage to the GPUs.
@@ -71,6 +75,37 @@ func TestWhenGVisorIsOffered(t *testing.T) {
 	}
 	if got, _ := (Facts{}).Runtimes(true); got != nil {
 		t.Errorf("a Docker that does not answer has %v", got)
+	}
+}
+
+// With GPUs, gVisor is offered for the drivers only that it says it supports, and not if it does not say.
+func TestGVisorIsAskedWhichDriversItSupports(t *testing.T) {
+	t.Parallel()
+	script := filepath.Join(t.TempDir(), "runsc")
+	list := "#!/bin/sh\n[ \"$*\" = 'nvproxy list-supported-drivers' ] && printf '535.183.01\\n550.90.07\\n'\n"
+	if err := os.WriteFile(script, []byte(list), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	facts := func(path, driver string) Facts {
+		r := &Runsc{Name: "runsc", Path: path, Args: []string{"--network=host", "--host-uds=open", "--nvproxy"}}
+		r.listDrivers(t.Context())
+		return Facts{Version: "27", Runsc: r, Driver: driver}
+	}
+	if got, problems := facts(script, "550.90.07").Runtimes(true); len(got) != 2 || problems != nil {
+		t.Errorf("a driver on the list: %v %+v", got, problems)
+	}
+	for name, f := range map[string]Facts{
+		"driver 570.86.15; runsc":     facts(script, "570.86.15"),
+		"no such file or directory":   facts(script+"-none", "550.90.07"),
+		"driver ; runsc nvproxy list": facts(script, ""),
+	} {
+		got, problems := f.Runtimes(true)
+		if len(got) != 1 || len(problems) != 1 || !strings.Contains(problems[0].Evidence, name) {
+			t.Errorf("%s: %v %+v", name, got, problems)
+		}
+		if got, _ := f.Runtimes(false); len(got) != 2 {
+			t.Errorf("%s: without GPUs %v", name, got)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@
 package guestenv
 
 import (
+	"cmp"
 	"sort"
 	"strconv"
 	"strings"
@@ -93,6 +94,12 @@ func defaults(spec agentapi.LeaseSpec) map[string]string {
 		"GLOO_SOCKET_IFNAME":    "ovl0",
 		"TP_SOCKET_IFNAME":      "ovl0",
 		"UCX_NET_DEVICES":       "ovl0",
+		// NCCL tells nodes apart by their host names and the boot, and ranks of one machine share the boot.
+		"NCCL_HOSTID": cmp.Or(spec.Node, "node-"+strconv.Itoa(spec.Rank)),
+		// NVSHMEM bootstraps over the overlay, and without RDMA it has no other transport.
+		"NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": "ovl0",
+		"NVSHMEM_BOOTSTRAP_UID_SOCK_FAMILY": "AF_INET",
+		"NVSHMEM_REMOTE_TRANSPORT":          "none",
 
 		"OMPI_MCA_btl_tcp_if_include": "ovl0",
 		"OMPI_MCA_oob_tcp_if_include": "ovl0",

@@ -16,7 +16,9 @@ type Inventory struct {
 	// NUMA are the host's nodes of processors and memory, where its kernel tells them.
 	NUMA []NUMANode `json:"numa,omitempty"`
 	// NICs are its network ports.
-	NICs        []NIC `json:"nics,omitempty"`
+	NICs []NIC `json:"nics,omitempty"`
+	// HCAs are the ports of its RDMA devices.
+	HCAs        []HCA `json:"hcas,omitempty"`
 	RAMMB       int64 `json:"ram_mb"`
 	DiskGB      int64 `json:"disk_gb"`      // free where container data lives
 	DiskLimited bool  `json:"disk_limited"` // the storage driver enforces a per-container size

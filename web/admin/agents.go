@@ -3,6 +3,7 @@ package admin
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
@@ -14,15 +15,27 @@ import (
 
 // agents shows which version of the agent hosts should run, and which they do run.
 func (s *Pages) agents(v *page.Visit) error {
-	return s.showAgents(v, ChannelForm{Name: host.StableChannel, Percent: "5"})
+	return s.showAgents(v, ChannelForm{Name: host.StableChannel, Percent: "5"},
+		FloorForm{Noticed: s.Now().UTC().Format(time.DateOnly)})
 }
 
-func (s *Pages) showAgents(v *page.Visit, form ChannelForm) error {
+func (s *Pages) showAgents(v *page.Visit, form ChannelForm, floor FloorForm) error {
 	channels, counts, err := s.Hosts.Channels(v.R.Context(), v.Who)
 	if err != nil {
 		return err
 	}
-	out := Agents{Form: form}
+	floors, err := s.Hosts.Floors(v.R.Context(), v.Who)
+	if err != nil {
+		return err
+	}
+	out := Agents{Form: form, Floor: floor}
+	for _, f := range floors {
+		older := "a warning"
+		if f.BlocksFrom != nil {
+			older = "not rented from " + f.BlocksFrom.Format(time.DateOnly)
+		}
+		out.Floors = append(out.Floors, Floor{f.Component, f.Branch, f.Least, older, f.NoticedOn, f.Reason})
+	}
 	for _, c := range channels {
 		out.Channels = append(out.Channels, AgentChannel{
 			Name:    c.Name,
@@ -70,8 +83,50 @@ func (s *Pages) setChannel(v *page.Visit) error {
 	if err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
 			form.Errors = errs
-			return s.showAgents(v, form)
+			return s.showAgents(v, form, FloorForm{})
 		})
+	}
+	return page.Back(v, "/admin/agents")
+}
+
+func (s *Pages) setFloor(v *page.Visit) error {
+	form := FloorForm{}
+	for name, to := range map[string]*string{
+		"component":   &form.Component,
+		"branch":      &form.Branch,
+		"least":       &form.Least,
+		"reason":      &form.Reason,
+		"noticed_on":  &form.Noticed,
+		"blocks_from": &form.BlocksFrom,
+	} {
+		*to = strings.TrimSpace(v.R.FormValue(name))
+	}
+	n := host.NewFloor{Component: form.Component, Branch: form.Branch, Least: form.Least, Reason: form.Reason,
+		Noticed: form.Noticed}
+	var err error
+	if form.BlocksFrom != "" {
+		from, wrong := time.Parse(time.DateOnly, form.BlocksFrom)
+		if wrong != nil {
+			err = fault.InvalidField("blocks_from", "want a day, such as 2026-01-15")
+		}
+		n.BlocksFrom = &from
+	}
+	if err == nil {
+		_, err = s.Hosts.SetFloor(v.R.Context(), v.Who, n)
+	}
+	if err != nil {
+		return s.Again(v, err, func(errs map[string]string) error {
+			form.Errors = errs
+			return s.showAgents(v, ChannelForm{}, form)
+		})
+	}
+	return page.Back(v, "/admin/agents")
+}
+
+func (s *Pages) removeFloor(v *page.Visit) error {
+	_, err := s.Hosts.RemoveFloor(v.R.Context(), v.Who, v.R.FormValue("component"), v.R.FormValue("branch"))
+	if err != nil && !fault.Is(err, fault.NotFound) { // somebody else removed it
+		return err
 	}
 	return page.Back(v, "/admin/agents")
 }

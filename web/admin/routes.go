@@ -57,4 +57,6 @@ func (s *Pages) Routes(m page.Mux) {
 	post("/admin/books/unfreeze", page.PlatformAdmin, s.unfreeze)
 	get("/admin/agents", page.PlatformAdmin, s.agents)
 	post("/admin/agents", page.PlatformAdmin, s.setChannel)
+	post("/admin/version-floors", page.PlatformAdmin, s.setFloor)
+	post("/admin/version-floors/remove", page.PlatformAdmin, s.removeFloor)
 }

@@ -129,6 +129,7 @@ func hostFacts(d host.Detail) [][2]string {
 	facts := [][2]string{
 		{"System", i.OS}, {"Kernel", i.Kernel}, {"CPU", fmt.Sprintf("%s, %d threads", i.CPUModel, i.CPUCores)},
 		{"NUMA nodes", numaText(i)}, {"Network ports", nicsText(i.NICs)},
+		{"RDMA ports", hcasText(i.HCAs)},
 		{"Memory", view.GiB(i.RAMMB)}, {"Disk for containers", fmt.Sprintf("%d GB", i.DiskGB)},
 		{"Disk limit per node enforced", yesNo(i.DiskLimited)}, {"Scratch for nodes", scratchText(d.ScratchGB)},
 		{"Runtimes", runtimesText(d.Runtimes)},
@@ -188,6 +189,24 @@ func nicsText(nics []agentapi.NIC) string {
 			text += " (" + strings.Join(facts, ", ") + ")"
 		}
 		out = append(out, text)
+	}
+	return strings.Join(out, "; ")
+}
+
+// hcasText describes the RDMA ports: "mlx5_0 (InfiniBand, 400 Gbit/s)".
+func hcasText(hcas []agentapi.HCA) string {
+	var out []string
+	for _, h := range hcas {
+		facts := []string{h.LinkLayer}
+		switch {
+		case h.NVSwitch:
+			facts = append(facts, "of the GPUs' switches")
+		case h.State != "ACTIVE":
+			facts = append(facts, "no link")
+		case h.Gbps > 0:
+			facts = append(facts, strconv.FormatFloat(h.Gbps, 'f', -1, 64)+" Gbit/s")
+		}
+		out = append(out, h.Device+" ("+strings.Join(facts, ", ")+")")
 	}
 	return strings.Join(out, "; ")
 }

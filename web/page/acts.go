@@ -58,6 +58,9 @@ func KnownActs() []view.TrailFact {
 // acts describe the actions of the audit log. An action that is missing is shown by its name.
 var acts = map[string]string{
 	"agent_channel.set":        "Set a channel's agent version",
+	"gpu.requalify":            "Had a GPU reset and checked",
+	"version_floor.remove":     "Removed an oldest version",
+	"version_floor.set":        "Set the oldest version of hosts' programs",
 	"billing.auto_topup":       "Set automatic top-up",
 	"billing.card_default":     "Chose the card that pays",
 	"billing.card_page":        "Opened Stripe's page for a card",

@@ -25,7 +25,7 @@ func Command(s *base.Session) *cobra.Command {
 		billing.AllDocuments(s),
 		adminTodo(s), adminTotals(s), adminOrgs(s), adminOrg(s), adminSet(s), adminPayouts(s), adminSending(s),
 		adminSecret(s), adminAudit(s),
-		adminAgents(s), adminChannel(s),
+		adminAgents(s), adminChannel(s), adminFloors(s),
 		adminDecide(s, "release", "Let what is in review become payable as usual", (*client.Client).ApprovePayoutReview),
 		adminDecide(s, "refuse", "Keep what is in review from the operator for good; they read the reason",
 			(*client.Client).RefusePayoutReview))

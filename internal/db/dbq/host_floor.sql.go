@@ -12,6 +12,56 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const deleteVersionFloor = `-- name: DeleteVersionFloor :execrows
+DELETE FROM version_floor WHERE component = $1 AND branch = $2
+`
+
+func (q *Queries) DeleteVersionFloor(ctx context.Context, component string, branch string) (int64, error) {
+	result, err := q.db.Exec(ctx, deleteVersionFloor, component, branch)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const judgeInventoriesAgain = `-- name: JudgeInventoriesAgain :exec
+UPDATE host_inventory SET hash = NULL WHERE hash IS NOT NULL
+`
+
+// scan: done
+func (q *Queries) JudgeInventoriesAgain(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, judgeInventoriesAgain)
+	return err
+}
+
+const putVersionFloor = `-- name: PutVersionFloor :exec
+INSERT INTO version_floor (component, branch, least, reason, noticed_on, blocks_from)
+VALUES ($1, $2, $3, $4, $5, $6::timestamptz)
+ON CONFLICT (component, branch) DO UPDATE
+SET least = excluded.least, reason = excluded.reason, noticed_on = excluded.noticed_on, blocks_from = excluded.blocks_from
+`
+
+type PutVersionFloorParams struct {
+	Component  string
+	Branch     string
+	Least      string
+	Reason     string
+	NoticedOn  pgtype.Date
+	BlocksFrom *time.Time
+}
+
+func (q *Queries) PutVersionFloor(ctx context.Context, arg PutVersionFloorParams) error {
+	_, err := q.db.Exec(ctx, putVersionFloor,
+		arg.Component,
+		arg.Branch,
+		arg.Least,
+		arg.Reason,
+		arg.NoticedOn,
+		arg.BlocksFrom,
+	)
+	return err
+}
+
 const versionFloors = `-- name: VersionFloors :many
 SELECT component, branch, least, reason, noticed_on,
        coalesce(blocks_from <= clock_timestamp(), false)::boolean AS blocks,

@@ -99,6 +99,14 @@ func checkInventory(inv *agentapi.Inventory) error {
 			bad.Add(fmt.Sprintf("nics[%d]", i), "out of range")
 		}
 	}
+	if len(inv.HCAs) > 256 {
+		bad.Add("hcas", "at most 256 RDMA ports")
+	}
+	for i, h := range inv.HCAs {
+		if !hcaInRange(h) {
+			bad.Add(fmt.Sprintf("hcas[%d]", i), "out of range")
+		}
+	}
 	seen := map[string]bool{}
 	for i, g := range inv.GPUs {
 		at := fmt.Sprintf("gpus[%d]", i)
@@ -151,6 +159,19 @@ func HashInventory(inv agentapi.Inventory) ([]byte, error) {
 	}
 	h := sha256.Sum256(append(raw, inventoryRules))
 	return h[:], nil
+}
+
+// hcaInRange reports whether what a host says of an RDMA port can be stored.
+func hcaInRange(h agentapi.HCA) bool {
+	for _, text := range []string{h.Device, h.Driver, h.LinkLayer, h.State, h.NodeGUID, h.PortGUID, h.Subnet, h.Netdev,
+		h.PCIBus, h.Verbs} {
+		if len(text) > 64 {
+			return false
+		}
+	}
+	tooLong := func(key string) bool { return len(key) > 10 }
+	return h.Port >= 0 && h.Port < 256 && h.Gbps >= 0 && h.Gbps < 1e6 && len(h.PKeys) <= 128 &&
+		!slices.ContainsFunc(h.PKeys, tooLong)
 }
 
 // SameInventory records that a host sent the inventory with this hash again. It returns false if the stored one is

@@ -275,6 +275,12 @@ func (a *API) inside(t *table) {
 		"hosts run", a.listAgents)
 	put(t, "/admin/agents/{name}", platformAdmin, "setAgentChannel: Set the agent version of a channel, and the share "+
 		"of its hosts that run it", a.setChannel)
+	get(t, "/admin/version-floors", platformAdmin, "listVersionFloors: List the oldest versions of hosts' programs that "+
+		"may run renters' work", a.listFloors)
+	put(t, "/admin/version-floors/{component}", platformAdmin, "setVersionFloor: Set the oldest version of a program's "+
+		"branch", a.setFloor)
+	post(t, "/admin/version-floors/{component}/remove", platformAdmin, 200,
+		"removeVersionFloor: Remove the floor of a program's branch", a.removeFloor)
 	get(t, "/admin/books", platformAdmin, "getBooks: Get the trial balance and its problems", a.trialBalance)
 	get(t, "/admin/transactions", platformAdmin, "searchBooks: Search ledger entries by id, key or object", a.searchLedger)
 	post(t, "/admin/transactions/{id}/compensate", platformAdmin, 201,
