@@ -212,6 +212,22 @@ func (c *Conn) Inventory(ctx context.Context, inv agentapi.Inventory) error {
 	return err
 }
 
+// Volume sends a request about a volume. If the host sends too many, the error is an *agentapi.TooMany. A refusal is an
+// *agentapi.VolumeError.
+func (c *Conn) Volume(ctx context.Context, r agentapi.VolumeRequest) (agentapi.VolumeReply, error) {
+	reply, err := call[agentapi.VolumeReply](ctx, c, agentapi.SubjectVolume(c.host), r)
+	if err == nil {
+		err = agentapi.TooManyIn(reply.RetryMS)
+	}
+	if err == nil && reply.AckError != "" {
+		err = fault.New(fault.Unavailable, "the control plane refused a request about a volume: %s", reply.AckError)
+	}
+	if err == nil && reply.Error != nil {
+		err = reply.Error
+	}
+	return reply, err
+}
+
 // Telemetry sends samples; samples sent while the connection is down are lost.
 func (c *Conn) Telemetry(t agentapi.Telemetry) error {
 	if !c.Up() {

@@ -289,9 +289,10 @@ const PeerSilenceMS = 7000
 
 // Progress is the progress of a step, for people. Zero fields are unknown.
 type Progress struct {
-	// Step is "manifest", "layers", "unpack", "scratch", "guest", "overlay", "peers", "preflight" or "workload".
+	// Step is "manifest", "layers", "unpack", "scratch", "restore", "guest", "overlay", "peers", "preflight" or
+	// "workload".
 	Step       string  `json:"step,omitempty"`
-	Done       int64   `json:"done,omitempty"` // bytes, for layers
+	Done       int64   `json:"done,omitempty"` // bytes, for layers and restore
 	Total      int64   `json:"total,omitempty"`
 	Layers     []Layer `json:"layers,omitempty"`
 	WaitingFor string  `json:"waiting_for,omitempty"` // the cause of a delay in words: "rank 1 has not joined"
@@ -337,6 +338,8 @@ const (
 	ReasonNotOffered    = "not_offered"
 	ReasonScratchFailed = "scratch_failed" // scratch could not be created despite retries
 	ReasonOverlayFailed = "overlay_failed"
+	ReasonRestoreFailed = "restore_failed" // a volume could not be restored despite retries; Detail names it
+	ReasonVolumeFenced  = "volume_fenced"  // a volume of the lease is written elsewhere
 	ReasonGuestDied     = "guest_died"
 	ReasonRunUntil      = "run_until" // the agent stopped it at the end of the authorised time
 	ReasonExited        = "exited"    // the command ended; see ExitCode
@@ -383,10 +386,12 @@ type LeaseSpec struct {
 	Runtime     string `json:"runtime,omitempty"`
 	// ScratchGB is the size of the node's own file system at /scratch, in GB of 10⁹ bytes; only for agents with
 	// CapScratch.
-	ScratchGB int64   `json:"scratch_gb,omitempty"`
-	Ports     []Port  `json:"ports,omitempty"`
-	Egress    string  `json:"egress"` // full, limited, off
-	Network   Network `json:"network"`
+	ScratchGB int64 `json:"scratch_gb,omitempty"`
+	// Mounts are the volumes of the node; only for agents with CapVolumes. The workload starts once all are restored.
+	Mounts  []Mount `json:"mounts,omitempty"`
+	Ports   []Port  `json:"ports,omitempty"`
+	Egress  string  `json:"egress"` // full, limited, off
+	Network Network `json:"network"`
 
 	RunUntilMS int64 `json:"run_until_ms"` // 0 = not limited yet
 	GraceS     int   `json:"grace_s"`      // seconds between SIGTERM and SIGKILL, ≤ 30

@@ -11,6 +11,7 @@ const (
 	CapEntrypoint   = "entrypoint"    // it runs LeaseSpec.Entrypoint in place of the image's
 	CapWakeState    = "wake_state"    // it applies Wake.Desired without a sync
 	CapRequalify    = "requalify"     // it follows Desired.Requalify
+	CapVolumes      = "volumes"       // it mounts LeaseSpec.Mounts; listed only where the host can (XFS with reflinks)
 )
 
 // Capabilities lists those of this version's agent.

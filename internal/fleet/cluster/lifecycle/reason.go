@@ -47,6 +47,8 @@ const (
 	ReasonNotOffered        Reason = agentapi.ReasonNotOffered
 	ReasonScratchFailed     Reason = agentapi.ReasonScratchFailed
 	ReasonOverlayFailed     Reason = agentapi.ReasonOverlayFailed
+	ReasonRestoreFailed     Reason = agentapi.ReasonRestoreFailed
+	ReasonVolumeFenced      Reason = agentapi.ReasonVolumeFenced
 	ReasonGuestDied         Reason = agentapi.ReasonGuestDied
 	ReasonRunUntil          Reason = agentapi.ReasonRunUntil
 	ReasonExited            Reason = agentapi.ReasonExited
@@ -189,6 +191,14 @@ var sentences = map[Reason]Sentence{
 		Happened: "A host could not keep up the cluster's network.",
 		Do:       "Rent again, on another host if it repeats.",
 	},
+	ReasonRestoreFailed: {
+		Happened: "A volume could not be restored on a host.",
+		Do:       "The detail names it. Its last snapshot stays as it is; rent again, on another host if it repeats.",
+	},
+	ReasonVolumeFenced: {
+		Happened: "A volume of the node is written by another cluster.",
+		Do:       "Release that cluster, or rent with the volume read-only.",
+	},
 	ReasonGuestDied: {
 		Happened: "A node's network holder ended unexpectedly.",
 		Do:       "Rent again, on another host if it repeats.",
@@ -237,7 +247,8 @@ func KnownReason(reason string) Reason {
 
 // hostFaults are the reasons for which a node is lost without its renter's fault.
 var hostFaults = []Reason{ReasonHostLost, ReasonAgentLost, ReasonHostInterrupted, ReasonGPUFailed, ReasonGPUInUse,
-	ReasonRuntimeFailed, ReasonScratchFailed, ReasonOverlayFailed, ReasonGuestDied, ReasonHostReclaimed}
+	ReasonRuntimeFailed, ReasonScratchFailed, ReasonOverlayFailed, ReasonRestoreFailed,
+	ReasonGuestDied, ReasonHostReclaimed}
 
 // Charged returns what a loss for this reason means for the bill of a cluster that has run.
 func (r Reason) Charged() string { return Sentences(chargedProven, r.Credited()) }
