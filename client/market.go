@@ -122,6 +122,7 @@ type Spec struct {
 	DiskGB          int64             `json:"disk_gb,omitempty"`
 	DiskLimited     bool              `json:"disk_limited,omitempty"` // only hosts that enforce disk_gb
 	ScratchGB       int64             `json:"scratch_gb,omitempty"`   // per node, at /scratch
+	Mounts          []Mount           `json:"mounts,omitempty"`       // volumes
 	Runtime         string            `json:"runtime,omitempty"`      // runc, runsc (gVisor)
 	Trust           string            `json:"trust,omitempty"`        // bonded, any
 	SSHKeyIDs       []id.SSHKey       `json:"ssh_key_ids,omitempty"`
@@ -154,6 +155,7 @@ type ClusterSpec struct {
 	DiskGB       int64             `json:"disk_gb" doc:"per node"`
 	DiskLimited  bool              `json:"disk_limited,omitempty" doc:"only hosts that enforce disk_gb, for this node and its neighbours"`
 	ScratchGB    int64             `json:"scratch_gb,omitempty" doc:"per node: an empty file system of that size at /scratch, on a fast disk of the host, gone when the node ends or starts again; included in the price; only hosts that have it"`
+	Mounts       []Mount           `json:"mounts,omitempty" doc:"volumes, which follow to whatever host the node gets; only hosts that can mount them"`
 	Runtime      string            `json:"runtime,omitempty" enum:"runc,runsc" doc:"runc by default; runsc: gVisor, a kernel of its own between the program and the host's; only hosts that have it"`
 	SSHKeyIDs    []id.SSHKey       `json:"ssh_key_ids"`
 
@@ -174,6 +176,22 @@ type SpecNetwork struct {
 	// MinGbps is the least all-reduce bus bandwidth. Hosts known to be slower are not used; others are measured by the
 	// preflight, before anything is billed.
 	MinGbps float64 `json:"min_gbps"`
+}
+
+// Mount is a volume that the nodes find at a path. The last snapshot is restored before the command starts.
+type Mount struct {
+	Path     string         `json:"path" doc:"an absolute path such as /data"`
+	Volume   id.Volume      `json:"volume"`
+	Mode     string         `json:"mode,omitempty" enum:"rw,ro" doc:"rw, by default: this cluster is the volume's only writer, and has one node; ro: the last snapshot, for any number of nodes and clusters"`
+	Snapshot SnapshotPolicy `json:"snapshot" doc:"when the host takes snapshots by itself; left out: at the end and on notice"`
+	Pause    string         `json:"pause,omitempty" enum:"never" doc:"never: a snapshot must not stop the program, not even for 300 ms; its files may then be of different moments"`
+}
+
+// SnapshotPolicy says when a host takes snapshots of a volume by itself.
+type SnapshotPolicy struct {
+	EveryS   int  `json:"every_s,omitempty" doc:"seconds between snapshots, 60 to 86400; 0: none by time"`
+	OnNotice bool `json:"on_notice" doc:"when the host is about to be reclaimed"`
+	OnEnd    bool `json:"on_end" doc:"when the node ends"`
 }
 
 // RegistryAuth is the credentials for a private registry. They are secret.

@@ -19,6 +19,7 @@ import (
 	"github.com/musterhq/muster/internal/cli/cluster"
 	"github.com/musterhq/muster/internal/cli/host"
 	"github.com/musterhq/muster/internal/cli/platform"
+	"github.com/musterhq/muster/internal/cli/volume"
 )
 
 // Run executes one command line of the program's given version and returns the exit code: 0 done, 1 failed, 2 usage,
@@ -81,7 +82,7 @@ func newRoot(version string) *cobra.Command {
 		manCommand())
 	for _, command := range []func(*base.Session) *cobra.Command{
 		account.LoginCommand, cluster.OffersCommand, cluster.EstimateCommand, cluster.QuoteCommand, cluster.Command,
-		cluster.TemplateCommand,
+		cluster.TemplateCommand, volume.Command,
 		host.Command, billing.Command,
 		billing.StatementCommand, billing.BudgetCommand, account.TokenCommand, account.SSHKeyCommand, admin.Command,
 		billing.PayoutCommand, billing.DocumentCommand, account.OrgCommand, account.Command, account.ProfileCommand,

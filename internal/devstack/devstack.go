@@ -51,6 +51,7 @@ type ServerParams struct {
 	TLSCert, TLSKey, TLSCA                   string
 	DemoImage                                string // what the built-in templates start
 	Bin, Releases                            string // folder of the agent's programs, and where its release is packed
+	Store                                    string // folder of volumes' packs
 	SandboxFile                              string // where earlier versions stored the state of the fake Stripe
 }
 
@@ -232,6 +233,7 @@ func (s *Stack) startServer(ctx context.Context) error {
 		DemoImage:     s.Info.DemoImage,
 		Bin:           s.cfg.Bin,
 		Releases:      filepath.Join(s.cfg.Dir, "releases"),
+		Store:         filepath.Join(s.cfg.Dir, "store"),
 	})
 	if err != nil {
 		return err

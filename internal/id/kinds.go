@@ -38,6 +38,11 @@ type (
 	Quote = ID[quoteKind]
 	Lease = ID[leaseKind]
 
+	Volume      = ID[volumeKind]
+	Snapshot    = ID[snapshotKind]
+	DataDomain  = ID[dataDomainKind]
+	DataSession = ID[dataSessionKind]
+
 	Cluster = ID[clusterKind]
 	Node    = ID[nodeKind]
 	Replica = ID[replicaKind]
@@ -74,6 +79,10 @@ type (
 	quoteKind          struct{}
 	leaseKind          struct{}
 	clusterKind        struct{}
+	volumeKind         struct{}
+	snapshotKind       struct{}
+	dataDomainKind     struct{}
+	dataSessionKind    struct{}
 	nodeKind           struct{}
 	replicaKind        struct{}
 )
@@ -108,5 +117,9 @@ func (offerKind) Prefix() string          { return "off" }
 func (quoteKind) Prefix() string          { return "q" }
 func (leaseKind) Prefix() string          { return "ls" }
 func (clusterKind) Prefix() string        { return "cl" }
+func (volumeKind) Prefix() string         { return "vol" }
+func (snapshotKind) Prefix() string       { return "snp" }
+func (dataDomainKind) Prefix() string     { return "dom" }
+func (dataSessionKind) Prefix() string    { return "dses" }
 func (nodeKind) Prefix() string           { return "node" }
 func (replicaKind) Prefix() string        { return "rep" }

@@ -152,6 +152,18 @@ type Config struct {
 	// SandboxFile is where earlier versions stored the fake Stripe's state, which is read into the database once.
 	SandboxFile string `env:"MUSTER_SANDBOX_FILE"`
 
+	// StoreFolder or StoreS3 is where volumes are stored; with neither, the platform offers none. StoreFolder is a folder
+	// that this server serves at PublicURL. StoreS3 is https://host[:port]/bucket[/prefix], with the two keys.
+	StoreFolder    string     `env:"MUSTER_STORE_FOLDER"`
+	StoreS3        string     `env:"MUSTER_STORE_S3"`
+	StoreRegion    string     `env:"MUSTER_STORE_REGION"`
+	StoreAccessKey SecretText `env:"MUSTER_STORE_ACCESS_KEY"`
+	StoreSecretKey SecretText `env:"MUSTER_STORE_SECRET_KEY"`
+	// StoragePrice is the price of a stored GB for a month of 730 hours, a decimal; 0: storing is free.
+	StoragePrice string `env:"MUSTER_STORAGE_PRICE" envDefault:"0.05"`
+	// MaxStoredGB is what an organisation may store; 0 is 10000.
+	MaxStoredGB int64 `env:"MUSTER_MAX_STORED_GB"`
+
 	Migrate bool `env:"MUSTER_MIGRATE" envDefault:"true"` // migrate the schema at start
 	// LosslessFailover states that a promoted standby has every commit: a server starts on it without adopt-restore.
 	LosslessFailover bool          `env:"MUSTER_LOSSLESS_FAILOVER"`

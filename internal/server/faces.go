@@ -20,6 +20,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/budget"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/billing/statement"
+	"github.com/musterhq/muster/internal/data/store"
 	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/fleet/dialback"
 	"github.com/musterhq/muster/internal/fleet/template"
@@ -68,6 +69,7 @@ func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
 		Hosts:      s.hosts,
 		Clusters:   s.clusters,
 		Templates:  templates,
+		Volumes:    s.volumes,
 		Outbox:     s.outbox,
 		Events:     s.events,
 		Reconciler: s.reconciler,
@@ -147,10 +149,18 @@ func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
 	}
 	bounded := httpbody.Limit(compress(people), maxBody, httpbody.DefaultTimeout)
 	apps := httpbody.LimitIdle(s.apps, appBodyIdle)
+	var packs http.Handler // nil: another server has them
+	if s.folder != nil {
+		packs = httpbody.LimitIdle(s.folder.Handler(), appBodyIdle)
+	}
 	s.people.handler = api.WarnUnlistedProxy(s.log, s.cfg.TrustedProxies,
 		api.ClientAddress(s.cfg.TrustedProxies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if s.apps.Serves(r) {
 				apps.ServeHTTP(w, r)
+				return
+			}
+			if packs != nil && strings.HasPrefix(r.URL.Path, store.FolderPath) {
+				packs.ServeHTTP(w, r)
 				return
 			}
 			bounded.ServeHTTP(w, r)

@@ -21,6 +21,8 @@ import (
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/billing/postpaid"
+	"github.com/musterhq/muster/internal/data/store"
+	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/fleet/cluster"
@@ -50,6 +52,8 @@ type Server struct {
 	accounts   *account.Accounts
 	market     *market.Market
 	hosts      *host.Hosts
+	volumes    *volume.Volumes
+	folder     *store.Folder // nil: packs are not in a folder that this server serves
 	clusters   *cluster.Clusters
 	outbox     *outbox.Outbox
 	events     *events.Inbox
@@ -225,6 +229,9 @@ func (s *Server) openNouns(ctx context.Context) (err error) {
 		return err
 	}
 	s.hosts = host.New(s.db, s.link.Bus())
+	if err = s.openStore(ctx, box, raw); err != nil {
+		return err
+	}
 	s.clusters = cluster.New(s.db, s.market, s.link.Bus(), cluster.Config{
 		Currency: s.cfg.Currency,
 		Box:      box,
@@ -315,6 +322,7 @@ func (s *Server) letHostsIn(context.Context) error {
 		Clusters: s.clusters,
 		Metering: metering.NewCollector(s.db),
 		Market:   s.market,
+		Volumes:  s.volumes,
 		Quiet:    cluster.NewQuietReports(s.clusters),
 	})
 }
@@ -336,6 +344,7 @@ func (s *Server) startWorker(ctx context.Context) error {
 		Accounts:    s.accounts,
 		Market:      s.market,
 		Clusters:    s.clusters,
+		Volumes:     s.volumes,
 		Outbox:      s.outbox,
 		Events:      s.events,
 		Reconciler:  s.reconciler,

@@ -50,6 +50,9 @@ func specRows(s market.Spec, currency string) []SpecRow {
 	if s.ScratchGB > 0 {
 		add("Scratch", fmt.Sprintf("%d GB per node", s.ScratchGB), false)
 	}
+	for _, m := range s.Mounts {
+		add("Volume at "+m.Path, m.Volume.String()+" ("+m.Mode+")", true)
+	}
 	ports := make([]string, len(s.Ports))
 	for i, p := range s.Ports {
 		ports[i] = strconv.Itoa(p.Port) + "/" + p.Protocol

@@ -44,6 +44,16 @@ func CreateLine(s market.Spec) string {
 		words = append(words, "--disk-limited")
 	}
 	flag("--scratch-gb", strconv.FormatInt(s.ScratchGB, 10), "0")
+	for _, m := range s.Mounts {
+		arg := m.Volume.String() + ":" + m.Path
+		if m.Mode == "ro" {
+			arg += ":ro"
+		}
+		if m.Snapshot.EveryS > 0 {
+			arg += fmt.Sprintf(":every=%d", m.Snapshot.EveryS)
+		}
+		words = append(words, "--mount", arg)
+	}
 	if s.Runtime != "runc" {
 		flag("--runtime", s.Runtime, "")
 	}
@@ -81,8 +91,8 @@ func imageOr(s market.Spec) string {
 
 // specFields is the order in which a request lists the fields of a spec.
 var specFields = []string{"name", "project", "labels", "nodes", "gpus_per_node", "gpu", "image", "entrypoint",
-	"command", "ports", "disk_gb", "disk_limited", "scratch_gb", "runtime", "trust", "ssh_key_ids", "max_price_per_hour",
-	"max_duration", "budget", "network", "on_node_failure", "restart", "egress"}
+	"command", "ports", "disk_gb", "disk_limited", "scratch_gb", "mounts", "runtime", "trust", "ssh_key_ids",
+	"max_price_per_hour", "max_duration", "budget", "network", "on_node_failure", "restart", "egress"}
 
 // CurlLine returns the request that rents what a spec describes, for a shell. It contains no secret: the token and the
 // values of env are variables of the shell. registry_auth is left out.

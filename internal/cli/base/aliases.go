@@ -21,6 +21,7 @@ var otherNames = map[string][]string{
 	"quote":   {"quotes"}, "budget": {"budgets"},
 	"token": {"tokens"}, "ssh-key": {"ssh-keys", "key", "keys"},
 	"template": {"templates"},
+	"volume":   {"volumes", "vol"},
 	"profile":  {"profiles"}, "org": {"orgs"},
 	"payout": {"payouts"}, "document": {"documents"},
 	"members": {"member"}, "cards": {"card"}, "sessions": {"session"},

@@ -10,6 +10,23 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
+// FindVolume finds a volume by its id or its name.
+func FindVolume(ctx context.Context, c *client.Client, arg string) (id.Volume, error) {
+	if v, err := id.Parse[id.Volume](arg); err == nil {
+		return v, nil
+	}
+	all, err := c.Volumes(ctx)
+	if err != nil {
+		return id.Volume{}, err
+	}
+	for _, v := range all.Items {
+		if v.Name == arg {
+			return v.ID, nil
+		}
+	}
+	return id.Volume{}, fault.New(fault.NotFound, "volume not found")
+}
+
 // FindCluster returns the cluster with the given id or name: the only one of that name that has not ended, else the
 // newest.
 func FindCluster(ctx context.Context, c *client.Client, arg string) (id.Cluster, error) {

@@ -29,7 +29,7 @@ type specFlags struct {
 	disk, scratch                                  int64
 	diskLimited                                    bool
 	minGbps                                        float64
-	labels, env, ports, keys                       []string
+	labels, env, ports, keys, mounts               []string
 }
 
 func (f *specFlags) register(cmd *cobra.Command) {
@@ -59,6 +59,7 @@ func (f *specFlags) register(cmd *cobra.Command) {
 	fs.BoolVar(&f.diskLimited, "disk-limited", false, "only hosts that enforce it")
 	fs.Int64Var(&f.scratch, "scratch-gb", 0, "GB per node of a fast disk, empty at /scratch, gone with the node; "+
 		"included in the price")
+	fs.StringArrayVar(&f.mounts, "mount", nil, "VOLUME:PATH[:ro][:every=SECONDS], a volume by id or name; repeatable")
 	fs.StringVar(&f.trust, "trust", "", "bonded (default), or any: hosts of several operators also without bonds")
 	fs.StringVar(&f.runtime, "runtime", "", "runc (default), or runsc: gVisor, where a host has it")
 	fs.StringArrayVar(&f.keys, "ssh-key", nil, "id of an SSH key; repeatable")
@@ -129,7 +130,45 @@ func (f *specFlags) spec(cmd *cobra.Command, command []string) (client.Spec, err
 	if err := bad.Err(); err != nil {
 		return s, err
 	}
+	if err := f.volumes(cmd, &s); err != nil {
+		return s, err
+	}
 	return s, f.secrets(cmd, &s)
+}
+
+// volumes reads --mount. Names of volumes are looked up.
+func (f *specFlags) volumes(cmd *cobra.Command, s *client.Spec) error {
+	for _, arg := range f.mounts {
+		words := strings.Split(arg, ":")
+		if len(words) < 2 {
+			return fault.InvalidField("--mount", "want VOLUME:PATH, such as training-data:/data")
+		}
+		m := client.Mount{Path: words[1], Mode: "rw", Snapshot: client.SnapshotPolicy{OnNotice: true, OnEnd: true}}
+		for _, word := range words[2:] {
+			every, ok := strings.CutPrefix(word, "every=")
+			seconds, err := base.ParseSeconds(every)
+			switch {
+			case word == "ro" || word == "rw":
+				m.Mode = word
+			case ok && err == nil:
+				m.Snapshot.EveryS = int(seconds)
+			default:
+				return fault.InvalidField("--mount", "want VOLUME:PATH[:ro][:every=SECONDS], not %s", word)
+			}
+		}
+		if m.Mode == "ro" {
+			m.Snapshot = client.SnapshotPolicy{}
+		}
+		var err error
+		if m.Volume, err = id.Parse[id.Volume](words[0]); err != nil && f.session != nil {
+			m.Volume, err = base.FindVolume(cmd.Context(), f.session.Client(cmd), words[0])
+		}
+		if err != nil {
+			return err
+		}
+		s.Mounts = append(s.Mounts, m)
+	}
+	return nil
 }
 
 func lay[T comparable](to *T, flag T) {

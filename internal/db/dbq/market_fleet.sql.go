@@ -112,6 +112,7 @@ const fleetHosts = `-- name: FleetHosts :many
 SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, coalesce(f.name, '') AS fabric_name, f.busbw_gbps, h.simulated,
        h.multi_node, h.cpu_cores, h.ram_mb, h.disk_gb, h.disk_limited, h.scratch_gb, h.runtimes, h.driver, h.cuda_max, s.net_up_mbps, s.net_down_mbps,
        ('entrypoint' = ANY(coalesce(a.capabilities, '{}')))::boolean AS entrypoint,
+       ('volumes' = ANY(coalesce(a.capabilities, '{}')))::boolean AS volumes,
        CASE WHEN $1::boolean THEN coalesce((i.inventory -> 'topology')::text, '') ELSE '' END::text AS topology
 FROM host h
 JOIN host_status s ON s.host_id = h.id
@@ -154,6 +155,7 @@ type FleetHostsRow struct {
 	NetUpMbps   *float64
 	NetDownMbps *float64
 	Entrypoint  bool
+	Volumes     bool
 	Topology    string
 }
 
@@ -193,6 +195,7 @@ func (q *Queries) FleetHosts(ctx context.Context, arg FleetHostsParams) ([]Fleet
 			&i.NetUpMbps,
 			&i.NetDownMbps,
 			&i.Entrypoint,
+			&i.Volumes,
 			&i.Topology,
 		); err != nil {
 			return nil, err

@@ -116,10 +116,11 @@ func (c *Clusters) desired(ctx context.Context, hostID id.Host) (*agentapi.Desir
 
 // desiredFacts is what the database holds of what a host should run.
 type desiredFacts struct {
-	at    dbq.HostRevisionRow
-	rows  []dbq.LeaseFactsRow
-	peers []dbq.PeersOfHostRow
-	names []dbq.LeasedGPUsRow
+	at     dbq.HostRevisionRow
+	rows   []dbq.LeaseFactsRow
+	peers  []dbq.PeersOfHostRow
+	names  []dbq.LeasedGPUsRow
+	mounts []dbq.MountsOfHostRow
 
 	requalify []agentapi.GPUOrder
 }
@@ -132,6 +133,7 @@ func (f *desiredFacts) queueRead(b *pgx.Batch, hostID id.Host) {
 	db.Read(b, &f.peers, (*dbq.Queries).PeersOfHost, hostID)
 	db.Read(b, &f.names, (*dbq.Queries).LeasedGPUs, hostID)
 	host.QueueRequalifies(b, hostID, &f.requalify)
+	db.Read(b, &f.mounts, (*dbq.Queries).MountsOfHost, hostID)
 }
 
 // desiredOf returns the desired state. Only here are the renters' secrets decrypted.
@@ -145,6 +147,9 @@ func (c *Clusters) desiredOf(f desiredFacts) (*agentapi.Desired, error) {
 	for _, r := range f.rows {
 		s, err := c.leaseSpec(r, f.peers, device)
 		if err != nil {
+			return nil, err
+		}
+		if s.Mounts, err = c.mounts(r.Cluster, f.mounts); err != nil {
 			return nil, err
 		}
 		d.Leases = append(d.Leases, s)

@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/bond"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -145,6 +146,7 @@ type lockedRental struct {
 	quoted *market.LockedQuote // with a quote
 	money  *metering.Beginning
 	stakes bond.Stakes
+	claims *volume.Claims
 	starts startFacts
 	now    time.Time // PostgreSQL's clock
 }
@@ -157,6 +159,7 @@ func (l *lockedRental) lock(b *pgx.Batch, tx *db.Tx) (err error) {
 	} else {
 		l.quoted = l.c.market.QueueQuote(b, l.quote, l.principal.Org)
 	}
+	l.claims = volume.QueueClaims(b, l.principal.Org, claimsOf(l.spec))
 	l.stakes = stakesOf(l.id, l.c.cfg.Currency, l.want, l.lease)
 	l.money, err = metering.QueueBegin(b, tx, metering.AuthoriseRequest{
 		Cluster:  l.id,
@@ -203,6 +206,9 @@ func (l *lockedRental) decide() (d *deal, err error) {
 				"for a new one")
 		}
 		return nil, fmt.Errorf("a bond is reserved for another gang: %w", market.ErrStale)
+	}
+	if err := l.claims.Decide(l.now); err != nil {
+		return nil, err
 	}
 	a, err := l.money.Decide(notAfter(l.now, nil, l.spec.MaxDuration), l.now)
 	if err != nil {
@@ -265,6 +271,7 @@ func (d *deal) queueWrites(b *pgx.Batch, tx *db.Tx) error {
 	}
 	host.QueueLeaseClaims(b, tx, d.c.bus, d.placed.ClaimSets(d.lease), d.lapsed)
 	db.Write(b, (*dbq.Queries).InsertCluster, d.row)
+	d.claims.QueueWrite(b, d.id)
 	for _, n := range d.placed.Nodes {
 		db.Write(b, (*dbq.Queries).InsertNode, dbq.InsertNodeParams{
 			ID:        d.nodes[n.Rank],

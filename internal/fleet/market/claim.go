@@ -140,6 +140,7 @@ func (r *HostRows) assemble() (map[id.Host]*Host, error) {
 			DiskLimited:   h.DiskLimited,
 			ScratchFreeGB: h.ScratchGb,
 			Entrypoint:    h.Entrypoint,
+			Volumes:       h.Volumes,
 			Runtimes:      strings.Join(h.Runtimes, " "),
 			Driver:        h.Driver,
 			CUDAMax:       h.CudaMax,

@@ -42,6 +42,7 @@ type facts struct {
 	diskFreeGB          int64
 	diskLimited         bool
 	entrypoint          bool
+	volumes             bool
 	scratchFreeGB       int64
 	runtimes            string // words
 }
@@ -105,6 +106,7 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 		diskFreeGB:    h.DiskFreeGB,
 		diskLimited:   h.DiskLimited,
 		entrypoint:    h.Entrypoint,
+		volumes:       h.Volumes,
 		scratchFreeGB: max(0, h.ScratchFreeGB),
 		runtimes:      h.Runtimes,
 	}

@@ -25,6 +25,7 @@ type Request struct {
 	Runtime     string
 	Entrypoint  bool        // requires hosts whose agent can replace an image's entry point
 	ScratchGB   int64       // per node; 0 = none
+	Volumes     bool        // requires hosts that can mount volumes
 	Duration    int64       // seconds; 0 = open-ended
 	MaxRate     money.Micro // per hour for the whole gang; 0 = no limit
 	// These fields are for replacing nodes of a running cluster. Joins: the new nodes join ranks on other hosts. Within:
@@ -122,6 +123,9 @@ func (a *Request) constraints() []constraint {
 	}
 	if a.Entrypoint {
 		add(func(f *facts) bool { return f.entrypoint }, "entrypoint: the host's agent can replace an image's entry point")
+	}
+	if a.Volumes {
+		add(func(f *facts) bool { return f.volumes }, "mounts: the host can mount volumes")
 	}
 	if a.ScratchGB > 0 {
 		add(func(f *facts) bool { return f.scratchFreeGB >= a.ScratchGB*int64(onHost) }, "scratch_gb = %d", a.ScratchGB)

@@ -29,6 +29,7 @@ type Host struct {
 	DiskLimited bool
 	Runtimes    string
 	Entrypoint  bool // its agent can replace an image's entry point
+	Volumes     bool // it can mount volumes
 	// CPU cores and memory that live leases and held quotes use.
 	CPUTaken   float64
 	RAMTakenMB int64

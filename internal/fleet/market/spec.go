@@ -40,6 +40,7 @@ type Spec struct {
 	DiskGB       int64             `json:"disk_gb"`
 	DiskLimited  bool              `json:"disk_limited,omitempty"`
 	ScratchGB    int64             `json:"scratch_gb,omitempty"`
+	Mounts       []Mount           `json:"mounts,omitempty"`
 	Runtime      string            `json:"runtime,omitempty"`
 	SSHKeyIDs    []id.SSHKey       `json:"ssh_key_ids"`
 
@@ -56,6 +57,12 @@ type Spec struct {
 
 // RegistryAuth is the credentials for a private image registry. They are secret.
 type RegistryAuth = client.RegistryAuth
+
+// Mount is a volume that the nodes find at a path.
+type Mount = client.Mount
+
+// SnapshotPolicy says when a host takes snapshots of a volume by itself.
+type SnapshotPolicy = client.SnapshotPolicy
 
 // Port is a port of the workload that the renter wants to reach.
 type Port = client.Port

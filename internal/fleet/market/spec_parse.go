@@ -77,6 +77,7 @@ func (s *Spec) decode(b []byte, allowed func(string) bool) error {
 		"network": decodeFunc(func(b []byte, at string) {
 			decodeObject(b, at, map[string]any{"scope": &s.Network.Scope, "min_gbps": &s.Network.MinGbps}, nil, &bad)
 		}),
+		"mounts": decodeFunc(func(b []byte, at string) { s.Mounts = decodeMounts(b, at, &bad) }),
 		"ports": decodeFunc(func(b []byte, at string) {
 			var items []json.RawMessage
 			if json.Unmarshal(b, &items) != nil {
@@ -210,6 +211,7 @@ func (s Spec) Validate(needsImage bool) error {
 		s.checkImage(&bad)
 	}
 	s.checkWorkload(&bad)
+	s.checkMounts(&bad)
 	s.checkLimits(&bad)
 	return bad.Err()
 }
@@ -223,7 +225,7 @@ func (s Spec) Request(renter id.Org) (Request, error) {
 	a := Request{
 		Renter: renter, Nodes: s.Nodes, GPUs: s.GPUsPerNode, Query: q, Scope: s.Network.Scope, MinGbps: s.Network.MinGbps,
 		DiskGB: s.DiskGB, DiskLimited: s.DiskLimited, Runtime: s.Runtime, ScratchGB: s.ScratchGB, Duration: s.Duration(),
-		Trust: s.Trust, Image: s.Image, Entrypoint: len(s.Entrypoint) > 0,
+		Trust: s.Trust, Image: s.Image, Entrypoint: len(s.Entrypoint) > 0, Volumes: len(s.Mounts) > 0,
 	}
 	if s.MaxPricePerHour != nil {
 		a.MaxRate = *s.MaxPricePerHour

@@ -33,6 +33,16 @@ var failures = map[string][]fault.Kind{
 	"returnQuote":      {fault.Conflict},
 	"createTemplate":   {fault.Conflict, fault.QuotaExceeded, fault.NotFound},
 	"deleteTemplate":   {fault.Conflict},
+	"createVolume":     {fault.Conflict, fault.QuotaExceeded},
+	"changeVolume":     {fault.Conflict},
+	"deleteVolume":     {fault.Conflict},
+	"snapshotVolume":   {fault.Conflict},
+	"restoreVolume":    {fault.Conflict},
+	"cloneVolume":      {fault.Conflict, fault.QuotaExceeded},
+	"getVolumeContent": {fault.Conflict},
+
+	"deleteVolumeSnapshot": {fault.Conflict},
+
 	"rentCluster":      {fault.NoCapacity, fault.InsufficientFunds, fault.QuotaExceeded, fault.Conflict, fault.NotFound},
 	"actOnCluster":     {fault.Conflict, fault.InsufficientFunds},
 	"sshToCluster":     {fault.Conflict},

@@ -31,6 +31,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
@@ -92,6 +93,7 @@ type Deps struct {
 	Hosts      *host.Hosts
 	Clusters   *cluster.Clusters
 	Templates  *template.Templates
+	Volumes    *volume.Volumes
 	Outbox     *outbox.Outbox
 	Events     *events.Inbox
 	Reconciler *reconcile.Reconciler
@@ -132,6 +134,7 @@ type API struct {
 	hosts      *host.Hosts
 	clusters   *cluster.Clusters
 	templates  *template.Templates
+	volumes    *volume.Volumes
 	outbox     *outbox.Outbox
 	events     *events.Inbox
 	reconciler *reconcile.Reconciler
@@ -181,6 +184,7 @@ func New(cfg Config, d Deps) *API {
 		hosts:      d.Hosts,
 		clusters:   d.Clusters,
 		templates:  d.Templates,
+		volumes:    d.Volumes,
 		outbox:     d.Outbox,
 		events:     d.Events,
 		reconciler: d.Reconciler,

@@ -21,6 +21,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/billing/tax"
+	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/fleet/cluster"
@@ -134,6 +135,7 @@ func openOn(t *testing.T, d *db.DB, change ...func(*api.Config, *account.Config)
 		Hosts:      host.New(d, nil),
 		Clusters:   w.clusters,
 		Templates:  template.New(w.db, ""),
+		Volumes:    volume.New(w.db, folderOf(t), volume.Config{Currency: "USD", Box: box}),
 		Outbox:     out,
 		Events:     in,
 		Reconciler: reconcile.New(d, out.Client(), in.Refresh, "USD", log),

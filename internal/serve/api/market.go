@@ -130,6 +130,7 @@ func viewSpec(s market.Spec) client.ClusterSpec {
 		DiskGB:          s.DiskGB,
 		DiskLimited:     s.DiskLimited,
 		ScratchGB:       s.ScratchGB,
+		Mounts:          s.Mounts,
 		Runtime:         s.Runtime,
 		SSHKeyIDs:       s.SSHKeyIDs,
 		MaxPricePerHour: s.MaxPricePerHour,

@@ -107,6 +107,28 @@ func (a *API) inside(t *table) {
 	remove(t, "/templates/{name}", writeClusters, "deleteTemplate: Delete a template of your organisation",
 		a.deleteTemplate)
 
+	// Volumes.
+	get(t, "/volumes", readClusters, "listVolumes: List your organisation's volumes by name", a.listVolumes)
+	post(t, "/volumes", writeClusters, 201, "createVolume: Create an empty volume", a.createVolume)
+	get(t, "/volumes/{id}", readClusters, "getVolume: Get a volume, with what is durable of it", a.getVolume)
+	patch(t, "/volumes/{id}", writeClusters, "changeVolume: Change a volume's name, size or retention", a.changeVolume)
+	remove(t, "/volumes/{id}", writeClusters, "deleteVolume: Delete a volume with all its snapshots; billing ends at "+
+		"once", a.deleteVolume)
+	get(t, "/volumes/{id}/snapshots", readClusters, "listVolumeSnapshots: List a volume's snapshots, newest first",
+		a.listSnapshots)
+	post(t, "/volumes/{id}/snapshots", writeClusters, 202, "snapshotVolume: Request a snapshot from the host that has "+
+		"the volume", a.snapshotVolume)
+	remove(t, "/volumes/{id}/snapshots/{seq}", writeClusters, "deleteVolumeSnapshot: Delete a snapshot other than the "+
+		"last one", a.deleteSnapshot)
+	post(t, "/volumes/{id}/restore", writeClusters, 200, "restoreVolume: Make an earlier snapshot the volume's present "+
+		"state, as its next snapshot", a.restoreVolume)
+	post(t, "/volumes/{id}/clones", writeClusters, 201, "cloneVolume: Create a volume from a snapshot; it costs nothing "+
+		"until it changes", a.cloneVolume)
+	get(t, "/volumes/{id}/files", readClusters, "listVolumeFiles: List a directory of a snapshot", a.listFiles)
+	t.streamAs("application/octet-stream", &huma.Schema{Type: huma.TypeString, Format: "binary"}, "GET",
+		"/volumes/{id}/content", readClusters, "getVolumeContent: Download a file of a snapshot", a.volumeContent,
+		contentParams()...)
+
 	// Clusters.
 	post(t, "/clusters", writeClusters, 202, "rentCluster: Rent a cluster", a.rent, withSpec)
 	get(t, "/clusters", readClusters, "listClusters: List and search your organisation's clusters", a.listClusters)

@@ -126,7 +126,8 @@ func (l *Link) permit(host id.Host, user string) (string, error) {
 	c := jwt.NewUserClaims(user)
 	c.Name = h
 	c.Audience = accountHosts
-	c.Pub.Allow.Add(agentapi.SubjectInventory(h), agentapi.SubjectSync(h), agentapi.SubjectTelemetry(h))
+	c.Pub.Allow.Add(agentapi.SubjectInventory(h), agentapi.SubjectSync(h), agentapi.SubjectTelemetry(h),
+		agentapi.SubjectVolume(h))
 	c.Sub.Allow.Add(agentapi.SubjectWake(h), agentapi.SubjectDial(h), agentapi.InboxPrefix(h)+".>")
 	return c.Encode(l.keys.issuer)
 }

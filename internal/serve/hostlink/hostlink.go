@@ -5,7 +5,7 @@
 //   - A host is identified by its link key: it signs the nonce of each connection, and the signature is verified
 //     against the keys in PostgreSQL. There is one connection per key: a second one is refused and the operator is
 //     notified. A revoked key's connection is closed.
-//   - A host publishes only on its own three subjects and subscribes only to its own. Its identity comes from the
+//   - A host publishes only on its own four subjects and subscribes only to its own. Its identity comes from the
 //     subject, which NATS enforces, never from the message.
 //   - Responses go only to reply subjects under the host's own inbox, so that no host can make the server publish on
 //     another's subjects.
@@ -80,13 +80,20 @@ type Metering interface {
 	IssueAnchor(ctx context.Context, host id.Host, bootID string, bootMS int64) (*agentapi.Anchor, error)
 }
 
+// Volumes is the part of package volume that hostlink uses.
+type Volumes interface {
+	// Serve answers a host's request about a volume of one of its leases.
+	Serve(ctx context.Context, host id.Host, r agentapi.VolumeRequest) agentapi.VolumeReply
+}
+
 // Domain is the domain packages to which the link passes messages.
 type Domain struct {
 	Agents   Agents
 	Clusters Clusters
 	Metering Metering
 	Market   Market
-	Quiet    Quiet // nil = every report is handled as one that changes something
+	Volumes  Volumes // nil = requests about volumes are not answered
+	Quiet    Quiet   // nil = every report is handled as one that changes something
 }
 
 // Link is this replica's side of the connections to hosts.
@@ -104,14 +111,15 @@ type Link struct {
 	epoch atomic.Int64
 
 	bus      *bus.Bus
-	agents   Agents // these five are set by Start
+	agents   Agents // these six are set by Start
 	clusters Clusters
 	metering Metering
 	market   Market
+	volumes  Volumes
 	quiet    Quiet
 
 	// Each kind of message has a queue of its own, so that none delays the others.
-	reports, inventories, telemetry, doors, disconnects *queue
+	reports, inventories, telemetry, doors, disconnects, data *queue
 	// wakes has the wakes that wait for the state that they carry.
 	wakes *queue
 
@@ -132,6 +140,7 @@ const (
 	doorWorkers       = 32
 	disconnectWorkers = 4
 	wakeWorkers       = 8
+	dataWorkers       = 16
 )
 
 // Open starts the embedded NATS server or connects to the external one, and returns when the bus works. Hosts are
@@ -197,6 +206,7 @@ func (l *Link) Bus() *bus.Bus { return l.bus }
 // Start begins to accept hosts and to handle their messages.
 func (l *Link) Start(d Domain) error {
 	l.agents, l.clusters, l.metering, l.market, l.quiet = d.Agents, d.Clusters, d.Metering, d.Market, d.Quiet
+	l.volumes = d.Volumes
 	l.recorder = newRecorder(d.Agents, l.cfg.Now, l.log)
 	l.bus.WakeWith(l.wake)
 	for _, s := range []struct {
@@ -207,6 +217,7 @@ func (l *Link) Start(d Domain) error {
 		{l.hosts, agentapi.SubjectSync("*"), l.onHost(l.reports, l.handleSync)},
 		{l.hosts, agentapi.SubjectInventory("*"), l.onHost(l.inventories, l.handleInventory)},
 		{l.hosts, agentapi.SubjectTelemetry("*"), l.onHost(l.telemetry, l.handleTelemetry)},
+		{l.hosts, agentapi.SubjectVolume("*"), l.onHost(l.data, l.handleVolume)},
 		{l.hosts, subjectPulse, func(m *nats.Msg) { l.reports.add(id.Host{}, m, l.handlePulse) }},
 		{l.sys, "$SYS.ACCOUNT." + accountHosts + ".DISCONNECT", func(m *nats.Msg) {
 			l.disconnects.add(id.Host{}, m, l.handleDisconnect)
@@ -298,6 +309,7 @@ func (l *Link) makeQueues() {
 	}
 	l.reports = with("sync", reportWorkers, l.postpone)
 	l.inventories = with("inventory", inventoryWorkers, l.refuse)
+	l.data = with("volume", dataWorkers, l.refuse)
 	l.telemetry = with("telemetry", telemetryWorkers, nil)
 	c.ctx, c.patience = connections, connectWait
 	l.doors = with("connect", doorWorkers, l.refuseConnection)
@@ -308,7 +320,7 @@ func (l *Link) makeQueues() {
 }
 
 func (l *Link) queues() []*queue {
-	return []*queue{l.reports, l.inventories, l.telemetry, l.doors, l.disconnects, l.wakes}
+	return []*queue{l.reports, l.inventories, l.telemetry, l.doors, l.disconnects, l.data, l.wakes}
 }
 
 // loop calls f at intervals until Stop.

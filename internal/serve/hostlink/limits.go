@@ -40,6 +40,7 @@ var rates = map[string]struct {
 	"sync":      {10, 50},
 	"inventory": {0.5, 10},
 	"telemetry": {3, 20},
+	"volume":    {20, 200},
 }
 
 // Limits for responses to a host that sends too often. A host that obeys the first response needs no more; one that

@@ -15,6 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/billing/statement"
+	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/fleet/cluster"
@@ -38,6 +39,7 @@ type Platform struct {
 	Accounts    *account.Accounts
 	Market      *market.Market
 	Clusters    *cluster.Clusters
+	Volumes     *volume.Volumes       // nil = no jobs for volumes
 	Outbox      *outbox.Outbox        // nil only if Payments is
 	Events      *events.Inbox         // nil only if Payments is
 	Reconciler  *reconcile.Reconciler // nil only if Payments is
@@ -122,6 +124,17 @@ func Jobs(p Platform) []Job {
 			created, dropped, err := p.DB.KeepPartitions(ctx)
 			return created + dropped, err
 		}},
+	}
+	if p.Volumes != nil {
+		jobs = append(jobs,
+			Job{Name: "volume packs", Every: 5 * time.Minute, Limit: 10 * time.Minute, Run: p.Volumes.Sweep},
+			Job{Name: "volume scrub", Every: time.Minute, Limit: 10 * time.Minute, Run: p.Volumes.Scrub},
+			Job{Name: "storage", Every: 5 * time.Minute, Limit: 10 * time.Minute, Run: func(ctx context.Context) (int, error) {
+				charged, err := p.Volumes.Charge(ctx)
+				erased, err2 := p.Volumes.EraseUnpaid(ctx)
+				return charged + erased, errors.Join(err, err2)
+			}},
+			Job{Name: "sealing data keys again", Every: time.Minute, Limit: 10 * time.Minute, Run: p.Volumes.Reseal})
 	}
 	jobs = append(jobs, Job{
 		Name:  "retention",

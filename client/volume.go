@@ -1,0 +1,170 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// Volume is a tree of files that follows its organisation to any host.
+type Volume struct {
+	ID           id.Volume   `json:"id"`
+	Name         string      `json:"name" doc:"unique among your organisation's volumes"`
+	SizeGB       int64       `json:"size_gb" doc:"what its files may take together, in GB of 10⁹ bytes" example:"100"`
+	Keep         int         `json:"keep" doc:"how many of the last snapshots are kept whatever their age" example:"3"`
+	CreatedAt    time.Time   `json:"created_at"`
+	Snapshots    int64       `json:"snapshots" doc:"snapshots that are kept" example:"3"`
+	HeadSeq      int64       `json:"head_seq" doc:"number of the last snapshot; 0: there is none" example:"12"`
+	DurableTo    *time.Time  `json:"durable_to" doc:"what was written until then is in the last snapshot, and survives every host; null: there is no snapshot"`
+	Label        string      `json:"label" doc:"that the job gave to the last snapshot; may be empty" example:"step_8200"`
+	Consistency  string      `json:"consistency" enum:"exact,per_file," doc:"exact: all files of the last snapshot are of one moment; per_file: each file is; empty: there is no snapshot"`
+	Bytes        int64       `json:"bytes" doc:"of the files of the last snapshot" example:"1073741824"`
+	Files        int64       `json:"files" doc:"of the last snapshot" example:"42"`
+	StoredBytes  int64       `json:"stored_bytes" doc:"what is billed: compressed, equal parts once, with all snapshots, and with the volumes that share its data" example:"536870912"`
+	Sharing      int64       `json:"sharing" doc:"how many volumes share its stored data, itself included: it and its clones" example:"1"`
+	PricePerHour money.Micro `json:"price_per_hour" doc:"of stored_bytes, now"`
+	ClusterID    *id.Cluster `json:"cluster_id" doc:"the cluster that writes it, or wrote it last; null: none"`
+	PendingBytes int64       `json:"pending_bytes" doc:"changed and in no snapshot yet, as the host estimates" example:"0"`
+	ETASeconds   int64       `json:"eta_s" doc:"seconds until they would be in one, as the host estimates; 0: none is being taken" example:"0"`
+	Problem      string      `json:"problem" doc:"why the last snapshot failed; empty: it did not"`
+	ReportedAt   *time.Time  `json:"reported_at" doc:"when the host reported this last; null: no host has the volume"`
+}
+
+// NewVolume is a volume to create.
+type NewVolume struct {
+	Name   string `json:"name" minLength:"1" maxLength:"63" pattern:"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$" doc:"lower-case letters, digits and dashes" example:"training-data"`
+	SizeGB int64  `json:"size_gb" minimum:"1" maximum:"100000" doc:"what its files may take together, in GB" example:"100"`
+	Keep   int    `json:"keep,omitempty" minimum:"0" maximum:"100" doc:"how many of the last snapshots are kept whatever their age; 0: 3" example:"3"`
+}
+
+// VolumeChange is what to change of a volume.
+type VolumeChange struct {
+	Name   *string `json:"name,omitempty" doc:"the new name" example:"training-data"`
+	SizeGB *int64  `json:"size_gb,omitempty" doc:"the new size, from the next start on" example:"200"`
+	Keep   *int    `json:"keep,omitempty" doc:"how many of the last snapshots are kept" example:"5"`
+}
+
+// VolumeSnapshot is a state of a volume that survives every host.
+type VolumeSnapshot struct {
+	ID          id.Snapshot `json:"id"`
+	Seq         int64       `json:"seq" doc:"its number, from 1" example:"12"`
+	CutAt       time.Time   `json:"cut_at" doc:"the moment that it shows"`
+	CommittedAt time.Time   `json:"committed_at" doc:"when it became durable"`
+	Cause       string      `json:"cause" enum:"interval,notice,end,request,checkpoint,upload,restore,clone" doc:"why it was taken"`
+	Consistency string      `json:"consistency" enum:"exact,per_file" doc:"exact: all files are of one moment; per_file: each file is"`
+	Label       string      `json:"label" doc:"that the job gave it; may be empty" example:"step_8200"`
+	Bytes       int64       `json:"bytes" doc:"of its files" example:"1073741824"`
+	AddedBytes  int64       `json:"added_bytes" doc:"what it added to the stored bytes" example:"53687091"`
+	Files       int64       `json:"files" doc:"files in it" example:"42"`
+	LeftOut     int64       `json:"left_out" doc:"devices, sockets and FIFOs that are not in it" example:"0"`
+}
+
+// RequestedSnapshot is a snapshot that the volume's host will take.
+type RequestedSnapshot struct {
+	ID id.Snapshot `json:"id" doc:"that the snapshot will have"`
+}
+
+// SnapshotChoice names a snapshot of a volume.
+type SnapshotChoice struct {
+	Seq int64 `json:"seq" minimum:"1" doc:"number of the snapshot" example:"12"`
+}
+
+// NewClone is a volume to create from a snapshot of another one.
+type NewClone struct {
+	Name   string `json:"name" minLength:"1" maxLength:"63" pattern:"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$" doc:"of the new volume" example:"training-data-2"`
+	Seq    int64  `json:"seq,omitempty" minimum:"0" doc:"number of the snapshot; 0: the last one" example:"12"`
+	SizeGB int64  `json:"size_gb,omitempty" minimum:"0" maximum:"100000" doc:"0: as its origin" example:"100"`
+}
+
+// VolumeFile is an entry of a directory in a snapshot.
+type VolumeFile struct {
+	Name       string    `json:"name" doc:"its name, without characters that cannot be printed" example:"model.pt"`
+	Kind       string    `json:"kind" enum:"file,dir,symlink" doc:"what it is"`
+	Mode       string    `json:"mode" doc:"its permissions, in octal" example:"0644"`
+	Bytes      int64     `json:"bytes" doc:"size of a file" example:"1024"`
+	ModifiedAt time.Time `json:"modified_at" doc:"when it was changed last"`
+	Target     string    `json:"target" doc:"of a symbolic link; else empty" example:""`
+}
+
+func volumePath(v id.Volume, rest string) string { return "/volumes/" + v.String() + rest }
+
+// Volumes lists the organisation's volumes by name.
+func (c *Client) Volumes(ctx context.Context) (Page[Volume], error) {
+	return get[Page[Volume]](ctx, c, "/volumes", nil)
+}
+
+// Volume gets a volume.
+func (c *Client) Volume(ctx context.Context, v id.Volume) (Volume, error) {
+	return get[Volume](ctx, c, volumePath(v, ""), nil)
+}
+
+// CreateVolume creates an empty volume.
+func (c *Client) CreateVolume(ctx context.Context, n NewVolume) (Volume, error) {
+	return post[Volume](ctx, c, "/volumes", n)
+}
+
+// ChangeVolume changes a volume's name, size or retention.
+func (c *Client) ChangeVolume(ctx context.Context, v id.Volume, n VolumeChange) (out Volume, err error) {
+	err = c.call(ctx, http.MethodPatch, volumePath(v, ""), nil, n, &out)
+	return out, err
+}
+
+// DeleteVolume deletes a volume with all its snapshots.
+func (c *Client) DeleteVolume(ctx context.Context, v id.Volume) error {
+	return c.remove(ctx, volumePath(v, ""), nil)
+}
+
+// VolumeSnapshots lists a volume's snapshots, newest first.
+func (c *Client) VolumeSnapshots(ctx context.Context, v id.Volume) (Page[VolumeSnapshot], error) {
+	return get[Page[VolumeSnapshot]](ctx, c, volumePath(v, "/snapshots"), nil)
+}
+
+// SnapshotVolume requests a snapshot from the host that has the volume.
+func (c *Client) SnapshotVolume(ctx context.Context, v id.Volume) (RequestedSnapshot, error) {
+	return post[RequestedSnapshot](ctx, c, volumePath(v, "/snapshots"), nil)
+}
+
+// DeleteSnapshot deletes a snapshot.
+func (c *Client) DeleteSnapshot(ctx context.Context, v id.Volume, seq int64) error {
+	return c.remove(ctx, volumePath(v, "/snapshots/"+strconv.FormatInt(seq, 10)), nil)
+}
+
+// RestoreVolume makes an earlier snapshot the volume's present state.
+func (c *Client) RestoreVolume(ctx context.Context, v id.Volume, seq int64) (VolumeSnapshot, error) {
+	return post[VolumeSnapshot](ctx, c, volumePath(v, "/restore"), SnapshotChoice{seq})
+}
+
+// CloneVolume creates a volume from a snapshot of another one.
+func (c *Client) CloneVolume(ctx context.Context, v id.Volume, n NewClone) (Volume, error) {
+	return post[Volume](ctx, c, volumePath(v, "/clones"), n)
+}
+
+func fileQuery(path string, seq int64) url.Values {
+	q := url.Values{"path": {path}}
+	if seq != 0 {
+		q.Set("seq", strconv.FormatInt(seq, 10))
+	}
+	return q
+}
+
+// VolumeFiles lists a directory of a snapshot; seq 0 is the last one.
+func (c *Client) VolumeFiles(ctx context.Context, v id.Volume, path string, seq int64) (Page[VolumeFile], error) {
+	return get[Page[VolumeFile]](ctx, c, volumePath(v, "/files"), fileQuery(path, seq))
+}
+
+// VolumeContent writes the content of a file in a snapshot to w.
+func (c *Client) VolumeContent(ctx context.Context, w io.Writer, v id.Volume, path string, seq int64) error {
+	body, err := c.text(ctx, volumePath(v, "/content"), fileQuery(path, seq))
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	_, err = io.Copy(w, body)
+	return err
+}

@@ -1,0 +1,60 @@
+// Package store keeps packs of sealed chunks: in any S3-compatible store, or in a folder that this server serves.
+//
+// Nobody has to trust a store: packs are sealed, and their hashes are known. Hosts and people never hold its
+// credentials; they get requests that are signed for one object, one method and some minutes.
+//
+// Invariants:
+//   - A signed PUT stores only an object of the length and the SHA-256 that it was signed for, and never replaces one.
+//     [Store.Probe] checks at the start of a server that the store holds to that.
+//   - After a PUT was answered 200, Head finds the object, also after a crash.
+package store
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Store keeps objects.
+type Store interface {
+	// SignPut returns the request that stores an object of these bytes once, until the given time.
+	SignPut(ctx context.Context, key string, sum [32]byte, bytes int64, until time.Time) (Request, error)
+	// SignGet returns the request that reads an object, or ranges of it.
+	SignGet(ctx context.Context, key string, until time.Time) (Request, error)
+	// Head returns what the store says about an object. Error: ErrNotFound.
+	Head(ctx context.Context, key string) (Object, error)
+	// Read returns length bytes of an object from offset on. Error: ErrNotFound.
+	Read(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error)
+	// Put stores an object, which must not exist, as a signed PUT does.
+	Put(ctx context.Context, key string, body []byte) error
+	// Delete removes an object. One that does not exist is no error.
+	Delete(ctx context.Context, key string) error
+	// Probe checks with an object of its own that the store does what this package relies on. Its error names what is
+	// missing.
+	Probe(ctx context.Context) error
+}
+
+// Request is a signed request.
+type Request struct {
+	Method string
+	URL    string            // secret until it expires
+	Header map[string]string // signed: a request must have them as they are
+}
+
+// Object is what a store says about an object.
+type Object struct {
+	Bytes int64
+	Sum   [32]byte // SHA-256
+}
+
+// ErrNotFound is the error of reading an object that the store does not have.
+var ErrNotFound = errors.New("object not found")
+
+// Key returns where a pack of a data domain is.
+func Key(domain id.DataDomain, n int64) string {
+	return "d/" + domain.String() + "/" + strconv.FormatInt(n, 10)
+}

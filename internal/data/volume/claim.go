@@ -1,0 +1,142 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Mount is a volume that a cluster is to have.
+type Mount struct {
+	Volume id.Volume
+	Mode   string // agentapi.MountRW, agentapi.MountRO
+	At     string // the field that names it, for messages: "mounts[0].volume"
+}
+
+// Claims are the volumes of a rent, locked.
+type Claims struct {
+	org     id.Org
+	mounts  []Mount
+	locked  map[id.Volume]dbq.LockVolumesRow
+	writers map[id.Volume]dbq.VolumeWritersRow
+}
+
+// QueueClaims queues the locks of the volumes of a rent and the reads of who writes them. Its place in the order of
+// locks is after hosts and before the ledger's accounts.
+func QueueClaims(b *pgx.Batch, org id.Org, mounts []Mount) *Claims {
+	c := &Claims{org: org, mounts: mounts, locked: map[id.Volume]dbq.LockVolumesRow{},
+		writers: map[id.Volume]dbq.VolumeWritersRow{}}
+	if len(mounts) == 0 {
+		return c
+	}
+	var ids []id.Volume
+	for _, m := range mounts {
+		ids = append(ids, m.Volume)
+	}
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+		rows, err := q.LockVolumes(ctx, rawIDs(ids...), org)
+		for _, r := range rows {
+			c.locked[r.ID] = r
+		}
+		return err
+	})
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+		rows, err := q.VolumeWriters(ctx, rawIDs(ids...))
+		for _, r := range rows {
+			c.writers[r.VolumeID] = r
+		}
+		return err
+	})
+	return c
+}
+
+// Decide refuses volumes that do not exist, and a second writer. Faults: Invalid and Conflict, with the field.
+func (c *Claims) Decide(now time.Time) error {
+	var bad fault.Fields
+	for _, m := range c.mounts {
+		v, ok := c.locked[m.Volume]
+		if !ok {
+			bad.Add(m.At, "volume %s not found", m.Volume)
+			continue
+		}
+		if m.Mode != agentapi.MountRW {
+			continue
+		}
+		if why := writes(c.writers[m.Volume], now); why != "" {
+			f := fault.New(fault.Conflict, "The volume %s is %s: release that cluster, or mount it with mode ro.", v.Name, why)
+			f.Fields = []fault.Field{{Location: m.At, Message: "is " + why}}
+			return f
+		}
+	}
+	return bad.Err()
+}
+
+// QueueWrite queues the writes of the claims of a cluster, which exists. A writer before it is fenced from here on.
+func (c *Claims) QueueWrite(b *pgx.Batch, cluster id.Cluster) {
+	for _, m := range c.mounts {
+		db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+			return q.InsertVolumeMount(ctx, cluster, m.Volume, m.Mode)
+		})
+		if m.Mode != agentapi.MountRW {
+			continue
+		}
+		db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+			return q.CloseDataSessions(ctx, m.Volume, agentapi.MountRW, id.New[id.DataSession]())
+		})
+		db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+			return q.SetVolumeWriter(ctx, m.Volume, cluster, id.DataSession{})
+		})
+	}
+}
+
+// writes returns why the volume's writer may still write, or "". A cluster that ended may write until its host has
+// closed the session, has nothing left of the lease, or the time to flush is over; a lost host may not.
+func writes(w dbq.VolumeWritersRow, now time.Time) string {
+	switch {
+	case w.VolumeID.IsZero():
+		return ""
+	case w.ClusterID.IsZero(): // an upload
+		if w.ClosedAt != nil || w.ExpiresAt != nil && now.After(*w.ExpiresAt) {
+			return ""
+		}
+		return "written by an upload"
+	case w.ClusterEndedAt == nil:
+		return fmt.Sprintf("written by the cluster %s", w.ClusterName)
+	case w.SessionID.IsZero(), w.ClosedAt != nil, w.Lost, w.AllLost, w.LeaseGoneAt != nil,
+		now.After(w.ClusterEndedAt.Add(agentapi.VolumeFlushMaxS * time.Second)):
+		return ""
+	}
+	return fmt.Sprintf("still being saved for the cluster %s, which has ended", w.ClusterName)
+}
+
+// endWriter fences whoever wrote a locked volume.
+func (v *Volumes) endWriter(ctx context.Context, tx *db.Tx, vol id.Volume) error {
+	err := tx.Q.CloseDataSessions(ctx, vol, agentapi.MountRW, id.New[id.DataSession]())
+	if err == nil {
+		err = tx.Q.DeleteVolumeWriter(ctx, vol)
+	}
+	if err != nil {
+		return fmt.Errorf("end the writer of %s: %w", vol, err)
+	}
+	return nil
+}
+
+// rawIDs are ids as a parameter of type uuid[].
+func rawIDs[T interface {
+	UUIDValue() (pgtype.UUID, error)
+}](ids ...T) []pgtype.UUID {
+	out := make([]pgtype.UUID, len(ids))
+	for i, v := range ids {
+		out[i], _ = v.UUIDValue() // never fails
+	}
+	return out
+}

@@ -1,0 +1,234 @@
+package volume
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/data/manifest"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// minInterval is the least time between two snapshots of a volume by interval.
+const minInterval = 10 * time.Second
+
+// commit makes a snapshot durable: in one transaction the fence, the packs, the head, the level of what is billed, and
+// the snapshot. Repeated, it returns what was committed.
+func (v *Volumes) commit(ctx context.Context, session id.DataSession,
+	c agentapi.CommitVolume) (*agentapi.CommittedVolume, error) {
+	p, err := parseCommit(c)
+	if err != nil {
+		return nil, err
+	}
+	if done, err := v.committed(ctx, v.d.Q, session, p.snapshot); done != nil || err != nil {
+		return done, err
+	}
+	s, err := v.session(ctx, v.d.Q, session)
+	if err != nil {
+		return nil, err
+	}
+	if err := v.verify(ctx, s.DataSession, p.firsts, p.lasts); err != nil {
+		return nil, err
+	}
+	var out *agentapi.CommittedVolume
+	err = v.inDomain(ctx, session, func(ctx context.Context, tx *db.Tx, x dbq.DataSession, d dbq.DataDomain) error {
+		if out, err = v.committed(ctx, tx.Q, session, p.snapshot); out != nil || err != nil {
+			return err
+		}
+		out, err = v.commitLocked(ctx, tx, x, p)
+		return err
+	})
+	return out, err
+}
+
+// committed returns the answer to a commit that was made before.
+func (v *Volumes) committed(ctx context.Context, q *dbq.Queries, session id.DataSession,
+	snap id.Snapshot) (*agentapi.CommittedVolume, error) {
+	rows, err := q.CommittedSnapshot(ctx, snap)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", snap, err)
+	}
+	if len(rows) == 0 {
+		return nil, nil
+	}
+	s, err := v.session(ctx, q, session)
+	if err != nil {
+		return nil, err
+	}
+	if s.DataSession.VolumeID != rows[0].VolumeID {
+		return nil, refused(agentapi.VolumeMalformed, "the snapshot's id is used by another volume")
+	}
+	return &agentapi.CommittedVolume{Seq: rows[0].Seq, CommittedAtMS: rows[0].CommittedAt.UnixMilli()}, nil
+}
+
+// parsed is a commit whose form is right.
+type parsed struct {
+	agentapi.CommitVolume
+	snapshot      id.Snapshot
+	root          manifest.Ref
+	packs         *manifest.PackSet
+	firsts, lasts []int64 // runs of packs
+}
+
+// causes are those of a commit.
+var causes = []string{agentapi.SnapshotByInterval, agentapi.SnapshotByNotice, agentapi.SnapshotByEnd,
+	agentapi.SnapshotByRequest, agentapi.SnapshotByJob, agentapi.SnapshotByUpload}
+
+func parseCommit(c agentapi.CommitVolume) (p parsed, err error) {
+	p.CommitVolume = c
+	bad := func(what string) (parsed, error) { return p, refused(agentapi.VolumeMalformed, "%s", what) }
+	if p.snapshot, err = id.Parse[id.Snapshot](c.Snapshot); err != nil {
+		return bad("the snapshot's id is malformed")
+	}
+	rootID, err := hex.DecodeString(c.Root.ID)
+	if err != nil || len(rootID) != 32 || len(c.Packs) > agentapi.MaxSnapshotSet {
+		return bad("the root or the set of packs are malformed")
+	}
+	p.root = manifest.Ref{Pack: c.Root.Pack, Offset: c.Root.Offset, Length: c.Root.Length, Size: c.Root.Size}
+	copy(p.root.ID[:], rootID)
+	if p.packs, err = manifest.DecodePackSet(c.Packs); err != nil || !p.packs.Has(c.Root.Pack) {
+		return bad("the root or the set of packs are malformed")
+	}
+	if len(c.Label) > agentapi.MaxLabel || agentapi.CleanText(c.Label) != c.Label {
+		return bad("the label is too long or not printable")
+	}
+	if !slices.Contains(causes, c.Cause) || c.Consistency != agentapi.SnapshotExact &&
+		c.Consistency != agentapi.SnapshotPerFile || c.LogicalBytes < 0 || c.Files < 0 || c.LeftOut < 0 || c.BaseSeq < 0 {
+		return bad("cause, consistency or counts are malformed")
+	}
+	for _, r := range p.packs.Runs() {
+		p.firsts, p.lasts = append(p.firsts, r.First), append(p.lasts, r.Last)
+	}
+	return p, nil
+}
+
+// commitLocked commits with the data domain locked.
+func (v *Volumes) commitLocked(ctx context.Context, tx *db.Tx, x dbq.DataSession, p parsed) (*agentapi.CommittedVolume,
+	error) {
+	row, err := tx.Q.LockVolume(ctx, x.VolumeID)
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", x.VolumeID, err)
+	}
+	now, err := tx.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if p.BaseSeq != row.HeadSeq {
+		return nil, refused(agentapi.VolumeBaseMoved, "the volume's last snapshot is %d, not %d", row.HeadSeq, p.BaseSeq)
+	}
+	if err := v.paced(ctx, tx, row, p.Cause, now); err != nil {
+		return nil, err
+	}
+	if err := v.usable(ctx, tx, x, p); err != nil {
+		return nil, err
+	}
+	added, err := v.promote(ctx, tx, x.DomainID, p, now)
+	if err != nil {
+		return nil, err
+	}
+	seq := row.HeadSeq + 1
+	cut := time.UnixMilli(p.CutAtMS)
+	if p.CutAtMS <= 0 || cut.After(now) {
+		cut = now
+	}
+	err = tx.Q.InsertSnapshot(ctx, dbq.InsertSnapshotParams{
+		VolumeID: row.ID, Seq: seq, ID: p.snapshot, RootID: p.root.ID[:], RootPack: p.root.Pack,
+		RootOffset: int64(p.root.Offset), RootLength: int64(p.root.Length), RootSize: int64(p.root.Size), Packs: p.Packs,
+		LogicalBytes: p.LogicalBytes, AddedBytes: added, Files: p.Files, LeftOut: p.LeftOut, CutAt: cut, CommittedAt: now,
+		Cause: p.Cause, Consistency: p.Consistency, Label: p.Label, LeaseID: x.LeaseID, Epoch: x.Epoch,
+	})
+	if err == nil {
+		err = tx.Q.MoveVolumeHead(ctx, seq, p.snapshot, row.ID)
+	}
+	if err == nil {
+		err = tx.Q.MoveSessionBase(ctx, dbq.MoveSessionBaseParams{
+			Seq: seq, Packs: p.Packs, Seconds: sessionLife.Seconds(), ID: x.ID,
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("commit %s: %w", p.snapshot, err)
+	}
+	if b := v.cfg.Bus; b != nil {
+		tx.AfterCommit(func() { b.Changed(bus.TopicOrg(row.OrgID)) })
+	}
+	return &agentapi.CommittedVolume{Seq: seq, CommittedAtMS: now.UnixMilli()}, nil
+}
+
+// paced refuses snapshots that come too often, or when too many are kept.
+func (v *Volumes) paced(ctx context.Context, tx *db.Tx, row dbq.Volume, cause string, now time.Time) error {
+	if cause != agentapi.SnapshotByInterval {
+		return nil
+	}
+	head, err := tx.Q.HeadSnapshot(ctx, row.ID)
+	if err != nil {
+		return fmt.Errorf("head of %s: %w", row.ID, err)
+	}
+	if len(head) > 0 && now.Sub(head[0].CommittedAt) < minInterval {
+		return refused(agentapi.VolumeTooSoon, "snapshots by interval are at least %s apart", minInterval)
+	}
+	n, err := tx.Q.CountSnapshots(ctx, row.ID)
+	if err != nil {
+		return fmt.Errorf("count snapshots of %s: %w", row.ID, err)
+	}
+	if n >= maxSnapshots {
+		return refused(agentapi.VolumeTooSoon, "the volume keeps %d snapshots: delete some", n)
+	}
+	return nil
+}
+
+// usable refuses a commit that names a pack which is not in the store, or about to be deleted from it.
+func (v *Volumes) usable(ctx context.Context, tx *db.Tx, x dbq.DataSession, p parsed) error {
+	n, err := tx.Q.UsablePacks(ctx, dbq.UsablePacksParams{
+		Firsts: p.firsts, Lasts: p.lasts, DomainID: x.DomainID, SessionID: x.ID,
+	})
+	if err != nil {
+		return fmt.Errorf("packs of %s: %w", p.snapshot, err)
+	}
+	if n == p.packs.Len() || v.without == withoutPackCheck {
+		return nil
+	}
+	missing, err := tx.Q.MissingPacks(ctx, dbq.MissingPacksParams{
+		Firsts: p.firsts, Lasts: p.lasts, DomainID: x.DomainID, SessionID: x.ID,
+	})
+	if err != nil {
+		return fmt.Errorf("missing packs of %s: %w", p.snapshot, err)
+	}
+	e := refused(agentapi.VolumeMissing, "%d packs are not in the store", p.packs.Len()-n)
+	e.Packs = missing
+	return e
+}
+
+// promote makes a commit's packs live and returns how many bytes the level rose by.
+func (v *Volumes) promote(ctx context.Context, tx *db.Tx, domain id.DataDomain, p parsed,
+	now time.Time) (int64, error) {
+	up, err := tx.Q.PromotePacks(ctx, p.firsts, p.lasts, domain)
+	if err != nil {
+		return 0, fmt.Errorf("packs of %s: %w", p.snapshot, err)
+	}
+	if up.Bytes == 0 {
+		return 0, nil
+	}
+	return up.Bytes, v.level(ctx, tx, domain, up.Bytes, up.Granted, now)
+}
+
+// level changes what a locked domain stores, from now on.
+func (v *Volumes) level(ctx context.Context, tx *db.Tx, domain id.DataDomain, bytes, granted int64,
+	now time.Time) error {
+	stored, err := tx.Q.AddDataBytes(ctx, bytes, granted, domain)
+	if err == nil {
+		err = tx.Q.SetDataLevel(ctx, domain, now, stored)
+	}
+	if err == nil {
+		err = tx.Q.InsertDataMeter(ctx, domain, now)
+	}
+	if err != nil {
+		return fmt.Errorf("level of %s: %w", domain, err)
+	}
+	return nil
+}

@@ -1,0 +1,242 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/musterhq/muster/internal/data/manifest"
+	"github.com/musterhq/muster/internal/data/store"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/notify"
+)
+
+// Sweep applies retention and collects packs that nothing needs, in all data domains. It returns how many packs it
+// deleted. Several may run at the same time.
+func (v *Volumes) Sweep(ctx context.Context) (deleted int, err error) {
+	if v.store == nil {
+		return 0, nil
+	}
+	var errs []error
+	after := firstDomain
+	for {
+		domains, err := v.d.Q.SweepableDomains(ctx, after)
+		if err != nil || len(domains) == 0 || ctx.Err() != nil {
+			return deleted, errors.Join(append(errs, err)...)
+		}
+		for _, d := range domains {
+			n, err := v.sweepDomain(ctx, d)
+			if deleted += n; err != nil { // the others are swept all the same
+				errs = append(errs, fmt.Errorf("sweep %s: %w", d, err))
+			}
+		}
+		after = domains[len(domains)-1]
+	}
+}
+
+// firstDomain is less than the id of every data domain.
+var firstDomain = id.From[id.DataDomain](time.UnixMilli(0))
+
+func (v *Volumes) sweepDomain(ctx context.Context, domain id.DataDomain) (deleted int, err error) {
+	var ns []int64
+	err = v.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if _, err := tx.Q.LockDataDomain(ctx, domain); err != nil {
+			return err
+		}
+		if err := v.retain(ctx, tx, domain); err != nil {
+			return err
+		}
+		if err := v.doom(ctx, tx, domain); err != nil {
+			return err
+		}
+		now, err := tx.Now(ctx)
+		if err != nil {
+			return err
+		}
+		abandoned, err := tx.Q.DoomAbandoned(ctx, &now, domain)
+		if err == nil {
+			err = tx.Q.AddDataGranted(ctx, -abandoned, domain)
+		}
+		if err == nil {
+			err = tx.Q.DropReservations(ctx, domain)
+		}
+		if err != nil {
+			return err
+		}
+		before := now.Add(-v.cfg.Grace)
+		ns, err = tx.Q.DeletablePacks(ctx, domain, &before, now)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	for _, n := range ns { // no commit finds them any more
+		if err := v.store.Delete(ctx, store.Key(domain, n)); err != nil {
+			return deleted, fmt.Errorf("delete pack %d: %w", n, err)
+		}
+		if err := v.d.Q.DeletePackRow(ctx, domain, n); err != nil {
+			return deleted, fmt.Errorf("forget pack %d: %w", n, err)
+		}
+		deleted++
+	}
+	return deleted, nil
+}
+
+// doom marks the live packs of a locked domain that nothing needs. From here on they are not billed.
+func (v *Volumes) doom(ctx context.Context, tx *db.Tx, domain id.DataDomain) error {
+	sets, err := tx.Q.NeededPacks(ctx, domain)
+	if err != nil {
+		return fmt.Errorf("needed packs of %s: %w", domain, err)
+	}
+	needed := new(manifest.PackSet)
+	for _, b := range sets {
+		s, err := manifest.DecodePackSet(b)
+		if err != nil {
+			return fmt.Errorf("packs of %s: %w", domain, err)
+		}
+		needed.AddAll(s)
+	}
+	live, err := tx.Q.LivePacks(ctx, domain)
+	if err != nil {
+		return fmt.Errorf("live packs of %s: %w", domain, err)
+	}
+	var gone []int64
+	for _, n := range live {
+		if !needed.Has(n) {
+			gone = append(gone, n)
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	now, err := tx.Now(ctx)
+	if err != nil {
+		return err
+	}
+	bytes, err := tx.Q.DoomPacks(ctx, &now, domain, gone)
+	if err != nil {
+		return fmt.Errorf("doom packs of %s: %w", domain, err)
+	}
+	return v.level(ctx, tx, domain, -bytes, 0, now)
+}
+
+// How long snapshots are kept beside the last ones: one of each hour for a day, and those with a label.
+const (
+	keepHourly  = 24 * time.Hour
+	keepLabeled = 30 * 24 * time.Hour
+)
+
+// retain deletes the snapshots of a locked domain's volumes whose time is over.
+func (v *Volumes) retain(ctx context.Context, tx *db.Tx, domain id.DataDomain) error {
+	vols, err := tx.Q.VolumesOfDomain(ctx, domain)
+	if err != nil {
+		return fmt.Errorf("volumes of %s: %w", domain, err)
+	}
+	now, err := tx.Now(ctx)
+	if err != nil {
+		return err
+	}
+	for _, vol := range vols {
+		rows, err := tx.Q.VolumeSnapshots(ctx, vol.ID)
+		if err != nil {
+			return fmt.Errorf("snapshots of %s: %w", vol.ID, err)
+		}
+		over := outlived(rows, int(vol.KeepLast), now)
+		if len(over) == 0 {
+			continue
+		}
+		_, err = tx.Q.DeleteSnapshots(ctx, dbq.DeleteSnapshotsParams{At: &now, VolumeID: vol.ID, Seqs: over})
+		if err != nil {
+			return fmt.Errorf("delete snapshots of %s: %w", vol.ID, err)
+		}
+	}
+	return nil
+}
+
+// outlived returns which snapshots, newest first, are not kept any longer.
+func outlived(newestFirst []dbq.VolumeSnapshot, keep int, now time.Time) (over []int64) {
+	hours := map[int64]bool{}
+	for i, s := range newestFirst {
+		age := now.Sub(s.CommittedAt)
+		hour := s.CommittedAt.Unix() / 3600
+		first := !hours[hour] // the newest of its hour
+		hours[hour] = true
+		if i < keep || age < keepHourly && first || age < keepLabeled && s.Label != "" {
+			continue
+		}
+		over = append(over, s.Seq)
+	}
+	return over
+}
+
+const (
+	scrubEvery = 7 * 24 * time.Hour
+	scrubMost  = 500 // packs in one run
+)
+
+// Scrub looks in the store for packs that were not seen there for a week. Organisations whose volumes need one that is
+// lost are notified, and the next commit that refers to it is told to send its chunks again. It returns how many it
+// looked for.
+func (v *Volumes) Scrub(ctx context.Context) (int, error) {
+	if v.store == nil {
+		return 0, nil
+	}
+	before := time.Now().Add(-scrubEvery)
+	rows, err := v.d.Q.PacksToScrub(ctx, &before, scrubMost)
+	if err != nil {
+		return 0, fmt.Errorf("packs to scrub: %w", err)
+	}
+	for i, r := range rows {
+		o, err := v.store.Head(ctx, store.Key(r.DomainID, r.N))
+		switch {
+		case errors.Is(err, store.ErrNotFound), err == nil && !matches(o, r.Sha256, r.Bytes):
+			if err := v.lost(ctx, r.DomainID, r.N); err != nil {
+				return i, err
+			}
+		case err != nil:
+			return i, fmt.Errorf("look for pack %d of %s: %w", r.N, r.DomainID, err)
+		default:
+			if err := v.d.Q.SetPacksVerified(ctx, r.DomainID, []int64{r.N}); err != nil {
+				return i, err
+			}
+		}
+	}
+	return len(rows), nil
+}
+
+// lost notes that the store has lost a pack, and notifies the organisation of every snapshot that needs it.
+func (v *Volumes) lost(ctx context.Context, domain id.DataDomain, n int64) error {
+	return v.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if _, err := tx.Q.LockDataDomain(ctx, domain); err != nil {
+			return err
+		}
+		if err := tx.Q.SetPackLost(ctx, domain, n); err != nil {
+			return fmt.Errorf("note the loss of pack %d of %s: %w", n, domain, err)
+		}
+		v.cfg.Log.Error("the store has lost a pack", "domain", domain, "pack", n)
+		rows, err := tx.Q.VolumesWithPacks(ctx, domain)
+		if err != nil {
+			return err
+		}
+		for _, r := range rows {
+			set, err := manifest.DecodePackSet(r.Packs)
+			if err != nil || !set.Has(n) {
+				continue
+			}
+			_, err = notify.Add(ctx, tx, notify.Notice{
+				Org: r.OrgID, Severity: notify.Warn, Object: r.ID.String(),
+				Key:   fmt.Sprintf("pack_lost:%s:%d:%s", domain, n, r.ID),
+				Title: fmt.Sprintf("A part of the volume %s is lost", r.Name),
+				Body: fmt.Sprintf("The store does not have a part of snapshot %d any more. Files that need it cannot be read. "+
+					"If a cluster still has the volume, its next snapshot stores the part again.", r.Seq),
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,406 @@
+// Package volume keeps volumes: trees of files that have a name of their own and follow their renter to any host.
+//
+// A volume's snapshots lie in a store as packs of sealed chunks. This package knows which packs there are, which
+// snapshot needs which, who may write, and what is paid for it. It never sees a host's files, and a host never gets the
+// store's credentials: it gets signed requests for single packs.
+//
+// What always holds:
+//   - A snapshot is durable once its row is committed: all packs it names are in the store then, and are not collected
+//     while it exists. What is not in a committed snapshot may be lost.
+//   - One cluster or upload writes a volume at a time. Commits of any other are refused (fenced), by (lease, epoch) as
+//     the lease's row has them, never by a host's word.
+//   - A commit moves the head from the base that its writer knows by exactly one.
+//   - A pack's number is never used twice in its data domain.
+//   - Packs are collected in two phases, an hour apart. A commit either finds a pack and keeps it, or is told to send
+//     it again; it never refers to one that is about to be deleted.
+//   - What is billed are the bytes of live packs, by the microsecond, as data_level records them. A deletion ends that
+//     in its own transaction.
+//
+// Locks: the data domain, then the volume, then packs; before them clusters and hosts, after them the ledger's
+// accounts.
+package volume
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/data/chunk"
+	"github.com/musterhq/muster/internal/data/store"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/seal"
+)
+
+// GB is a gigabyte as sizes and prices mean it.
+const GB = 1_000_000_000
+
+// Limits of an organisation's volumes.
+const (
+	MaxPerOrg    = 200
+	MinSizeGB    = 1
+	MaxSizeGB    = 100_000
+	MaxKeep      = 100
+	DefaultKeep  = 3
+	maxSnapshots = 1000
+)
+
+// Config is the settings of volumes.
+type Config struct {
+	Currency string
+	Box      *seal.Box
+	// PricePerGBHour is the price of a stored GB for an hour, in nano-units. 0: storing is free.
+	PricePerGBHour money.Nano
+	// MaxStored limits what an organisation may store in bytes; 0 is DefaultMaxStored.
+	MaxStored int64
+	// Grace is how long a pack that nothing needs is kept; 0 is an hour. Tests shorten it.
+	Grace time.Duration
+	Bus   *bus.Bus // nil: hosts are not woken
+	Log   *slog.Logger
+}
+
+// DefaultMaxStored is what an organisation may store unless the platform is configured otherwise.
+const DefaultMaxStored = 10_000 * GB
+
+// Volumes are the use cases of volumes. Safe for concurrent use.
+type Volumes struct {
+	d     *db.DB
+	store store.Store // nil: this platform has none, and offers no volumes
+	cfg   Config
+
+	without string // a check that tests leave out, to see that it is needed; "" outside of tests
+}
+
+// Checks that tests leave out.
+const (
+	withoutPackCheck = "pack check"
+	withoutFence     = "fence"
+)
+
+// New returns the use cases on d.
+func New(d *db.DB, s store.Store, cfg Config) *Volumes {
+	if cfg.Grace == 0 {
+		cfg.Grace = time.Hour
+	}
+	if cfg.MaxStored == 0 {
+		cfg.MaxStored = DefaultMaxStored
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Volumes{d: d, store: s, cfg: cfg}
+}
+
+// Offered reports whether this platform has a store.
+func (v *Volumes) Offered() bool { return v.store != nil }
+
+var errNoStore = fault.New(fault.Unavailable, "this platform has no store for volumes")
+
+// Volume is a volume as its renter sees it.
+type Volume struct {
+	ID        id.Volume
+	Name      string
+	SizeLimit int64 // bytes
+	Keep      int   // snapshots that are kept whatever their age
+	CreatedAt time.Time
+	Snapshots int64
+	HeadSeq   int64
+	// StoredBytes is what its data domain stores: compressed, shared chunks once, all snapshots. It shares them with
+	// Sharing − 1 other volumes.
+	StoredBytes int64
+	Sharing     int64
+	PerHour     money.Micro // what StoredBytes cost at the present price
+
+	// DurableTo is the moment up to which everything written is in the last snapshot; nil: there is none.
+	DurableTo   *time.Time
+	Label       string
+	Consistency string
+	Bytes       int64 // of the files of the last snapshot
+	Files       int64
+
+	Cluster     id.Cluster // that writes it, or wrote it last; zero: none
+	ClusterName string
+	Pending     int64 // bytes that are not durable yet, as the host estimates
+	ETA         time.Duration
+	Problem     string
+	ReportedAt  *time.Time
+}
+
+// Snapshot is a committed snapshot.
+type Snapshot struct {
+	ID          id.Snapshot
+	Seq         int64
+	CutAt       time.Time
+	CommittedAt time.Time
+	Cause       string
+	Consistency string
+	Label       string
+	Bytes       int64 // of its files
+	Added       int64 // bytes that it added to what is stored
+	Files       int64
+	LeftOut     int64
+}
+
+var nameShape = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// NewVolume is what to create.
+type NewVolume struct {
+	Name   string
+	SizeGB int64
+	Keep   int // 0 is DefaultKeep
+}
+
+func (n *NewVolume) check() error {
+	var bad fault.Fields
+	if !nameShape.MatchString(n.Name) {
+		bad.Add("name", "Use up to 63 lower-case letters, digits and dashes, such as training-data.")
+	}
+	if n.SizeGB < MinSizeGB || n.SizeGB > MaxSizeGB {
+		bad.Add("size_gb", "want %d to %d", MinSizeGB, MaxSizeGB)
+	}
+	if n.Keep == 0 {
+		n.Keep = DefaultKeep
+	}
+	if n.Keep < 1 || n.Keep > MaxKeep {
+		bad.Add("keep", "want 1 to %d", MaxKeep)
+	}
+	return bad.Err()
+}
+
+// errNone is the fault for a volume that does not exist or is another organisation's.
+var errNone = fault.New(fault.NotFound, "volume not found")
+
+func errUsed(name string) error {
+	return fault.New(fault.Conflict, "there is a volume %q already: choose another name", name)
+}
+
+// Create creates an empty volume with a data domain of its own. Faults: Invalid, Conflict if the name is used,
+// QuotaExceeded, Unavailable.
+func (v *Volumes) Create(ctx context.Context, who account.Principal, n NewVolume, once idem.Request) (Volume,
+	idem.Outcome, error) {
+	if v.store == nil {
+		return Volume{}, idem.Outcome{}, errNoStore
+	}
+	return idem.Once(ctx, v.d, once, func(ctx context.Context, tx *db.Tx) (Volume, error) {
+		if err := n.check(); err != nil {
+			return Volume{}, err
+		}
+		domain := id.New[id.DataDomain]()
+		key := make([]byte, chunk.KeySize)
+		_, _ = rand.Read(key) // never fails
+		err := tx.Q.InsertDataDomain(ctx, domain, who.Org, v.cfg.Box.Seal(key, belongs(domain)))
+		if err != nil {
+			return Volume{}, fmt.Errorf("create a data domain of %s: %w", who.Org, err)
+		}
+		vol, err := v.insert(ctx, tx, who, domain, n)
+		if err != nil {
+			return Volume{}, err
+		}
+		return vol, audit.Record(ctx, tx, who.Event("volume.create", vol.ID.String(),
+			map[string]any{"name": n.Name, "size_gb": n.SizeGB}))
+	})
+}
+
+// belongs binds a domain's sealed key to it.
+func belongs(d id.DataDomain) string { return "data domain:" + d.UUID().String() }
+
+func (v *Volumes) insert(ctx context.Context, tx *db.Tx, who account.Principal, domain id.DataDomain,
+	n NewVolume) (Volume, error) {
+	if err := tx.Q.LockVolumesOfOrg(ctx, who.Org.String()); err != nil {
+		return Volume{}, fmt.Errorf("lock volumes of %s: %w", who.Org, err)
+	}
+	have, err := tx.Q.CountVolumes(ctx, who.Org)
+	if err != nil {
+		return Volume{}, fmt.Errorf("count volumes of %s: %w", who.Org, err)
+	}
+	if have >= MaxPerOrg {
+		return Volume{}, fault.New(fault.QuotaExceeded, "your organisation has %d volumes; delete one first", have)
+	}
+	vol := Volume{ID: id.New[id.Volume](), Name: n.Name, SizeLimit: n.SizeGB * GB, Keep: n.Keep, Sharing: 1}
+	at, err := tx.Q.InsertVolume(ctx, dbq.InsertVolumeParams{
+		ID: vol.ID, OrgID: who.Org, DomainID: domain, Name: n.Name, SizeLimit: vol.SizeLimit, KeepLast: int32(n.Keep),
+		CreatedBy: who.User,
+	})
+	if err != nil {
+		return Volume{}, fmt.Errorf("create a volume of %s: %w", who.Org, err)
+	}
+	if len(at) == 0 {
+		return Volume{}, errUsed(n.Name)
+	}
+	vol.CreatedAt = at[0]
+	return vol, nil
+}
+
+// List returns the organisation's volumes by name.
+func (v *Volumes) List(ctx context.Context, org id.Org) ([]Volume, error) {
+	rows, err := v.d.Q.Volumes(ctx, org, pgtype.UUID{})
+	if err != nil {
+		return nil, fmt.Errorf("volumes of %s: %w", org, err)
+	}
+	out := make([]Volume, len(rows))
+	for i, r := range rows {
+		out[i] = v.of(r)
+	}
+	return out, nil
+}
+
+// Get returns a volume of the organisation. Fault: NotFound.
+func (v *Volumes) Get(ctx context.Context, org id.Org, vol id.Volume) (Volume, error) {
+	rows, err := v.d.Q.Volumes(ctx, org, rawIDs(vol)[0])
+	if err != nil {
+		return Volume{}, fmt.Errorf("read %s: %w", vol, err)
+	}
+	if len(rows) == 0 {
+		return Volume{}, errNone
+	}
+	return v.of(rows[0]), nil
+}
+
+func (v *Volumes) of(r dbq.VolumesRow) Volume {
+	return Volume{
+		ID: r.Volume.ID, Name: r.Volume.Name, SizeLimit: r.Volume.SizeLimit, Keep: int(r.Volume.KeepLast),
+		CreatedAt: r.Volume.CreatedAt, Snapshots: r.Snapshots, HeadSeq: r.Volume.HeadSeq, StoredBytes: r.DomainBytes,
+		Sharing: r.Sharing, PerHour: v.PerHour(r.DomainBytes), DurableTo: r.HeadCutAt, Label: r.HeadLabel,
+		Consistency: r.HeadConsistency, Bytes: r.HeadBytes, Files: r.HeadFiles, Cluster: r.WriterClusterID,
+		ClusterName: r.WriterName, Pending: r.PendingBytes, ETA: time.Duration(r.FlushEtaS) * time.Second,
+		Problem: r.Problem, ReportedAt: r.ReportedAt,
+	}
+}
+
+// Snapshots returns a volume's snapshots, newest first. Fault: NotFound.
+func (v *Volumes) Snapshots(ctx context.Context, org id.Org, vol id.Volume) ([]Snapshot, error) {
+	if _, err := v.Get(ctx, org, vol); err != nil {
+		return nil, err
+	}
+	rows, err := v.d.Q.VolumeSnapshots(ctx, vol)
+	if err != nil {
+		return nil, fmt.Errorf("snapshots of %s: %w", vol, err)
+	}
+	out := make([]Snapshot, len(rows))
+	for i, r := range rows {
+		out[i] = snapshotOf(r)
+	}
+	return out, nil
+}
+
+func snapshotOf(r dbq.VolumeSnapshot) Snapshot {
+	return Snapshot{
+		ID: r.ID, Seq: r.Seq, CutAt: r.CutAt, CommittedAt: r.CommittedAt, Cause: r.Cause, Consistency: r.Consistency,
+		Label: r.Label, Bytes: r.LogicalBytes, Added: r.AddedBytes, Files: r.Files, LeftOut: r.LeftOut,
+	}
+}
+
+// Change is what to change of a volume; nil stays.
+type Change struct {
+	Name   *string
+	SizeGB *int64
+	Keep   *int
+}
+
+// Set changes a volume. A new size holds from the next start on. Faults: NotFound, Invalid, Conflict.
+func (v *Volumes) Set(ctx context.Context, who account.Principal, vol id.Volume, c Change) (Volume, error) {
+	err := v.locked(ctx, who.Org, vol, func(ctx context.Context, tx *db.Tx, row dbq.Volume) error {
+		n := NewVolume{Name: row.Name, SizeGB: row.SizeLimit / GB, Keep: int(row.KeepLast)}
+		if c.Name != nil {
+			n.Name = *c.Name
+		}
+		if c.SizeGB != nil {
+			n.SizeGB = *c.SizeGB
+		}
+		if c.Keep != nil {
+			n.Keep = *c.Keep
+		}
+		if err := n.check(); err != nil {
+			return err
+		}
+		err := tx.Q.SetVolume(ctx, dbq.SetVolumeParams{
+			ID: vol, Name: n.Name, SizeLimit: n.SizeGB * GB, KeepLast: int32(n.Keep),
+		})
+		if db.IsUnique(err, "volume_name") {
+			return errUsed(n.Name)
+		}
+		if err != nil {
+			return fmt.Errorf("change %s: %w", vol, err)
+		}
+		return audit.Record(ctx, tx, who.Event("volume.change", vol.String(),
+			map[string]any{"name": n.Name, "size_gb": n.SizeGB, "keep": n.Keep}))
+	})
+	if err != nil {
+		return Volume{}, err
+	}
+	return v.Get(ctx, who.Org, vol)
+}
+
+// locked runs f with a volume of the organisation, its data domain and itself locked. Fault: NotFound.
+func (v *Volumes) locked(ctx context.Context, org id.Org, vol id.Volume,
+	f func(context.Context, *db.Tx, dbq.Volume) error) error {
+	return v.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		row, err := tx.Q.LockVolume(ctx, vol)
+		if db.NoRows(err) || err == nil && (row.OrgID != org || row.DeletedAt != nil) {
+			return errNone
+		}
+		if err != nil {
+			return fmt.Errorf("lock %s: %w", vol, err)
+		}
+		return f(ctx, tx, row)
+	})
+}
+
+// OpenKey decrypts the key of a data domain. It is secret.
+func OpenKey(box *seal.Box, domain id.DataDomain, sealed []byte) ([]byte, error) {
+	if len(sealed) == 0 {
+		return nil, errors.New("the data domain is erased")
+	}
+	return box.Open(sealed, belongs(domain))
+}
+
+// keys opens a domain's key.
+func (v *Volumes) keys(domain id.DataDomain, sealed []byte) (*chunk.Keys, error) {
+	key, err := OpenKey(v.cfg.Box, domain, sealed)
+	if err != nil {
+		return nil, err
+	}
+	return chunk.NewKeys(key)
+}
+
+// Reseal seals the keys of data domains with the platform's present secret while it changes, and returns how many it
+// sealed.
+func (v *Volumes) Reseal(ctx context.Context) (sealed int, err error) {
+	if !v.cfg.Box.Rotating() {
+		return 0, nil
+	}
+	after := firstDomain
+	for {
+		rows, err := v.d.Q.SealedDomains(ctx, after)
+		if err != nil || len(rows) == 0 {
+			return sealed, err
+		}
+		for _, r := range rows {
+			after = r.ID
+			fresh, stale, err := v.cfg.Box.Reseal(r.KeySealed, belongs(r.ID))
+			if err != nil {
+				return sealed, fmt.Errorf("seal the key of %s again: %w", r.ID, err)
+			}
+			if !stale {
+				continue
+			}
+			if err := v.d.Q.ResealDomain(ctx, fresh, r.ID, r.KeySealed); err != nil {
+				return sealed, fmt.Errorf("store the key of %s: %w", r.ID, err)
+			}
+			sealed++
+		}
+	}
+}

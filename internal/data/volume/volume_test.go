@@ -1,0 +1,346 @@
+package volume
+
+import (
+	"bytes"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/data/store"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+)
+
+// content returns a file of a volume's last snapshot, as its renter reads it.
+func (w *world) content(vol id.Volume, path string) (string, error) {
+	tree, err := w.v.Tree(w.t.Context(), w.who.Org, vol, 0)
+	if err != nil {
+		return "", err
+	}
+	_, write, err := tree.Open(w.t.Context(), path)
+	if err != nil {
+		return "", err
+	}
+	var out bytes.Buffer
+	err = write(&out)
+	return out.String(), err
+}
+
+// A volume follows its renter: what one host committed is what the next one restores, and the first one, which comes
+// back late, changes nothing any more.
+func TestAVolumeFollows(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{})
+	vol := w.create("data")
+	cl, lease, err := w.rent(w.hosts[0], agentapi.MountRW, vol.ID)
+	w.Must(err)
+	old := w.agent(w.hosts[0], lease, vol.ID)
+	w.Must(old.open(agentapi.MountRW))
+	if old.base != nil || old.head != 0 {
+		t.Fatalf("an empty volume has a base: %+v", old.base)
+	}
+	first, err := old.snapshot(map[string][]byte{"a.txt": []byte("one")})
+	w.Must(err)
+	if got, err := w.content(vol.ID, "a.txt"); got != "one" {
+		t.Fatalf("%q %v", got, err)
+	}
+	late, err := old.build(map[string][]byte{"a.txt": []byte("two")})
+	w.Must(err)
+	snap := id.New[id.Snapshot]()
+	url, err := old.grant(snap, late)
+	w.Must(err)
+
+	// The cluster's host is lost, and the volume is rented elsewhere.
+	if _, _, err := w.rent(w.hosts[1], agentapi.MountRW, vol.ID); !fault.Is(err, fault.Conflict) {
+		t.Fatalf("a second writer: %v", err)
+	}
+	w.release(cl)
+	if _, _, err := w.rent(w.hosts[1], agentapi.MountRW, vol.ID); !fault.Is(err, fault.Conflict) {
+		t.Fatalf("a second writer while the first one may still flush: %v", err)
+	}
+	w.Exec("UPDATE node SET state = 'lost' WHERE cluster_id = $1", cl)
+	_, lease, err = w.rent(w.hosts[1], agentapi.MountRW, vol.ID)
+	w.Must(err)
+	next := w.agent(w.hosts[1], lease, vol.ID)
+	w.Must(next.open(agentapi.MountRW))
+	if next.base == nil || next.base.Seq != 1 || next.base.Root.Pack != first.n {
+		t.Fatalf("the base is %+v", next.base)
+	}
+	read := &agentapi.ReadPacks{Packs: []int64{first.n}}
+	r, err := next.send(agentapi.VolumeRequest{Op: agentapi.VolumeRead, Read: read})
+	w.Must(err)
+	answer, err := http.Get(r.Read.Packs[0].URL)
+	w.Must(err)
+	var body bytes.Buffer
+	_, _ = body.ReadFrom(answer.Body)
+	answer.Body.Close()
+	if answer.StatusCode != 200 || !bytes.Equal(body.Bytes(), first.body) {
+		t.Fatalf("the pack reads as %d bytes, status %d", body.Len(), answer.StatusCode)
+	}
+
+	// The old host returns: nothing it sends has an effect.
+	if status := put(t, url, []byte("x")); status != http.StatusBadRequest {
+		t.Errorf("another body under an old URL: %d", status)
+	}
+	_ = put(t, url, late.body) // stored, and swept
+	for what, err := range map[string]error{
+		"commit":  old.commit(snap, late),
+		"open":    old.open(agentapi.MountRW),
+		"reserve": func() error { _, err := old.build(nil); return err }(),
+		"grant":   func() error { _, err := old.grant(snap, late); return err }(),
+	} {
+		if code(err) != agentapi.VolumeFenced {
+			t.Errorf("%s by the old host: %v", what, err)
+		}
+	}
+	_, err = next.snapshot(map[string][]byte{"a.txt": []byte("three")})
+	w.Must(err)
+	if got, err := w.content(vol.ID, "a.txt"); got != "three" {
+		t.Fatalf("%q %v", got, err)
+	}
+}
+
+// The crash table: whatever a host sends again, or does not send at all, no commit names a pack that is not stored.
+func TestCommits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{})
+	vol := w.create("data")
+	_, lease, err := w.rent(w.hosts[0], agentapi.MountRW, vol.ID)
+	w.Must(err)
+	a := w.agent(w.hosts[0], lease, vol.ID)
+	w.Must(a.open(agentapi.MountRW))
+	p, err := a.build(map[string][]byte{"f": noise(1000)})
+	w.Must(err)
+	snap := id.New[id.Snapshot]()
+	if err := a.commit(snap, p); code(err) != agentapi.VolumeMissing {
+		t.Fatalf("a commit of a pack that was not granted: %v", err)
+	}
+	url, err := a.grant(snap, p)
+	w.Must(err)
+	if err := a.commit(snap, p); code(err) != agentapi.VolumeMissing {
+		t.Fatalf("a commit of a pack that was not sent: %v", err)
+	}
+	other := p
+	other.body = append(bytes.Clone(p.body), 0)
+	if _, err := a.grant(snap, other); code(err) != agentapi.VolumeMalformed {
+		t.Fatalf("a second content of one number: %v", err)
+	}
+	foreign := p
+	foreign.n += 1000
+	if _, err := a.grant(snap, foreign); code(err) != agentapi.VolumeMalformed {
+		t.Fatalf("a number that was not reserved: %v", err)
+	}
+	if status := put(t, url, p.body); status != 200 {
+		t.Fatalf("PUT: %d", status)
+	}
+	if status := put(t, url, p.body); status != http.StatusPreconditionFailed {
+		t.Fatalf("the same PUT again: %d", status)
+	}
+	w.Must(a.commit(snap, p))
+	a.head = 0 // the answer was lost
+	w.Must(a.commit(snap, p))
+	if a.head != 1 {
+		t.Fatalf("the same commit again is %d", a.head)
+	}
+	u, err := a.grant(snap, p)
+	w.Must(err)
+	if !u.Stored {
+		t.Fatalf("a pack that is stored is granted again: %+v", u)
+	}
+	stale := *a.request(id.New[id.Snapshot](), p)
+	stale.BaseSeq = 0
+	if _, err := a.send(agentapi.VolumeRequest{Op: agentapi.VolumeCommit, Commit: &stale}); code(err) !=
+		agentapi.VolumeBaseMoved {
+		t.Fatalf("a commit on another base: %v", err)
+	}
+	// The agent starts again: the same session goes on from its last commit.
+	session := a.session
+	w.Must(a.open(agentapi.MountRW))
+	if a.session != session || a.base == nil || a.base.Seq != 1 {
+		t.Fatalf("after a restart: %s %+v", a.session, a.base)
+	}
+	// A host that is not the lease's gets nothing.
+	thief := *a
+	thief.host = w.hosts[1]
+	if _, err := thief.build(nil); code(err) != agentapi.VolumeNotFound {
+		t.Fatalf("another host: %v", err)
+	}
+	if err := thief.open(agentapi.MountRW); code(err) != agentapi.VolumeNotFound {
+		t.Fatalf("another host opens: %v", err)
+	}
+	// The next epoch fences this one.
+	w.Exec("UPDATE lease SET epoch = 2 WHERE id = $1", lease)
+	if err := a.commit(id.New[id.Snapshot](), p); code(err) != agentapi.VolumeFenced {
+		t.Fatalf("an old epoch: %v", err)
+	}
+}
+
+// A snapshot that was requested is committed under the id that the renter was given.
+func TestRequestedSnapshot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{})
+	vol := w.create("data")
+	if _, err := w.v.Request(t.Context(), w.who, vol.ID); !fault.Is(err, fault.Conflict) {
+		t.Fatalf("nobody writes the volume: %v", err)
+	}
+	_, lease, err := w.rent(w.hosts[0], agentapi.MountRW, vol.ID)
+	w.Must(err)
+	snap, err := w.v.Request(t.Context(), w.who, vol.ID)
+	w.Must(err)
+	if again, err := w.v.Request(t.Context(), w.who, vol.ID); err != nil || again != snap {
+		t.Fatalf("%s then %s: %v", snap, again, err)
+	}
+	a := w.agent(w.hosts[0], lease, vol.ID)
+	w.Must(a.open(agentapi.MountRW))
+	p, err := a.build(map[string][]byte{"f": []byte("x")})
+	w.Must(err)
+	u, err := a.grant(snap, p)
+	w.Must(err)
+	put(t, u, p.body)
+	w.Must(a.commit(snap, p))
+	if next, err := w.v.Request(t.Context(), w.who, vol.ID); err != nil || next == snap {
+		t.Fatalf("the next request has the same id: %v", err)
+	}
+	_, err = a.send(agentapi.VolumeRequest{Op: agentapi.VolumeReports, Report: &agentapi.VolumeReport{PendingBytes: 5,
+		FlushETAS: 60, Problem: "slow\x1b[2J"}})
+	w.Must(err)
+	got, err := w.v.Get(t.Context(), w.who.Org, vol.ID)
+	w.Must(err)
+	if got.Pending != 5 || got.ETA != time.Minute || got.Problem != "slow [2J" || got.DurableTo == nil {
+		t.Fatalf("%+v", got)
+	}
+}
+
+// Deleting ends the level at once, and the packs are gone after the grace; a clone keeps what it shares.
+func TestDeletion(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{Grace: time.Nanosecond})
+	vol := w.create("data")
+	cl, lease, err := w.rent(w.hosts[0], agentapi.MountRW, vol.ID)
+	w.Must(err)
+	a := w.agent(w.hosts[0], lease, vol.ID)
+	w.Must(a.open(agentapi.MountRW))
+	p, err := a.snapshot(map[string][]byte{"f": []byte("kept")})
+	w.Must(err)
+	if err := w.v.Delete(t.Context(), w.who, vol.ID); !fault.Is(err, fault.Conflict) {
+		t.Fatalf("a mounted volume is deleted: %v", err)
+	}
+	clone, _, err := w.v.Clone(t.Context(), w.who, vol.ID, 0, NewVolume{Name: "copy"}, idem.Request{})
+	w.Must(err)
+	w.release(cl)
+	w.Must(w.v.Delete(t.Context(), w.who, vol.ID))
+	_, err = w.v.Sweep(t.Context())
+	w.Must(err)
+	if got, err := w.content(clone.ID, "f"); got != "kept" {
+		t.Fatalf("the clone reads %q: %v", got, err)
+	}
+	level := func() (bytes int64) {
+		w.Must(w.d.Pool.QueryRow(t.Context(), "SELECT bytes FROM data_level ORDER BY from_at DESC LIMIT 1").Scan(&bytes))
+		return bytes
+	}
+	if level() != int64(len(p.body)) {
+		t.Fatalf("the level is %d", level())
+	}
+	w.Must(w.v.Delete(t.Context(), w.who, clone.ID))
+	if level() != 0 {
+		t.Fatalf("after the deletion the level is %d", level())
+	}
+	w.Exec("UPDATE data_pack SET url_until = clock_timestamp()")
+	if n, err := w.v.Sweep(t.Context()); n != 1 || err != nil {
+		t.Fatalf("%d packs deleted: %v", n, err)
+	}
+	var domain id.DataDomain
+	w.Must(w.d.Pool.QueryRow(t.Context(), "SELECT domain_id FROM volume WHERE id = $1", vol.ID).Scan(&domain))
+	if _, err := w.store.Head(t.Context(), store.Key(domain, p.n)); err != store.ErrNotFound {
+		t.Fatalf("the pack is still stored: %v", err)
+	}
+	if _, err := w.v.Get(t.Context(), w.who.Org, vol.ID); !fault.Is(err, fault.NotFound) {
+		t.Fatalf("%v", err)
+	}
+	w.create("data") // its name is free again
+}
+
+// A pack that the store lost is found, its volume named, and stored again by the next commit that refers to it.
+func TestScrub(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{})
+	vol := w.create("data")
+	_, lease, err := w.rent(w.hosts[0], agentapi.MountRW, vol.ID)
+	w.Must(err)
+	a := w.agent(w.hosts[0], lease, vol.ID)
+	w.Must(a.open(agentapi.MountRW))
+	p, err := a.snapshot(map[string][]byte{"f": noise(100)})
+	w.Must(err)
+	var domain id.DataDomain
+	w.Must(w.d.Pool.QueryRow(t.Context(), "SELECT domain_id FROM volume WHERE id = $1", vol.ID).Scan(&domain))
+	w.Must(w.store.Delete(t.Context(), store.Key(domain, p.n)))
+	w.Exec("UPDATE data_pack SET verified_at = clock_timestamp() - interval '8 days'")
+	if n, err := w.v.Scrub(t.Context()); n != 1 || err != nil {
+		t.Fatalf("%d looked for: %v", n, err)
+	}
+	var notices int
+	w.Must(w.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND title LIKE '%data is lost%'",
+		w.who.Org).Scan(&notices))
+	if notices != 1 {
+		t.Errorf("%d notices", notices)
+	}
+	if _, err := w.content(vol.ID, "f"); !fault.Is(err, fault.Unavailable) {
+		t.Errorf("reading it: %v", err)
+	}
+	next, err := a.build(map[string][]byte{"g": noise(100)})
+	w.Must(err)
+	snap := id.New[id.Snapshot]()
+	u, err := a.grant(snap, next)
+	w.Must(err)
+	put(t, u, next.body)
+	if err := a.commit(snap, next, p.n); code(err) != agentapi.VolumeMissing {
+		t.Fatalf("a commit that refers to a lost pack: %v", err)
+	}
+	w.Must(a.commit(snap, next))
+}
+
+// What an organisation may store is limited where packs are granted.
+func TestQuota(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{MaxStored: 3000})
+	vol := w.create("data")
+	_, lease, err := w.rent(w.hosts[0], agentapi.MountRW, vol.ID)
+	w.Must(err)
+	a := w.agent(w.hosts[0], lease, vol.ID)
+	w.Must(a.open(agentapi.MountRW))
+	_, err = a.snapshot(map[string][]byte{"f": noise(1500)})
+	w.Must(err)
+	if _, err = a.snapshot(map[string][]byte{"f": noise(1500)}); code(err) != agentapi.VolumeQuota {
+		t.Fatalf("%v", err)
+	}
+}
+
+// A volume can have many readers; they see one snapshot each and write nothing.
+func TestReaders(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{})
+	vol := w.create("data")
+	_, lease, err := w.rent(w.hosts[0], agentapi.MountRW, vol.ID)
+	w.Must(err)
+	a := w.agent(w.hosts[0], lease, vol.ID)
+	w.Must(a.open(agentapi.MountRW))
+	_, err = a.snapshot(map[string][]byte{"f": noise(10)})
+	w.Must(err)
+	_, lease, err = w.rent(w.hosts[1], agentapi.MountRO, vol.ID)
+	w.Must(err)
+	r := w.agent(w.hosts[1], lease, vol.ID)
+	if err := r.open(agentapi.MountRW); code(err) != agentapi.VolumeNotFound {
+		t.Fatalf("a reader opens for writing: %v", err)
+	}
+	w.Must(r.open(agentapi.MountRO))
+	if r.base == nil || r.base.Seq != 1 {
+		t.Fatalf("%+v", r.base)
+	}
+	if _, err := r.build(nil); code(err) != agentapi.VolumeFenced {
+		t.Fatalf("a reader writes: %v", err)
+	}
+	_, err = a.snapshot(map[string][]byte{"f": noise(10)}) // the writer is not disturbed
+	w.Must(err)
+}

@@ -1,0 +1,156 @@
+-- Sessions of hosts and uploads, packs, commits.
+
+-- name: LeaseOfMount :many
+-- The run of a lease, if it is this host's and its cluster has the volume.
+SELECT l.epoch, l.ended_at, l.gone_at, l.cluster_id, m.mode, v.domain_id
+FROM lease l
+JOIN volume_mount m ON m.cluster_id = l.cluster_id AND m.volume_id = @volume_id
+JOIN volume v ON v.id = m.volume_id AND v.deleted_at IS NULL
+WHERE l.id = @lease_id AND l.host_id = @host_id;
+
+-- name: SessionOfRun :many
+SELECT * FROM data_session WHERE volume_id = @volume_id AND lease_id = @lease_id AND epoch = @epoch;
+
+-- name: InsertDataSession :one
+INSERT INTO data_session (id, volume_id, domain_id, mode, lease_id, epoch, host_id, base_seq, base_packs, expires_at)
+VALUES (@id, @volume_id, @domain_id, @mode, sqlc.narg(lease_id), @epoch, sqlc.narg(host_id), @base_seq, @base_packs, @expires_at)
+RETURNING *;
+
+-- name: DataSession :many
+-- With what fences it: the lease as it is now, and whether it is still the volume's writer.
+SELECT sqlc.embed(x), l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+       coalesce(w.session_id = x.id, false)::boolean AS writes, v.deleted_at AS volume_deleted_at
+FROM data_session x
+JOIN volume v ON v.id = x.volume_id
+LEFT JOIN lease l ON l.id = x.lease_id
+LEFT JOIN volume_writer w ON w.volume_id = x.volume_id
+WHERE x.id = @id;
+
+-- name: CloseDataSessions :exec
+-- All of a volume's of a mode but one.
+UPDATE data_session SET closed_at = clock_timestamp()
+WHERE volume_id = @volume_id AND mode = @mode AND closed_at IS NULL AND id <> @but;
+
+-- name: CloseSessionsOfLease :exec
+-- A lease that is started again has one session.
+UPDATE data_session SET closed_at = clock_timestamp()
+WHERE volume_id = @volume_id AND lease_id = @lease_id AND epoch < @epoch AND closed_at IS NULL;
+
+-- name: CloseDataSession :exec
+UPDATE data_session SET closed_at = clock_timestamp(), lost_bytes = @lost_bytes, pending_bytes = 0, flush_eta_s = 0
+WHERE id = @id AND closed_at IS NULL;
+
+-- name: RenewDataSession :exec
+UPDATE data_session SET expires_at = clock_timestamp() + make_interval(secs => @seconds::double precision)
+WHERE id = @id AND closed_at IS NULL;
+
+-- name: ReportDataSession :execrows
+UPDATE data_session SET pending_bytes = @pending_bytes, flush_eta_s = @flush_eta_s, sending_id = sqlc.narg(sending_id), sent = @sent,
+       total = @total, problem = @problem, reported_at = clock_timestamp(),
+       expires_at = clock_timestamp() + make_interval(secs => @seconds::double precision)
+WHERE id = @id AND closed_at IS NULL;
+
+-- name: ReserveDataPacks :one
+-- The domain is locked.
+WITH d AS (UPDATE data_domain SET next_pack = next_pack + @count::bigint WHERE id = @domain_id RETURNING next_pack)
+INSERT INTO data_reservation (domain_id, first, count, session_id)
+SELECT @domain_id, d.next_pack - @count::bigint, @count::integer, @session_id FROM d
+RETURNING first;
+
+-- name: ReservedBy :one
+-- How many of these numbers the session reserved.
+SELECT count(*) FROM unnest(@ns::bigint[]) n
+WHERE EXISTS (SELECT FROM data_reservation r WHERE r.domain_id = @domain_id AND r.session_id = @session_id
+              AND n >= r.first AND n < r.first + r.count);
+
+-- name: DataPacks :many
+SELECT * FROM data_pack WHERE domain_id = @domain_id AND n = ANY(@ns::bigint[]);
+
+-- name: InsertDataPack :exec
+INSERT INTO data_pack (domain_id, n, session_id, state, sha256, bytes, url_until)
+VALUES (@domain_id, @n, @session_id, 'granted', @sha256, @bytes, @url_until);
+
+-- name: RenewDataPack :exec
+UPDATE data_pack SET url_until = @url_until WHERE domain_id = @domain_id AND n = @n AND state = 'granted';
+
+-- name: AddDataGranted :exec
+UPDATE data_domain SET granted = granted + @bytes WHERE id = @id;
+
+-- name: StoredByOrg :one
+-- Bytes of all domains, those that are granted included.
+SELECT coalesce(sum(bytes + granted), 0)::bigint FROM data_domain WHERE org_id = @org_id AND erased_at IS NULL;
+
+-- name: UnpaidDomains :one
+SELECT count(*) FROM data_meter m JOIN data_domain d ON d.id = m.domain_id WHERE d.org_id = @org_id AND m.unpaid_since IS NOT NULL;
+
+-- name: UnverifiedPacks :many
+-- The session's granted packs among these runs that were not found in the store yet.
+SELECT p.n, p.sha256, p.bytes FROM (SELECT unnest(@firsts::bigint[]) AS first, unnest(@lasts::bigint[]) AS last) r
+JOIN data_pack p ON p.domain_id = @domain_id AND p.n BETWEEN r.first AND r.last
+WHERE p.session_id = @session_id AND p.state = 'granted' AND p.verified_at IS NULL
+ORDER BY p.n;
+
+-- name: SetPacksVerified :exec
+UPDATE data_pack SET verified_at = clock_timestamp(), lost_at = NULL WHERE domain_id = @domain_id AND n = ANY(@ns::bigint[]);
+
+-- name: UsablePacks :one
+-- How many packs of these runs a commit of the session may refer to. The domain is locked.
+SELECT count(*) FROM (SELECT unnest(@firsts::bigint[]) AS first, unnest(@lasts::bigint[]) AS last) r
+JOIN data_pack p ON p.domain_id = @domain_id AND p.n BETWEEN r.first AND r.last
+WHERE p.lost_at IS NULL AND (p.state IN ('live', 'doomed') OR p.state = 'granted' AND p.session_id = @session_id AND p.verified_at IS NOT NULL);
+
+-- name: MissingPacks :many
+-- Which packs of these runs it may not refer to.
+SELECT x.n::bigint FROM (SELECT unnest(@firsts::bigint[]) AS first, unnest(@lasts::bigint[]) AS last) r
+CROSS JOIN LATERAL generate_series(r.first, least(r.last, r.first + 100000)) AS x(n)
+WHERE NOT EXISTS (SELECT FROM data_pack p WHERE p.domain_id = @domain_id AND p.n = x.n AND p.lost_at IS NULL
+    AND (p.state IN ('live', 'doomed') OR p.state = 'granted' AND p.session_id = @session_id AND p.verified_at IS NOT NULL))
+ORDER BY x.n LIMIT 1000;
+
+-- name: PromotePacks :one
+-- Makes packs of these runs live and returns how many bytes became so, and how many of them were granted before.
+WITH old AS (
+    SELECT p.n, p.state, p.bytes FROM (SELECT unnest(@firsts::bigint[]) AS first, unnest(@lasts::bigint[]) AS last) r
+    JOIN data_pack p ON p.domain_id = @domain_id AND p.n BETWEEN r.first AND r.last AND p.state IN ('granted', 'doomed')
+), set_live AS (
+    UPDATE data_pack p SET state = 'live', doomed_at = NULL FROM old WHERE p.domain_id = @domain_id AND p.n = old.n
+)
+SELECT coalesce(sum(bytes), 0)::bigint AS bytes, coalesce(sum(bytes) FILTER (WHERE state = 'granted'), 0)::bigint AS granted FROM old;
+
+-- name: AddDataBytes :one
+UPDATE data_domain SET bytes = bytes + @bytes, granted = granted - @granted WHERE id = @id RETURNING bytes;
+
+-- name: SetDataLevel :exec
+INSERT INTO data_level (domain_id, from_at, bytes) VALUES (@domain_id, @from_at, @bytes)
+ON CONFLICT (domain_id, from_at) DO UPDATE SET bytes = excluded.bytes;
+
+-- name: InsertDataMeter :exec
+INSERT INTO data_meter (domain_id, through_at) VALUES (@domain_id, @through_at) ON CONFLICT (domain_id) DO NOTHING;
+
+-- name: InsertSnapshot :exec
+INSERT INTO volume_snapshot (volume_id, seq, id, root_id, root_pack, root_offset, root_length, root_size, packs, logical_bytes,
+    added_bytes, files, left_out, cut_at, committed_at, cause, consistency, label, lease_id, epoch)
+VALUES (@volume_id, @seq, @id, @root_id, @root_pack, @root_offset, @root_length, @root_size, @packs, @logical_bytes,
+    @added_bytes, @files, @left_out, @cut_at, @committed_at, @cause, @consistency, @label, sqlc.narg(lease_id), @epoch);
+
+-- name: MoveVolumeHead :exec
+UPDATE volume SET head_seq = @seq, wanted_id = nullif(wanted_id, @snapshot), wanted_at = CASE WHEN wanted_id = @snapshot THEN NULL ELSE wanted_at END
+WHERE id = @id;
+
+-- name: MoveSessionBase :exec
+UPDATE data_session SET base_seq = @seq, base_packs = @packs, pending_bytes = 0, flush_eta_s = 0, problem = '',
+       expires_at = clock_timestamp() + make_interval(secs => @seconds::double precision)
+WHERE id = @id;
+
+-- name: CommittedSnapshot :many
+-- Also one that was deleted since.
+SELECT volume_id, seq, committed_at FROM volume_snapshot WHERE id = @id;
+
+-- name: DomainOrg :one
+SELECT org_id FROM data_domain WHERE id = @id;
+
+-- name: CountSnapshots :one
+SELECT count(*) FROM volume_snapshot WHERE volume_id = @volume_id AND deleted_at IS NULL;
+
+-- name: DomainOfVolume :one
+SELECT d.* FROM data_domain d JOIN volume v ON v.domain_id = d.id WHERE v.id = @volume_id;

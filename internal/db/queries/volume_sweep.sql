@@ -1,0 +1,89 @@
+-- Collection of packs, scrub, and the metering of what is stored.
+
+-- name: SweepableDomains :many
+-- Domains in which there may be something to collect. after pages through them.
+SELECT id FROM data_domain WHERE id > @after AND next_pack > 1 ORDER BY id LIMIT 200;
+
+-- name: NeededPacks :many
+-- The sets that keep packs: living snapshots, and sessions that live.
+SELECT s.packs FROM volume_snapshot s JOIN volume v ON v.id = s.volume_id
+WHERE v.domain_id = @domain_id AND v.deleted_at IS NULL AND s.deleted_at IS NULL
+UNION ALL
+SELECT x.base_packs FROM data_session x WHERE x.domain_id = @domain_id AND x.closed_at IS NULL AND x.expires_at > clock_timestamp();
+
+-- name: LivePacks :many
+SELECT n FROM data_pack WHERE domain_id = @domain_id AND state = 'live' ORDER BY n;
+
+-- name: DoomPacks :one
+-- Returns their bytes.
+WITH gone AS (
+    UPDATE data_pack SET state = 'doomed', doomed_at = @at
+    WHERE domain_id = @domain_id AND n = ANY(@ns::bigint[]) AND state = 'live' RETURNING bytes)
+SELECT coalesce(sum(bytes), 0)::bigint FROM gone;
+
+-- name: DoomAbandoned :one
+-- Granted packs whose session is over and whose URL has expired.
+WITH gone AS (
+    UPDATE data_pack p SET state = 'doomed', doomed_at = @at
+    FROM data_session x
+    WHERE p.domain_id = @domain_id AND p.state = 'granted' AND p.url_until < @at AND x.id = p.session_id
+      AND (x.closed_at IS NOT NULL OR x.expires_at < @at)
+    RETURNING p.bytes)
+SELECT coalesce(sum(bytes), 0)::bigint FROM gone;
+
+-- name: DeletablePacks :many
+-- Doomed for long enough, or being deleted before a crash. From here on no commit finds them.
+UPDATE data_pack SET state = 'deleting'
+WHERE domain_id = @domain_id AND (state = 'deleting' OR state = 'doomed' AND doomed_at < @before AND url_until < @at)
+RETURNING n;
+
+-- name: DeletePackRow :exec
+DELETE FROM data_pack WHERE domain_id = @domain_id AND n = @n AND state = 'deleting';
+
+-- name: DropReservations :exec
+DELETE FROM data_reservation r USING data_session x
+WHERE r.domain_id = @domain_id AND x.id = r.session_id AND (x.closed_at IS NOT NULL OR x.expires_at < statement_timestamp());
+
+-- name: VolumesOfDomain :many
+SELECT id, head_seq, keep_last FROM volume WHERE domain_id = @domain_id AND deleted_at IS NULL ORDER BY id;
+
+-- name: PacksToScrub :many
+SELECT domain_id, n, sha256, bytes FROM data_pack
+WHERE state = 'live' AND verified_at < @before ORDER BY verified_at LIMIT @most;
+
+-- name: SetPackLost :exec
+UPDATE data_pack SET lost_at = clock_timestamp(), verified_at = clock_timestamp() WHERE domain_id = @domain_id AND n = @n;
+
+-- name: VolumesWithPacks :many
+SELECT v.id, v.org_id, v.name, s.id AS snapshot_id, s.seq, s.packs FROM volume v
+JOIN volume_snapshot s ON s.volume_id = v.id AND s.deleted_at IS NULL
+WHERE v.domain_id = @domain_id AND v.deleted_at IS NULL ORDER BY v.id, s.seq;
+
+-- name: MetersDue :many
+SELECT m.domain_id FROM data_meter m WHERE m.through_at < @before ORDER BY m.through_at LIMIT 500;
+
+-- name: LockDataMeter :one
+SELECT sqlc.embed(m), d.org_id FROM data_meter m JOIN data_domain d ON d.id = m.domain_id WHERE m.domain_id = @domain_id FOR UPDATE OF m;
+
+-- name: DataLevels :many
+-- The level at from_at, and those that begin after it and before until.
+SELECT from_at, bytes FROM data_level l
+WHERE l.domain_id = @domain_id AND l.from_at < @until
+  AND l.from_at >= coalesce((SELECT max(k.from_at) FROM data_level k WHERE k.domain_id = @domain_id AND k.from_at <= @from_time), '-infinity')
+ORDER BY from_at;
+
+-- name: SaveDataMeter :exec
+UPDATE data_meter SET through_at = @through_at, numerator = @numerator, posted = @posted, steps = @steps, unpaid_since = sqlc.narg(unpaid_since)
+WHERE domain_id = @domain_id;
+
+-- name: UnpaidVolumes :many
+-- Volumes of organisations that have not paid for storage since before.
+SELECT v.id, v.org_id, v.name FROM data_meter m JOIN volume v ON v.domain_id = m.domain_id
+WHERE m.unpaid_since < @before AND v.deleted_at IS NULL;
+
+-- name: SealedDomains :many
+SELECT id, key_sealed FROM data_domain
+WHERE id > @after AND key_sealed IS NOT NULL ORDER BY id LIMIT 200;
+
+-- name: ResealDomain :exec
+UPDATE data_domain SET key_sealed = @fresh WHERE id = @id AND key_sealed = @stale;

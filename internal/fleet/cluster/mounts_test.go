@@ -1,0 +1,67 @@
+package cluster_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/data/store"
+	"github.com/musterhq/muster/internal/data/volume"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/idem"
+)
+
+// A cluster with a volume runs only on a host that can mount it, is its only writer, and its host gets the key.
+func TestRentWithAVolume(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 2, gpus: 2})
+	folder, err := store.OpenFolder(t.TempDir(), "http://muster.test", bytes.Repeat([]byte{7}, 32))
+	w.Must(err)
+	vols := volume.New(w.d, folder, volume.Config{Currency: "USD", Box: w.Box()})
+	vol, _, err := vols.Create(w.ctx, w.renter, volume.NewVolume{Name: "data", SizeGB: 5}, idem.Request{})
+	w.Must(err)
+	s := spec(1, 1)
+	s.Mounts = []client.Mount{{Path: "/data", Volume: vol.ID, Mode: agentapi.MountRW,
+		Snapshot: client.SnapshotPolicy{EveryS: 600, OnEnd: true}}}
+	if _, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{}); !fault.Is(err,
+		fault.NoCapacity) {
+		t.Fatalf("no host can mount volumes: %v", err)
+	}
+	for _, h := range w.hosts {
+		w.exec(`INSERT INTO host_agent (host_id, capabilities) VALUES ($1, '{volumes}')
+			ON CONFLICT (host_id) DO UPDATE SET capabilities = excluded.capabilities`, h.id)
+	}
+	c := w.runUp(s)
+	var got []agentapi.Mount
+	for _, h := range w.hosts {
+		for _, l := range w.desired(w.clusters[0], h.id).Leases {
+			got = append(got, l.Mounts...)
+		}
+	}
+	if len(got) != 1 || got[0].Path != "/data" || got[0].Volume != vol.ID.String() || got[0].SizeLimit != 5*volume.GB ||
+		len(got[0].Key) != 32 || got[0].Snapshot.EveryS != 600 || !got[0].Snapshot.OnEnd || got[0].SnapshotNow != "" {
+		t.Fatalf("%+v", got)
+	}
+	_, _, err = w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
+	if f := fault.From(err); f == nil || f.Kind != fault.Conflict || len(f.Fields) != 1 ||
+		f.Fields[0].Location != "mounts[0].volume" {
+		t.Fatalf("a second writer: %v", err)
+	}
+	s.Mounts[0].Mode = agentapi.MountRO
+	w.runUp(s)
+	// What was released and never opened by a host is free at once.
+	if _, err := w.clusters[0].Release(w.ctx, w.renter, c.ID); err != nil {
+		t.Fatal(err)
+	}
+	w.clean(c)
+	s.Mounts[0].Mode = agentapi.MountRW
+	w.runUp(s)
+	// Another organisation's volume does not exist.
+	s.Mounts[0].Volume = volume.Volume{}.ID
+	if _, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{}); !fault.Is(err,
+		fault.Invalid) {
+		t.Fatalf("no volume: %v", err)
+	}
+}

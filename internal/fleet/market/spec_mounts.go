@@ -1,0 +1,99 @@
+package market
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fault"
+)
+
+// Limits of the mounts of a spec.
+const (
+	MaxMounts        = 16
+	MinSnapshotEvery = 60 // seconds
+	MaxSnapshotEvery = 24 * 3600
+	maxMountPath     = 255 // bytes
+)
+
+// decodeMounts decodes the mounts of a spec. A snapshot is taken at the end and on notice unless the spec says
+// otherwise.
+func decodeMounts(b []byte, at string, bad *fault.Fields) []Mount {
+	var items []json.RawMessage
+	if json.Unmarshal(b, &items) != nil {
+		bad.Add(at, "want a list of mounts")
+		return nil
+	}
+	out := make([]Mount, len(items))
+	for i, item := range items {
+		m := &out[i]
+		m.Mode = agentapi.MountRW
+		m.Snapshot = SnapshotPolicy{OnNotice: true, OnEnd: true}
+		where := fmt.Sprintf("%s[%d]", at, i)
+		later := decodeFunc(func(_ []byte, at string) { bad.Add(at, "is not offered yet: leave it out") })
+		decodeObject(item, where, map[string]any{
+			"path": &m.Path, "volume": &m.Volume, "mode": &m.Mode, "pause": &m.Pause,
+			"snapshot": decodeFunc(func(b []byte, at string) {
+				decodeObject(b, at, map[string]any{
+					"every_s": &m.Snapshot.EveryS, "on_notice": &m.Snapshot.OnNotice, "on_end": &m.Snapshot.OnEnd,
+				}, nil, bad)
+			}),
+			"bucket": later, "shared": later, "lazy": later, "cache_gb": later,
+		}, nil, bad)
+	}
+	return out
+}
+
+// reservedPaths are the folders of a container that a mount must not hide, nor be inside of.
+var reservedPaths = []string{"/proc", "/sys", "/dev", "/run", "/etc", "/bin", "/sbin", "/lib", "/lib64", "/usr/bin",
+	"/usr/lib", agentapi.ScratchPath}
+
+func (s Spec) checkMounts(bad *fault.Fields) {
+	if len(s.Mounts) > MaxMounts {
+		bad.Add("mounts", "at most %d", MaxMounts)
+		return
+	}
+	for i, m := range s.Mounts {
+		at := fmt.Sprintf("mounts[%d]", i)
+		if why := badMountPath(m.Path); why != "" {
+			bad.Add(at+".path", "%s", why)
+		}
+		if m.Volume.IsZero() {
+			bad.Add(at+".volume", "name a volume, vol_…")
+		}
+		oneOf(bad, at+".mode", m.Mode, agentapi.MountRW, agentapi.MountRO)
+		if m.Mode == agentapi.MountRW && s.Nodes > 1 {
+			bad.Add(at+".mode", "a volume has one writer: with several nodes want ro")
+		}
+		if e := m.Snapshot.EveryS; e != 0 {
+			between(bad, at+".snapshot.every_s", int64(e), MinSnapshotEvery, MaxSnapshotEvery)
+		}
+		if m.Pause != "" {
+			oneOf(bad, at+".pause", m.Pause, "never")
+		}
+		for j, o := range s.Mounts[:i] {
+			if inside(m.Path, o.Path) || inside(o.Path, m.Path) {
+				bad.Add(at+".path", "is inside of mounts[%d].path, or the other way round", j)
+			}
+			if m.Volume == o.Volume && !m.Volume.IsZero() {
+				bad.Add(at+".volume", "is listed twice")
+			}
+		}
+	}
+}
+
+func badMountPath(p string) string {
+	switch {
+	case !path.IsAbs(p) || path.Clean(p) != p || p == "/" || len(p) > maxMountPath || !printable(p):
+		return "want an absolute path such as /data, without . and .. and other than /"
+	case slices.ContainsFunc(reservedPaths, func(r string) bool { return inside(p, r) || inside(r, p) }):
+		return "hides or lies in a folder of the system: want one such as /data"
+	}
+	return ""
+}
+
+// inside reports whether p is the folder dir or lies in it.
+func inside(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }

@@ -1,0 +1,62 @@
+package market
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
+
+func TestMounts(t *testing.T) {
+	t.Parallel()
+	vol, other := id.New[id.Volume]().String(), id.New[id.Volume]().String()
+	for name, c := range map[string]struct{ mounts, nodes, field string }{
+		"the least":         {`[{"path":"/data","volume":"V"}]`, "1", ""},
+		"everything":        {`[{"path":"/data","volume":"V","mode":"ro","pause":"never","snapshot":{"every_s":60}}]`, "4", ""},
+		"two":               {`[{"path":"/data","volume":"V"},{"path":"/data2","volume":"W"}]`, "1", ""},
+		"no list":           {`{}`, "1", "mounts"},
+		"no volume":         {`[{"path":"/data"}]`, "1", "mounts[0].volume"},
+		"not an id":         {`[{"path":"/data","volume":"cl_x"}]`, "1", "mounts[0].volume"},
+		"relative":          {`[{"path":"data","volume":"V"}]`, "1", "mounts[0].path"},
+		"root":              {`[{"path":"/","volume":"V"}]`, "1", "mounts[0].path"},
+		"parent":            {`[{"path":"/a/../etc","volume":"V"}]`, "1", "mounts[0].path"},
+		"hides the system":  {`[{"path":"/usr","volume":"V"}]`, "1", "mounts[0].path"},
+		"in the system":     {`[{"path":"/proc/x","volume":"V"}]`, "1", "mounts[0].path"},
+		"scratch":           {`[{"path":"/scratch/x","volume":"V"}]`, "1", "mounts[0].path"},
+		"mode":              {`[{"path":"/data","volume":"V","mode":"w"}]`, "1", "mounts[0].mode"},
+		"many writers":      {`[{"path":"/data","volume":"V"}]`, "2", "mounts[0].mode"},
+		"nested":            {`[{"path":"/a","volume":"V"},{"path":"/a/b","volume":"W"}]`, "1", "mounts[1].path"},
+		"twice":             {`[{"path":"/a","volume":"V"},{"path":"/b","volume":"V"}]`, "1", "mounts[1].volume"},
+		"too often":         {`[{"path":"/a","volume":"V","snapshot":{"every_s":1}}]`, "1", "mounts[0].snapshot.every_s"},
+		"unknown":           {`[{"path":"/a","volume":"V","x":1}]`, "1", "mounts[0].x"},
+		"bucket":            {`[{"path":"/a","volume":"V","bucket":{}}]`, "1", "mounts[0].bucket"},
+		"pause":             {`[{"path":"/a","volume":"V","pause":"always"}]`, "1", "mounts[0].pause"},
+		"unknown in policy": {`[{"path":"/a","volume":"V","snapshot":{"x":1}}]`, "1", "mounts[0].snapshot.x"},
+	} {
+		raw := strings.NewReplacer(`"V"`, `"`+vol+`"`, `"W"`, `"`+other+`"`).Replace(c.mounts)
+		s, err := ParseQuoteSpec([]byte(`{"nodes":` + c.nodes + `,"mounts":` + raw + `}`))
+		if c.field == "" {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			b, _ := json.Marshal(s)
+			var back Spec
+			if err := json.Unmarshal(b, &back); err != nil || len(back.Mounts) != len(s.Mounts) ||
+				back.Mounts[0] != s.Mounts[0] {
+				t.Errorf("%s comes back as %+v: %v", name, back.Mounts, err)
+			}
+			continue
+		}
+		f := fault.From(err)
+		if f == nil || len(f.Fields) == 0 || f.Fields[0].Location != c.field {
+			t.Errorf("%s: %v, want a fault of %s", name, err, c.field)
+		}
+	}
+	s, err := ParseQuoteSpec([]byte(`{"mounts":[{"path":"/data","volume":"` + vol + `"}]}`))
+	if err != nil || s.Mounts[0].Mode != "rw" || s.Mounts[0].Snapshot != (SnapshotPolicy{OnNotice: true, OnEnd: true}) {
+		t.Errorf("defaults: %+v %v", s.Mounts, err)
+	}
+}

@@ -1,0 +1,230 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"mime"
+	"net/http"
+	"path"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/go-chi/chi/v5"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/data/volume"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+)
+
+func viewVolume(v volume.Volume) client.Volume {
+	out := client.Volume{
+		ID: v.ID, Name: v.Name, SizeGB: v.SizeLimit / volume.GB, Keep: v.Keep, CreatedAt: v.CreatedAt.UTC(),
+		Snapshots: v.Snapshots, HeadSeq: v.HeadSeq, DurableTo: utc(v.DurableTo), Label: v.Label, Consistency: v.Consistency,
+		Bytes: v.Bytes, Files: v.Files, StoredBytes: v.StoredBytes, Sharing: v.Sharing, PricePerHour: v.PerHour,
+		PendingBytes: v.Pending, ETASeconds: int64(v.ETA / time.Second), Problem: v.Problem, ReportedAt: utc(v.ReportedAt),
+	}
+	if !v.Cluster.IsZero() {
+		out.ClusterID = &v.Cluster
+	}
+	return out
+}
+
+func viewSnapshot(s volume.Snapshot) client.VolumeSnapshot {
+	return client.VolumeSnapshot{
+		ID: s.ID, Seq: s.Seq, CutAt: s.CutAt.UTC(), CommittedAt: s.CommittedAt.UTC(), Cause: s.Cause,
+		Consistency: s.Consistency, Label: s.Label, Bytes: s.Bytes, AddedBytes: s.Added, Files: s.Files, LeftOut: s.LeftOut,
+	}
+}
+
+func viewFile(f volume.File) client.VolumeFile {
+	return client.VolumeFile{
+		Name: f.Name, Kind: f.Kind, Mode: fmt.Sprintf("%04o", f.Mode), Bytes: f.Size, Target: f.Target,
+		ModifiedAt: time.Unix(0, f.MTime).UTC(),
+	}
+}
+
+func (a *API) listVolumes(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Volume], error) {
+	all, err := a.volumes.List(ctx, p.Org)
+	return cut(all, len(all), viewVolume, func(v volume.Volume) string { return v.Name }), err
+}
+
+func (a *API) getVolume(ctx context.Context, p account.Principal, in *idInput) (client.Volume, error) {
+	v, err := pathID[id.Volume](in.ID, "volume")
+	if err != nil {
+		return client.Volume{}, err
+	}
+	out, err := a.volumes.Get(ctx, p.Org, v)
+	return viewVolume(out), err
+}
+
+type newVolumeInput struct {
+	Keyed
+	Body client.NewVolume
+}
+
+func (a *API) createVolume(ctx context.Context, p account.Principal, in *newVolumeInput,
+	once idem.Request) (client.Volume, idem.Outcome, error) {
+	v, out, err := a.volumes.Create(ctx, p, volume.NewVolume(in.Body), idem.As(once, viewVolume))
+	return viewVolume(v), out, err
+}
+
+type volumeChangeInput struct {
+	ID   string `path:"id"`
+	Body client.VolumeChange
+}
+
+func (a *API) changeVolume(ctx context.Context, p account.Principal, in *volumeChangeInput) (client.Volume, error) {
+	v, err := pathID[id.Volume](in.ID, "volume")
+	if err != nil {
+		return client.Volume{}, err
+	}
+	out, err := a.volumes.Set(ctx, p, v, volume.Change(in.Body))
+	return viewVolume(out), err
+}
+
+func (a *API) deleteVolume(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
+	v, err := pathID[id.Volume](in.ID, "volume")
+	if err != nil {
+		return nothing{}, err
+	}
+	return nothing{}, a.volumes.Delete(ctx, p, v)
+}
+
+func (a *API) listSnapshots(ctx context.Context, p account.Principal,
+	in *idInput) (list[client.VolumeSnapshot], error) {
+	v, err := pathID[id.Volume](in.ID, "volume")
+	if err != nil {
+		return list[client.VolumeSnapshot]{}, err
+	}
+	all, err := a.volumes.Snapshots(ctx, p.Org, v)
+	return cut(all, len(all), viewSnapshot, func(s volume.Snapshot) string { return s.ID.String() }), err
+}
+
+type keyedIDInput struct {
+	Keyed
+	ID string `path:"id"`
+}
+
+// snapshotVolume needs no key: while a snapshot is requested, its id is returned.
+func (a *API) snapshotVolume(ctx context.Context, p account.Principal, in *keyedIDInput,
+	_ idem.Request) (client.RequestedSnapshot, idem.Outcome, error) {
+	v, err := pathID[id.Volume](in.ID, "volume")
+	if err != nil {
+		return client.RequestedSnapshot{}, idem.Outcome{}, err
+	}
+	snap, err := a.volumes.Request(ctx, p, v)
+	return client.RequestedSnapshot{ID: snap}, idem.Outcome{}, err
+}
+
+type snapshotInput struct {
+	ID  string `path:"id"`
+	Seq int64  `path:"seq" doc:"number of the snapshot"`
+}
+
+func (a *API) deleteSnapshot(ctx context.Context, p account.Principal, in *snapshotInput) (nothing, error) {
+	v, err := pathID[id.Volume](in.ID, "volume")
+	if err != nil {
+		return nothing{}, err
+	}
+	return nothing{}, a.volumes.DeleteSnapshot(ctx, p, v, in.Seq)
+}
+
+type restoreInput struct {
+	Keyed
+	ID   string `path:"id"`
+	Body client.SnapshotChoice
+}
+
+func (a *API) restoreVolume(ctx context.Context, p account.Principal, in *restoreInput,
+	once idem.Request) (client.VolumeSnapshot, idem.Outcome, error) {
+	v, err := pathID[id.Volume](in.ID, "volume")
+	if err != nil {
+		return client.VolumeSnapshot{}, idem.Outcome{}, err
+	}
+	s, out, err := a.volumes.Restore(ctx, p, v, in.Body.Seq, idem.As(once, viewSnapshot))
+	return viewSnapshot(s), out, err
+}
+
+type cloneInput struct {
+	Keyed
+	ID   string `path:"id"`
+	Body client.NewClone
+}
+
+func (a *API) cloneVolume(ctx context.Context, p account.Principal, in *cloneInput,
+	once idem.Request) (client.Volume, idem.Outcome, error) {
+	v, err := pathID[id.Volume](in.ID, "volume")
+	if err != nil {
+		return client.Volume{}, idem.Outcome{}, err
+	}
+	c, out, err := a.volumes.Clone(ctx, p, v, in.Body.Seq, volume.NewVolume{Name: in.Body.Name, SizeGB: in.Body.SizeGB},
+		idem.As(once, viewVolume))
+	return viewVolume(c), out, err
+}
+
+type filesInput struct {
+	ID   string `path:"id"`
+	Path string `query:"path" maxLength:"4096" doc:"a directory or a file, from the volume's root; left out: the root"`
+	Seq  int64  `query:"seq" minimum:"0" doc:"number of the snapshot; left out: the last one"`
+}
+
+func (a *API) listFiles(ctx context.Context, p account.Principal, in *filesInput) (list[client.VolumeFile], error) {
+	v, err := pathID[id.Volume](in.ID, "volume")
+	if err != nil {
+		return list[client.VolumeFile]{}, err
+	}
+	tree, err := a.volumes.Tree(ctx, p.Org, v, in.Seq)
+	if err != nil {
+		return list[client.VolumeFile]{}, err
+	}
+	files, err := tree.List(ctx, in.Path)
+	return cut(files, len(files), viewFile, func(f volume.File) string { return f.Name }), err
+}
+
+func contentParams() []*huma.Param {
+	text := &huma.Schema{Type: huma.TypeString}
+	return []*huma.Param{
+		{Name: "id", In: "path", Required: true, Schema: text},
+		{Name: "path", In: "query", Required: true, Schema: text, Description: "a file, from the volume's root"},
+		{Name: "seq", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger},
+			Description: "number of the snapshot; left out: the last one"},
+	}
+}
+
+// volumeContent sends a file of a snapshot. It is sent as a download of no type, never as a page: its renter's users
+// may not be the ones who open it.
+func (a *API) volumeContent(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+	v, err := pathID[id.Volume](chi.URLParam(r, "id"), "volume")
+	if err != nil {
+		return err
+	}
+	seq := int64(0)
+	if s := r.URL.Query().Get("seq"); s != "" {
+		if seq, err = strconv.ParseInt(s, 10, 64); err != nil || seq < 0 {
+			return fault.InvalidField("query.seq", "want the number of a snapshot")
+		}
+	}
+	tree, err := a.volumes.Tree(r.Context(), p.Org, v, seq)
+	if err != nil {
+		return err
+	}
+	at := r.URL.Query().Get("path")
+	f, write, err := tree.Open(r.Context(), at)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Content-Length", strconv.FormatInt(f.Size, 10))
+	name := map[string]string{"filename": path.Base(f.Name)}
+	w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", name))
+	if err := write(w); err != nil {
+		a.log.Warn("a file of a volume could not be sent", "volume", v, "err", err)
+		panic(http.ErrAbortHandler) // the length is announced: what is missing must not look like the end
+	}
+	return nil
+}

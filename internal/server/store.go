@@ -1,0 +1,82 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/internal/data/store"
+	"github.com/musterhq/muster/internal/data/volume"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/seal"
+)
+
+// probeTime limits how long the store is probed at the start.
+const probeTime = 30 * time.Second
+
+// openStore opens the store of volumes, checks that it does what volumes rely on, and makes the use cases. Without a
+// store, the platform offers no volumes.
+func (s *Server) openStore(ctx context.Context, box *seal.Box, secret []byte) error {
+	var st store.Store
+	switch {
+	case s.cfg.StoreS3 != "":
+		cfg, err := s.cfg.s3()
+		if err != nil {
+			return err
+		}
+		if st, err = store.OpenS3(cfg); err != nil {
+			return err
+		}
+	case s.cfg.StoreFolder != "":
+		folder, err := store.OpenFolder(s.cfg.StoreFolder, s.cfg.PublicURL, secret)
+		if err != nil {
+			return err
+		}
+		st, s.folder = folder, folder
+	}
+	if st != nil {
+		ctx, cancel := context.WithTimeout(ctx, probeTime)
+		defer cancel()
+		if err := st.Probe(ctx); err != nil {
+			return fmt.Errorf("the store of volumes is not usable: %w", err)
+		}
+	}
+	price, err := s.cfg.storagePrice()
+	if err != nil {
+		return err
+	}
+	s.volumes = volume.New(s.db, st, volume.Config{
+		Currency: s.cfg.Currency, Box: box, PricePerGBHour: price, MaxStored: s.cfg.MaxStoredGB * volume.GB,
+		Bus: s.link.Bus(), Log: s.log,
+	})
+	return nil
+}
+
+// s3 reads MUSTER_STORE_S3: https://host[:port]/bucket[/prefix].
+func (c *Config) s3() (store.S3Config, error) {
+	scheme, rest, ok := strings.Cut(c.StoreS3, "://")
+	host, path, _ := strings.Cut(rest, "/")
+	bucket, prefix, _ := strings.Cut(path, "/")
+	if !ok || host == "" || bucket == "" || c.StoreAccessKey == "" || c.StoreSecretKey == "" {
+		return store.S3Config{}, fault.InvalidField("MUSTER_STORE_S3",
+			"want https://host[:port]/bucket[/prefix], and MUSTER_STORE_ACCESS_KEY and MUSTER_STORE_SECRET_KEY")
+	}
+	return store.S3Config{
+		Endpoint: scheme + "://" + host, Region: c.StoreRegion, Bucket: bucket, Prefix: prefix,
+		Access: string(c.StoreAccessKey), Secret: string(c.StoreSecretKey),
+	}, nil
+}
+
+// hoursPerMonth turns the price of a month into that of an hour: a year has 8,760.
+const hoursPerMonth = 730
+
+// storagePrice returns the price of a stored GB for an hour, rounded to nano-units.
+func (c *Config) storagePrice() (money.Nano, error) {
+	month, err := money.ParseNano(c.StoragePrice)
+	if err != nil || month < 0 {
+		return 0, fault.InvalidField("MUSTER_STORAGE_PRICE", "want the price of a GB for a month, such as 0.05")
+	}
+	return (month + hoursPerMonth/2) / hoursPerMonth, nil
+}
