@@ -50,13 +50,13 @@ func (s *Store) Check(ctx context.Context) *agentapi.Problem {
 	} else if err != nil {
 		return bad(err, "Look into the kernel's log (dmesg) for what it says of the disk, mend it, and mount it for writing.")
 	}
-	if _, err := exec.LookPath(mkfs); err != nil {
+	if _, err := exec.LookPath(program(plain.mkfs)); err != nil {
 		return bad(err, "Install e2fsprogs (apt install e2fsprogs).")
 	}
 	if s.proven {
 		return nil
 	}
-	err := onHost(func() error { return build(ctx, s.dir, probeSize, func(int) error { return nil }) })
+	err := onHost(func() error { return build(ctx, s.dir, plain, probeSize, func(int) error { return nil }) })
 	switch {
 	case err == nil:
 		s.proven = true

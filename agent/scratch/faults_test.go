@@ -18,7 +18,7 @@ import (
 // refusedTo wants a new scratch to be refused in words that say why.
 func (s *Store) refusedTo(t *testing.T, why string) {
 	t.Helper()
-	err := s.make(t.Context(), s.Path(newRef()), 16*mb)
+	err := s.make(t.Context(), s.Path(newRef()), plain, 16*mb)
 	if f := fault.From(err); f == nil || f.Kind != fault.Unavailable || !strings.Contains(f.Message, why) {
 		t.Errorf("want %q: %v", why, err)
 	}

@@ -13,20 +13,12 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// mkfs creates the file system of a scratch.
-const mkfs = "mkfs.ext4"
-
-// mkfsArgs: no journal, since nothing reads the file system after a crash; no reserve for root; an inode for every 64
-// KiB; and no discard of the blocks that were just allocated.
-var mkfsArgs = []string{"-q", "-F", "-b", "4096", "-m", "0", "-i", "65536", "-e", "remount-ro", "-E",
-	"nodiscard,lazy_itable_init=1", "-O", "^has_journal"}
-
 // reached is called at each step of build, by tests that kill the process there.
 var reached = func(string) {}
 
 // build creates a scratch of size bytes in dir and passes its detached mount to place. Nothing of it has a name before
 // that, so if this process is killed the kernel reclaims everything.
-func build(ctx context.Context, dir string, size int64, place func(mount int) error) error {
+func build(ctx context.Context, dir string, k kind, size int64, place func(mount int) error) error {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return unusable(err)
@@ -38,7 +30,7 @@ func build(ctx context.Context, dir string, size int64, place func(mount int) er
 		return err
 	}
 	reached("allocated")
-	if err := format(ctx, file); err != nil {
+	if err := format(ctx, k, file); err != nil {
 		return err
 	}
 	reached("formatted")
@@ -48,7 +40,7 @@ func build(ctx context.Context, dir string, size int64, place func(mount int) er
 	}
 	defer device.Close() // the mount holds its own reference
 	reached("attached")
-	mount, err := mountDetached(device.Name())
+	mount, err := mountDetached(k, device.Name())
 	if err != nil {
 		return fault.Wrap(err, fault.Unavailable, "the host cannot mount a scratch")
 	}
@@ -95,24 +87,28 @@ func allocate(fd int, size int64) error {
 
 // format creates the file system. mkfs gets the open file instead of a name: if it outlives its agent, it writes to no
 // other file.
-func format(ctx context.Context, file *os.File) error {
-	cmd := exec.CommandContext(ctx, mkfs, append(mkfsArgs[:len(mkfsArgs):len(mkfsArgs)], "/proc/self/fd/3")...)
-	cmd.ExtraFiles = []*os.File{file}
-	out, err := cmd.CombinedOutput()
-	if ctx.Err() != nil {
-		return ctx.Err()
+func format(ctx context.Context, k kind, file *os.File) (err error) {
+	for _, args := range k.args {
+		cmd := exec.CommandContext(ctx, program(k.mkfs), append(args[:len(args):len(args)], "/proc/self/fd/3")...)
+		cmd.ExtraFiles = []*os.File{file}
+		var out []byte
+		out, err = cmd.CombinedOutput()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err == nil {
+			return nil
+		}
+		err = fault.Wrap(fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out))), fault.Unavailable,
+			"%s fails on the host's scratch disk", k.mkfs)
 	}
-	if err != nil {
-		return fault.Wrap(fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out))), fault.Unavailable,
-			"%s fails on the host's scratch disk", mkfs)
-	}
-	return nil
+	return err
 }
 
 // prepare creates what the workload sees: a folder that any user of its image may write to, like /tmp.
 func prepare(mount int) error {
-	if err := unix.Mkdirat(mount, dataName, 0o700); err != nil {
+	if err := unix.Mkdirat(mount, DataName, 0o700); err != nil {
 		return err
 	}
-	return unix.Fchmodat(mount, dataName, 0o1777, 0)
+	return unix.Fchmodat(mount, DataName, 0o1777, 0)
 }

@@ -49,18 +49,21 @@ func attach(fd int) (*os.File, error) {
 	}
 }
 
-// mountDetached mounts the ext4 file system of a device without a mount point: until it is moved to its place, the
-// mount exists as the caller's handle. Set-uid programs and device files have no effect in it. Its inode tables already
-// read as zeros, so they need not be zeroed.
-func mountDetached(device string) (int, error) {
-	ctx, err := unix.Fsopen("ext4", unix.FSOPEN_CLOEXEC)
+// mountDetached mounts the file system of a device without a mount point: until it is moved to its place, the mount
+// exists as the caller's handle. Set-uid programs and device files have no effect in it.
+func mountDetached(k kind, device string) (int, error) {
+	ctx, err := unix.Fsopen(k.fs, unix.FSOPEN_CLOEXEC)
 	if err != nil {
-		return -1, fmt.Errorf("ext4: %w", err)
+		return -1, fmt.Errorf("%s: %w", k.fs, err)
 	}
 	defer unix.Close(ctx)
-	if err := errors.Join(unix.FsconfigSetString(ctx, "source", device),
-		unix.FsconfigSetFlag(ctx, "noinit_itable")); err != nil {
+	if err := unix.FsconfigSetString(ctx, "source", device); err != nil {
 		return -1, err
+	}
+	for _, flag := range k.flags {
+		if err := unix.FsconfigSetFlag(ctx, flag); err != nil {
+			return -1, fmt.Errorf("mount with %s: %w", flag, err)
+		}
 	}
 	if err := unix.FsconfigCreate(ctx); err != nil {
 		return -1, fmt.Errorf("mount: %w", err)

@@ -28,9 +28,9 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// dataName is the folder of a scratch that the workload sees. It exists only in a mounted scratch, so Docker refuses to
+// DataName is the folder of a scratch that the workload sees. It exists only in a mounted scratch, so Docker refuses to
 // mount it otherwise, instead of using the disk below.
-const dataName = "data"
+const DataName = "data"
 
 // Store is an operator's folder for scratches. Its methods are safe for concurrent use.
 type Store struct {
@@ -40,6 +40,7 @@ type Store struct {
 
 	making sync.Mutex // one at a time, because free space is checked and then taken
 	proven bool       // whether a scratch could be created here; guarded by making
+	clones bool       // the same of a volume
 	disk   unix.Fsid  // the file system that dir was on at the first look; guarded by making
 }
 
@@ -58,15 +59,15 @@ func (s *Store) Path(ref agentapi.LeaseRef) string {
 }
 
 // Data returns the part of a mounted scratch that the workload sees.
-func Data(path string) string { return filepath.Join(path, dataName) }
+func Data(path string) string { return filepath.Join(path, DataName) }
 
 // Make creates an empty scratch of so many gigabytes (10⁹ bytes) for a run, unless the run has one. A fault says what
 // is missing, in words for renter and operator; a retry may succeed when the space of another scratch is free again.
 func (s *Store) Make(ctx context.Context, ref agentapi.LeaseRef, sizeGB int64) error {
-	return s.make(ctx, s.Path(ref), sizeGB*gb)
+	return s.make(ctx, s.Path(ref), plain, sizeGB*gb)
 }
 
-func (s *Store) make(ctx context.Context, path string, size int64) error {
+func (s *Store) make(ctx context.Context, path string, k kind, size int64) error {
 	s.making.Lock()
 	defer s.making.Unlock()
 	return onHost(func() error {
@@ -95,7 +96,7 @@ func (s *Store) make(ctx context.Context, path string, size int64) error {
 		if err := os.Chmod(s.own, 0o700); err != nil {
 			return unusable(err)
 		}
-		return build(ctx, s.dir, size, func(mount int) error {
+		return build(ctx, s.dir, k, size, func(mount int) error {
 			return unix.MoveMount(mount, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH)
 		})
 	})
@@ -169,6 +170,7 @@ func (s *Store) Sweep(keep func(agentapi.LeaseRef) bool) error {
 
 // refOf is the inverse of Path's last part; it returns the zero ref for a name that this package did not give.
 func refOf(name string) agentapi.LeaseRef {
+	name, _, _ = strings.Cut(name, volumeMark)
 	if i := strings.LastIndex(name, "-e"); i > 0 {
 		if epoch, err := strconv.Atoi(name[i+2:]); err == nil {
 			return agentapi.LeaseRef{Lease: name[:i], Epoch: epoch}

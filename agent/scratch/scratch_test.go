@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 			hostMounts = ns
 		}
 		s := New(dir, 0, "0badcafe")
-		if err := s.make(context.Background(), s.Path(childRef), 32*mb); err != nil {
+		if err := s.make(context.Background(), s.Path(childRef), plain, 32*mb); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -55,7 +55,7 @@ func disk(t *testing.T, size int64) *Store {
 		t.Fatal(err)
 	}
 	err := onHost(func() error {
-		return build(t.Context(), filepath.Dir(dir), size, func(mount int) error {
+		return build(t.Context(), filepath.Dir(dir), plain, size, func(mount int) error {
 			return unix.MoveMount(mount, "", unix.AT_FDCWD, dir, unix.MOVE_MOUNT_F_EMPTY_PATH)
 		})
 	})
@@ -88,7 +88,7 @@ func newRef() agentapi.LeaseRef {
 
 func (s *Store) mustMake(t *testing.T, ref agentapi.LeaseRef, size int64) string {
 	t.Helper()
-	if err := s.make(t.Context(), s.Path(ref), size); err != nil {
+	if err := s.make(t.Context(), s.Path(ref), plain, size); err != nil {
 		t.Fatal(err)
 	}
 	return s.Path(ref)
@@ -208,7 +208,7 @@ func aFullScratch(t *testing.T, s *Store) {
 	if err != nil || room.Taken != 128*mb || room.Total <= room.Taken {
 		t.Errorf("room %+v, %v", room, err)
 	}
-	if err := s.make(t.Context(), s.Path(newRef()), room.Total-room.Taken+mb); !fault.Is(err, fault.Unavailable) {
+	if err := s.make(t.Context(), s.Path(newRef()), plain, room.Total-room.Taken+mb); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("more was made than there is: %v", err)
 	}
 }
@@ -383,7 +383,7 @@ func TestTheOperatorsBoundHolds(t *testing.T) {
 	s := disk(t, 128*mb)
 	s.limit = 40 * mb
 	s.mustMake(t, newRef(), 32*mb)
-	err := s.make(t.Context(), s.Path(newRef()), 32*mb)
+	err := s.make(t.Context(), s.Path(newRef()), plain, 32*mb)
 	if !fault.Is(err, fault.Unavailable) || !strings.Contains(err.Error(), "has room for") {
 		t.Errorf("%v", err)
 	}
