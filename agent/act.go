@@ -24,6 +24,12 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 		return 0, a.pull(ctx, r, v)
 	case actMakeScratch:
 		return 0, a.makeScratch(ctx, r, v)
+	case actMakeVolumes:
+		return 0, a.makeVolumes(ctx, r, v)
+	case actRestore:
+		return a.restoreVolumes(r, v)
+	case actFlush:
+		return a.flush(r, v)
 	case actStartGuest:
 		return 0, a.startGuest(ctx, r, v)
 	case actStartAgain:
@@ -118,6 +124,10 @@ func final(do action, err error, tries int, failing time.Duration) *outcome {
 		return failed(refusal.Reason, refusal.Detail)
 	case do == actMakeScratch && tries >= scratchTries && failing >= scratchPatience:
 		return failed(agentapi.ReasonScratchFailed, safe(err))
+	case do == actMakeVolumes && tries >= scratchTries && failing >= scratchPatience:
+		return failed(agentapi.ReasonScratchFailed, safe(err))
+	case do == actRestore && failing >= restorePatience:
+		return failed(agentapi.ReasonRestoreFailed, safe(err))
 	case do == actStartOverlay && tries >= overlayTries && failing >= overlayPatience:
 		return failed(agentapi.ReasonOverlayFailed, safe(err))
 	}

@@ -329,6 +329,8 @@ func (a *Agent) startWork(ctx context.Context, r *run, v view) error {
 		Files:   r.files,
 		Cores:   set,
 		Scratch: scratchOf(v),
+		Binds:   bindsOf(v),
+		Resume:  v.volumes.label,
 		Devices: a.cfg.GPUs.DeviceNodes(v.want.GPUs...),
 	})
 	if err != nil {

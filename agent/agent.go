@@ -31,6 +31,7 @@ import (
 	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/journal"
 	"github.com/musterhq/muster/agent/scratch"
+	"github.com/musterhq/muster/agent/snapd"
 	"github.com/musterhq/muster/agent/update"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
@@ -42,6 +43,8 @@ type Link interface {
 	Sync(ctx context.Context, s agentapi.Sync) (agentapi.SyncReply, error)
 	Inventory(ctx context.Context, inv agentapi.Inventory) error
 	Telemetry(t agentapi.Telemetry) error
+	// Volume sends a request about a volume; a refusal is an *agentapi.VolumeError.
+	Volume(ctx context.Context, q agentapi.VolumeRequest) (agentapi.VolumeReply, error)
 }
 
 // GPUs is the part of the host's GPU monitor that the agent needs; *gpu.Monitor implements it.
@@ -90,6 +93,7 @@ type Config struct {
 	Advertise      []string // addresses at which peers may reach this host; empty = its own
 	Underlay       []string // network ports preferred for traffic between hosts, best first
 	OverlayCommand []string // command that starts an overlay process; empty = this executable
+	SnapdCommand   []string // command that starts the process for volumes; empty = this executable
 	// how long a running overlay process that is silent may take to answer before it is replaced; default
 	// overlay.DefaultPatience
 	OverlayPatience time.Duration
@@ -112,6 +116,7 @@ type Agent struct {
 	log     *slog.Logger
 	disk    disk
 	journal *journal.Journal
+	volumes *snapd.Client
 
 	syncNow   chan struct{} // a report is due
 	inventory chan struct{} // the inventory must be sent
@@ -169,6 +174,7 @@ func New(cfg Config) (*Agent, error) {
 		woken:     make(chan struct{}, 1),
 		born:      cfg.Now(),
 	}
+	a.volumes = a.newVolumes(filepath.Join(cfg.StateDir, "snapd"))
 	if err := a.disk.prepare(); err != nil {
 		return nil, fmt.Errorf("prepare the state folder: %w", err)
 	}
@@ -216,6 +222,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	for _, loop := range []func(context.Context){
 		a.syncLoop, a.wakeLoop, a.inventoryLoop, a.meterLoop, a.telemetryLoop, a.cleanLoop,
 		a.scanLoop, a.firewallLoop, a.prefetchLoop, a.sweepScratch, a.checkLoop, a.memoryLoop, a.resetLoop,
+		a.volumes.Run,
 		func(ctx context.Context) { a.cfg.Engine.Watch(ctx, a.containerChanged) }} {
 		loops.Go(func() { loop(ctx) })
 	}

@@ -210,3 +210,7 @@ func TestTheWaitIsBounded(t *testing.T) {
 		}
 	}
 }
+
+func (*strictLink) Volume(context.Context, agentapi.VolumeRequest) (agentapi.VolumeReply, error) {
+	return agentapi.VolumeReply{}, nil
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/musterhq/muster/agent/gpu"
 	"github.com/musterhq/muster/agent/gpucheck"
 	"github.com/musterhq/muster/agent/hostinfo"
+	"github.com/musterhq/muster/agent/volume/volumetest"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
@@ -40,6 +41,7 @@ type control struct {
 	inventory   agentapi.Inventory // the newest
 	requalified bool               // results of requests for GPUs are acknowledged
 	agent       interface{ Wake(agentapi.Wake) }
+	volumes     *volumetest.Platform
 }
 
 func newControl(t *testing.T, host string, key ed25519.PublicKey) *control {
@@ -164,6 +166,21 @@ func (c *control) requalify(orders ...agentapi.GPUOrder) {
 func (c *control) acknowledgeRequalified() {
 	c.set(func() { c.requalified = true })
 	c.want()
+}
+
+// Volume is the platform's of the test; without one no volume exists.
+func (c *control) Volume(ctx context.Context, q agentapi.VolumeRequest) (agentapi.VolumeReply, error) {
+	c.mu.Lock()
+	p, down := c.volumes, c.down
+	c.mu.Unlock()
+	if down || p == nil {
+		return agentapi.VolumeReply{}, fmt.Errorf("no server")
+	}
+	reply, err := p.Serve(ctx, q)
+	if err == nil && reply.Error != nil {
+		err = reply.Error
+	}
+	return reply, err
 }
 
 // want changes the desired state and wakes the agent.

@@ -41,6 +41,7 @@ import (
 	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/overlay"
 	"github.com/musterhq/muster/agent/scratch"
+	"github.com/musterhq/muster/agent/snapd"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -61,6 +62,9 @@ func TestMain(m *testing.M) {
 	}
 	if len(os.Args) > 1 && os.Args[1] == "overlay" {
 		os.Exit(overlay.Main(os.Args[2:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == "snapd" {
+		os.Exit(snapd.Main(os.Args[2:]))
 	}
 	dir, err := os.MkdirTemp("", "muster-agent-test-")
 	if err != nil {

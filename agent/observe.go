@@ -60,6 +60,9 @@ func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
 		return v, err
 	}
 	v.scratchLost = lostScratch(v)
+	if v.volumes, err = a.volumesOf(v, r.ref); err != nil {
+		return v, err
+	}
 	// read from its folder: it counts after the guest's death too
 	v.report = guest.KeptWorkload(r.files.Guest, r.ref)
 	if v.guest.State == container.Running && v.rec.Outcome == nil { // the end of a run does not wait for it
@@ -219,6 +222,8 @@ func (a *Agent) report(r *run, v view, s step) {
 			case st.Good || !v.rec.Started:
 			case sick != "":
 				st.Trouble, st.TroubleDetail = agentapi.ReasonGPUFailed, clipped(sick)
+			case v.volumes.lost != "":
+				st.Trouble, st.TroubleDetail = agentapi.ReasonScratchFailed, clipped(v.volumes.lost)
 			case v.scratchLost != "":
 				st.Trouble, st.TroubleDetail = agentapi.ReasonScratchFailed, clipped(v.scratchLost)
 			default:
@@ -261,6 +266,7 @@ func (a *Agent) ownersMB(v view) int64 {
 // is.
 var progressOf = map[action]string{
 	actMakeScratch:  "scratch",
+	actMakeVolumes:  "restore",
 	actStartGuest:   "guest",
 	actStartOverlay: "overlay",
 	actAwaitPeers:   "peers",

@@ -17,6 +17,8 @@ const (
 	actAwaitServer  action = "await_server"  // the agent was restarted and needs data that only the server has
 	actPull         action = "pull"          //
 	actMakeScratch  action = "make_scratch"  // before any container that could use it
+	actMakeVolumes  action = "make_volumes"  //
+	actRestore      action = "restore"       // the volumes' last commits; nothing of the renter's runs before
 	actStartGuest   action = "start_guest"   // or adopt a running one
 	actStartAgain   action = "start_again"   // the node died before anything of the renter's ran: repeat from the guest on
 	actStartOverlay action = "start_overlay" //
@@ -37,6 +39,7 @@ const (
 	actStopWork     action = "stop_work"     //
 	actKeepLog      action = "keep_log"      //
 	actTearDown     action = "tear_down"     //
+	actFlush        action = "flush"         // the volumes' last snapshots are committed
 	actWipe         action = "wipe"          // once nothing runs any more
 	actForget       action = "forget"        // once the server has all of it
 )
@@ -44,7 +47,7 @@ const (
 // ending reports whether the action ends a run: such actions are never cancelled halfway.
 func (a action) ending() bool {
 	switch a {
-	case actConclude, actStopWork, actKeepLog, actTearDown, actWipe, actForget:
+	case actConclude, actStopWork, actKeepLog, actTearDown, actFlush, actWipe, actForget:
 		return true
 	}
 	return false
@@ -102,12 +105,13 @@ type view struct {
 	guest, work container.Container
 	report      guest.Workload // last report of the workload's init
 	scratch     bool           // it is mounted, or it is too late to check
-	scratchLost string         // why a running workload can no longer write to it; "" while it can
-	overlay     bool           // its process answers
-	peers       bool           // it has the peers of spec
-	staleRelays bool           // its relays differ from those of spec, or its token was renewed
-	withdrawn   bool           // the guest measures with no peer, as a rank was absent
-	peersDown   []int          // silent ranks, by the overlay's report
+	volumes     volumeView
+	scratchLost string // why a running workload can no longer write to it; "" while it can
+	overlay     bool   // its process answers
+	peers       bool   // it has the peers of spec
+	staleRelays bool   // its relays differ from those of spec, or its token was renewed
+	withdrawn   bool   // the guest measures with no peer, as a rank was absent
+	peersDown   []int  // silent ranks, by the overlay's report
 	peerStatus  []overlay.PeerStatus
 	downSince   []agentapi.PeerDown // the same, with the time of each one's last message
 	deaf        []agentapi.DeafSpan // silences that go on or have ended since the last look
@@ -174,6 +178,8 @@ func ended(v view) *outcome {
 		return failed(agentapi.ReasonHostInterrupted, "the host was restarted")
 	case v.work.State == container.Exited && (v.begun() || v.guest.State != container.Exited):
 		return exited(v)
+	case v.volumes.fenced && v.begun():
+		return failed(agentapi.ReasonVolumeFenced, v.volumes.refused)
 	case v.dismissed:
 		return &outcome{State: agentapi.NodeStopped}
 	case v.expired, v.ending && v.rec.Started:
@@ -241,6 +247,14 @@ func planStart(v view) step {
 		return step{do: actPull}
 	case spec.ScratchGB > 0 && !v.scratch && !v.begun():
 		return step{do: actMakeScratch}
+	case len(spec.Mounts) > 0 && !v.volumes.made && !v.begun():
+		return step{do: actMakeVolumes}
+	case v.volumes.refused != "" && !v.begun():
+		return step{do: actConclude, outcome: failed(refusedReason(v), v.volumes.refused)}
+	case len(spec.Mounts) > 0 && !v.volumes.restored && !v.begun() && v.want == nil:
+		return step{do: actAwaitServer, waiting: "the agent was restarted and waits for the control plane"}
+	case len(spec.Mounts) > 0 && !v.volumes.restored && !v.begun():
+		return step{do: actRestore}
 	case v.guest.State != container.Running, v.rec.GuestID == "": // the agent may have died between a start and its note
 		return step{do: actStartGuest}
 	case !v.overlay:
@@ -280,6 +294,14 @@ func planStart(v view) step {
 	return step{do: actAwaitInit}
 }
 
+// refusedReason returns the reason of a run whose volumes cannot be attached.
+func refusedReason(v view) string {
+	if v.volumes.fenced {
+		return agentapi.ReasonVolumeFenced
+	}
+	return agentapi.ReasonRestoreFailed
+}
+
 // planEnd decides the steps from an outcome to nothing left.
 func planEnd(v view) step {
 	switch {
@@ -289,6 +311,8 @@ func planEnd(v view) step {
 		return step{do: actKeepLog}
 	case v.work.State != container.Absent, v.guest.State != container.Absent, !v.rec.Down:
 		return step{do: actTearDown}
+	case len(v.spec().Mounts) > 0 && !v.rec.Flushed:
+		return step{do: actFlush}
 	case v.waits(v.rec.Outcome):
 		return step{do: actRest, waiting: "the command has ended; other ranks go on"}
 	}

@@ -141,3 +141,7 @@ func TestManyStepsAreReportedTogether(t *testing.T) {
 		t.Errorf("%d reports in %v, %d were allowed", n, time.Since(began), most)
 	}
 }
+
+func (*reports) Volume(context.Context, agentapi.VolumeRequest) (agentapi.VolumeReply, error) {
+	return agentapi.VolumeReply{}, nil
+}

@@ -148,3 +148,7 @@ func TestARestartedAgentSignsNothingItHasNotSeen(t *testing.T) {
 		t.Errorf("signed %+v", segs)
 	}
 }
+
+func (*agedLink) Volume(context.Context, agentapi.VolumeRequest) (agentapi.VolumeReply, error) {
+	return agentapi.VolumeReply{}, nil
+}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,7 +30,10 @@ type record struct {
 	// processors that the workload runs on; empty: any; nil: not chosen yet
 	Cores         *cores.Set          `json:"cores,omitempty"`
 	WorkID        string              `json:"work_id,omitempty"`
-	Scratch       string              `json:"scratch,omitempty"` // where its scratch is mounted, or is about to be
+	Scratch       string              `json:"scratch,omitempty"`       // where its scratch is mounted, or is about to be
+	Volumes       map[string]string   `json:"volumes,omitempty"`       // the same of its volumes, by their ids
+	Flushed       bool                `json:"flushed,omitempty"`       // nothing more of them will be committed
+	FlushBoot     int64               `json:"flush_boot_ms,omitempty"` // since when the run waits for that
 	WGKey         string              `json:"wg_key,omitempty"`
 	Endpoints     []string            `json:"endpoints,omitempty"`
 	Preflight     *agentapi.Preflight `json:"preflight,omitempty"`
@@ -63,6 +67,10 @@ func (r record) startsAgain() bool { return r.Died != nil && r.WGKey == "" && !r
 // withoutSecrets returns the part of a specification that may be on the disk.
 func withoutSecrets(s agentapi.LeaseSpec) agentapi.LeaseSpec {
 	s.Env, s.RegistryAuth, s.Network.RelayToken = nil, nil, ""
+	s.Mounts = slices.Clone(s.Mounts)
+	for i := range s.Mounts {
+		s.Mounts[i].Key = nil
+	}
 	return s
 }
 

@@ -126,6 +126,9 @@ func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 		Health:       a.cfg.GPUs.Pending(),
 		Capabilities: agentapi.Capabilities(),
 	}
+	if a.cfg.Scratch != nil && a.cfg.Scratch.HoldsVolumes() {
+		s.Capabilities = append(s.Capabilities, agentapi.CapVolumes)
+	}
 	s.Health = slices.Clone(s.Health)
 	for i := range s.Health { // text from the kernel and the driver
 		s.Health[i].Detail = agentapi.CleanText(s.Health[i].Detail)

@@ -43,6 +43,6 @@ func root() *cobra.Command {
 		SilenceErrors: true,
 	}
 	cmd.AddCommand(enrollCommand(), inventoryCommand(), doctorCommand(), runCommand(), launchCommand(), overlayCommand(),
-		probeCommand(), purgeCommand(), gpuCommand(), gpucheckCommand(), versionCommand())
+		probeCommand(), snapdCommand(), purgeCommand(), gpuCommand(), gpucheckCommand(), versionCommand())
 	return cmd
 }

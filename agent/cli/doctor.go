@@ -144,6 +144,12 @@ var checks = []struct {
 		}
 		return fmt.Sprintf("%d GB for nodes' scratch, each held to its size", i.ScratchGB)
 	}},
+	{"volumes", []string{scratch.ProblemNoVolumes}, func(i agentapi.Inventory) string {
+		if i.ScratchGB == 0 {
+			return "Volumes are kept in the scratch folder: there is none."
+		}
+		return "Volumes can be kept in the scratch folder."
+	}},
 }
 
 // leastDiskGB is the space that an image and some data need.

@@ -163,6 +163,9 @@ func (f hostFlags) addScratch(ctx context.Context, inv *agentapi.Inventory, root
 		inv.DiskGB = max(0, inv.DiskGB-(room.Total-room.Taken)/1e9)
 	}
 	inv.ScratchGB = room.Total / 1e9
+	if p := store.CheckVolumes(ctx); p != nil {
+		inv.Problems = append(inv.Problems, *p)
+	}
 }
 
 // roomOf returns the space of a store, and whether it is on the file system of root.

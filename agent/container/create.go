@@ -118,6 +118,12 @@ func guestOOMScore() int {
 	return -500
 }
 
+// Bind is a folder of the host that a workload sees.
+type Bind struct {
+	Source, Target string
+	ReadOnly       bool
+}
+
 // WorkloadSpec is a workload to create.
 type WorkloadSpec struct {
 	Lease   agentapi.LeaseSpec
@@ -126,6 +132,8 @@ type WorkloadSpec struct {
 	Files   leasefiles.Layout
 	Cores   cores.Set // the zero Set: any of the host's
 	Scratch string    // the node's own scratch folder, mounted at agentapi.ScratchPath; "" = none
+	Binds   []Bind    // the node's volumes
+	Resume  string    // label of the snapshot that was restored, for guestenv.ResumeLabel; "" = none
 	// Devices are the device nodes that its GPUs must have in the container: its init opens each before the barrier.
 	Devices []string
 }
@@ -153,7 +161,7 @@ func (e *Engine) EnsureWorkload(ctx context.Context, w WorkloadSpec) (Container,
 	if err != nil {
 		return Container{}, err
 	}
-	env, err := guestenv.Build(w.Lease, Visible(attach, w.Lease.GPUs), own)
+	env, err := guestenv.Build(w.Lease, Visible(attach, w.Lease.GPUs), own, w.Resume)
 	if err != nil {
 		return Container{}, Refusal{agentapi.ReasonRuntimeFailed, "the environment is refused: " + err.Error()}
 	}
@@ -232,6 +240,10 @@ func (e *Engine) workHostConfig(w WorkloadSpec, attach Attach) *container.HostCo
 	}
 	if w.Scratch != "" {
 		hc.Mounts = append(hc.Mounts, mount.Mount{Type: mount.TypeBind, Source: w.Scratch, Target: agentapi.ScratchPath})
+	}
+	for _, b := range w.Binds {
+		hc.Mounts = append(hc.Mounts, mount.Mount{Type: mount.TypeBind, Source: b.Source, Target: b.Target,
+			ReadOnly: b.ReadOnly})
 	}
 	if attach != AttachNVIDIA { // there Docker's default may be NVIDIA's wrapper of it
 		hc.Runtime = agentapi.RuntimeRunc

@@ -15,6 +15,9 @@ import (
 // MasterPort is MASTER_PORT unless the renter sets another.
 const MasterPort = 29500
 
+// ResumeLabel is the variable that holds the label of the snapshot that a node's volumes were restored from.
+const ResumeLabel = "MUSTER_RESUME_LABEL"
+
 // DriverCapabilities is the part of NVIDIA's driver that a workload gets, whatever its image requests: everything that
 // CDI gives too (CUDA, NVML, OptiX and Vulkan, video coding, 32-bit libraries), but not the display.
 const DriverCapabilities = "compute,utility,graphics,video,compat32"
@@ -24,7 +27,7 @@ const DriverCapabilities = "compute,utility,graphics,video,compat32"
 // KEY=value: its NVIDIA_… variables are set to the empty string, because NVIDIA's runtime adds devices of the host for
 // some of them (NVIDIA_MOFED, NVIDIA_IMEX_CHANNELS). A renter's variable that affects the isolation of devices is an
 // Invalid fault: the server refuses it first, this is the second check.
-func Build(spec agentapi.LeaseSpec, visible string, image []string) ([]string, error) {
+func Build(spec agentapi.LeaseSpec, visible string, image []string, resume string) ([]string, error) {
 	env := defaults(spec)
 	for _, kv := range image {
 		if k, _, _ := strings.Cut(kv, "="); choosesDevices(k) {
@@ -33,6 +36,9 @@ func Build(spec agentapi.LeaseSpec, visible string, image []string) ([]string, e
 	}
 	if spec.ScratchGB > 0 {
 		env["MUSTER_SCRATCH"] = agentapi.ScratchPath
+	}
+	if resume != "" {
+		env[ResumeLabel] = resume
 	}
 	for k, v := range spec.Env {
 		if err := CheckName(k); err != nil {

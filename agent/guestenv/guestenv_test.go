@@ -52,7 +52,7 @@ WORLD_SIZE=2`
 
 func TestBuild(t *testing.T) {
 	t.Parallel()
-	got, err := Build(spec(), "void", nil)
+	got, err := Build(spec(), "void", nil, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestBuild(t *testing.T) {
 	alone := spec()
 	alone.Rank, alone.Nodes, alone.GPUs, alone.Env = 0, 1, nil, nil
 	alone.Network.Address, alone.Network.Peers = "10.77.0.1", nil
-	got, err = Build(alone, "void", nil)
+	got, err = Build(alone, "void", nil, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestRefusesDeviceVariables(t *testing.T) {
 	for _, name := range []string{"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "nvidia_x", "", "A=B", "A\x00"} {
 		s := spec()
 		s.Env = map[string]string{name: "all"}
-		if env, err := Build(s, "void", nil); !fault.Is(err, fault.Invalid) {
+		if env, err := Build(s, "void", nil, ""); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%q: %v, %q", name, err, env)
 		}
 	}
@@ -91,7 +91,7 @@ func TestAnImageChoosesNoDevices(t *testing.T) {
 		"NVIDIA_GDS=enabled",
 		"NVIDIA_GDRCOPY=enabled", "NVIDIA_NVSWITCH=enabled", "NVIDIA_IMEX_CHANNELS=0", "NVIDIA_MIG_CONFIG_DEVICES=all",
 		"NVIDIA_TOMORROW"}
-	env, err := Build(spec(), "GPU-a", image)
+	env, err := Build(spec(), "GPU-a", image, "")
 	if err != nil {
 		t.Fatal(err)
 	}

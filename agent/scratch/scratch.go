@@ -21,6 +21,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -38,10 +39,10 @@ type Store struct {
 	own   string // this agent's part of it
 	limit int64  // limit in bytes; 0 = what the disk has
 
-	making sync.Mutex // one at a time, because free space is checked and then taken
-	proven bool       // whether a scratch could be created here; guarded by making
-	clones bool       // the same of a volume
-	disk   unix.Fsid  // the file system that dir was on at the first look; guarded by making
+	making sync.Mutex  // one at a time, because free space is checked and then taken
+	proven bool        // whether a scratch could be created here; guarded by making
+	clones atomic.Bool // whether a volume could be created here
+	disk   unix.Fsid   // the file system that dir was on at the first look; guarded by making
 }
 
 // New returns a store in dir, a folder of the operator's that others may use too. host distinguishes this agent's

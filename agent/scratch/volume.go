@@ -51,7 +51,7 @@ func (s *Store) CheckVolumes(ctx context.Context) *agentapi.Problem {
 			Fix:      fix,
 		}
 	}
-	if s.clones {
+	if s.clones.Load() {
 		return nil
 	}
 	if _, err := exec.LookPath(program(cloning.mkfs)); err != nil {
@@ -60,7 +60,7 @@ func (s *Store) CheckVolumes(ctx context.Context) *agentapi.Problem {
 	err := onHost(func() error { return build(ctx, s.dir, cloning, minCloning, func(int) error { return nil }) })
 	switch {
 	case err == nil:
-		s.clones = true
+		s.clones.Store(true)
 		return nil
 	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENOENT):
 		return bad(err, "Load the kernel's module: modprobe xfs.")
@@ -69,6 +69,9 @@ func (s *Store) CheckVolumes(ctx context.Context) *agentapi.Problem {
 	}
 	return bad(err, "Look into the kernel's log (dmesg) for what it says of the file system.")
 }
+
+// HoldsVolumes reports whether a volume could be created when CheckVolumes was last called. It does not wait.
+func (s *Store) HoldsVolumes() bool { return s.clones.Load() }
 
 // OnHost runs f where the mounts of this package are visible: in the mount namespace of the machine's first process. f
 // must not start goroutines that look at mounts.

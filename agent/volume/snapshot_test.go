@@ -95,7 +95,7 @@ func TestASnapshotComesBackOnAnotherHost(t *testing.T) {
 	if r.Seq != 1 || r.Consistency != agentapi.SnapshotExact || r.Sent < 40<<20 || r.Sent > 42<<20 {
 		t.Errorf("%+v", r)
 	}
-	if s := p.snapshots[0]; s.Files != 7 || s.LogicalBytes < 40<<20+600_000 || s.LogicalBytes > 40<<20+700_000 {
+	if s := p.Snapshots[0]; s.Files != 7 || s.LogicalBytes < 40<<20+600_000 || s.LogicalBytes > 40<<20+700_000 {
 		t.Errorf("%d files, %d bytes", s.Files, s.LogicalBytes)
 	}
 	two := newRoot(t)
@@ -190,11 +190,11 @@ func TestMissingPacksAreSentAgain(t *testing.T) {
 	v := p.attach(t, root)
 	write(t, filepath.Join(dataOf(root), "a"), 20<<20, 1)
 	v.mustSnapshot(t)
-	p.mu.Lock()
-	for n := range p.packs {
-		delete(p.packs, n)
+	p.Mu.Lock()
+	for n := range p.Packs {
+		delete(p.Packs, n)
 	}
-	p.mu.Unlock()
+	p.Mu.Unlock()
 	write(t, filepath.Join(dataOf(root), "b"), 1000, 2)
 	v.mustSnapshot(t)
 	two := newRoot(t)
@@ -211,7 +211,7 @@ func TestRefusalsAndOutages(t *testing.T) {
 	p, root := newPlatform(t), newRoot(t)
 	v := p.attach(t, root)
 	write(t, filepath.Join(dataOf(root), "a"), 1<<20, 1)
-	p.refuse = func(q agentapi.VolumeRequest) *agentapi.VolumeError {
+	p.Refuse = func(q agentapi.VolumeRequest) *agentapi.VolumeError {
 		if q.Op == agentapi.VolumeGrant {
 			return &agentapi.VolumeError{Code: agentapi.VolumeQuota, Message: "no money"}
 		}
@@ -225,21 +225,21 @@ func TestRefusalsAndOutages(t *testing.T) {
 		t.Error("a refused snapshot is still there")
 	}
 	times := 0
-	p.mu.Lock()
-	p.refuse = nil
-	p.fail = func(*http.Request) int {
+	p.Mu.Lock()
+	p.Refuse = nil
+	p.Fail = func(*http.Request) int {
 		times++
 		return []int{0, 500, 503, 403, 0}[min(times, 4)]
 	}
-	p.mu.Unlock()
+	p.Mu.Unlock()
 	if r := v.mustSnapshot(t); r.Seq != 1 {
 		t.Errorf("%+v", r)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	p.mu.Lock()
-	p.fail = func(*http.Request) int { cancel(); return 500 }
-	p.mu.Unlock()
+	p.Mu.Lock()
+	p.Fail = func(*http.Request) int { cancel(); return 500 }
+	p.Mu.Unlock()
 	write(t, filepath.Join(dataOf(root), "b"), 1<<20, 2)
 	q := newRequest()
 	if _, err := v.Snapshot(ctx, q); !errors.Is(err, context.Canceled) {
@@ -248,9 +248,9 @@ func TestRefusalsAndOutages(t *testing.T) {
 	if v.Pending() != q.ID {
 		t.Error("a snapshot that was interrupted is forgotten")
 	}
-	p.mu.Lock()
-	p.fail = nil
-	p.mu.Unlock()
+	p.Mu.Lock()
+	p.Fail = nil
+	p.Mu.Unlock()
 	write(t, filepath.Join(dataOf(root), "b"), 1<<20, 3) // later than the cut
 	if r, err := v.Snapshot(t.Context(), q); err != nil || r.ID != q.ID || r.Seq != 2 {
 		t.Errorf("%+v %v", r, err)
@@ -275,12 +275,12 @@ func TestAStoreThatLies(t *testing.T) {
 		"cut off": func(b []byte) []byte { return b[:len(b)/2] },
 	} {
 		packs := map[int64][]byte{}
-		p.mu.Lock()
-		for n, b := range p.packs {
+		p.Mu.Lock()
+		for n, b := range p.Packs {
 			packs[n] = append([]byte(nil), b...)
-			p.packs[n] = change(append([]byte(nil), b...))
+			p.Packs[n] = change(append([]byte(nil), b...))
 		}
-		p.mu.Unlock()
+		p.Mu.Unlock()
 		w, err := Open(t.Context(), p.config(newRoot(t)))
 		if err != nil {
 			t.Fatal(err)
@@ -291,9 +291,9 @@ func TestAStoreThatLies(t *testing.T) {
 			t.Errorf("%s: the error has the URL: %v", name, err)
 		}
 		w.Close()
-		p.mu.Lock()
-		p.packs = packs
-		p.mu.Unlock()
+		p.Mu.Lock()
+		p.Packs = packs
+		p.Mu.Unlock()
 	}
 }
 
@@ -351,7 +351,7 @@ func TestAHostileManifest(t *testing.T) {
 			continue
 		}
 		p := newPlatform(t)
-		s := (&sender{remote: &remote{server: p.serve, http: http.DefaultClient, least: time.Millisecond}, keys: keys,
+		s := (&sender{remote: &remote{server: p.Serve, http: http.DefaultClient, least: time.Millisecond}, keys: keys,
 			snapshot: "snp_x", known: newIndex(), stored: func([]manifest.Ref) error { return nil }}).start(t.Context())
 		w := manifest.Writer{Put: func(b []byte) (manifest.Ref, error) { return s.put(manifestPacks, b) }}
 		root := manifest.Root{Dir: manifest.Entry{Kind: manifest.Dir, Mode: 0o755}}
@@ -365,7 +365,7 @@ func TestAHostileManifest(t *testing.T) {
 		if err := s.finish(); err != nil {
 			t.Fatal(err)
 		}
-		p.snapshots = []agentapi.Snapshot{{ID: "snp_x", Seq: 1, Root: placeOf(ref)}}
+		p.Snapshots = []agentapi.Snapshot{{ID: "snp_x", Seq: 1, Root: placeOf(ref)}}
 		v, err := Open(t.Context(), p.config(newRoot(t)))
 		if err != nil {
 			t.Fatal(err)
@@ -494,11 +494,11 @@ func TestAKillAtAnyStep(t *testing.T) {
 			if err := run(""); err != nil {
 				t.Fatal(err)
 			}
-			if n := len(p.snapshots); n != 1 || p.snapshots[0].ID != q.ID {
-				t.Fatalf("%+v", p.snapshots)
+			if n := len(p.Snapshots); n != 1 || p.Snapshots[0].ID != q.ID {
+				t.Fatalf("%+v", p.Snapshots)
 			}
-			if p.puts > 60<<20 {
-				t.Errorf("%d bytes were sent for 40 MiB", p.puts)
+			if p.Puts > 60<<20 {
+				t.Errorf("%d bytes were sent for 40 MiB", p.Puts)
 			}
 			two := newRoot(t)
 			p.attach(t, two)
@@ -517,7 +517,7 @@ func sameFiles(a, b string) bool {
 }
 
 // control is the control plane over HTTP, for child processes.
-func (p *platform) control(t *testing.T) string {
+func (p platform) control(t *testing.T) string {
 	t.Helper()
 	l := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var q agentapi.VolumeRequest
@@ -525,7 +525,7 @@ func (p *platform) control(t *testing.T) string {
 		if err == nil {
 			err = json.Unmarshal(b, &q)
 		}
-		reply, serr := p.serve(r.Context(), q)
+		reply, serr := p.Serve(r.Context(), q)
 		if err = errors.Join(err, serr); err == nil {
 			err = json.NewEncoder(w).Encode(reply)
 		}

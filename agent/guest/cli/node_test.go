@@ -201,7 +201,7 @@ func (n *node) peer() agentapi.Peer {
 // workload starts the renter's container up to its barrier.
 func (n *node) workload(t *testing.T, more ...string) {
 	t.Helper()
-	env, err := guestenv.Build(n.spec, "void", nil)
+	env, err := guestenv.Build(n.spec, "void", nil, "")
 	if err != nil {
 		t.Fatal(err)
 	}

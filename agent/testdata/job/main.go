@@ -94,6 +94,31 @@ func main() {
 		fmt.Println("mapped", err)
 		signal.Ignore(syscall.SIGTERM)
 		time.Sleep(time.Hour)
+	case "steps": // steps DIR: goes on from the step that it finds, one every 20 ms, each replaced by rename
+		dir := os.Args[2]
+		b, _ := os.ReadFile(filepath.Join(dir, "step"))
+		n, _ := strconv.Atoi(string(b))
+		fmt.Println("begins at step", n, "label", os.Getenv("MUSTER_RESUME_LABEL"))
+		term := make(chan os.Signal, 1)
+		signal.Notify(term, syscall.SIGTERM)
+		for {
+			n++
+			tmp := filepath.Join(dir, "step.tmp")
+			if err := os.WriteFile(tmp, []byte(strconv.Itoa(n)), 0o644); err != nil {
+				fmt.Println("write:", err)
+				os.Exit(1)
+			}
+			if err := os.Rename(tmp, filepath.Join(dir, "step")); err != nil {
+				fmt.Println("rename:", err)
+				os.Exit(1)
+			}
+			select {
+			case <-term:
+				fmt.Println("ends at step", n)
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
 	case "see": // prints what a workload can see and do
 		_, err := net.DialTimeout("tcp", os.Args[2], 2*time.Second)
 		fmt.Println("dial", err != nil)

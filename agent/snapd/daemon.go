@@ -1,0 +1,229 @@
+package snapd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/agent/hostinfo"
+	"github.com/musterhq/muster/agent/unixsock"
+	"github.com/musterhq/muster/agent/volume"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// Limits of the process.
+const (
+	memory     = 384 << 20
+	processors = 2
+	niceness   = 10
+)
+
+// Main is the process. args are "FOLDER", or "thaw GROUP" for the one that thaws (volume.Guard); it ends with its
+// standard input. It returns the exit code.
+func Main(args []string) int {
+	if len(args) == 2 && args[0] == "thaw" {
+		return volume.Guard(args[1:], os.Stdin, os.Stdout)
+	}
+	fl := flag.NewFlagSet("snapd", flag.ContinueOnError)
+	if err := fl.Parse(args); err != nil || fl.NArg() != 1 {
+		fmt.Fprintln(os.Stderr, "usage: muster-agent snapd FOLDER")
+		return 2
+	}
+	go func() { // the agent's end
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil)).With("process", "snapd")
+	if err := run(fl.Arg(0), log); err != nil {
+		log.Error("the process for volumes ends", "err", err)
+		return 1
+	}
+	return 0
+}
+
+func run(dir string, log *slog.Logger) error {
+	restrain(log)
+	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil { // until the one before has ended
+		return fmt.Errorf("wait for the process before: %w", err)
+	}
+	freezes := filepath.Join(dir, freezesDir)
+	if err := volume.ThawAll(freezes); err != nil {
+		log.Error("a node that was stopped for a cut may still be stopped", "err", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	d := &daemon{
+		log: log, freezes: freezes, guard: []string{self, "snapd", "thaw"}, workers: map[key]*worker{},
+		server: overSocket(filepath.Join(dir, serverSocket)), least: time.Second,
+		store: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 8,
+			ResponseHeaderTimeout: time.Minute, IdleConnTimeout: 30 * time.Second}},
+	}
+	l, err := unixsock.Listen(filepath.Join(dir, controlSocket), 0o600)
+	if err != nil {
+		return err
+	}
+	return http.Serve(l, d.handler())
+}
+
+// restrain gives the process little priority and bounds what it takes. What the kernel refuses is logged: a snapshot
+// that is not restrained is better than none.
+func restrain(log *slog.Logger) {
+	debug.SetMemoryLimit(memory)
+	runtime.GOMAXPROCS(processors)
+	const whoProcess, classIdle = 1, 3 << 13 // IOPRIO_WHO_PROCESS, IOPRIO_CLASS_IDLE
+	err := unix.Setpriority(unix.PRIO_PROCESS, 0, niceness)
+	// Threads inherit both; those that run already are told one by one.
+	tasks, terr := os.ReadDir("/proc/self/task")
+	for _, t := range tasks {
+		var tid int
+		if _, serr := fmt.Sscan(t.Name(), &tid); serr == nil {
+			_ = unix.Setpriority(unix.PRIO_PROCESS, tid, niceness)
+			if _, _, e := unix.Syscall(unix.SYS_IOPRIO_SET, whoProcess, uintptr(tid), classIdle); e != 0 {
+				terr = errors.Join(terr, e)
+			}
+		}
+	}
+	if err = errors.Join(err, terr); err != nil {
+		log.Warn("the process for volumes keeps its priority", "err", err)
+	}
+}
+
+// key names a volume of a run.
+type key struct {
+	ref    agentapi.LeaseRef
+	volume string
+}
+
+type daemon struct {
+	log     *slog.Logger
+	freezes string
+	guard   []string
+	server  volume.Server
+	store   *http.Client
+	least   time.Duration
+
+	mu      sync.Mutex
+	workers map[key]*worker
+}
+
+func (d *daemon) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /volumes", func(w http.ResponseWriter, r *http.Request) {
+		var wanted []Attached
+		if json.NewDecoder(r.Body).Decode(&wanted) != nil {
+			http.Error(w, "not a list of volumes", http.StatusBadRequest)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(d.follow(wanted))
+	})
+	mux.HandleFunc("POST /checkpoints", func(w http.ResponseWriter, r *http.Request) {
+		var c Checkpoint
+		if json.NewDecoder(r.Body).Decode(&c) != nil {
+			http.Error(w, "not a checkpoint", http.StatusBadRequest)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(d.checkpoint(r.Context(), c))
+	})
+	return mux
+}
+
+// follow attaches what is wanted, detaches what is not, and returns how everything is. What is detached is missing from
+// the answer once nothing of it is open any more.
+func (d *daemon) follow(wanted []Attached) []State {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := []State{}
+	keep := map[key]bool{}
+	for _, a := range wanted {
+		k := key{a.Ref, a.Mount.Volume}
+		keep[k] = true
+		w := d.workers[k]
+		if w == nil {
+			w = newWorker(d, a)
+			d.workers[k] = w
+		}
+		w.want(a)
+		out = append(out, w.status())
+	}
+	for k, w := range d.workers {
+		if keep[k] {
+			continue
+		}
+		if w.end() {
+			delete(d.workers, k)
+			continue
+		}
+		out = append(out, w.status())
+	}
+	slices.SortFunc(out, func(a, b State) int { return len(a.Volume) - len(b.Volume) })
+	return out
+}
+
+// checkpoint begins a checkpoint that is not known, and returns how far one is.
+func (d *daemon) checkpoint(ctx context.Context, c Checkpoint) CheckpointState {
+	d.mu.Lock()
+	w := d.workers[key{c.Ref, c.Volume}]
+	d.mu.Unlock()
+	if w == nil {
+		return CheckpointState{ID: c.ID, Stage: StageFailed, Code: CodeNotFound, Message: "the volume is not attached yet"}
+	}
+	return w.checkpoint(ctx, c)
+}
+
+// overSocket is the control plane through the agent.
+func overSocket(path string) volume.Server {
+	client := &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return unixsock.Dial(ctx, path) },
+	}}
+	return func(ctx context.Context, q agentapi.VolumeRequest) (reply agentapi.VolumeReply, err error) {
+		err = post(ctx, client, "/volume", q, &reply)
+		return reply, err
+	}
+}
+
+// post sends v to a socket and reads the answer.
+func post(ctx context.Context, client *http.Client, path string, v, answer any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://snapd"+path, bytes.NewReader(b))
+	if err != nil {
+		return err
+	}
+	res, err := client.Do(q)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10))
+		return fmt.Errorf("%s: %s", res.Status, text)
+	}
+	return json.NewDecoder(res.Body).Decode(answer)
+}
+
+// bootMS is CLOCK_BOOTTIME; the agent converts it to the control plane's clock.
+var bootMS = hostinfo.BootMS

@@ -1,0 +1,207 @@
+package agent_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/musterhq/muster/agent/scratch"
+	"github.com/musterhq/muster/agent/snapd"
+	"github.com/musterhq/muster/agent/volume/volumetest"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// newVolumeHost is a host that holds volumes of a platform.
+func newVolumeHost(t *testing.T, p *volumetest.Platform) *host {
+	t.Helper()
+	h := newScratchHost(t, 0)
+	if p := h.scratch.CheckVolumes(t.Context()); p != nil {
+		t.Fatalf("%+v", p)
+	}
+	h.set(func() { h.control.volumes = p })
+	return h
+}
+
+// mounted is a lease whose job counts steps in a volume.
+func (h *host) mounted() agentapi.LeaseSpec {
+	spec := h.spec("/job", "steps", "/data")
+	spec.Mounts = []agentapi.Mount{{
+		Path: "/data", Volume: "vol_a", Name: "results", Mode: agentapi.MountRW, SizeLimit: 100 << 20,
+		Domain: "dom", Key: volumetest.Key, Snapshot: agentapi.SnapshotPolicy{OnEnd: true},
+	}}
+	return spec
+}
+
+// request makes the renter's request for a snapshot and waits until it is committed.
+func (h *host) request(spec agentapi.LeaseSpec, p *volumetest.Platform) agentapi.Snapshot {
+	h.t.Helper()
+	id := snapd.NewSnapshotID()
+	spec.Mounts = append([]agentapi.Mount(nil), spec.Mounts...)
+	spec.Mounts[0].SnapshotNow = id
+	h.want(spec)
+	var last agentapi.Snapshot
+	poll(h.t, "a snapshot on request", func() bool {
+		s, ok := p.Last()
+		last = s
+		return ok && s.ID == id
+	})
+	return last
+}
+
+// step is the job's step on the host.
+func (h *host) step(ref agentapi.LeaseRef) int {
+	b, err := os.ReadFile(filepath.Join(scratch.Data(h.scratch.VolumePath(ref, "vol_a")), "step"))
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(string(b))
+	return n
+}
+
+func (h *host) number(ref agentapi.LeaseRef, pattern string) int {
+	h.t.Helper()
+	m := regexp.MustCompile(pattern).FindStringSubmatch(h.kept(ref))
+	if m == nil {
+		h.t.Fatalf("no %s in %s", pattern, h.kept(ref))
+	}
+	n, _ := strconv.Atoi(m[1])
+	return n
+}
+
+// A host is gone for good: the next one has the data of the last commit before the rank starts, and the one that comes
+// back is refused and wipes.
+func TestAVolumeFollowsToAnotherHost(t *testing.T) {
+	t.Parallel()
+	p := volumetest.New(t)
+	one, two := newVolumeHost(t, p), newVolumeHost(t, p)
+	first := one.launch(one.mounted())
+	one.await(first.LeaseRef, "running", running)
+	poll(t, "some steps", func() bool { return one.step(first.LeaseRef) > 10 })
+	before := one.step(first.LeaseRef)
+	one.request(first, p)
+	after := one.step(first.LeaseRef)
+	one.set(func() { one.down = true }) // it cannot be reached any more
+
+	p.Mu.Lock()
+	p.Refuse = func(q agentapi.VolumeRequest) *agentapi.VolumeError {
+		if q.Lease == first.Lease {
+			return &agentapi.VolumeError{Code: agentapi.VolumeFenced, Message: "the volume is written elsewhere"}
+		}
+		return nil
+	}
+	p.Mu.Unlock()
+	second := two.launch(two.mounted())
+	two.await(second.LeaseRef, "running", running)
+	two.want()
+	two.await(second.LeaseRef, "gone", gone)
+	if n := two.number(second.LeaseRef, `begins at step (\d+)`); n < before || n > after {
+		t.Errorf("it began at step %d; the snapshot was taken between steps %d and %d", n, before, after)
+	}
+	last, _ := p.Last()
+	if last.Seq != 2 {
+		t.Errorf("the end committed snapshot %d", last.Seq)
+	}
+	one.set(func() { one.down = false })
+	one.want()
+	one.await(first.LeaseRef, "gone", gone)
+	if now, _ := p.Last(); now.ID != last.ID {
+		t.Errorf("a host that came back committed %+v", now)
+	}
+	for _, h := range []*host{one, two} {
+		if room, err := h.scratch.Room(); err != nil || room.Taken != 0 {
+			t.Errorf("of a volume is left: %+v %v", room, err)
+		}
+	}
+	// What the end committed is the very last step.
+	third := one.launch(one.mounted())
+	one.await(third.LeaseRef, "running", running)
+	one.want()
+	one.await(third.LeaseRef, "gone", gone)
+	if a, b := two.number(second.LeaseRef, `ends at step (\d+)`), one.number(third.LeaseRef, `begins at step (\d+)`); a != b {
+		t.Errorf("it ended at step %d, and the next began at %d", a, b)
+	}
+}
+
+// snapdOf returns the pid of a host's process for volumes.
+func (h *host) snapdOf() int {
+	want := "snapd\x00" + filepath.Join(h.dir, "snapd") + "\x00"
+	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, name := range all {
+		if b, err := os.ReadFile(name); err == nil && strings.HasSuffix(string(b), want) {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+			return pid
+		}
+	}
+	return 0
+}
+
+// killsInTest is how often the test kills: MUSTER_TEST_KILLS for a longer run.
+func killsInTest() int {
+	if n, err := strconv.Atoi(os.Getenv("MUSTER_TEST_KILLS")); err == nil {
+		return n
+	}
+	return 6
+}
+
+// The agent and the process for volumes are killed again and again, in every phase of snapshots: the job never notices,
+// snapshots go on, and in the end another host has what was committed last.
+func TestKillsDuringSnapshots(t *testing.T) {
+	t.Parallel()
+	p := volumetest.New(t)
+	one, two := newVolumeHost(t, p), newVolumeHost(t, p)
+	first := one.launch(one.mounted())
+	one.await(first.LeaseRef, "running", running)
+	poll(t, "some steps", func() bool { return one.step(first.LeaseRef) > 0 })
+	for i := range killsInTest() {
+		id := snapd.NewSnapshotID()
+		first.Mounts = append([]agentapi.Mount(nil), first.Mounts...)
+		first.Mounts[0].SnapshotNow = id
+		one.want(first)
+		time.Sleep(time.Duration(i*37%400) * time.Millisecond) // a kill anywhere is the test
+		if i%3 == 2 {
+			one.stop()
+			one.start()
+		} else if pid := one.snapdOf(); pid > 0 {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+				t.Fatal(err)
+			}
+		}
+		poll(t, "the snapshot after a kill", func() bool { s, ok := p.Last(); return ok && s.ID == id })
+		at := one.step(first.LeaseRef)
+		poll(t, "the job to go on", func() bool { return one.step(first.LeaseRef) > at })
+	}
+	one.want()
+	one.await(first.LeaseRef, "gone", gone)
+	second := two.launch(two.mounted())
+	two.await(second.LeaseRef, "running", running)
+	two.want()
+	two.await(second.LeaseRef, "gone", gone)
+	if a, b := one.number(first.LeaseRef, `ends at step (\d+)`), two.number(second.LeaseRef, `begins at step (\d+)`); a != b {
+		t.Errorf("it ended at step %d, and the next began at %d", a, b)
+	}
+}
+
+// A volume that is written elsewhere is refused before anything runs, in words.
+func TestAVolumeInUseIsRefused(t *testing.T) {
+	t.Parallel()
+	p := volumetest.New(t)
+	p.Refuse = func(agentapi.VolumeRequest) *agentapi.VolumeError {
+		return &agentapi.VolumeError{Code: agentapi.VolumeInUse, Message: "cluster train-3 writes the volume"}
+	}
+	h := newVolumeHost(t, p)
+	spec := h.mounted()
+	h.want(spec)
+	st := h.await(spec.LeaseRef, "failed", func(s agentapi.LeaseStatus) bool { return s.State == agentapi.NodeFailed })
+	if st.Reason != agentapi.ReasonRestoreFailed || !strings.Contains(st.Detail, "cluster train-3 writes the volume") ||
+		!strings.Contains(st.Detail, "results") {
+		t.Errorf("%+v", st)
+	}
+	h.want()
+	h.await(spec.LeaseRef, "gone", gone)
+}

@@ -1,0 +1,263 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/scratch"
+	"github.com/musterhq/muster/agent/snapd"
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fault"
+)
+
+// volumeView is how a run's volumes are.
+type volumeView struct {
+	made     bool   // their file systems are mounted, or it is too late to check
+	restored bool   // all have their data
+	refused  string // why one cannot be attached, for good; "" = none
+	fenced   bool   // one is written elsewhere
+	problem  string // why one is not restored yet
+	done     int64  // bytes of all restores
+	total    int64
+	closed   bool   // after the run's end, nothing more will be committed
+	lost     string // why a running workload can no longer write to one; "" while it can
+	label    string // of the snapshot that was restored
+}
+
+// volumesOf tells the process for volumes what a run needs now, and returns how its volumes are.
+func (a *Agent) volumesOf(v view, ref agentapi.LeaseRef) (out volumeView, err error) {
+	mounts := v.spec().Mounts
+	if len(mounts) == 0 {
+		return volumeView{made: true, restored: true, closed: true}, nil
+	}
+	if out.made, err = a.volumesMade(v, mounts); err != nil {
+		return out, err
+	}
+	out.restored, out.closed = out.made, true
+	for _, m := range mounts {
+		if out.made {
+			a.attachVolume(v, ref, m)
+		}
+		st := a.volumes.State(ref, m.Volume)
+		out.restored = out.restored && st.Restored
+		out.closed = out.closed && st.Closed
+		out.fenced = out.fenced || st.Fenced
+		out.done, out.total = out.done+st.Done, out.total+st.Total
+		if st.Refused != "" && out.refused == "" {
+			out.refused = fmt.Sprintf("volume %s: %s", m.Name, st.Refused)
+		}
+		if st.Problem != "" && out.problem == "" {
+			out.problem = fmt.Sprintf("volume %s: %s", m.Name, st.Problem)
+		}
+		if out.label == "" {
+			out.label = st.Label
+		}
+	}
+	if v.rec.Started && v.rec.Outcome == nil {
+		out.lost = lostVolume(v)
+	}
+	return out, nil
+}
+
+// volumesMade reports whether the file systems of a run's volumes are mounted. It does not check those of a workload
+// that runs.
+func (a *Agent) volumesMade(v view, mounts []agentapi.Mount) (bool, error) {
+	if v.work.State == container.Running || v.rec.Outcome != nil {
+		return true, nil
+	}
+	for _, m := range mounts {
+		path := v.rec.Volumes[m.Volume]
+		if path == "" {
+			return false, nil
+		}
+		if there, err := scratch.Ready(path); err != nil || !there {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// attachVolume tells the process for volumes how one should be attached. Without the key, after a restart of the agent
+// and until the server has answered, there is nothing to tell.
+func (a *Agent) attachVolume(v view, ref agentapi.LeaseRef, m agentapi.Mount) {
+	at, known := a.volumes.Wanted(ref, m.Volume)
+	if len(m.Key) > 0 {
+		at.Mount = m
+	} else if !known {
+		return
+	}
+	if v.rec.Outcome != nil && (!v.rec.Started || v.rec.Flushed || v.superseded) && !known {
+		return // nothing of the run's is to be kept
+	}
+	at.Ref, at.Root, at.PID = ref, v.rec.Volumes[m.Volume], 0
+	if v.work.State == container.Running {
+		at.PID = v.work.PID
+	}
+	left, limited := a.authorised(v.rec)
+	at.Notice = limited && left <= noticeBefore && v.rec.Started
+	at.Ended = v.rec.Outcome != nil && v.work.State != container.Running
+	a.volumes.Want(at)
+}
+
+// noticeBefore is how long before the end of the authorised time a snapshot on notice begins.
+const noticeBefore = 2 * time.Minute
+
+// lostVolume is lostScratch for volumes.
+func lostVolume(v view) string {
+	for _, id := range slices.Sorted(maps.Keys(v.rec.Volumes)) {
+		if why, err := scratch.Lost(v.rec.Volumes[id]); err == nil && why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// makeVolumes makes the file systems of a run's volumes. Their locations are written to the disk first.
+func (a *Agent) makeVolumes(ctx context.Context, r *run, v view) error {
+	store := a.cfg.Scratch
+	if store == nil || !store.HoldsVolumes() {
+		return container.Refusal{Reason: agentapi.ReasonNotOffered, Detail: "this host cannot hold volumes any more"}
+	}
+	for _, m := range v.spec().Mounts {
+		path := store.VolumePath(r.ref, m.Volume)
+		if old := v.rec.Volumes[m.Volume]; old != path {
+			if old != "" { // the operator has configured another folder
+				if err := scratch.Release(old); err != nil {
+					return err
+				}
+			}
+			if err := a.change(r, func(rec *record) {
+				rec.Volumes = maps.Clone(rec.Volumes)
+				if rec.Volumes == nil {
+					rec.Volumes = map[string]string{}
+				}
+				rec.Volumes[m.Volume] = path
+			}); err != nil {
+				return err
+			}
+		}
+		if err := store.MakeVolume(ctx, r.ref, m.Volume, m.SizeLimit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restorePatience is how long a run waits for a volume that cannot be restored.
+const restorePatience = 10 * time.Minute
+
+// restoreVolumes waits for the restore of a run's volumes and shows how far it is.
+func (a *Agent) restoreVolumes(r *run, v view) (time.Duration, error) {
+	if v.volumes.problem != "" {
+		return 0, fault.New(fault.Unavailable, "%s", clipped(v.volumes.problem))
+	}
+	a.setStatus(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
+		st.Progress = agentapi.Progress{Step: "restore", Done: v.volumes.done, Total: v.volumes.total}
+		return st
+	})
+	return watchEvery / 4, nil
+}
+
+// bindsOf returns what a workload's container mounts of its volumes.
+func bindsOf(v view) (out []container.Bind) {
+	for _, m := range v.spec().Mounts {
+		out = append(out, container.Bind{
+			Source: scratch.Data(v.rec.Volumes[m.Volume]), Target: m.Path, ReadOnly: m.Mode == agentapi.MountRO,
+		})
+	}
+	return out
+}
+
+// flush waits until what a run's volumes have that is not durable yet is committed and their sessions are closed: after
+// its end, for a time that is bounded.
+func (a *Agent) flush(r *run, v view) (time.Duration, error) {
+	over := func(why string) (time.Duration, error) {
+		if why != "" {
+			a.log.Warn("a volume keeps what was last committed", "lease", r.ref, "reason", why)
+		}
+		return 0, a.change(r, func(rec *record) { rec.Flushed = true })
+	}
+	switch {
+	case !v.rec.Started, v.superseded:
+		return over("")
+	case v.volumes.closed:
+		return over(v.volumes.refused)
+	case v.rec.BootID != v.boot:
+		return over("the host was restarted")
+	case v.rec.FlushBoot == 0:
+		return 0, a.change(r, func(rec *record) { rec.FlushBoot = a.cfg.BootMS() })
+	case a.cfg.BootMS()-v.rec.FlushBoot > agentapi.VolumeFlushMaxS*1000:
+		return over("the time for the last snapshot is over")
+	case v.dismissed && !a.attachedAny(r.ref, v):
+		return over("the agent was restarted, and the lease's keys are gone")
+	}
+	a.setStatus(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
+		st.Progress.WaitingFor = "the last snapshot of the node's volumes is being stored"
+		return st
+	})
+	return watchEvery / 4, nil
+}
+
+func (a *Agent) attachedAny(ref agentapi.LeaseRef, v view) bool {
+	return slices.ContainsFunc(v.spec().Mounts, func(m agentapi.Mount) bool {
+		_, ok := a.volumes.Wanted(ref, m.Volume)
+		return ok
+	})
+}
+
+// dropVolumes removes a run's volumes from the host, at the locations in its record and, in case the record is lost, at
+// the default ones.
+func (a *Agent) dropVolumes(ctx context.Context, r *run, v view) error {
+	paths := slices.Collect(maps.Values(v.rec.Volumes))
+	if a.cfg.Scratch != nil {
+		for _, m := range v.spec().Mounts {
+			paths = append(paths, a.cfg.Scratch.VolumePath(r.ref, m.Volume))
+		}
+	}
+	if len(paths) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	errs := []error{a.volumes.Detach(ctx, r.ref)}
+	for _, p := range paths {
+		errs = append(errs, scratch.Release(p))
+	}
+	return errors.Join(errs...)
+}
+
+// sendVolume passes a request of the process for volumes to the control plane. Moments are on the clock of the host's
+// boot there.
+func (a *Agent) sendVolume(ctx context.Context, q agentapi.VolumeRequest) (agentapi.VolumeReply, error) {
+	if q.Commit != nil {
+		anchor, ok := a.journal.Anchor()
+		if !ok {
+			return agentapi.VolumeReply{}, fault.New(fault.Unavailable, "the server's clock is not known yet")
+		}
+		c := *q.Commit
+		c.CutAtMS = anchor.At(c.CutAtMS)
+		q.Commit = &c
+	}
+	reply, err := a.cfg.Link.Volume(ctx, q)
+	var refused *agentapi.VolumeError
+	var many *agentapi.TooMany
+	switch {
+	case errors.As(err, &refused):
+		return agentapi.VolumeReply{Error: refused}, nil
+	case errors.As(err, &many):
+		return agentapi.VolumeReply{AckError: "too many requests", RetryMS: max(1, many.Wait.Milliseconds())}, nil
+	}
+	return reply, err
+}
+
+// newVolumes returns the agent's side of the process for volumes.
+func (a *Agent) newVolumes(dir string) *snapd.Client {
+	return snapd.NewClient(snapd.Config{
+		Dir: dir, Command: a.cfg.SnapdCommand, Server: a.sendVolume, Log: a.log, Changed: a.kickAll,
+	})
+}
