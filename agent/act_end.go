@@ -79,6 +79,7 @@ func (a *Agent) takeDown(ctx context.Context, r *run) error {
 	if err := a.cfg.Engine.Remove(ctx, r.ref, container.Work); err != nil {
 		return err
 	}
+	a.endSelf(r.ref)
 	if err := overlay.Stop(ctx, r.files.Dir); err != nil {
 		return err
 	}

@@ -322,6 +322,7 @@ func (a *Agent) startWork(ctx context.Context, r *run, v view) error {
 	if err != nil {
 		return err
 	}
+	a.serveSelf(r, v)
 	c, err := a.cfg.Engine.EnsureWorkload(ctx, container.WorkloadSpec{
 		Lease:   *v.want,
 		Guest:   v.guest.ID,

@@ -117,6 +117,7 @@ type Agent struct {
 	disk    disk
 	journal *journal.Journal
 	volumes *snapd.Client
+	selves  selves // what workloads request of their own nodes
 
 	syncNow   chan struct{} // a report is due
 	inventory chan struct{} // the inventory must be sent

@@ -60,7 +60,7 @@ func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
 		return v, err
 	}
 	v.scratchLost = lostScratch(v)
-	if v.volumes, err = a.volumesOf(v, r.ref); err != nil {
+	if v.volumes, err = a.volumesOf(v, r); err != nil {
 		return v, err
 	}
 	// read from its folder: it counts after the guest's death too

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -11,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/agent/checkpoint"
 	"github.com/musterhq/muster/agent/scratch"
-	"github.com/musterhq/muster/agent/snapd"
 	"github.com/musterhq/muster/agent/volume/volumetest"
 	"github.com/musterhq/muster/internal/agentapi"
 )
@@ -41,7 +42,7 @@ func (h *host) mounted() agentapi.LeaseSpec {
 // request makes the renter's request for a snapshot and waits until it is committed.
 func (h *host) request(spec agentapi.LeaseSpec, p *volumetest.Platform) agentapi.Snapshot {
 	h.t.Helper()
-	id := snapd.NewSnapshotID()
+	id := checkpoint.NewID()
 	spec.Mounts = append([]agentapi.Mount(nil), spec.Mounts...)
 	spec.Mounts[0].SnapshotNow = id
 	h.want(spec)
@@ -149,8 +150,8 @@ func killsInTest() int {
 	return 6
 }
 
-// The agent and the process for volumes are killed again and again, in every phase of snapshots: the job never notices,
-// snapshots go on, and in the end another host has what was committed last.
+// The agent and the process for volumes are killed again and again, in every phase of snapshots: the job never
+// notices, snapshots go on, and in the end another host has what was committed last.
 func TestKillsDuringSnapshots(t *testing.T) {
 	t.Parallel()
 	p := volumetest.New(t)
@@ -159,7 +160,7 @@ func TestKillsDuringSnapshots(t *testing.T) {
 	one.await(first.LeaseRef, "running", running)
 	poll(t, "some steps", func() bool { return one.step(first.LeaseRef) > 0 })
 	for i := range killsInTest() {
-		id := snapd.NewSnapshotID()
+		id := checkpoint.NewID()
 		first.Mounts = append([]agentapi.Mount(nil), first.Mounts...)
 		first.Mounts[0].SnapshotNow = id
 		one.want(first)
@@ -204,4 +205,57 @@ func TestAVolumeInUseIsRefused(t *testing.T) {
 	}
 	h.want()
 	h.await(spec.LeaseRef, "gone", gone)
+}
+
+// A job makes a folder durable: with the injected binary, without waiting, and from Python. What it may not is refused
+// with an exit code of its own. The next node learns the label of what was restored.
+func TestAJobsCheckpoints(t *testing.T) {
+	t.Parallel()
+	p := volumetest.New(t)
+	h := newVolumeHost(t, p)
+	spec := h.mounted()
+	spec.Command = []string{"/job", "checkpoint", "/data"}
+	spec.Mounts[0].Snapshot = agentapi.SnapshotPolicy{}
+	spec = h.launch(spec)
+	h.await(spec.LeaseRef, "running", running)
+	poll(t, "the labelled checkpoint", func() bool { s, ok := p.Last(); return ok && s.Label == "step_7" })
+	if s, _ := p.Last(); s.Files != 1 {
+		t.Errorf("a checkpoint of a folder with one file has %d", s.Files)
+	}
+	poll(t, "the second checkpoint", func() bool { s, _ := p.Last(); return s.Seq == 2 })
+	py := exec.CommandContext(t.Context(), "python3", "-c", `
+import muster, sys
+try:
+    muster.checkpoint("/tmp")
+except muster.CheckpointError as e:
+    print("refused:", e.code)
+c = muster._request("POST", "/v1/self/checkpoints", {"dir": "/data/ckpt", "label": "by python"})
+print(muster.wait_for(c)["stage"], muster.durable()[0]["path"])`)
+	py.Env = append(os.Environ(), "PYTHONPATH=../docs/launch", "PYTHONDONTWRITEBYTECODE=1",
+		"MUSTER_SOCKET="+filepath.Join(h.folder(spec.LeaseRef), "node", "self.sock"))
+	if out, err := py.CombinedOutput(); err != nil || string(out) != "refused: dir\ndurable /data\n" {
+		t.Errorf("%v: %s", err, out)
+	}
+	if s, _ := p.Last(); s.Label != "by python" {
+		t.Errorf("%+v", s)
+	}
+	h.want()
+	h.await(spec.LeaseRef, "gone", gone)
+	text := h.kept(spec.LeaseRef)
+	for _, want := range []string{
+		`checkpoint /data/ckpt --label step_7: 0 {\"consistency\":\"exact\",\"durable_at\":\"2`,
+		`checkpoint --no-wait /data: 0 {`, `checkpoint /tmp: 1 muster-guest: `, `checkpoint /data/out: 1 muster-guest: `,
+		`checkpoint: 2 usage: `, `durable: 0 {\"volumes\":[{\"path\":\"/data\"`,
+	} {
+		if !strings.Contains(text, want) && !strings.Contains(text, strings.ReplaceAll(want, `\"`, `"`)) {
+			t.Errorf("want %q in %s", want, text)
+		}
+	}
+	next := h.launch(h.mounted())
+	h.await(next.LeaseRef, "running", running)
+	h.want()
+	h.await(next.LeaseRef, "gone", gone)
+	if !strings.Contains(h.kept(next.LeaseRef), "label by python") {
+		t.Errorf("the label is not told: %s", h.kept(next.LeaseRef))
+	}
 }

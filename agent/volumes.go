@@ -30,7 +30,8 @@ type volumeView struct {
 }
 
 // volumesOf tells the process for volumes what a run needs now, and returns how its volumes are.
-func (a *Agent) volumesOf(v view, ref agentapi.LeaseRef) (out volumeView, err error) {
+func (a *Agent) volumesOf(v view, r *run) (out volumeView, err error) {
+	ref := r.ref
 	mounts := v.spec().Mounts
 	if len(mounts) == 0 {
 		return volumeView{made: true, restored: true, closed: true}, nil
@@ -60,6 +61,9 @@ func (a *Agent) volumesOf(v view, ref agentapi.LeaseRef) (out volumeView, err er
 	}
 	if v.rec.Started && v.rec.Outcome == nil {
 		out.lost = lostVolume(v)
+	}
+	if v.work.State == container.Running {
+		a.serveSelf(r, v) // for a workload that an agent before this one has started
 	}
 	return out, nil
 }
@@ -173,8 +177,8 @@ func bindsOf(v view) (out []container.Bind) {
 	return out
 }
 
-// flush waits until what a run's volumes have that is not durable yet is committed and their sessions are closed: after
-// its end, for a time that is bounded.
+// flush waits until what a run's volumes have that is not durable yet is committed and their sessions are closed:
+// after its end, for a time that is bounded.
 func (a *Agent) flush(r *run, v view) (time.Duration, error) {
 	over := func(why string) (time.Duration, error) {
 		if why != "" {
@@ -210,8 +214,8 @@ func (a *Agent) attachedAny(ref agentapi.LeaseRef, v view) bool {
 	})
 }
 
-// dropVolumes removes a run's volumes from the host, at the locations in its record and, in case the record is lost, at
-// the default ones.
+// dropVolumes removes a run's volumes from the host, at the locations in its record and, in case the record is lost,
+// at the default ones.
 func (a *Agent) dropVolumes(ctx context.Context, r *run, v view) error {
 	paths := slices.Collect(maps.Values(v.rec.Volumes))
 	if a.cfg.Scratch != nil {

@@ -14,9 +14,9 @@ type kind struct {
 	flags []string // options of the mount
 }
 
-// plain is what nodes get as their scratch. No journal, since nothing reads the file system after a crash; no reserve for
-// root; an inode for every 64 KiB; and no discard of the blocks that were just allocated. Its inode tables already read
-// as zeros, so they need not be zeroed.
+// plain is what nodes get as their scratch. No journal, since nothing reads the file system after a crash; no reserve
+// for root; an inode for every 64 KiB; and no discard of the blocks that were just allocated. Its inode tables
+// already read as zeros, so they need not be zeroed.
 var plain = kind{
 	fs: "ext4", mkfs: "mkfs.ext4",
 	args: [][]string{{"-q", "-F", "-b", "4096", "-m", "0", "-i", "65536", "-e", "remount-ro", "-E",
@@ -24,8 +24,9 @@ var plain = kind{
 	flags: []string{"noinit_itable"},
 }
 
-// cloning is what volumes get: XFS, because it clones a file in a fraction of a millisecond. The features are named, so
-// that a newer mkfs makes nothing that an older kernel cannot mount. Releases of mkfs before 5.19 do not know nrext64.
+// cloning is what volumes get: XFS, because it clones a file in a fraction of a millisecond. The features are named,
+// so that a newer mkfs makes nothing that an older kernel cannot mount. Releases of mkfs before 5.19 do not know
+// nrext64.
 var cloning = kind{
 	fs: "xfs", mkfs: "mkfs.xfs",
 	args: [][]string{
@@ -35,7 +36,8 @@ var cloning = kind{
 	flags: []string{"noquota"},
 }
 
-var cloningFeatures = []string{"-m", "crc=1,finobt=1,reflink=1,bigtime=1,rmapbt=0", "-s", "size=4096"} // sectors as attach
+// The sectors are those of attach.
+var cloningFeatures = []string{"-m", "crc=1,finobt=1,reflink=1,bigtime=1,rmapbt=0", "-s", "size=4096"}
 
 // minCloning is the least size of a volume's file system in bytes: mkfs.xfs refuses less than 300 MB.
 const minCloning = 320 << 20

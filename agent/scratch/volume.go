@@ -13,7 +13,8 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// volumeMark separates a run from the volume's id in the name of a volume's mount point. Ids contain no such character.
+// volumeMark separates a run from the volume's id in the name of a volume's mount point. Ids contain no such
+// character.
 const volumeMark = "+"
 
 // VolumePath returns where a volume of a run is mounted.
@@ -30,8 +31,8 @@ func (s *Store) MakeVolume(ctx context.Context, ref agentapi.LeaseRef, volume st
 	return s.make(ctx, s.VolumePath(ref, volume), cloning, VolumeSize(size))
 }
 
-// VolumeSize returns how many bytes the file system of a volume takes from the disk: room for clones of blocks that have
-// changed since the last snapshot is added.
+// VolumeSize returns how many bytes the file system of a volume takes from the disk: room for clones of blocks that
+// have changed since the last snapshot is added.
 func VolumeSize(size int64) int64 { return max(minCloning, size+max(size/10, 2<<30)) }
 
 // ProblemNoVolumes is the code of a problem that prevents a host from offering volumes, and nothing else.

@@ -9,35 +9,42 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/agent/checkpoint"
 	"github.com/musterhq/muster/agent/volume"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
 // checkpoint begins a checkpoint unless it is known, and returns how far it is. Only a new one is begun with a folder.
-func (w *worker) checkpoint(_ context.Context, c Checkpoint) CheckpointState {
+func (w *worker) checkpoint(_ context.Context, c checkpoint.Request) checkpoint.State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if i := slices.IndexFunc(w.jobs, func(j *job) bool { return j.ID == c.ID }); i >= 0 {
 		return w.jobs[i].state
 	}
-	fail := func(code, message string) CheckpointState {
-		return CheckpointState{ID: c.ID, Label: c.Label, Stage: StageFailed, Code: code, Message: message}
+	fail := func(code, message string) checkpoint.State {
+		return checkpoint.State{ID: c.ID, Label: c.Label, Stage: checkpoint.StageFailed, Code: code, Message: message}
 	}
 	switch {
+	case c.Lookup && w.v != nil && w.v.Durable().Snapshot == c.ID: // of a process before this one
+		return checkpoint.State{ID: c.ID, Stage: checkpoint.StageDurable}
+	case c.Lookup && w.v != nil && w.v.Pending() == c.ID, c.Lookup && !w.state.Restored:
+		return checkpoint.State{ID: c.ID, Stage: checkpoint.StageSending}
+	case c.Lookup:
+		return fail(checkpoint.CodeNotFound, "the host was interrupted before the checkpoint: request it again")
 	case !w.state.Restored:
-		return fail(CodeNotFound, "the volume is not restored yet")
+		return fail(checkpoint.CodeNotFound, "the volume is not restored yet")
 	case w.wanted.Mount.Mode != agentapi.MountRW:
-		return fail(CodeNotFound, "the volume is mounted read-only")
+		return fail(checkpoint.CodeNotFound, "the volume is mounted read-only")
 	case w.state.Fenced:
 		return fail(agentapi.VolumeFenced, "the volume is written elsewhere")
 	}
 	waiting := 0
 	for _, j := range w.jobs {
-		if j.state.Stage != StageWaiting {
+		if j.state.Stage != checkpoint.StageWaiting {
 			continue
 		}
 		if j.Dir == c.Dir && !j.Keep { // the latest wins
-			j.state.Stage, j.state.Code, j.state.Message = StageFailed, CodeReplaced, "a newer checkpoint of the same folder"
+			j.state.Stage, j.state.Code, j.state.Message = checkpoint.StageFailed, checkpoint.CodeReplaced, "a newer checkpoint of the same folder"
 			continue
 		}
 		waiting++
@@ -45,11 +52,11 @@ func (w *worker) checkpoint(_ context.Context, c Checkpoint) CheckpointState {
 	if waiting >= maxWaiting {
 		return fail(agentapi.VolumeTooSoon, "too many checkpoints are waiting")
 	}
-	j := &job{Checkpoint: c, state: CheckpointState{ID: c.ID, Label: c.Label, Stage: StageWaiting}}
+	j := &job{Request: c, state: checkpoint.State{ID: c.ID, Label: c.Label, Stage: checkpoint.StageWaiting}}
 	w.jobs = append(w.jobs, j)
 	if n := len(w.jobs) - keptCheckpoints; n > 0 {
 		w.jobs = slices.DeleteFunc(w.jobs, func(j *job) bool {
-			over := n > 0 && (j.state.Stage == StageDurable || j.state.Stage == StageFailed)
+			over := n > 0 && (j.state.Stage == checkpoint.StageDurable || j.state.Stage == checkpoint.StageFailed)
 			if over {
 				n--
 			}
@@ -60,7 +67,7 @@ func (w *worker) checkpoint(_ context.Context, c Checkpoint) CheckpointState {
 	return j.state
 }
 
-func (w *worker) move(j *job, f func(*CheckpointState)) {
+func (w *worker) move(j *job, f func(*checkpoint.State)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f(&j.state)
@@ -68,29 +75,29 @@ func (w *worker) move(j *job, f func(*CheckpointState)) {
 
 // settle notes what came of a checkpoint: durable, failed for good, or to be tried again. Callers hold w.mu.
 func (w *worker) settle(j *job, r volume.Result, err error) {
-	if j.state.Stage == StageDurable || j.state.Stage == StageFailed {
+	if j.state.Stage == checkpoint.StageDurable || j.state.Stage == checkpoint.StageFailed {
 		return
 	}
 	var refused *agentapi.VolumeError
 	switch {
 	case err == nil:
-		j.state.Stage, j.state.Consistency, j.state.DurableAtMS = StageDurable, r.Consistency, r.CommittedMS
+		j.state.Stage, j.state.Consistency, j.state.DurableAtMS = checkpoint.StageDurable, r.Consistency, r.CommittedMS
 		if j.state.DurableAtMS == 0 {
 			j.state.DurableAtMS = time.Now().UnixMilli()
 		}
 		return
 	case errors.As(err, &refused) && refused.Code == agentapi.VolumeTooSoon:
-		j.state.Stage = StageWaiting
+		j.state.Stage = checkpoint.StageWaiting
 		return
 	case errors.As(err, &refused) && refused.Code != agentapi.VolumeAway:
 		j.state.Code, j.state.Message = refused.Code, refused.Message
 	case errors.Is(err, volume.ErrNoRoom), errors.Is(err, unix.ENOSPC):
-		j.state.Code, j.state.Message = CodeFull, "the volume has no room for a snapshot"
-	case j.state.Stage == StageWaiting && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) ||
+		j.state.Code, j.state.Message = checkpoint.CodeFull, "the volume has no room for a snapshot"
+	case j.state.Stage == checkpoint.StageWaiting && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) ||
 		errors.Is(err, unix.ELOOP)):
-		j.state.Code, j.state.Message = CodeNotFound, "there is no such folder in the volume"
+		j.state.Code, j.state.Message = checkpoint.CodeNotFound, "there is no such folder in the volume"
 	default:
 		return // it goes on
 	}
-	j.state.Stage = StageFailed
+	j.state.Stage = checkpoint.StageFailed
 }

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/musterhq/muster/agent/checkpoint"
 	"github.com/musterhq/muster/agent/unixsock"
 	"github.com/musterhq/muster/agent/volume"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -62,7 +63,8 @@ const followEvery = 500 * time.Millisecond
 // Run keeps the process while volumes are attached, until ctx ends. Nodes that a former process has stopped go on at
 // once, whether or not one is started.
 func (c *Client) Run(ctx context.Context) {
-	if err := errors.Join(os.MkdirAll(c.cfg.Dir, 0o700), volume.ThawAll(filepath.Join(c.cfg.Dir, freezesDir))); err != nil {
+	err := errors.Join(os.MkdirAll(c.cfg.Dir, 0o700), volume.ThawAll(filepath.Join(c.cfg.Dir, freezesDir)))
+	if err != nil {
 		c.cfg.Log.Error("the folder of the process for volumes", "err", err)
 	}
 	l, err := unixsock.Listen(filepath.Join(c.cfg.Dir, serverSocket), 0o600)
@@ -216,8 +218,8 @@ func (c *Client) State(ref agentapi.LeaseRef, vol string) State {
 	return c.states[key{ref, vol}]
 }
 
-// Detach makes the process let go of all volumes of a run, and waits until it has. A process that does not is ended: the
-// next one attaches the others again.
+// Detach makes the process let go of all volumes of a run, and waits until it has. A process that does not is ended:
+// the next one attaches the others again.
 func (c *Client) Detach(ctx context.Context, ref agentapi.LeaseRef) error {
 	c.mu.Lock()
 	for k := range c.wanted {
@@ -254,7 +256,7 @@ func (c *Client) Detach(ctx context.Context, ref agentapi.LeaseRef) error {
 const detachIn = 20 * time.Second
 
 // Checkpoint begins a checkpoint, or looks one up by its id.
-func (c *Client) Checkpoint(ctx context.Context, q Checkpoint) (s CheckpointState, err error) {
+func (c *Client) Checkpoint(ctx context.Context, q checkpoint.Request) (s checkpoint.State, err error) {
 	err = post(ctx, c.http, "/checkpoints", q, &s)
 	return s, err
 }

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/agent/checkpoint"
 	"github.com/musterhq/muster/agent/hostinfo"
 	"github.com/musterhq/muster/agent/unixsock"
 	"github.com/musterhq/muster/agent/volume"
@@ -139,7 +140,7 @@ func (d *daemon) handler() http.Handler {
 		_ = json.NewEncoder(w).Encode(d.follow(wanted))
 	})
 	mux.HandleFunc("POST /checkpoints", func(w http.ResponseWriter, r *http.Request) {
-		var c Checkpoint
+		var c checkpoint.Request
 		if json.NewDecoder(r.Body).Decode(&c) != nil {
 			http.Error(w, "not a checkpoint", http.StatusBadRequest)
 			return
@@ -149,8 +150,8 @@ func (d *daemon) handler() http.Handler {
 	return mux
 }
 
-// follow attaches what is wanted, detaches what is not, and returns how everything is. What is detached is missing from
-// the answer once nothing of it is open any more.
+// follow attaches what is wanted, detaches what is not, and returns how everything is. What is detached is missing
+// from the answer once nothing of it is open any more.
 func (d *daemon) follow(wanted []Attached) []State {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -182,12 +183,12 @@ func (d *daemon) follow(wanted []Attached) []State {
 }
 
 // checkpoint begins a checkpoint that is not known, and returns how far one is.
-func (d *daemon) checkpoint(ctx context.Context, c Checkpoint) CheckpointState {
+func (d *daemon) checkpoint(ctx context.Context, c checkpoint.Request) checkpoint.State {
 	d.mu.Lock()
 	w := d.workers[key{c.Ref, c.Volume}]
 	d.mu.Unlock()
 	if w == nil {
-		return CheckpointState{ID: c.ID, Stage: StageFailed, Code: CodeNotFound, Message: "the volume is not attached yet"}
+		return checkpoint.State{ID: c.ID, Stage: checkpoint.StageFailed, Code: checkpoint.CodeNotFound, Message: "the volume is not attached yet"}
 	}
 	return w.checkpoint(ctx, c)
 }

@@ -1,10 +1,10 @@
-// Package snapd is the process that snapshots and restores the volumes of a host, and how the agent uses it. There is one
-// per host, with little priority and bounded memory: what it reads is large, and none of it may slow the host's leases
-// down or end its agent.
+// Package snapd is the process that snapshots and restores the volumes of a host, and how the agent uses it. There is
+// one per host, with little priority and bounded memory: what it reads is large, and none of it may slow the host's
+// leases down or end its agent.
 //
-// The agent sends what should be attached, as a whole, again and again (a level, not commands), and gets how each volume
-// is. The process ends with its agent; the next one goes on where it was, once the control plane has sent the volumes'
-// keys again: they are in memory only.
+// The agent sends what should be attached, as a whole, again and again (a level, not commands), and gets how each
+// volume is. The process ends with its agent; the next one goes on where it was, once the control plane has sent the
+// volumes' keys again: they are in memory only.
 package snapd
 
 import (
@@ -51,41 +51,3 @@ type State struct {
 	Snapshot string `json:"snapshot,omitempty"`
 	Seq      int64  `json:"seq,omitempty"`
 }
-
-// Checkpoint is a snapshot that the job requests.
-type Checkpoint struct {
-	ID     string            `json:"id"` // snp_…
-	Ref    agentapi.LeaseRef `json:"ref"`
-	Volume string            `json:"volume"`
-	Dir    string            `json:"dir"` // relative; "" = the whole volume
-	Label  string            `json:"label,omitempty"`
-	Keep   bool              `json:"keep,omitempty"` // not replaced by a newer one of the same folder while it waits
-}
-
-// Stages of a checkpoint.
-const (
-	StageWaiting = "waiting"
-	StageSending = "sending" // cut: the job may write again
-	StageDurable = "durable"
-	StageFailed  = "failed"
-)
-
-// CheckpointState is how far a checkpoint is.
-type CheckpointState struct {
-	ID    string `json:"snapshot"`
-	Label string `json:"label,omitempty"`
-	Stage string `json:"stage"`
-	// DurableAtMS is when it was committed, in milliseconds since 1970.
-	DurableAtMS int64  `json:"durable_at_ms,omitempty"`
-	Consistency string `json:"consistency,omitempty"`
-	Code        string `json:"code,omitempty"` // of a failure: an agentapi.Volume… code, replaced, full, store
-	Message     string `json:"message,omitempty"`
-}
-
-// Codes of failures beside the control plane's.
-const (
-	CodeReplaced = "replaced"  // by a newer one of the same folder
-	CodeFull     = "full"      // the volume has no room for a snapshot
-	CodeStore    = "store"     // the store, or the host's disk
-	CodeNotFound = "not_found" // no such volume, folder or checkpoint
-)

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/musterhq/muster/agent/checkpoint"
 	"github.com/musterhq/muster/agent/volume"
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/id"
 )
 
 const (
@@ -47,9 +46,8 @@ type worker struct {
 
 // A job is a checkpoint.
 type job struct {
-	Checkpoint
-	state CheckpointState
-	moved chan struct{} // closed at each change of stage, and replaced
+	checkpoint.Request
+	state checkpoint.State
 }
 
 func newWorker(d *daemon, a Attached) *worker {
@@ -63,7 +61,8 @@ func newWorker(d *daemon, a Attached) *worker {
 func (w *worker) want(a Attached) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	changed := a.Mount.SnapshotNow != w.wanted.Mount.SnapshotNow || a.Ended != w.wanted.Ended || a.Notice != w.wanted.Notice
+	changed := a.Mount.SnapshotNow != w.wanted.Mount.SnapshotNow || a.Ended != w.wanted.Ended ||
+		a.Notice != w.wanted.Notice
 	w.wanted = a
 	if changed {
 		poke(w.kick)
@@ -199,7 +198,8 @@ func (w *worker) serve(v *volume.Volume) {
 			w.wait(w.untilDue(a, begun))
 			continue
 		}
-		if apart := leastApart - time.Since(begun); failures == 0 && apart > 0 && v.Durable().Seq > 0 && v.Pending() == "" {
+		apart := leastApart - time.Since(begun)
+		if failures == 0 && apart > 0 && v.Durable().Seq > 0 && v.Pending() == "" {
 			if w.wait(apart); w.ctx.Err() == nil && time.Since(begun) < leastApart {
 				continue // something may be more urgent
 			}
@@ -226,11 +226,11 @@ func (w *worker) due(v *volume.Volume, a Attached, begun time.Time) (*volume.Req
 	defer w.mu.Unlock()
 	policy := a.Mount.Snapshot
 	for _, j := range w.jobs {
-		if j.state.Stage == StageWaiting || j.state.Stage == StageSending {
+		if j.state.Stage == checkpoint.StageWaiting || j.state.Stage == checkpoint.StageSending {
 			return &volume.Request{ID: j.ID, Cause: agentapi.SnapshotByJob, Label: j.Label, Dir: j.Dir}, j
 		}
 	}
-	q := volume.Request{ID: NewSnapshotID()}
+	q := volume.Request{ID: checkpoint.NewID()}
 	switch {
 	case v.Pending() != "":
 		q.ID, q.Cause = v.Pending(), agentapi.SnapshotByInterval
@@ -248,12 +248,6 @@ func (w *worker) due(v *volume.Volume, a Attached, begun time.Time) (*volume.Req
 		return nil, nil
 	}
 	return &q, nil
-}
-
-// NewSnapshotID returns a fresh id for a snapshot.
-func NewSnapshotID() string {
-	_, random, _ := strings.Cut(id.New[id.Lease]().String(), "_")
-	return "snp_" + random
 }
 
 // untilDue returns how long to wait unless something changes.
@@ -290,7 +284,7 @@ func (w *worker) snapshot(v *volume.Volume, a Attached, q *volume.Request, j *jo
 		}
 	}
 	if j != nil {
-		q.Cut = func() { w.move(j, func(s *CheckpointState) { s.Stage = StageSending }) }
+		q.Cut = func() { w.move(j, func(s *checkpoint.State) { s.Stage = checkpoint.StageSending }) }
 	}
 	r, err := v.Snapshot(w.ctx, *q)
 	w.mu.Lock()
@@ -304,7 +298,7 @@ func (w *worker) snapshot(v *volume.Volume, a Attached, q *volume.Request, j *jo
 	}
 	if j != nil {
 		w.settle(j, r, err)
-		if j.state.Stage == StageFailed { // its next one may succeed at once
+		if j.state.Stage == checkpoint.StageFailed { // its next one may succeed at once
 			return nil
 		}
 		return err

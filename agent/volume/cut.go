@@ -103,8 +103,8 @@ func (c *cut) frozen(ctx context.Context, freezer Freezer, r *cutResult) error {
 	return nil
 }
 
-// part cuts the folder at a path alone; the rest of the tree is that of the last snapshot. The job that requested it does
-// not write there now, so that nothing is stopped: a folder that changes all the same is cut file by file.
+// part cuts the folder at a path alone; the rest of the tree is that of the last snapshot. The job that requested it
+// does not write there now, so that nothing is stopped: a folder that changes all the same is cut file by file.
 func (c *cut) part(ctx context.Context, path []string) (cutResult, error) {
 	if err := unix.Syncfs(c.data); err != nil {
 		return cutResult{}, fmt.Errorf("write the volume out: %w", err)

@@ -287,8 +287,8 @@ func TestNoCutIsTorn(t *testing.T) {
 	n := cutsInTest()
 	broken, exact, pauses := cutsOf(t, n, true)
 	slices.Sort(pauses)
-	t.Logf("%d cuts, %d exact, %d torn among those called per_file; pauses: median %v, p99 %v, longest %v", n, exact, broken,
-		pauses[n/2], pauses[n*99/100], pauses[n-1])
+	t.Logf("%d cuts, %d exact, %d torn among those called per_file; pauses: median %v, p99 %v, longest %v", n, exact,
+		broken, pauses[n/2], pauses[n*99/100], pauses[n-1])
 	if exact < n/2 {
 		t.Errorf("only %d of %d cuts were exact", exact, n)
 	}

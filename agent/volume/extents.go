@@ -78,8 +78,8 @@ func extentsOf(f *os.File, size int64) (out []fiemapExtent, ok bool, err error) 
 	return out, true, nil
 }
 
-// changedRanges returns the ranges of a file of size bytes in which it may differ from an older clone of it: those whose
-// blocks are not the same. ok is false if the extents do not tell.
+// changedRanges returns the ranges of a file of size bytes in which it may differ from an older clone of it: those
+// whose blocks are not the same. ok is false if the extents do not tell.
 func changedRanges(file, old *os.File, size, oldSize int64) (ranges []manifest.Extent, ok bool, err error) {
 	now, ok, err := extentsOf(file, size)
 	if !ok || err != nil {
@@ -113,7 +113,8 @@ func differences(a, b []fiemapExtent, size int64) (out []manifest.Extent) {
 	return join(out)
 }
 
-// from returns what is at an offset: the rest of an extent, or a hole of physical address 0; and the extents from there.
+// from returns what is at an offset: the rest of an extent, or a hole of physical address 0; and the extents from
+// there.
 func from(list []fiemapExtent, at, size uint64) ([]fiemapExtent, fiemapExtent) {
 	for len(list) > 0 && list[0].Logical+list[0].Length <= at {
 		list = list[1:]
@@ -145,8 +146,8 @@ func join(ranges []manifest.Extent) []manifest.Extent {
 	return out
 }
 
-// holesOf returns the holes of a file, at most as many as a manifest may have: the largest. What is in the others counts
-// as zeros.
+// holesOf returns the holes of a file, at most as many as a manifest may have: the largest. What is in the others
+// counts as zeros.
 func holesOf(f *os.File, size int64) (holes []manifest.Extent, err error) {
 	for at := int64(0); at < size; {
 		data, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)

@@ -25,7 +25,8 @@ type group struct {
 	Proof  string `json:"proof"` // its line that says so
 }
 
-// groupOf returns the control group of a process. It refuses a group that contains this process, or all of the machine.
+// groupOf returns the control group of a process. It refuses a group that contains this process, or all of the
+// machine.
 func groupOf(pid int) (group, error) {
 	theirs, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
@@ -105,8 +106,8 @@ func (g group) thaw() error {
 	return nil
 }
 
-// Group freezes the processes of a container. Before it does, it writes a record, by which ThawAll finds the group after
-// a crash, and a process of its own stands ready to thaw the group if this one is killed.
+// Group freezes the processes of a container. Before it does, it writes a record, by which ThawAll finds the group
+// after a crash, and a process of its own stands ready to thaw the group if this one is killed.
 type Group struct {
 	group  group
 	record string
@@ -114,8 +115,8 @@ type Group struct {
 	paused bool // by somebody else, before
 }
 
-// NewGroup prepares to freeze the container of a process. records is the folder for records; command starts the process
-// that thaws (see Guard). Close ends it.
+// NewGroup prepares to freeze the container of a process. records is the folder for records; command starts the
+// process that thaws (see Guard). Close ends it.
 func NewGroup(pid int, records string, command []string) (*Group, error) {
 	g, err := groupOf(pid)
 	if err != nil {
@@ -128,7 +129,8 @@ func NewGroup(pid int, records string, command []string) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Group{group: g, record: filepath.Join(records, fmt.Sprintf("%d-%d.json", pid, time.Now().UnixNano())), guard: w}, nil
+	record := filepath.Join(records, fmt.Sprintf("%d-%d.json", pid, time.Now().UnixNano()))
+	return &Group{group: g, record: record, guard: w}, nil
 }
 
 // Freeze stops the processes. They have stopped when it returns nil.
@@ -141,7 +143,8 @@ func (g *Group) Freeze(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(g.record, b, 0o600); err != nil { // not synced: after a crash of the machine nothing is frozen
+	// Not synced: after a crash of the machine nothing is frozen.
+	if err := os.WriteFile(g.record, b, 0o600); err != nil {
 		return err
 	}
 	if err := g.guard.arm(); err != nil {

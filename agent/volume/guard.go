@@ -14,8 +14,8 @@ import (
 // guardPatience is how long after a freeze the guard thaws by itself.
 const guardPatience = 1 * time.Second
 
-// A guard is a process that thaws a group if the one that froze it does not: because it was killed, or because it hangs.
-// It has a session of its own, so that what kills the one does not kill the other.
+// A guard is a process that thaws a group if the one that froze it does not: because it was killed, or because it
+// hangs. It has a session of its own, so that what kills the one does not kill the other.
 type guard struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser

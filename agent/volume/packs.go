@@ -14,8 +14,8 @@ import (
 	"github.com/musterhq/muster/internal/data/manifest"
 )
 
-// inFlight is how many packs are on their way to the store at once: with the two that are being filled, they are what an
-// upload keeps in memory.
+// inFlight is how many packs are on their way to the store at once: with the two that are being filled, they are what
+// an upload keeps in memory.
 const inFlight = 3
 
 // reserveAtOnce is how many numbers of packs are reserved with one request.

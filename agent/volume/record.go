@@ -17,8 +17,8 @@ import (
 	"github.com/musterhq/muster/internal/data/manifest"
 )
 
-// Records lie in the volume's own file system, beside the workload's folder: they live exactly as long as the data that
-// they describe. So they are never synced: what a crash of the machine takes, it takes with the data.
+// Records lie in the volume's own file system, beside the workload's folder: they live exactly as long as the data
+// that they describe. So they are never synced: what a crash of the machine takes, it takes with the data.
 const (
 	stateName = "state"
 	openName  = "open"

@@ -19,8 +19,8 @@ import (
 // Progress is how far a restore is, in bytes of files.
 type Progress struct{ Done, Total int64 }
 
-// Restore writes the volume's last commit into its empty file system, before the workload starts. What is read from the
-// store is checked chunk by chunk, and what a manifest names is created below the volume's folder only. Restoring
+// Restore writes the volume's last commit into its empty file system, before the workload starts. What is read from
+// the store is checked chunk by chunk, and what a manifest names is created below the volume's folder only. Restoring
 // twice is no error. After an error the file system must be made again.
 func (v *Volume) Restore(ctx context.Context, progress func(Progress)) error {
 	v.turn.Lock()
@@ -450,7 +450,8 @@ func (p *packReader) url(ctx context.Context, n int64) (agentapi.PackURL, error)
 	if ok {
 		return u, nil
 	}
-	reply, err := p.remote.call(ctx, agentapi.VolumeRequest{Op: agentapi.VolumeRead, Read: &agentapi.ReadPacks{Packs: []int64{n}}})
+	reply, err := p.remote.call(ctx, agentapi.VolumeRequest{Op: agentapi.VolumeRead,
+		Read: &agentapi.ReadPacks{Packs: []int64{n}}})
 	if err != nil {
 		return u, err
 	}

@@ -29,7 +29,8 @@ type remote struct {
 
 const maxWait = time.Minute
 
-// retry calls f until it succeeds, fails for good, or ctx ends. f returns how long to wait at least before the next try.
+// retry calls f until it succeeds, fails for good, or ctx ends. f returns how long to wait at least before the next
+// try.
 func (r *remote) retry(ctx context.Context, f func() (time.Duration, error)) error {
 	for wait := r.least; ; wait = min(2*wait, maxWait) {
 		least, err := f()

@@ -224,10 +224,11 @@ func (v *Volume) again(known *index, packs []int64) error {
 // store stores everything of the snapshot under way. Then it is sealed.
 func (v *Volume) store(ctx context.Context, known *index) (int64, error) {
 	open := v.open
-	s := (&sender{remote: &v.remote, keys: v.keys, snapshot: open.ID, known: known, stored: func(refs []manifest.Ref) error {
+	stored := func(refs []manifest.Ref) error {
 		reached("pack")
 		return v.noteSent(refs)
-	}}).start(ctx)
+	}
+	s := (&sender{remote: &v.remote, keys: v.keys, snapshot: open.ID, known: known, stored: stored}).start(ctx)
 	v.mu.Lock()
 	v.sender = s
 	v.mu.Unlock()
@@ -368,8 +369,8 @@ func (w *encoder) link(n *node, e *manifest.Entry) bool {
 // roomFloor is the part of a volume's file system, in percent, below which clones are dropped.
 const roomFloor = 5
 
-// MakeRoom drops clones if the volume is nearly full: first those of the last snapshot, so that the next one reads more;
-// then those of the snapshot under way, which is given up. Call it often.
+// MakeRoom drops clones if the volume is nearly full: first those of the last snapshot, so that the next one reads
+// more; then those of the snapshot under way, which is given up. Call it often.
 func (v *Volume) MakeRoom() {
 	if !v.full() {
 		return

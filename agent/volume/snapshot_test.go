@@ -84,8 +84,8 @@ func furnish(t *testing.T, data string) {
 	}
 }
 
-// What was committed on one host is what another host restores: content, names, owners, permissions, times, attributes,
-// links, holes. Devices and FIFOs are left out and set-uid bits are gone.
+// What was committed on one host is what another host restores: content, names, owners, permissions, times,
+// attributes, links, holes. Devices and FIFOs are left out and set-uid bits are gone.
 func TestASnapshotComesBackOnAnotherHost(t *testing.T) {
 	t.Parallel()
 	p, one := newPlatform(t), newRoot(t)
@@ -120,7 +120,8 @@ func TestASnapshotComesBackOnAnotherHost(t *testing.T) {
 		t.Errorf("restored:\n%s\nwant:\n%s", got, want)
 	}
 	note := make([]byte, 10)
-	if n, err := unix.Getxattr(filepath.Join(dataOf(two), "twin"), "user.note", note); err != nil || string(note[:n]) != "a\x00b" {
+	n, err := unix.Getxattr(filepath.Join(dataOf(two), "twin"), "user.note", note)
+	if err != nil || string(note[:n]) != "a\x00b" {
 		t.Errorf("attribute %q %v", note[:n], err)
 	}
 	var st unix.Stat_t
@@ -460,8 +461,8 @@ func snapshotOnce() {
 	os.Exit(0)
 }
 
-// Whenever the process is killed, the snapshot goes on under its id, shows the moment of its cut, and what was stored is
-// not sent again.
+// Whenever the process is killed, the snapshot goes on under its id, shows the moment of its cut, and what was stored
+// is not sent again.
 func TestAKillAtAnyStep(t *testing.T) {
 	t.Parallel()
 	for _, step := range []string{"cut", "recorded", "pack", "stored", "committed", "noted"} {

@@ -11,8 +11,8 @@ import (
 	"github.com/musterhq/muster/internal/data/manifest"
 )
 
-// split gives a node its references: put stores each chunk and returns where it is. old is the node of the last snapshot
-// that may be the same file, or nil: what has not changed since is not read again.
+// split gives a node its references: put stores each chunk and returns where it is. old is the node of the last
+// snapshot that may be the same file, or nil: what has not changed since is not read again.
 func split(n, old *node, open func(uint64) (*os.File, error), put func([]byte) (manifest.Ref, error)) error {
 	if n.Size == 0 {
 		n.Done = true

@@ -1,17 +1,17 @@
 // Package volume keeps the data of a volume on its host while a lease lives: it sees the tree as it was at one moment
 // (the cut), turns what has changed into packs and commits them, and restores a snapshot before a workload starts.
 //
-// A volume is an XFS file system of its own (package scratch), of which the workload sees one folder. Beside it lies the
-// folder of this package, with clones of files: the workload cannot reach it.
+// A volume is an XFS file system of its own (package scratch), of which the workload sees one folder. Beside it lies
+// the folder of this package, with clones of files: the workload cannot reach it.
 //
 // Invariants:
-//   - A snapshot shows the tree at one moment, or it is called per_file. Snapshots never show a file half of one moment
-//     and half of another.
+//   - A snapshot shows the tree at one moment, or it is called per_file. Snapshots never show a file half of one
+//     moment and half of another.
 //   - A workload is stopped for at most PauseMax, and never longer than a second, whichever process is killed.
-//   - The tree is its tenant's and hostile: no name leads out of the volume, and nothing in it is executed, followed or
-//     opened for writing.
-//   - What the server has committed can be read: the packs of a snapshot are stored before its commit is requested, and a
-//     snapshot that is interrupted goes on under its own id.
+//   - The tree is its tenant's and hostile: no name leads out of the volume, and nothing in it is executed, followed
+//     or opened for writing.
+//   - What the server has committed can be read: the packs of a snapshot are stored before its commit is requested,
+//     and a snapshot that is interrupted goes on under its own id.
 //   - Clones give way before the workload sees a full disk.
 package volume
 

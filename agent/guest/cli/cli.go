@@ -6,9 +6,11 @@
 //	muster-guest exec home|workdir COLS ROWS [-- COMMAND]   a shell, or a command by the shell
 //	muster-guest sftp                                       an sftp server on standard input and output
 //	muster-guest rshd                                       runs commands for the cluster's other ranks
+//	muster-guest checkpoint DIR                             makes a folder of a volume durable
+//	muster-guest durable                                    prints what is durable
 //	muster-guest rsh HOST COMMAND…                          runs one on another rank, with ssh's arguments
 //
-// It takes no flags and reads no configuration: what it works on is mounted at fixed places (agent/guest).
+// Except for checkpoint, it takes no flags. It reads no configuration: what it works on is mounted at fixed places (agent/guest).
 package cli
 
 import (
@@ -27,6 +29,10 @@ func Run(args []string) int {
 		return serveFiles()
 	case len(args) == 1 && args[0] == "rshd":
 		return serveRanks()
+	case len(args) > 0 && args[0] == "checkpoint":
+		return makeCheckpoint(args[1:])
+	case len(args) > 0 && args[0] == "durable":
+		return durable(args[1:])
 	case len(args) > 1 && args[0] == "rsh":
 		return runOnRank(args[1:])
 	case len(args) > 1 && args[0] == "exec":
@@ -55,6 +61,6 @@ func usage() int {
 		"-- COMMAND… | "+
 		"gpucheck UUIDS | "+
 		"exec home|workdir "+
-		"COLS ROWS [-- COMMAND] | sftp | rshd | rsh HOST COMMAND…")
+		"COLS ROWS [-- COMMAND] | checkpoint DIR | durable | sftp | rshd | rsh HOST COMMAND…")
 	return guest.ExitBroken
 }

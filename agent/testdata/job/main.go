@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -119,6 +121,25 @@ func main() {
 			case <-time.After(20 * time.Millisecond):
 			}
 		}
+	case "checkpoint": // checkpoint DIR: writes files and makes them durable, in each way; then waits for TERM
+		dir := os.Args[2]
+		fmt.Println("label", os.Getenv("MUSTER_RESUME_LABEL"))
+		os.MkdirAll(filepath.Join(dir, "ckpt"), 0o755)
+		os.WriteFile(filepath.Join(dir, "ckpt", "w"), []byte("weights"), 0o644)
+		os.WriteFile(filepath.Join(dir, "log"), []byte("not of the checkpoint"), 0o644)
+		os.Symlink("/etc", filepath.Join(dir, "out"))
+		for _, args := range [][]string{
+			{"checkpoint", filepath.Join(dir, "ckpt"), "--label", "step_7"}, {"checkpoint", "--no-wait", dir},
+			{"checkpoint", "/tmp"}, {"checkpoint", filepath.Join(dir, "out")}, {"checkpoint"}, {"durable"},
+		} {
+			cmd := exec.Command("/run/muster/guest", args...)
+			out, _ := cmd.CombinedOutput()
+			fmt.Printf("%s: %d %s\n", strings.Join(args, " "), cmd.ProcessState.ExitCode(), strings.TrimSpace(string(out)))
+		}
+		term := make(chan os.Signal, 1)
+		signal.Notify(term, syscall.SIGTERM)
+		fmt.Println("running")
+		<-term
 	case "see": // prints what a workload can see and do
 		_, err := net.DialTimeout("tcp", os.Args[2], 2*time.Second)
 		fmt.Println("dial", err != nil)

@@ -1,0 +1,54 @@
+// Package checkpoint is what jobs, the agent and its process for volumes say to each other about checkpoints.
+package checkpoint
+
+import (
+	"strings"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// Request is a snapshot of a folder that a job requests.
+type Request struct {
+	ID     string            `json:"id"` // snp_…
+	Ref    agentapi.LeaseRef `json:"ref"`
+	Volume string            `json:"volume"`
+	Dir    string            `json:"dir"` // relative; "" = the whole volume
+	Label  string            `json:"label,omitempty"`
+	Lookup bool              `json:"lookup,omitempty"` // begin none: only look one up
+	Keep   bool              `json:"keep,omitempty"`   // not replaced by a newer one of the same folder while it waits
+}
+
+// Stages of a checkpoint.
+const (
+	StageWaiting = "waiting"
+	StageSending = "sending" // cut: the job may write again
+	StageDurable = "durable"
+	StageFailed  = "failed"
+)
+
+// State is how far a checkpoint is.
+type State struct {
+	ID    string `json:"snapshot"`
+	Label string `json:"label,omitempty"`
+	Stage string `json:"stage"`
+	// DurableAtMS is when it was committed, in milliseconds since 1970.
+	DurableAtMS int64  `json:"durable_at_ms,omitempty"`
+	Consistency string `json:"consistency,omitempty"`
+	Code        string `json:"code,omitempty"` // of a failure: an agentapi.Volume… code, replaced, full, store
+	Message     string `json:"message,omitempty"`
+}
+
+// Codes of failures beside the control plane's.
+const (
+	CodeReplaced = "replaced"  // by a newer one of the same folder
+	CodeFull     = "full"      // the volume has no room for a snapshot
+	CodeStore    = "store"     // the store, or the host's disk
+	CodeNotFound = "not_found" // no such volume, folder or checkpoint
+)
+
+// NewID returns a fresh id for a snapshot.
+func NewID() string {
+	_, random, _ := strings.Cut(id.New[id.Lease]().String(), "_")
+	return "snp_" + random
+}
