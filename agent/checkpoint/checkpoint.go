@@ -2,8 +2,6 @@
 package checkpoint
 
 import (
-	"strings"
-
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 )
@@ -48,7 +46,4 @@ const (
 )
 
 // NewID returns a fresh id for a snapshot.
-func NewID() string {
-	_, random, _ := strings.Cut(id.New[id.Lease]().String(), "_")
-	return "snp_" + random
-}
+func NewID() string { return id.New[id.Snapshot]().String() }

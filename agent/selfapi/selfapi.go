@@ -130,7 +130,8 @@ func (n Node) begin(w http.ResponseWriter, r *http.Request) {
 // state answers with how far a checkpoint is. Its id names its volume, too: volume.snapshot.
 func (n Node) state(w http.ResponseWriter, volume string, s checkpoint.State, err error) {
 	if err != nil {
-		refuse(w, http.StatusServiceUnavailable, checkpoint.CodeStore, "The host's process for volumes does not answer. Try again.")
+		refuse(w, http.StatusServiceUnavailable, checkpoint.CodeStore,
+			"The host's process for volumes does not answer. Try again.")
 		return
 	}
 	answer(w, http.StatusOK, struct {
@@ -150,7 +151,8 @@ func (n Node) lookUp(w http.ResponseWriter, r *http.Request) {
 	cut := r.URL.Query().Get("until") == checkpoint.StageSending
 	for {
 		s, err := n.Checkpoint(r.Context(), checkpoint.Request{ID: id, Ref: n.Ref, Volume: volume, Lookup: true})
-		over := s.Stage == checkpoint.StageDurable || s.Stage == checkpoint.StageFailed || cut && s.Stage == checkpoint.StageSending
+		over := s.Stage == checkpoint.StageDurable || s.Stage == checkpoint.StageFailed ||
+			cut && s.Stage == checkpoint.StageSending
 		if err == nil && over || !time.Now().Before(until) {
 			n.state(w, volume, s, err)
 			return

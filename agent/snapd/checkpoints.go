@@ -44,7 +44,8 @@ func (w *worker) checkpoint(_ context.Context, c checkpoint.Request) checkpoint.
 			continue
 		}
 		if j.Dir == c.Dir && !j.Keep { // the latest wins
-			j.state.Stage, j.state.Code, j.state.Message = checkpoint.StageFailed, checkpoint.CodeReplaced, "a newer checkpoint of the same folder"
+			j.state.Stage, j.state.Code = checkpoint.StageFailed, checkpoint.CodeReplaced
+			j.state.Message = "a newer checkpoint of the same folder"
 			continue
 		}
 		waiting++

@@ -188,7 +188,8 @@ func (d *daemon) checkpoint(ctx context.Context, c checkpoint.Request) checkpoin
 	w := d.workers[key{c.Ref, c.Volume}]
 	d.mu.Unlock()
 	if w == nil {
-		return checkpoint.State{ID: c.ID, Stage: checkpoint.StageFailed, Code: checkpoint.CodeNotFound, Message: "the volume is not attached yet"}
+		return checkpoint.State{ID: c.ID, Stage: checkpoint.StageFailed, Code: checkpoint.CodeNotFound,
+			Message: "the volume is not attached yet"}
 	}
 	return w.checkpoint(ctx, c)
 }

@@ -108,15 +108,6 @@ func (t *tree) clones() map[uint64]bool {
 	return used
 }
 
-// sums returns how many files a tree has, and their bytes.
-func (t *tree) sums() (files, bytes int64) {
-	t.Root.files(func(n *node) {
-		files++
-		bytes += n.Size
-	})
-	return files, bytes
-}
-
 // ticks is how far ctime may be behind the moment of a write: before Linux 6.13 it advances in steps of a timer tick,
 // so that a file that was written after its clone may have the ctime that it had before. See kernelTicks.
 const ticks = 20 * time.Millisecond

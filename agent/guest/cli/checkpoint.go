@@ -60,7 +60,8 @@ func makeCheckpoint(args []string) int {
 	defer cancel()
 	var s selfapi.State
 	err = persist(ctx, func() error {
-		return self.Do(ctx, http.MethodPost, "/v1/self/checkpoints", selfapi.Request{Dir: dir, Label: *label, Keep: *keep}, &s)
+		q := selfapi.Request{Dir: dir, Label: *label, Keep: *keep}
+		return self.Do(ctx, http.MethodPost, "/v1/self/checkpoints", q, &s)
 	})
 	until := checkpoint.StageDurable
 	if *noWait {

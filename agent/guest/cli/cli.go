@@ -10,7 +10,8 @@
 //	muster-guest durable                                    prints what is durable
 //	muster-guest rsh HOST COMMAND…                          runs one on another rank, with ssh's arguments
 //
-// Except for checkpoint, it takes no flags. It reads no configuration: what it works on is mounted at fixed places (agent/guest).
+// Except for checkpoint, it takes no flags. It reads no configuration: what it works on is mounted at fixed places
+// (agent/guest).
 package cli
 
 import (
