@@ -95,7 +95,7 @@ func (a *Agent) sweepScratch(context.Context) {
 	}
 }
 
-// purgeScratch removes every scratch that a record in stateDir names or that is in store.
+// purgeScratch removes every scratch and volume that a record in stateDir names or that is in store.
 func purgeScratch(stateDir string, store *scratch.Store) error {
 	d := disk{dir: stateDir}
 	refs, err := d.refs()
@@ -104,8 +104,15 @@ func purgeScratch(stateDir string, store *scratch.Store) error {
 	}
 	errs := []error{err}
 	for _, ref := range refs {
-		if rec, err := d.load(ref); err == nil && rec.Scratch != "" {
+		rec, err := d.load(ref)
+		if err != nil {
+			continue
+		}
+		if rec.Scratch != "" {
 			errs = append(errs, scratch.Release(rec.Scratch))
+		}
+		for _, path := range rec.Volumes {
+			errs = append(errs, scratch.Release(path))
 		}
 	}
 	if store != nil {
