@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/agent"
 	"github.com/musterhq/muster/agent/checkpoint"
 	"github.com/musterhq/muster/agent/scratch"
 	"github.com/musterhq/muster/agent/volume/volumetest"
@@ -257,5 +258,22 @@ print(muster.wait_for(c)["stage"], muster.durable()[0]["path"])`)
 	h.await(next.LeaseRef, "gone", gone)
 	if !strings.Contains(h.kept(next.LeaseRef), "label by python") {
 		t.Errorf("the label is not told: %s", h.kept(next.LeaseRef))
+	}
+}
+
+// Purge takes the volumes of leases away, too, wherever their records say that they are.
+func TestPurgeRemovesVolumes(t *testing.T) {
+	t.Parallel()
+	p := volumetest.New(t)
+	h := newVolumeHost(t, p)
+	spec := h.launch(h.mounted())
+	h.await(spec.LeaseRef, "running", running)
+	at := h.scratch.VolumePath(spec.LeaseRef, "vol_a")
+	h.stop()
+	if err := agent.Purge(t.Context(), h.id, h.dir, h.engine, nil); err != nil {
+		t.Fatal(err)
+	}
+	if there, err := scratch.Ready(at); err != nil || there {
+		t.Errorf("the volume is still there: %v", err)
 	}
 }
