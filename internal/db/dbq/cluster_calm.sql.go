@@ -12,6 +12,16 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
+const endCalm = `-- name: EndCalm :exec
+UPDATE cluster SET full_look_at = 'epoch' WHERE id = ANY ($1::uuid[])
+`
+
+// Of clusters that the transaction has locked: the watchdog looks at them one by one before it asks again whether they are calm.
+func (q *Queries) EndCalm(ctx context.Context, ids []pgtype.UUID) error {
+	_, err := q.db.Exec(ctx, endCalm, ids)
+	return err
+}
+
 const keepCalm = `-- name: KeepCalm :many
 WITH burn AS (
     SELECT b.org_id, sum(b.rate)::bigint AS rate

@@ -49,3 +49,7 @@ SET due_at = least(clock_timestamp() + make_interval(secs => sqlc.arg(look_s)::f
 FROM calm
 WHERE c.id = calm.id
 RETURNING c.id, c.node_count, calm.good_ms::bigint AS good_ms;
+
+-- name: EndCalm :exec
+-- Of clusters that the transaction has locked: the watchdog looks at them one by one before it asks again whether they are calm.
+UPDATE cluster SET full_look_at = 'epoch' WHERE id = ANY (@ids::uuid[]);

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -33,13 +34,17 @@ const maxPass = 500
 // each due cluster is taken by one.
 func (c *Clusters) Watchdog(ctx context.Context) (r Result, err error) {
 	// Should this fail again and again, every other pass looks at each cluster by itself.
-	if !c.calmFailed.Swap(false) {
-		if r.Calm, err = c.keepCalm(ctx); err != nil {
-			c.calmFailed.Store(true)
-			return r, err
-		}
-	}
+	calmly := !c.calmFailed.Swap(false)
 	for r.Looked < maxPass && ctx.Err() == nil {
+		// Before each batch, because looks take time: a calm cluster that became due meanwhile needs none.
+		if calmly {
+			calm, err := c.keepCalm(ctx)
+			r.Calm += calm
+			if err != nil {
+				c.calmFailed.Store(true)
+				return r, err
+			}
+		}
 		due, err := c.takeDue(ctx)
 		if err != nil || len(due) == 0 {
 			return r, err
@@ -177,8 +182,8 @@ func (x *lockedCluster) partUnclaimed(ended []id.Lease, claimed []pgtype.UUID) {
 	}
 }
 
-// calmBatch is how many clusters are kept calm in one transaction, and locked for as long.
-const calmBatch = 250
+// maxCalm is how many clusters are kept calm in one transaction, and locked for as long.
+const maxCalm = 250
 
 // keepCalm passes over due clusters in whose rows nothing asks for attention, many in each transaction: it only moves
 // the time at which they are due again, and through when the time of single nodes is confirmed. In between, within six
@@ -187,40 +192,56 @@ const calmBatch = 250
 // clusters were calm.
 func (c *Clusters) keepCalm(ctx context.Context) (n int, err error) {
 	for ctx.Err() == nil {
-		calm := 0
-		err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			step, look := metering.UntouchedPaid.Seconds(), lookRunning.Seconds()
-			ids, err := tx.Q.LockQuietClusters(ctx, step, look, calmBatch)
-			if err != nil || len(ids) == 0 {
-				return err
-			}
-			// A statement of its own, so that it sees what is there under the locks.
-			rows, err := tx.Q.KeepCalm(ctx, dbq.KeepCalmParams{
-				Ids:    uuids(ids...),
-				LostS:  c.cfg.LostAfter.Seconds(),
-				StepS:  step,
-				LookS:  look,
-				PostMs: metering.UntouchedPosted.Milliseconds(),
-			})
-			if err != nil {
-				return err
-			}
-			calm = len(rows)
-			var single []pgtype.UUID
-			var good []int64
-			for _, r := range rows {
-				if r.NodeCount == 1 {
-					single, good = append(single, uuids(r.ID)...), append(good, r.GoodMs)
-				}
-			}
-			return metering.AdvanceAllConfirmed(ctx, tx, single, good)
+		seen, calm := 0, 0
+		err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
+			seen, calm, err = c.calmBatch(ctx, tx)
+			return err
 		})
 		if err != nil {
 			return n, fmt.Errorf("keep calm clusters: %w", err)
 		}
-		if n += calm; calm == 0 {
+		if n += calm; seen < maxCalm {
 			break
 		}
 	}
 	return n, ctx.Err()
+}
+
+// calmBatch is keepCalm for some due clusters. It returns how many it has seen and how many of them are calm; the
+// others it leaves to a look of their own.
+func (c *Clusters) calmBatch(ctx context.Context, tx *db.Tx) (seen, calm int, err error) {
+	step, look := metering.UntouchedPaid.Seconds(), lookRunning.Seconds()
+	ids, err := tx.Q.LockQuietClusters(ctx, step, look, maxCalm)
+	if err != nil || len(ids) == 0 {
+		return 0, 0, err
+	}
+	// A statement of its own, so that it sees what is there under the locks.
+	rows, err := tx.Q.KeepCalm(ctx, dbq.KeepCalmParams{
+		Ids:    uuids(ids...),
+		LostS:  c.cfg.LostAfter.Seconds(),
+		StepS:  step,
+		LookS:  look,
+		PostMs: metering.UntouchedPosted.Milliseconds(),
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	var single []pgtype.UUID
+	var good []int64
+	restless := make(map[id.Cluster]bool, len(ids))
+	for _, cl := range ids {
+		restless[cl] = true
+	}
+	for _, r := range rows {
+		delete(restless, r.ID)
+		if r.NodeCount == 1 {
+			single, good = append(single, uuids(r.ID)...), append(good, r.GoodMs)
+		}
+	}
+	if len(restless) > 0 { // nobody tries again whether they are calm before they have been looked at
+		if err := tx.Q.EndCalm(ctx, uuids(slices.Collect(maps.Keys(restless))...)); err != nil {
+			return 0, 0, err
+		}
+	}
+	return len(ids), len(rows), metering.AdvanceAllConfirmed(ctx, tx, single, good)
 }
