@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"math/big"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
@@ -117,6 +120,7 @@ type Cost struct {
 	GPUMS      int64              // Σ over leases of GPUs × billed time that is proven
 	EnergyMJ   int64
 	Settled    bool // nothing will change any more
+	Counting   bool // seconds count at this moment: a window is open in which no rank is in doubt
 }
 
 // Cost returns what a cluster costs. A cluster without leases costs nothing.
@@ -127,25 +131,41 @@ func (l *Leases) Cost(ctx context.Context, cluster id.Cluster) (Cost, error) {
 
 // Costs reads the costs of many clusters at once. Clusters without leases are missing from the answer.
 func Costs(ctx context.Context, q *dbq.Queries, clusters []id.Cluster) (map[id.Cluster]Cost, error) {
-	if len(clusters) == 0 {
-		return map[id.Cluster]Cost{}, nil
+	b := &pgx.Batch{}
+	read := QueueCosts(b, clusters)
+	if err := db.Send(ctx, q, b); err != nil {
+		return nil, fmt.Errorf("read meters of clusters: %w", err)
 	}
+	return read(ctx, q)
+}
+
+// QueueCosts queues the first statement of Costs. The function that it returns makes the others, after the batch was
+// sent.
+func QueueCosts(b *pgx.Batch,
+	clusters []id.Cluster) (read func(context.Context, *dbq.Queries) (map[id.Cluster]Cost, error)) {
 	in := make([]pgtype.UUID, len(clusters))
 	for i, c := range clusters {
 		in[i] = raw(c)
 	}
-	ids, err := q.LeaseIDsOfClusters(ctx, in)
-	if err != nil {
-		return nil, fmt.Errorf("list leases of clusters: %w", err)
+	var rows []dbq.MetersOfClustersRow
+	if len(in) > 0 {
+		db.Read(b, &rows, (*dbq.Queries).MetersOfClusters, in)
 	}
-	leases, err := readMeters(ctx, q, ids, true)
-	if err != nil {
-		return nil, err
+	return func(ctx context.Context, q *dbq.Queries) (map[id.Cluster]Cost, error) {
+		meters := make([]dbq.MetersByIDRow, len(rows))
+		for i, r := range rows {
+			meters[i] = dbq.MetersByIDRow(r)
+		}
+		leases, err := leasesOf(ctx, q, meters, true)
+		if err != nil {
+			return nil, err
+		}
+		return costsOf(leases), nil
 	}
-	now, err := q.DatabaseTime(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("read the clock: %w", err)
-	}
+}
+
+// costsOf adds up the costs of leases, at the moment at which they were read.
+func costsOf(leases []*lease) map[id.Cluster]Cost {
 	type rank struct {
 		cluster id.Cluster
 		rank    int32
@@ -157,7 +177,7 @@ func Costs(ctx context.Context, q *dbq.Queries, clusters []id.Cluster) (map[id.C
 		if !seen {
 			c = Cost{Currency: l.Currency, ByRank: map[int]money.Nano{}, Settled: true}
 		}
-		sum := max(l.meter.Posted, l.soFar(now.UnixMilli()))
+		sum := max(l.meter.Posted, l.soFar(l.readAt))
 		c.Posted += l.meter.Posted
 		c.Estimate += sum
 		c.ByRank[int(l.Rank)] += sum
@@ -167,11 +187,23 @@ func Costs(ctx context.Context, q *dbq.Queries, clusters []id.Cluster) (map[id.C
 		c.GPUMS += int64(l.GPUCount) * (l.meter.BilledMS + due.Intersect(l.meter.Proven).Len())
 		at := rank{l.ClusterID, l.Rank}
 		posted[at] += l.meter.PostedBilledMS
-		soFar[at] += l.soFarMS(now.UnixMilli())
+		soFar[at] += l.soFarMS(l.readAt)
 		c.BillableMS, c.EstimateMS = max(c.BillableMS, posted[at]), max(c.EstimateMS, soFar[at])
+		c.Counting = counting(l.windows)
 		out[l.ClusterID] = c
 	}
-	return out, nil
+	return out
+}
+
+// counting reports whether a window runs and in none that does a rank is in doubt.
+func counting(windows []Window) (yes bool) {
+	for _, w := range windows {
+		if w.running() && w.DoubtMS > 0 {
+			return false
+		}
+		yes = yes || w.running()
+	}
+	return yes
 }
 
 // soFar returns what the lease costs at the moment now if all of its time that may still be proven will be.

@@ -176,6 +176,11 @@ func readMeters(ctx context.Context, q *dbq.Queries, ids []id.Lease, above bool)
 	if err != nil {
 		return nil, fmt.Errorf("read meters: %w", err)
 	}
+	return leasesOf(ctx, q, rows, above)
+}
+
+// leasesOf is readMeters for meters that were read with whether each was final.
+func leasesOf(ctx context.Context, q *dbq.Queries, rows []dbq.MetersByIDRow, above bool) ([]*lease, error) {
 	meters := make([]dbq.LeaseMeter, len(rows))
 	for i, r := range rows {
 		meters[i] = r.LeaseMeter

@@ -14,34 +14,6 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-const billingClusters = `-- name: BillingClusters :many
-SELECT w.cluster_id FROM cluster_window w
-WHERE w.cluster_id = ANY ($1::uuid[]) AND w.closed_ms IS NULL AND w.limit_ms IS NULL
-GROUP BY w.cluster_id
-HAVING count(w.doubt_from_ms) FILTER (WHERE w.doubt_from_ms > 0) = 0
-`
-
-// Which of the clusters have an open window in which no rank is in doubt.
-func (q *Queries) BillingClusters(ctx context.Context, clusters []pgtype.UUID) ([]id.Cluster, error) {
-	rows, err := q.db.Query(ctx, billingClusters, clusters)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []id.Cluster{}
-	for rows.Next() {
-		var cluster_id id.Cluster
-		if err := rows.Scan(&cluster_id); err != nil {
-			return nil, err
-		}
-		items = append(items, cluster_id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const claimedLeases = `-- name: ClaimedLeases :many
 SELECT DISTINCT ref FROM gpu_claim WHERE ref = ANY ($1::uuid[]) AND ended_at IS NULL
 `
@@ -221,36 +193,6 @@ func (q *Queries) ForgetLostLogs(ctx context.Context, hostID id.Host, named []pg
 	return err
 }
 
-const gPUNames = `-- name: GPUNames :many
-SELECT id, uuid, model FROM gpu WHERE id = ANY ($1::uuid[])
-`
-
-type GPUNamesRow struct {
-	ID    id.GPU
-	UUID  string
-	Model string
-}
-
-func (q *Queries) GPUNames(ctx context.Context, ids []pgtype.UUID) ([]GPUNamesRow, error) {
-	rows, err := q.db.Query(ctx, gPUNames, ids)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []GPUNamesRow{}
-	for rows.Next() {
-		var i GPUNamesRow
-		if err := rows.Scan(&i.ID, &i.UUID, &i.Model); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const gPUsOfCluster = `-- name: GPUsOfCluster :many
 SELECT l.rank, l.host_id, h.name AS host_name, g.id, g.uuid, g.model, g.vram_mb, l.created_at AS had_from, l.ended_at AS had_until
 FROM lease l
@@ -293,6 +235,39 @@ func (q *Queries) GPUsOfCluster(ctx context.Context, clusterID id.Cluster) ([]GP
 			&i.HadFrom,
 			&i.HadUntil,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const gPUsOfClusters = `-- name: GPUsOfClusters :many
+SELECT g.id, g.uuid, g.model
+FROM node n JOIN lease l ON l.id = n.lease_id JOIN gpu g ON g.id = ANY (l.gpu_ids)
+WHERE n.cluster_id = ANY ($1::uuid[])
+`
+
+type GPUsOfClustersRow struct {
+	ID    id.GPU
+	UUID  string
+	Model string
+}
+
+// The GPUs that the ranks of these clusters have now.
+func (q *Queries) GPUsOfClusters(ctx context.Context, clusters []pgtype.UUID) ([]GPUsOfClustersRow, error) {
+	rows, err := q.db.Query(ctx, gPUsOfClusters, clusters)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []GPUsOfClustersRow{}
+	for rows.Next() {
+		var i GPUsOfClustersRow
+		if err := rows.Scan(&i.ID, &i.UUID, &i.Model); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

@@ -816,30 +816,6 @@ func (q *Queries) LeaseIDsOfCluster(ctx context.Context, clusterID id.Cluster) (
 	return items, nil
 }
 
-const leaseIDsOfClusters = `-- name: LeaseIDsOfClusters :many
-SELECT id FROM lease WHERE cluster_id = ANY($1::uuid[]) ORDER BY id
-`
-
-func (q *Queries) LeaseIDsOfClusters(ctx context.Context, clusters []pgtype.UUID) ([]id.Lease, error) {
-	rows, err := q.db.Query(ctx, leaseIDsOfClusters, clusters)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []id.Lease{}
-	for rows.Next() {
-		var id id.Lease
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		items = append(items, id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const leaseIDsOfHost = `-- name: LeaseIDsOfHost :many
 SELECT id FROM lease WHERE host_id = $1 ORDER BY id
 `
@@ -1272,6 +1248,52 @@ func (q *Queries) MetersByID(ctx context.Context, ids []pgtype.UUID) ([]MetersBy
 	items := []MetersByIDRow{}
 	for rows.Next() {
 		var i MetersByIDRow
+		if err := rows.Scan(
+			&i.LeaseMeter.LeaseID,
+			&i.LeaseMeter.SettledThroughMs,
+			&i.LeaseMeter.ProvenMs,
+			&i.LeaseMeter.BilledMs,
+			&i.LeaseMeter.Numerator,
+			&i.LeaseMeter.Posted,
+			&i.LeaseMeter.PostedBilledMs,
+			&i.LeaseMeter.HostPosted,
+			&i.LeaseMeter.EnergyMj,
+			&i.LeaseMeter.Frozen,
+			&i.LeaseMeter.UnpostedSinceMs,
+			&i.SettledAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const metersOfClusters = `-- name: MetersOfClusters :many
+SELECT m.lease_id, m.settled_through_ms, m.proven_ms, m.billed_ms, m.numerator, m.posted, m.posted_billed_ms, m.host_posted, m.energy_mj, m.frozen, m.unposted_since_ms, l.settled_at
+FROM lease_meter m JOIN lease l ON l.id = m.lease_id
+WHERE l.cluster_id = ANY($1::uuid[])
+ORDER BY m.lease_id
+`
+
+type MetersOfClustersRow struct {
+	LeaseMeter LeaseMeter
+	SettledAt  *time.Time
+}
+
+// MetersByID of all leases of these clusters.
+func (q *Queries) MetersOfClusters(ctx context.Context, clusters []pgtype.UUID) ([]MetersOfClustersRow, error) {
+	rows, err := q.db.Query(ctx, metersOfClusters, clusters)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []MetersOfClustersRow{}
+	for rows.Next() {
+		var i MetersOfClustersRow
 		if err := rows.Scan(
 			&i.LeaseMeter.LeaseID,
 			&i.LeaseMeter.SettledThroughMs,

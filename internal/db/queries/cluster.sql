@@ -104,13 +104,6 @@ JOIN host_status hs ON hs.host_id = n.host_id
 WHERE n.cluster_id = ANY (@clusters::uuid[])
 ORDER BY n.cluster_id, n.rank;
 
--- name: BillingClusters :many
--- Which of the clusters have an open window in which no rank is in doubt.
-SELECT w.cluster_id FROM cluster_window w
-WHERE w.cluster_id = ANY (@clusters::uuid[]) AND w.closed_ms IS NULL AND w.limit_ms IS NULL
-GROUP BY w.cluster_id
-HAVING count(w.doubt_from_ms) FILTER (WHERE w.doubt_from_ms > 0) = 0;
-
 -- name: WindowState :one
 -- Whether a window is open, through when it is confirmed and since when a rank is in doubt in it, unix ms (0: none is), and
 -- whether a host has signed that it was deaf to another rank after what is confirmed.
@@ -120,8 +113,11 @@ SELECT (count(*) > 0)::boolean AS open, coalesce(max(w.doubt_from_ms), 0)::bigin
                                 WHERE l.cluster_id = w.cluster_id)), false)::boolean AS deaf
 FROM cluster_window w WHERE w.cluster_id = @cluster_id AND w.closed_ms IS NULL AND w.limit_ms IS NULL;
 
--- name: GPUNames :many
-SELECT id, uuid, model FROM gpu WHERE id = ANY (@ids::uuid[]);
+-- name: GPUsOfClusters :many
+-- The GPUs that the ranks of these clusters have now.
+SELECT g.id, g.uuid, g.model
+FROM node n JOIN lease l ON l.id = n.lease_id JOIN gpu g ON g.id = ANY (l.gpu_ids)
+WHERE n.cluster_id = ANY (@clusters::uuid[]);
 
 -- name: HostLeases :many
 -- What this host may speak of: its leases that are not gone, and those it names itself (kept logs outlive a lease).

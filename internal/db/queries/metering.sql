@@ -77,6 +77,13 @@ FROM lease_meter m JOIN lease l ON l.id = m.lease_id
 WHERE m.lease_id = ANY(@ids::uuid[])
 ORDER BY m.lease_id;
 
+-- name: MetersOfClusters :many
+-- MetersByID of all leases of these clusters.
+SELECT sqlc.embed(m), l.settled_at
+FROM lease_meter m JOIN lease l ON l.id = m.lease_id
+WHERE l.cluster_id = ANY(@clusters::uuid[])
+ORDER BY m.lease_id;
+
 -- name: UpdateMeters :exec
 UPDATE lease_meter m
 SET settled_through_ms = u.settled_through_ms, proven_ms = u.proven_ms::bigint[], billed_ms = u.billed_ms, numerator = u.numerator,
@@ -320,9 +327,6 @@ ORDER BY h.org_id;
 
 -- name: LeaseIDsOfHost :many
 SELECT id FROM lease WHERE host_id = $1 ORDER BY id;
-
--- name: LeaseIDsOfClusters :many
-SELECT id FROM lease WHERE cluster_id = ANY(@clusters::uuid[]) ORDER BY id;
 
 -- name: AllAttestKeys :many
 -- Revoked ones too: what they signed in their time stays signed.

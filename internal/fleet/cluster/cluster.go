@@ -98,6 +98,7 @@ type Clusters struct {
 	log    *slog.Logger
 
 	calmFailed atomic.Bool // in the last pass of the watchdog
+	lists      db.Shared[listed, []Cluster]
 }
 
 // New returns a Clusters. It starts no goroutines.

@@ -6,9 +6,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/billing/budget"
 	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/id"
@@ -38,21 +41,40 @@ type means struct {
 	budgets []budget.Budget
 }
 
-// readMeans reads the means of an organisation with four statements.
+// queueMeans queues the read of the means of an organisation.
+func queueMeans(b *pgx.Batch, m *means, org id.Org, currency string) {
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+		row, err := q.OrgBurn(ctx, org)
+		if err != nil {
+			return fmt.Errorf("burn of %s: %w", org, err)
+		}
+		m.now, m.burn = row.Now.UTC(), make(map[string]money.Micro, len(row.Projects))
+		for i, p := range row.Projects {
+			m.burn[p] = money.Micro(row.Rates[i])
+		}
+		return nil
+	})
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+		wallet, err := ledger.Spendable(ctx, q, ledger.Wallet(org, currency))
+		if err == nil {
+			m.wallet = wallet
+		}
+		return err
+	})
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+		budgets, err := budget.List(ctx, q, org)
+		if err == nil {
+			m.budgets = budgets
+		}
+		return err
+	})
+}
+
+// readMeans reads the means of an organisation in one round trip.
 func readMeans(ctx context.Context, q *dbq.Queries, org id.Org, currency string) (m means, err error) {
-	row, err := q.OrgBurn(ctx, org)
-	if err != nil {
-		return m, fmt.Errorf("burn of %s: %w", org, err)
-	}
-	m.now, m.burn = row.Now.UTC(), make(map[string]money.Micro, len(row.Projects))
-	for i, p := range row.Projects {
-		m.burn[p] = money.Micro(row.Rates[i])
-	}
-	if m.wallet, err = ledger.Spendable(ctx, q, ledger.Wallet(org, currency)); err != nil {
-		return m, err
-	}
-	m.budgets, err = budget.List(ctx, q, org)
-	return m, err
+	b := &pgx.Batch{}
+	queueMeans(b, &m, org, currency)
+	return m, db.Send(ctx, q, b)
 }
 
 // rate returns what the clusters that count against a project's budget cost per hour; "" is the whole organisation.
@@ -148,32 +170,16 @@ func reclaimed(onFailure string, nodes []time.Time) (at time.Time) {
 	return first.at
 }
 
-// viewStops sets when the clusters of one organisation stop. The number of its statements does not depend on the
-// number of clusters.
-func viewStops(ctx context.Context, q *dbq.Queries, rows []dbq.Cluster, nodes []dbq.ClusterNodesRow,
-	out []Cluster) (err error) {
-	var m means
-	if paid := slices.IndexFunc(rows, func(r dbq.Cluster) bool {
-		return !lifecycle.State(r.State).Ended() && r.RunUntil != nil
-	}); paid >= 0 {
-		if m, err = readMeans(ctx, q, rows[paid].OrgID, rows[paid].Currency); err != nil {
-			return err
+// nextStop returns when a cluster of the page stops next.
+func (p page) nextStop(r dbq.Cluster, v Cluster) stop {
+	var back []time.Time
+	for _, n := range p.nodes[r.ID] {
+		if n.Required {
+			back = append(back, deref(n.ReclaimAt))
 		}
 	}
-	for i, r := range rows {
-		if out[i].State.Ended() {
-			continue
-		}
-		var back []time.Time
-		for _, n := range nodes {
-			if n.Node.ClusterID == r.ID && n.Required {
-				back = append(back, deref(n.ReclaimAt))
-			}
-		}
-		s := standing{row: r, means: m, cost: out[i].CostSoFar, reclaim: reclaimed(out[i].Spec.OnNodeFailure, back)}
-		out[i].stopsAt(s.next())
-	}
-	return nil
+	s := standing{row: r, means: p.means, cost: v.CostSoFar, reclaim: reclaimed(v.Spec.OnNodeFailure, back)}
+	return s.next()
 }
 
 // stopsAt sets when the cluster stops if that is sooner than what it shows already.

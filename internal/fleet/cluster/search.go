@@ -49,13 +49,22 @@ const (
 const maxWords = 8
 
 // List returns a page of the organisation's clusters. The number of its statements does not depend on the number of
-// clusters. Fault: Invalid.
+// clusters, and callers that ask for the same page at the same time share one read, which begins after they asked. They
+// must not change what they get. Fault: Invalid.
 func (c *Clusters) List(ctx context.Context, org id.Org, r ListRequest) ([]Cluster, error) {
-	clusters, err := c.list(ctx, org, r)
-	if err != nil {
-		return nil, err
-	}
-	return views(ctx, c.db.Q, clusters)
+	return c.lists.Read(ctx, listed{org, r}, func(ctx context.Context) ([]Cluster, error) {
+		clusters, err := c.list(ctx, org, r)
+		if err != nil {
+			return nil, err
+		}
+		return views(ctx, c.db.Q, clusters)
+	})
+}
+
+// listed names a page of an organisation's clusters.
+type listed struct {
+	org id.Org
+	ListRequest
 }
 
 func (c *Clusters) list(ctx context.Context, org id.Org, r ListRequest) (out []dbq.Cluster, err error) {

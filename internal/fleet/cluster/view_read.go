@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/bus"
@@ -102,72 +104,81 @@ func view(ctx context.Context, q *dbq.Queries, cl id.Cluster) (Cluster, error) {
 	return v[0], nil
 }
 
-// views reads what belongs to the rows, for all of them together: nodes, GPUs and costs.
+// views reads what belongs to the rows, for all of them together, in two round trips.
 func views(ctx context.Context, q *dbq.Queries, rows []dbq.Cluster) ([]Cluster, error) {
-	ids := make([]id.Cluster, len(rows))
-	for i, r := range rows {
-		ids[i] = r.ID
-	}
-	nodes, err := q.ClusterNodes(ctx, uuids(ids...))
+	p, err := readPage(ctx, q, rows)
 	if err != nil {
-		return nil, fmt.Errorf("read nodes: %w", err)
-	}
-	var gpus []id.GPU
-	for _, n := range nodes {
-		gpus = append(gpus, n.GPUIds...)
-	}
-	names, err := q.GPUNames(ctx, uuids(gpus...))
-	if err != nil {
-		return nil, fmt.Errorf("read GPUs: %w", err)
-	}
-	device := map[id.GPU]GPU{}
-	for _, g := range names {
-		device[g.ID] = GPU{UUID: g.UUID, Model: g.Model}
+		return nil, err
 	}
 	out := make([]Cluster, len(rows))
 	for i, r := range rows {
 		if out[i], err = plain(r); err != nil {
 			return nil, err
 		}
-		for _, n := range nodes {
-			if n.Node.ClusterID == r.ID {
-				out[i].Nodes = append(out[i].Nodes, viewNode(n, device))
-			}
+		for _, n := range p.nodes[r.ID] {
+			out[i].Nodes = append(out[i].Nodes, viewNode(n, p.gpus))
 		}
-		out[i].Replacing = replacingOf(r, nodes)
+		out[i].Replacing = replacingOf(r, p.nodes[r.ID])
+		if r.RunningAt != nil {
+			c := p.costs[r.ID]
+			out[i].CostSoFar, out[i].BillableSeconds = c.Estimate, Seconds(time.Duration(c.EstimateMS)*time.Millisecond)
+			out[i].Billing = c.Counting && !out[i].State.Ended()
+		}
+		if !out[i].State.Ended() {
+			out[i].stopsAt(p.nextStop(r, out[i]))
+		}
 	}
-	if err := viewCosts(ctx, q, rows, out); err != nil {
-		return nil, err
-	}
-	return out, viewStops(ctx, q, rows, nodes, out)
+	return out, nil
 }
 
-// viewCosts sets the costs of those clusters that have run. The number of its statements does not depend on the number
-// of clusters.
-func viewCosts(ctx context.Context, q *dbq.Queries, rows []dbq.Cluster, out []Cluster) error {
-	var ran []id.Cluster
-	for _, r := range rows {
+// page is what belongs to the rows of one organisation's clusters.
+type page struct {
+	nodes map[id.Cluster][]dbq.ClusterNodesRow
+	gpus  map[id.GPU]GPU
+	costs map[id.Cluster]metering.Cost // of those that have run
+	means means                        // of the organisation, if any is paid for
+}
+
+// readPage reads it. The number of its statements does not depend on the number of rows.
+func readPage(ctx context.Context, q *dbq.Queries, rows []dbq.Cluster) (page, error) {
+	p := page{nodes: make(map[id.Cluster][]dbq.ClusterNodesRow, len(rows)), gpus: map[id.GPU]GPU{}}
+	if len(rows) == 0 {
+		return p, nil
+	}
+	var all, ran []id.Cluster
+	var paid *dbq.Cluster
+	for i, r := range rows {
+		all = append(all, r.ID)
 		if r.RunningAt != nil {
 			ran = append(ran, r.ID)
 		}
-	}
-	costs, err := metering.Costs(ctx, q, ran)
-	if err != nil {
-		return fmt.Errorf("costs of clusters: %w", err)
-	}
-	billed, err := billing(ctx, q, ran)
-	if err != nil {
-		return fmt.Errorf("windows of clusters: %w", err)
-	}
-	for i, r := range rows {
-		if r.RunningAt == nil {
-			continue
+		if paid == nil && !lifecycle.State(r.State).Ended() && r.RunUntil != nil {
+			paid = &rows[i]
 		}
-		c := costs[r.ID]
-		out[i].CostSoFar, out[i].BillableSeconds = c.Estimate, Seconds(time.Duration(c.EstimateMS)*time.Millisecond)
-		out[i].Billing = billed[r.ID] && !out[i].State.Ended()
 	}
-	return nil
+	var nodes []dbq.ClusterNodesRow
+	var gpus []dbq.GPUsOfClustersRow
+	b := &pgx.Batch{}
+	db.Read(b, &nodes, (*dbq.Queries).ClusterNodes, uuids(all...))
+	db.Read(b, &gpus, (*dbq.Queries).GPUsOfClusters, uuids(all...))
+	if paid != nil {
+		queueMeans(b, &p.means, paid.OrgID, paid.Currency)
+	}
+	costs := metering.QueueCosts(b, ran)
+	err := db.Send(ctx, q, b)
+	if err != nil {
+		return p, fmt.Errorf("read nodes, GPUs, money and meters of clusters: %w", err)
+	}
+	if p.costs, err = costs(ctx, q); err != nil {
+		return p, fmt.Errorf("costs of clusters: %w", err)
+	}
+	for _, n := range nodes {
+		p.nodes[n.Node.ClusterID] = append(p.nodes[n.Node.ClusterID], n)
+	}
+	for _, g := range gpus {
+		p.gpus[g.ID] = GPU{UUID: g.UUID, Model: g.Model}
+	}
+	return p, nil
 }
 
 // plain converts the row of a cluster, without what other tables hold.
@@ -238,16 +249,6 @@ func actions(r dbq.Cluster) []Action {
 		return []Action{ActionRelease}
 	}
 	return []Action{}
-}
-
-// billing returns those of the clusters whose time is billed at present.
-func billing(ctx context.Context, q *dbq.Queries, clusters []id.Cluster) (map[id.Cluster]bool, error) {
-	ids, err := q.BillingClusters(ctx, uuids(clusters...))
-	out := make(map[id.Cluster]bool, len(ids))
-	for _, cl := range ids {
-		out[cl] = true
-	}
-	return out, err
 }
 
 // GPUMetrics is the readings of one GPU from the time in which the cluster had it. A rank that was replaced also has

@@ -21,6 +21,8 @@ func NewMortal(t testing.TB) (*db.DB, *Killer) {
 // Killer makes one statement or batch fail as if the server had died there: its transaction is lost.
 type Killer struct {
 	Left atomic.Int64 // counts down; the statement that makes it 0 fails; 0 or less: none fails
+	// Statements counts up: every statement, also each one of a batch.
+	Statements atomic.Int64
 
 	mu        sync.Mutex
 	recording bool
@@ -92,6 +94,7 @@ func (k *Killer) strike(ctx context.Context) context.Context {
 
 // TraceQueryStart counts a statement.
 func (k *Killer) TraceQueryStart(ctx context.Context, c *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	k.Statements.Add(1)
 	k.note(c, q.SQL)
 	return k.strike(ctx)
 }
@@ -105,6 +108,7 @@ func (k *Killer) TraceBatchStart(ctx context.Context, c *pgx.Conn, b pgx.TraceBa
 	for _, q := range b.Batch.QueuedQueries {
 		statements = append(statements, q.SQL)
 	}
+	k.Statements.Add(int64(len(statements)))
 	k.note(c, statements...)
 	return k.strike(ctx)
 }
