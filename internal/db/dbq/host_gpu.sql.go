@@ -566,21 +566,40 @@ func (q *Queries) SetHostInventory(ctx context.Context, arg SetHostInventoryPara
 	return err
 }
 
-const touchInventory = `-- name: TouchInventory :execrows
+const touchInventories = `-- name: TouchInventories :many
+WITH same AS (
+    SELECT f.id FROM (SELECT unnest($1::uuid[]) AS host_id, unnest($2::bytea[]) AS hash) u
+    JOIN host_inventory k ON k.host_id = u.host_id AND k.hash = u.hash
+    JOIN host f ON f.id = u.host_id
+    ORDER BY f.id FOR NO KEY UPDATE OF f
+)
 UPDATE host h SET inventory_at = clock_timestamp()
-FROM host_inventory i
-WHERE h.id = $1 AND i.host_id = h.id AND h.state <> 'retired' AND i.hash = $2
+FROM same JOIN host_inventory i ON i.host_id = same.id
+WHERE h.id = same.id AND h.state <> 'retired'
   AND i.gpus = (SELECT count(*) FROM gpu g WHERE g.host_id = h.id AND g.present AND g.removed_at IS NULL AND g.contest <> 'challenger')
+RETURNING h.id
 `
 
-// Notes that a host reported the same inventory again, of which all GPUs are present and none is a challenger. It changes no row if
-// the inventory differs, or if the host is retired.
-func (q *Queries) TouchInventory(ctx context.Context, hostID id.Host, hash []byte) (int64, error) {
-	result, err := q.db.Exec(ctx, touchInventory, hostID, hash)
+// Notes that hosts reported the same inventories again, of which all GPUs are present and none is a challenger. It changes no row
+// of a host whose inventory differs, or that is retired. The answer is the others; only they are locked, in the order of locks.
+func (q *Queries) TouchInventories(ctx context.Context, hosts []pgtype.UUID, hashes [][]byte) ([]id.Host, error) {
+	rows, err := q.db.Query(ctx, touchInventories, hosts, hashes)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return result.RowsAffected(), nil
+	defer rows.Close()
+	items := []id.Host{}
+	for rows.Next() {
+		var id id.Host
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const updateGPU = `-- name: UpdateGPU :exec

@@ -211,35 +211,124 @@ func (q *Queries) LinkByKey(ctx context.Context, linkKey string) (LinkByKeyRow, 
 	return i, err
 }
 
-const openHostSession = `-- name: OpenHostSession :one
-UPDATE host_status
-SET session = session + 1, connected = true, connected_at = clock_timestamp(),
-    nats_server = $1, nats_client = $2, instance = $3, address = $4
-WHERE host_id = $5 AND session = $6
-RETURNING session
+const linksByKeys = `-- name: LinksByKeys :many
+SELECT k.link_key, k.host_id, k.revoked_at, h.org_id, h.name, h.state,
+       s.session, s.connected, s.nats_server, s.nats_client, s.instance
+FROM host_key k
+JOIN host h ON h.id = k.host_id
+JOIN host_status s ON s.host_id = k.host_id
+WHERE k.link_key = ANY ($1::text[])
 `
 
-type OpenHostSessionParams struct {
+type LinksByKeysRow struct {
+	LinkKey    string
+	HostID     id.Host
+	RevokedAt  *time.Time
+	OrgID      id.Org
+	Name       string
+	State      string
+	Session    int64
+	Connected  bool
 	NatsServer string
 	NatsClient int64
 	Instance   string
-	Address    string
-	HostID     id.Host
-	Previous   int64
 }
 
-func (q *Queries) OpenHostSession(ctx context.Context, arg OpenHostSessionParams) (int64, error) {
-	row := q.db.QueryRow(ctx, openHostSession,
-		arg.NatsServer,
-		arg.NatsClient,
-		arg.Instance,
-		arg.Address,
-		arg.HostID,
+// LinkByKey of several keys.
+func (q *Queries) LinksByKeys(ctx context.Context, linkKeys []string) ([]LinksByKeysRow, error) {
+	rows, err := q.db.Query(ctx, linksByKeys, linkKeys)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LinksByKeysRow{}
+	for rows.Next() {
+		var i LinksByKeysRow
+		if err := rows.Scan(
+			&i.LinkKey,
+			&i.HostID,
+			&i.RevokedAt,
+			&i.OrgID,
+			&i.Name,
+			&i.State,
+			&i.Session,
+			&i.Connected,
+			&i.NatsServer,
+			&i.NatsClient,
+			&i.Instance,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const openHostSessions = `-- name: OpenHostSessions :many
+WITH free AS (
+    SELECT f.host_id FROM host_status f WHERE f.host_id = ANY ($1::uuid[]) ORDER BY f.host_id FOR NO KEY UPDATE
+)
+UPDATE host_status s
+SET session = s.session + 1, connected = true, connected_at = clock_timestamp(),
+    nats_server = u.nats_server, nats_client = u.nats_client, instance = u.instance, address = u.address
+FROM (SELECT unnest($1::uuid[]) AS host_id, unnest($2::bigint[]) AS previous, unnest($3::text[]) AS nats_server,
+             unnest($4::bigint[]) AS nats_client, unnest($5::text[]) AS instance,
+             unnest($6::text[]) AS address) u
+JOIN free ON free.host_id = u.host_id
+WHERE s.host_id = u.host_id AND s.session = u.previous
+RETURNING s.host_id, s.session, s.nats_server, s.nats_client
+`
+
+type OpenHostSessionsParams struct {
+	Hosts       []pgtype.UUID
+	Previous    []int64
+	NatsServers []string
+	NatsClients []int64
+	Instances   []string
+	Addresses   []string
+}
+
+type OpenHostSessionsRow struct {
+	HostID     id.Host
+	Session    int64
+	NatsServer string
+	NatsClient int64
+}
+
+// Of several connections, those that become their hosts' own: of two of one host one does. They are locked in one order.
+func (q *Queries) OpenHostSessions(ctx context.Context, arg OpenHostSessionsParams) ([]OpenHostSessionsRow, error) {
+	rows, err := q.db.Query(ctx, openHostSessions,
+		arg.Hosts,
 		arg.Previous,
+		arg.NatsServers,
+		arg.NatsClients,
+		arg.Instances,
+		arg.Addresses,
 	)
-	var session int64
-	err := row.Scan(&session)
-	return session, err
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []OpenHostSessionsRow{}
+	for rows.Next() {
+		var i OpenHostSessionsRow
+		if err := rows.Scan(
+			&i.HostID,
+			&i.Session,
+			&i.NatsServer,
+			&i.NatsClient,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const setEngineAway = `-- name: SetEngineAway :exec

@@ -4,13 +4,20 @@
 INSERT INTO host_inventory (host_id, inventory, hash, gpus) VALUES (@host_id, @inventory, @hash, @gpus)
 ON CONFLICT (host_id) DO UPDATE SET inventory = excluded.inventory, hash = excluded.hash, gpus = excluded.gpus;
 
--- name: TouchInventory :execrows
--- Notes that a host reported the same inventory again, of which all GPUs are present and none is a challenger. It changes no row if
--- the inventory differs, or if the host is retired.
+-- name: TouchInventories :many
+-- Notes that hosts reported the same inventories again, of which all GPUs are present and none is a challenger. It changes no row
+-- of a host whose inventory differs, or that is retired. The answer is the others; only they are locked, in the order of locks.
+WITH same AS (
+    SELECT f.id FROM (SELECT unnest(@hosts::uuid[]) AS host_id, unnest(@hashes::bytea[]) AS hash) u
+    JOIN host_inventory k ON k.host_id = u.host_id AND k.hash = u.hash
+    JOIN host f ON f.id = u.host_id
+    ORDER BY f.id FOR NO KEY UPDATE OF f
+)
 UPDATE host h SET inventory_at = clock_timestamp()
-FROM host_inventory i
-WHERE h.id = @host_id AND i.host_id = h.id AND h.state <> 'retired' AND i.hash = @hash
-  AND i.gpus = (SELECT count(*) FROM gpu g WHERE g.host_id = h.id AND g.present AND g.removed_at IS NULL AND g.contest <> 'challenger');
+FROM same JOIN host_inventory i ON i.host_id = same.id
+WHERE h.id = same.id AND h.state <> 'retired'
+  AND i.gpus = (SELECT count(*) FROM gpu g WHERE g.host_id = h.id AND g.present AND g.removed_at IS NULL AND g.contest <> 'challenger')
+RETURNING h.id;
 
 -- name: SetHostInventory :exec
 UPDATE host

@@ -8,15 +8,32 @@ JOIN host h ON h.id = k.host_id
 JOIN host_status s ON s.host_id = k.host_id
 WHERE k.link_key = @link_key;
 
+-- name: LinksByKeys :many
+-- LinkByKey of several keys.
+SELECT k.link_key, k.host_id, k.revoked_at, h.org_id, h.name, h.state,
+       s.session, s.connected, s.nats_server, s.nats_client, s.instance
+FROM host_key k
+JOIN host h ON h.id = k.host_id
+JOIN host_status s ON s.host_id = k.host_id
+WHERE k.link_key = ANY (@link_keys::text[]);
+
 -- name: HostLinkKeys :many
 SELECT link_key FROM host_key WHERE host_id = @host_id AND revoked_at IS NULL;
 
--- name: OpenHostSession :one
-UPDATE host_status
-SET session = session + 1, connected = true, connected_at = clock_timestamp(),
-    nats_server = @nats_server, nats_client = @nats_client, instance = @instance, address = @address
-WHERE host_id = @host_id AND session = @previous
-RETURNING session;
+-- name: OpenHostSessions :many
+-- Of several connections, those that become their hosts' own: of two of one host one does. They are locked in one order.
+WITH free AS (
+    SELECT f.host_id FROM host_status f WHERE f.host_id = ANY (@hosts::uuid[]) ORDER BY f.host_id FOR NO KEY UPDATE
+)
+UPDATE host_status s
+SET session = s.session + 1, connected = true, connected_at = clock_timestamp(),
+    nats_server = u.nats_server, nats_client = u.nats_client, instance = u.instance, address = u.address
+FROM (SELECT unnest(@hosts::uuid[]) AS host_id, unnest(@previous::bigint[]) AS previous, unnest(@nats_servers::text[]) AS nats_server,
+             unnest(@nats_clients::bigint[]) AS nats_client, unnest(@instances::text[]) AS instance,
+             unnest(@addresses::text[]) AS address) u
+JOIN free ON free.host_id = u.host_id
+WHERE s.host_id = u.host_id AND s.session = u.previous
+RETURNING s.host_id, s.session, s.nats_server, s.nats_client;
 
 -- name: CloseHostSession :one
 UPDATE host_status SET connected = false, disconnected_at = clock_timestamp()

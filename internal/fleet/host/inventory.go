@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -174,14 +175,43 @@ func hcaInRange(h agentapi.HCA) bool {
 		!slices.ContainsFunc(h.PKeys, tooLong)
 }
 
-// SameInventory records that a host sent the inventory with this hash again. It returns false if the stored one is
-// another, or if a GPU of it is missing: then it must be stored with RecordInventory.
-func SameInventory(ctx context.Context, q *dbq.Queries, host id.Host, hash []byte) (bool, error) {
-	n, err := q.TouchInventory(ctx, host, hash)
-	if err != nil {
-		return false, fmt.Errorf("inventory of %s: %w", host, err)
+// Sent is an inventory that a host sent, by its hash.
+type Sent struct {
+	Host id.Host
+	Hash []byte
+}
+
+// SameInventories records that hosts sent inventories again, with one statement. The result is false for each that is
+// stored differently or of which a GPU is missing: that one must be stored with RecordInventory.
+func SameInventories(ctx context.Context, d *db.DB, all []Sent) ([]bool, error) {
+	hosts, hashes := make([]id.Host, len(all)), make([][]byte, len(all))
+	for i, s := range all {
+		hosts[i], hashes[i] = s.Host, s.Hash
 	}
-	return n > 0, nil
+	var same []id.Host
+	err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
+		same, err = tx.Q.TouchInventories(ctx, uuids(hosts), hashes)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("inventories of %d hosts: %w", len(all), err)
+	}
+	stored, sent := make(map[id.Host]bool, len(same)), make(map[id.Host][]byte, len(all))
+	for _, h := range same {
+		stored[h] = true
+	}
+	for _, s := range all {
+		if other, seen := sent[s.Host]; seen && !bytes.Equal(other, s.Hash) {
+			sent[s.Host] = nil // of a host that sent two at once it is not known which one is the same
+		} else {
+			sent[s.Host] = s.Hash
+		}
+	}
+	out := make([]bool, len(all))
+	for i, s := range all {
+		out[i] = stored[s.Host] && sent[s.Host] != nil
+	}
+	return out, nil
 }
 
 // putInventory stores a checked inventory. The host must be locked or new. hash is that of the inventory as the host

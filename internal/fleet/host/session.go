@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nkeys"
 
@@ -17,12 +18,26 @@ import (
 // Agents implements the use cases of hosts' agents: connecting, and reporting inventory, health and leases. It is safe
 // for concurrent use.
 type Agents struct {
-	db  *db.DB
-	bus *bus.Bus // may be nil
+	db       *db.DB
+	bus      *bus.Bus // may be nil
+	links    *db.Gather[string, dbq.LinksByKeysRow]
+	sessions *db.Gather[opening, int64]
 }
 
-// NewAgents returns Agents. It starts no goroutines.
-func NewAgents(d *db.DB, b *bus.Bus) *Agents { return &Agents{db: d, bus: b} }
+// When a fleet arrives, its connections are looked up and stored in sets.
+const (
+	gatherSets   = 2
+	gatherAtOnce = 500
+	gatherFor    = 10 * time.Second
+)
+
+// NewAgents returns Agents. It starts no goroutines that outlive its calls.
+func NewAgents(d *db.DB, b *bus.Bus) *Agents {
+	a := &Agents{db: d, bus: b}
+	a.links = db.NewGather(gatherSets, gatherAtOnce, gatherFor, a.findLinks)
+	a.sessions = db.NewGather(gatherSets, gatherAtOnce, gatherFor, a.openSessions)
+	return a
+}
 
 // Conn is one connection to a NATS server.
 type Conn struct {
@@ -49,12 +64,12 @@ func (a *Agents) VerifyLink(ctx context.Context, linkKey string, nonce, signatur
 	if err != nil || !nkeys.IsValidPublicUserKey(linkKey) || len(nonce) == 0 || key.Verify(nonce, signature) != nil {
 		return Link{}, refused(fault.Unauthorized, "bad_signature", "The connection's nonce is not signed by its key.")
 	}
-	k, err := a.db.Q.LinkByKey(ctx, linkKey)
-	if db.NoRows(err) {
-		return Link{}, refused(fault.Unauthorized, "key_unknown", "No host has this link key.")
-	}
+	k, err := a.links.Do(ctx, linkKey)
 	if err != nil {
 		return Link{}, fmt.Errorf("look up link key: %w", err)
+	}
+	if k.HostID.IsZero() {
+		return Link{}, refused(fault.Unauthorized, "key_unknown", "No host has this link key.")
 	}
 	l := Link{
 		Host: k.HostID, Org: k.OrgID, Name: k.Name, Session: k.Session, Connected: k.Connected,
@@ -69,18 +84,72 @@ func (a *Agents) VerifyLink(ctx context.Context, linkKey string, nonce, signatur
 // OpenSession makes c the host's connection and returns its session number. l comes from VerifyLink. Fault: Conflict if
 // another connection was accepted since.
 func (a *Agents) OpenSession(ctx context.Context, l Link, c Conn) (int64, error) {
-	n, err := a.db.Q.OpenHostSession(ctx, dbq.OpenHostSessionParams{
-		HostID: l.Host, Previous: l.Session, NatsServer: c.Server, NatsClient: int64(c.Client),
-		Instance: text.Clip(c.Instance, 64), Address: text.Clip(c.Address, 64),
-	})
-	if db.NoRows(err) {
-		return 0, refused(fault.Conflict, "second_connection", "Another connection with this key is being made.")
-	}
+	n, err := a.sessions.Do(ctx, opening{l, c})
 	if err != nil {
 		return 0, fmt.Errorf("open session of %s: %w", l.Host, err)
 	}
+	if n == 0 {
+		return 0, refused(fault.Conflict, "second_connection", "Another connection with this key is being made.")
+	}
 	a.bus.Changed(bus.TopicHost(l.Host), bus.TopicOrg(l.Org))
 	return n, nil
+}
+
+// findLinks returns what is stored of link keys; the zero row for a key that no host has.
+func (a *Agents) findLinks(ctx context.Context, keys []string) ([]dbq.LinksByKeysRow, error) {
+	rows, err := a.db.Q.LinksByKeys(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	by := make(map[string]dbq.LinksByKeysRow, len(rows))
+	for _, r := range rows {
+		by[r.LinkKey] = r
+	}
+	out := make([]dbq.LinksByKeysRow, len(keys))
+	for i, k := range keys {
+		out[i] = by[k]
+	}
+	return out, nil
+}
+
+// opening is a connection that is to become its host's own.
+type opening struct {
+	link Link
+	conn Conn
+}
+
+// openSessions returns the numbers of the sessions of those connections that have become their hosts' own, 0 of others.
+func (a *Agents) openSessions(ctx context.Context, all []opening) ([]int64, error) {
+	var p dbq.OpenHostSessionsParams
+	for _, o := range all {
+		p.Hosts, p.Previous = append(p.Hosts, uuids([]id.Host{o.link.Host})...), append(p.Previous, o.link.Session)
+		p.NatsServers = append(p.NatsServers, o.conn.Server)
+		p.NatsClients = append(p.NatsClients, int64(o.conn.Client))
+		p.Instances = append(p.Instances, text.Clip(o.conn.Instance, 64))
+		p.Addresses = append(p.Addresses, text.Clip(o.conn.Address, 64))
+	}
+	type chosen struct {
+		host   id.Host
+		server string
+		client int64
+	}
+	var numbers map[chosen]int64
+	err := a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		rows, err := tx.Q.OpenHostSessions(ctx, p)
+		numbers = make(map[chosen]int64, len(rows))
+		for _, r := range rows {
+			numbers[chosen{r.HostID, r.NatsServer, r.NatsClient}] = r.Session
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]int64, len(all))
+	for i, o := range all {
+		out[i] = numbers[chosen{o.link.Host, o.conn.Server, int64(o.conn.Client)}]
+	}
+	return out, nil
 }
 
 // CloseSession records that a connection ended. It returns false if the connection is not the host's current one.

@@ -163,11 +163,11 @@ func TestAGPUMovesToTheHostThatListsItWhenTheOldHostIsGone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		same, err := host.SameInventory(t.Context(), d.Q, h.ID, hash)
+		same, err := host.SameInventories(t.Context(), d, []host.Sent{{Host: h.ID, Hash: hash}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !same {
+		if !same[0] {
 			err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
 				return host.RecordInventory(ctx, tx, h.ID, inventory("GPU-later"))
 			})

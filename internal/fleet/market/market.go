@@ -10,12 +10,14 @@
 package market
 
 import (
+	"context"
 	"math/rand/v2"
 	"time"
 
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/seal"
 )
 
@@ -40,9 +42,10 @@ type Market struct {
 	cfg  Config
 	view *view
 
-	images  imageHosts
-	popular popular
-	sizes   sizes
+	images      imageHosts
+	popular     popular
+	sizes       sizes
+	inventories *db.Gather[host.Sent, bool]
 
 	estimates quota
 }
@@ -70,5 +73,8 @@ func New(d *db.DB, box *seal.Box, cfg Config) (*Market, error) {
 	}
 	m := &Market{db: d, box: box, cfg: cfg, images: imageHosts{known: map[string]holders{}}}
 	m.view = newView(d, cfg, rand.Int(), m.loadHosts)
+	m.inventories = db.NewGather(2, 500, 10*time.Second, func(ctx context.Context, all []host.Sent) ([]bool, error) {
+		return host.SameInventories(ctx, d, all)
+	})
 	return m, nil
 }

@@ -239,7 +239,7 @@ func (m *Market) UpdateInventory(ctx context.Context, h id.Host, inv agentapi.In
 	if err != nil {
 		return false, err
 	}
-	if same, err := host.SameInventory(ctx, m.db.Q, h, hash); err != nil || same {
+	if same, err := m.inventories.Do(ctx, host.Sent{Host: h, Hash: hash}); err != nil || same {
 		return false, err
 	}
 	return true, m.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
