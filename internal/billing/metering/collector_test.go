@@ -1,18 +1,12 @@
 package metering
 
 import (
-	"context"
-	"errors"
-	"runtime"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -60,69 +54,4 @@ func TestCollector_ManyHostsInOneTransaction(t *testing.T) {
 	mustEqual(t, "a's bill", a.usage().Cost, money.Nano(600*money.Unit/1000))
 	mustEqual(t, "b's bill", b.usage().Cost, money.Nano(300*money.Unit/1000))
 	a.ledgerBalances()
-}
-
-// A host whose segments break the transaction breaks only its own; deliveries that come while transactions are under
-// way go together.
-func TestCollector_IsolatesFailures(t *testing.T) {
-	t.Parallel()
-	const hosts = 20
-	bad, boom := id.New[id.Host](), errors.New("boom")
-	gate, entered := make(chan struct{}), make(chan struct{}, 100)
-	var mu sync.Mutex
-	var sizes []int
-	c := &Collector{ingest: func(_ context.Context, _ *db.DB, in []Delivery) ([][]agentapi.UsageAck, error) {
-		entered <- struct{}{}
-		<-gate
-		mu.Lock()
-		sizes = append(sizes, len(in))
-		mu.Unlock()
-		out := make([][]agentapi.UsageAck, len(in))
-		for i, v := range in {
-			if v.Host == bad {
-				return nil, boom
-			}
-			out[i] = []agentapi.UsageAck{{BootID: v.Host.String()}}
-		}
-		return out, nil
-	}}
-	var wg sync.WaitGroup
-	deliver := func(h id.Host) {
-		wg.Go(func() {
-			acks, err := c.Ingest(context.Background(), h, make([]agentapi.Segment, 8), nil)
-			switch {
-			case h == bad && !errors.Is(err, boom):
-				t.Errorf("the bad host: %v", err)
-			case h != bad && (err != nil || len(acks) != 1 || acks[0].BootID != h.String()):
-				t.Errorf("%s: %v, %v", h, acks, err)
-			}
-		})
-	}
-	for range collecting {
-		deliver(id.New[id.Host]())
-		<-entered
-	}
-	for i := range hosts {
-		h := id.New[id.Host]()
-		if i == 7 {
-			h = bad
-		}
-		deliver(h)
-	}
-	for waiting := 0; waiting < hosts; {
-		c.mu.Lock()
-		waiting = len(c.waiting)
-		c.mu.Unlock()
-		runtime.Gosched()
-	}
-	close(gate)
-	wg.Wait()
-	if largest := slices.Max(sizes); largest != hosts {
-		t.Errorf("transactions of %v deliveries, want one of %d", sizes, hosts)
-	}
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := c.Ingest(gone, bad, nil, nil); err == nil {
-		t.Error("no error for one who left")
-	}
 }
