@@ -307,6 +307,9 @@ func (s *Server) openLink(ctx context.Context, secret []byte) (*hostlink.Link, e
 		ConnectContext: func(ctx context.Context) context.Context { return db.For(ctx, db.Connections) },
 	}
 	cfg.AgentURLs = s.cfg.NATSPublic
+	if cfg.NATSURL != "" { // its servers have certificates of the same CA, as hosts verify it
+		cfg.NATSCA = s.cfg.TLSCA
+	}
 	l, err := hostlink.Open(ctx, host.NewReplicas(s.db), cfg)
 	if err != nil {
 		return nil, err

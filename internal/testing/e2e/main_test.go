@@ -18,6 +18,9 @@ var bin string
 var ground string
 
 func TestMain(m *testing.M) {
+	if natsProcess() {
+		return
+	}
 	code, err := run(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
