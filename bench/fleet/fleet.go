@@ -25,6 +25,7 @@ import (
 	"github.com/musterhq/muster/bench/platform"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/id"
 )
 
 // EnvHosts is the number of simulated hosts; without it, defaultHosts.
@@ -87,7 +88,9 @@ func enroll(ctx context.Context, d *db.DB, n int) ([]member, error) {
 
 // simulated is a host with a connection.
 type simulated struct {
+	id        id.Host
 	conn      *link.Conn
+	woken     atomic.Pointer[chan time.Time] // gets when wakes arrive; nil: nobody asks
 	inventory agentapi.Inventory
 	boot      string
 	born      time.Time
@@ -111,12 +114,16 @@ func connect(members []member, address, ca string) (*crowd, error) {
 		reply := agentapi.EnrollReply{Host: m.ID.String(), NATS: []string{address}, NATSCA: ca}
 		attest := ed25519.NewKeyFromSeed([]byte(fmt.Sprintf("%032d", i)))
 		h := &simulated{
-			conn:      link.New(link.NewIdentity(m.ID, reply, m.link, attest), slog.New(slog.DiscardHandler)),
+			id: m.ID, conn: link.New(link.NewIdentity(m.ID, reply, m.link, attest), slog.New(slog.DiscardHandler)),
 			inventory: inventoryOf(m), boot: fmt.Sprintf("boot-%d", i), born: time.Now(), up: make(chan struct{}, 1),
 		}
 		c.hosts = append(c.hosts, h)
 		err := h.conn.Start(link.Handlers{
-			Wake: func(agentapi.Wake) {},
+			Wake: func(agentapi.Wake) {
+				if to := h.woken.Load(); to != nil {
+					*to <- time.Now()
+				}
+			},
 			Dial: func(agentapi.Dial) {},
 			Up: func() {
 				select {

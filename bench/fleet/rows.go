@@ -21,9 +21,12 @@ type round struct {
 	// CPU time of one quiet report in ms: of this process with the hosts, and of PostgreSQL.
 	OwnMS      float64 `json:"own_ms"`
 	PostgresMS float64 `json:"postgres_ms"`
-	Refused    int64   `json:"refused"`  // requests that were told to come back
-	Late       int64   `json:"late"`     // requests without an answer
-	Sessions   float64 `json:"sessions"` // per host, both times
+	Idle       idle    `json:"idle"`
+	// Wakes are the times from the commit of a change to its arrival at the host.
+	Wakes    []time.Duration `json:"wakes"`
+	Refused  int64           `json:"refused"`  // requests that were told to come back
+	Late     int64           `json:"late"`     // requests without an answer
+	Sessions float64         `json:"sessions"` // per host, both times
 }
 
 const (
@@ -64,11 +67,12 @@ func Rows(ctx context.Context, base string) ([]table.Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	beside, err := play(ctx, b, members, meter)
+	beside, err := play(ctx, b, base, members, meter)
 	if err != nil {
 		return nil, fmt.Errorf("bare NATS: %w", err)
 	}
-	our, err := play(ctx, &ours{db: d}, members, meter)
+	o := &ours{db: d}
+	our, err := play(ctx, o, at, members, meter)
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +89,10 @@ func rows(our, beside round) []table.Row {
 		return table.Row{Goal: goal, Name: name + what, Unit: unit, Ours: a, Baseline: b, BaselineName: "bare NATS with TLS",
 			Ratio: a / b, Want: want, Met: met, Details: details}
 	}
+	alone := func(what, unit string, a, most float64, want string) table.Row { // the baseline has no database
+		return table.Row{Goal: 7, Name: name + what, Unit: unit, Ours: a, Baseline: most, BaselineName: "wanted",
+			Ratio: a / most, Want: want, Met: a <= most, Details: details}
+	}
 	return []table.Row{
 		row(11, "all connect, send inventories and report", "s", our.ArriveS, beside.ArriveS, "≤ 45 s", our.ArriveS <= 45),
 		row(11, "all report after a restart of the server", "s", our.RestartS, beside.RestartS, "≤ 30 s",
@@ -94,12 +102,29 @@ func rows(our, beside round) []table.Row {
 		row(7, "CPU of a quiet report, with the host's own", "ms", our.OwnMS, beside.OwnMS, "≤ 0.25 ms more",
 			our.OwnMS <= beside.OwnMS+0.25),
 		row(7, "PostgreSQL's CPU of a quiet report", "ms", our.PostgresMS, 0.3, "≤ 0.3 ms", our.PostgresMS <= 0.3),
+		row(7, "idle, CPU of the server with the hosts' own, of a core", "%", our.Idle.OwnPercent, beside.Idle.OwnPercent,
+			"≤ 15 % more at 10,000 hosts", our.Idle.OwnPercent <= beside.Idle.OwnPercent+15),
+		alone("idle, CPU of PostgreSQL, of a core", "%", our.Idle.PostgresPercent, 8, "≤ 8 % at 10,000 hosts"),
+		alone("idle, WAL", "MB/s", our.Idle.WALPerSecond, 0.3, "≤ 0.3 MB/s at 10,000 hosts"),
+		row(7, "live memory per host, with the host's own", "kB", our.Idle.MemoryKB, beside.Idle.MemoryKB, "≤ 1.3",
+			our.Idle.MemoryKB <= 1.3*beside.Idle.MemoryKB),
+		wakeRow(name, our.Wakes),
 	}
 }
 
+// wakeRow is how soon a commit is at the host.
+func wakeRow(name string, each []time.Duration) table.Row {
+	s := platform.Summary(each, time.Second, len(each), platform.CPU{})
+	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+	return table.Row{Goal: 8, Name: fmt.Sprintf("%scommit to command, %d a second, p99", name, wakesPerSecond), Unit: "ms",
+		Ours: ms(s.P99), Baseline: ms(s.P50), BaselineName: "its p50", Ratio: ms(s.P99) / ms(s.P50), Want: "≤ 10 ms",
+		Met: s.P99 <= 10*time.Millisecond}
+}
+
 // play lets all hosts arrive at a server, report for a while, and come back after a restart.
-func play(ctx context.Context, s server, members []member, meter *platform.Meter) (r round, err error) {
+func play(ctx context.Context, s server, at string, members []member, meter *platform.Meter) (r round, err error) {
 	r.Hosts = len(members)
+	memory := live()
 	address, ca, err := s.start(ctx, 0)
 	if err != nil {
 		return r, err
@@ -120,17 +145,9 @@ func play(ctx context.Context, s server, members []member, meter *platform.Meter
 		return r, err
 	}
 	r.ArriveS = time.Since(began).Seconds()
-	if _, err := c.reports(ctx, atOnce, time.Second); err != nil { // also the first in their epoch
+	if err := r.measure(ctx, c, meter, at, memory); err != nil {
 		return r, err
 	}
-	cpu, from := meter.Read(), time.Now()
-	n, err := c.reports(ctx, atOnce, measure)
-	if err != nil {
-		return r, err
-	}
-	used := meter.Read().Sub(cpu)
-	r.PerSecond = float64(n) / time.Since(from).Seconds()
-	r.OwnMS, r.PostgresMS = used.Own.Seconds()*1000/float64(n), used.Postgres.Seconds()*1000/float64(n)
 	if err := s.stop(ctx); err != nil {
 		return r, err
 	}
@@ -152,5 +169,29 @@ func play(ctx context.Context, s server, members []member, meter *platform.Meter
 		return r, err
 	}
 	r.RestartS, r.Refused, r.Late = time.Since(began).Seconds(), c.refusals.Load(), c.late.Load()
-	return r, nil
+	if o, ok := s.(*ours); ok { // last: the hosts' reports do not know the revisions that this raises
+		r.Wakes, err = c.wakeTimes(ctx, o.db, o)
+	}
+	return r, err
+}
+
+// measure is what a fleet costs that has arrived. memory is what was in use before it was there.
+func (r *round) measure(ctx context.Context, c *crowd, meter *platform.Meter, at string, memory float64) error {
+	if _, err := c.reports(ctx, atOnce, time.Second); err != nil { // also the first in their epoch
+		return err
+	}
+	cpu, from := meter.Read(), time.Now()
+	n, err := c.reports(ctx, atOnce, measure)
+	if err != nil {
+		return err
+	}
+	used := meter.Read().Sub(cpu)
+	r.PerSecond = float64(n) / time.Since(from).Seconds()
+	r.OwnMS, r.PostgresMS = used.Own.Seconds()*1000/float64(n), used.Postgres.Seconds()*1000/float64(n)
+	memory = live() - memory
+	if r.Idle, err = c.idle(ctx, meter, at); err != nil {
+		return err
+	}
+	r.Idle.MemoryKB = memory / 1000 / float64(r.Hosts)
+	return nil
 }
