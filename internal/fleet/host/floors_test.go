@@ -59,7 +59,8 @@ func TestAdminsSetVersionFloors(t *testing.T) {
 			}
 		}
 	}
-	if same, err := host.SameInventory(t.Context(), d.Q, h, []byte("x")); err != nil || same {
+	same, err := host.SameInventories(t.Context(), d, []host.Sent{{Host: h, Hash: []byte("x")}})
+	if err != nil || same[0] {
 		t.Errorf("the inventory of before counts as the same: %v, %v", same, err)
 	}
 	if _, err := hosts.RemoveFloor(t.Context(), admin, "runc", "1.4."); err != nil {
