@@ -165,7 +165,7 @@ func (a *Agent) startOverlay(ctx context.Context, l *lease, r *run, v view) erro
 		MTU:        n.MTU,
 		Advertise:  a.cfg.Advertise,
 		Interfaces: a.cfg.Underlay,
-		Userspace:  a.cfg.Userspace,
+		Userspace:  a.cfg.Userspace != nil && a.cfg.Userspace(),
 		Command:    a.cfg.OverlayCommand,
 		Patience:   a.cfg.OverlayPatience,
 	})

@@ -300,11 +300,15 @@ func hasPublicAddress() bool {
 	}
 	for _, a := range addrs {
 		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			if ip := p.Addr().Unmap(); ip.IsGlobalUnicast() && !ip.IsPrivate() &&
-				!netip.MustParsePrefix("100.64.0.0/10").Contains(ip) {
+			if public(p.Addr().Unmap()) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// public reports whether an address can be one of the internet's.
+func public(ip netip.Addr) bool {
+	return ip.IsGlobalUnicast() && !ip.IsPrivate() && !netip.MustParsePrefix("100.64.0.0/10").Contains(ip)
 }

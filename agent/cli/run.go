@@ -183,6 +183,7 @@ type hostDaemon struct {
 
 	simulated bool
 
+	proof    atomic.Pointer[link.Proof] // that other hosts reach this one; nil: not tried
 	cloud    notice.Cloud
 	notices  atomic.Pointer[[]notice.Notice] // what the cloud announces; nil: nothing
 	prefetch bool
@@ -200,6 +201,7 @@ func (h *hostDaemon) run(ctx context.Context) error {
 	}
 	h.simulated = inv.Simulated
 	h.makeUVM(ctx)
+	h.loadProof(ctx)
 	engine, err := h.engine(inv.Simulated)
 	if err != nil {
 		return err
@@ -266,6 +268,7 @@ func (h *hostDaemon) run(ctx context.Context) error {
 	wg.Go(func() { served = images.Serve(ctx); cancel() })
 	wg.Go(func() { updates.Run(ctx) })
 	wg.Go(func() { h.watchCloud(ctx, a.InventoryChanged) })
+	wg.Go(func() { h.proveLoop(ctx, a.InventoryChanged) })
 	wg.Go(func() {
 		// The agent runs even if the operator's requests cannot be served.
 		err := serveControl(ctx, filepath.Join(h.flags.state, controlSocket), h.monitor.Requalify, h.log)
@@ -374,7 +377,7 @@ func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn 
 		Updates:   updates,
 		Scratch:   h.flags.store,
 		// The kernel's WireGuard cannot traverse routers: it is for hosts that peers reach directly.
-		Userspace: h.flags.userspace || !h.flags.reachable(),
+		Userspace: func() bool { return h.flags.userspace || !h.direct() },
 	})
 }
 
@@ -386,6 +389,10 @@ func (h *hostDaemon) inventory(ctx context.Context) agentapi.Inventory {
 	if err != nil {
 		inv.Problems = append(inv.Problems, agentapi.Problem{Code: "inventory_incomplete", Severity: "bad",
 			Cause: "The host could not be read in full.", Evidence: err.Error()})
+	}
+	inv.MultiNode = h.direct()
+	if p := h.reachProblem(); p != nil {
+		inv.Problems = append(inv.Problems, *p)
 	}
 	if all := h.notices.Load(); all != nil {
 		if p := notice.Problem(h.cloud, *all); p != nil {

@@ -22,6 +22,8 @@ const (
 	RelayWelcome   = 3 // relay → host: the address at which the relay sees the host
 	RelayTo        = 4 // host → relay: rank, packet
 	RelayFrom      = 5 // relay → host: rank, packet
+	RelayReach     = 6 // host → relay: cookie, port, nonce, padding; without a token
+	RelayReached   = 7 // relay → that port of the sender's address, from a port of its own: nonce
 	// Kinds from 16 on are used between hosts.
 )
 
@@ -133,7 +135,32 @@ func CheckHello(secret, b []byte) (RelayClaims, error) {
 	return c, nil
 }
 
-// Challenge returns the answer to a Hello without its cookie.
+// RelayNonceSize is the size of the number by which a host recognises the answer to its Reach.
+const RelayNonceSize = 16
+
+// Reach returns the message that asks a relay to send to another port of the host, to which the host has sent nothing:
+// what arrives there shows that other hosts can reach this one.
+func Reach(cookie [RelayCookieSize]byte, port uint16, nonce [RelayNonceSize]byte) []byte {
+	b := append(make([]byte, 0, relayHelloSize), RelayMagic[0], RelayMagic[1], RelayMagic[2], RelayReach)
+	b = binary.BigEndian.AppendUint16(append(b, cookie[:]...), port)
+	return append(b, nonce[:]...)[:relayHelloSize]
+}
+
+// ReadReach is the inverse of Reach; ok is false if the message is not one.
+func ReadReach(b []byte) (cookie [RelayCookieSize]byte, port uint16, nonce [RelayNonceSize]byte, ok bool) {
+	if len(b) != relayHelloSize || RelayKind(b) != RelayReach {
+		return cookie, 0, nonce, false
+	}
+	at := 4 + RelayCookieSize
+	return [RelayCookieSize]byte(b[4:]), binary.BigEndian.Uint16(b[at:]), [RelayNonceSize]byte(b[at+2:]), true
+}
+
+// Reached returns the message that a relay sends to the port of a Reach.
+func Reached(nonce [RelayNonceSize]byte) []byte {
+	return append([]byte{RelayMagic[0], RelayMagic[1], RelayMagic[2], RelayReached}, nonce[:]...)
+}
+
+// Challenge returns the answer to a Hello, or a Reach, without its cookie.
 func Challenge(cookie [RelayCookieSize]byte) []byte {
 	return append([]byte{RelayMagic[0], RelayMagic[1], RelayMagic[2], RelayChallenge}, cookie[:]...)
 }

@@ -48,6 +48,8 @@ const (
 	batch       = 64
 	packetSize  = 1 << 14
 	cookieLife  = 2 * time.Minute
+	// reachRate is how many hosts per second the relay tries to reach.
+	reachRate = 200
 )
 
 // Relay is a running relay.
@@ -56,6 +58,8 @@ type Relay struct {
 	conn    *net.UDPConn
 	batches *ipv6.PacketConn // the same calls serve IPv4 sockets
 	boot    []byte           // makes cookies
+	outward *net.UDPConn     // sends to hosts that want to know whether they can be reached
+	reaches *rate.Limiter
 
 	mu     sync.RWMutex
 	byAddr map[netip.AddrPort]*session
@@ -106,6 +110,11 @@ func Start(cfg Config) (*Relay, error) {
 		r.conn.Close()
 		return nil, err
 	}
+	if r.outward, err = net.ListenUDP("udp", &net.UDPAddr{IP: r.conn.LocalAddr().(*net.UDPAddr).IP}); err != nil {
+		r.conn.Close()
+		return nil, fmt.Errorf("open a second socket: %w", err)
+	}
+	r.reaches = rate.NewLimiter(reachRate, reachRate)
 	tune(r.conn)
 	r.batches = ipv6.NewPacketConn(r.conn)
 	ctx, stop := context.WithCancel(context.Background())
@@ -121,7 +130,7 @@ func (r *Relay) Addr() netip.AddrPort { return r.conn.LocalAddr().(*net.UDPAddr)
 // Close stops the relay. Hosts find other paths.
 func (r *Relay) Close(context.Context) error {
 	r.stop()
-	err := r.conn.Close()
+	err := errors.Join(r.conn.Close(), r.outward.Close())
 	r.done.Wait()
 	return err
 }
@@ -181,6 +190,8 @@ func (r *Relay) handle(b []byte, from netip.AddrPort) (answer []byte, to netip.A
 		return r.carry(b, from)
 	case agentapi.RelayHello:
 		return r.hello(b, from), from
+	case agentapi.RelayReach:
+		return r.reach(b, from), from
 	}
 	r.count.drop("malformed")
 	return nil, to
@@ -230,10 +241,8 @@ func (r *Relay) hello(b []byte, from netip.AddrPort) []byte {
 		return nil
 	}
 	now := r.cfg.Now()
-	if want := r.cookie(from, now); !hmac.Equal(cookie[:], want[:]) {
-		if before := r.cookie(from, now.Add(-cookieLife)); !hmac.Equal(cookie[:], before[:]) {
-			return agentapi.Challenge(want)
-		}
+	if answer := r.challenge(cookie, from, now); answer != nil {
+		return answer
 	}
 	c, err := agentapi.CheckHello(r.cfg.Secret, b)
 	if err != nil || now.After(c.Expires) {
@@ -244,6 +253,41 @@ func (r *Relay) hello(b []byte, from netip.AddrPort) []byte {
 		return nil
 	}
 	return agentapi.Welcome(from)
+}
+
+// challenge returns the answer to a message without the cookie of its source address; nil if it has it.
+func (r *Relay) challenge(cookie [agentapi.RelayCookieSize]byte, from netip.AddrPort, now time.Time) []byte {
+	want := r.cookie(from, now)
+	if hmac.Equal(cookie[:], want[:]) {
+		return nil
+	}
+	if before := r.cookie(from, now.Add(-cookieLife)); hmac.Equal(cookie[:], before[:]) {
+		return nil
+	}
+	return agentapi.Challenge(want)
+}
+
+// reach sends to another port of a host that asks for it. The host has proven the address by its cookie, and gets less
+// than it sent, so nobody else can be flooded. It is sent from a port to which the host has sent nothing: a firewall
+// that lets in answers only drops it.
+func (r *Relay) reach(b []byte, from netip.AddrPort) []byte {
+	cookie, port, nonce, ok := agentapi.ReadReach(b)
+	if !ok || port < 1024 {
+		r.count.drop("malformed")
+		return nil
+	}
+	now := r.cfg.Now()
+	if answer := r.challenge(cookie, from, now); answer != nil {
+		return answer
+	}
+	if !r.reaches.AllowN(now, 1) {
+		r.count.drop("rate")
+		return nil
+	}
+	if _, err := r.outward.WriteToUDPAddrPort(agentapi.Reached(nonce), netip.AddrPortFrom(from.Addr(), port)); err != nil {
+		r.count.drop("send")
+	}
+	return nil
 }
 
 func (r *Relay) admit(c agentapi.RelayClaims, from netip.AddrPort, now time.Time) bool {

@@ -309,3 +309,37 @@ func TestNoise(t *testing.T) {
 	}
 	c.join()
 }
+
+// The relay sends to another port of a sender that has proven its address, from a port of its own, and to no other
+// address. It sends less than it receives.
+func TestReach(t *testing.T) {
+	t.Parallel()
+	r := start(t, 0)
+	c := dial(t, r, agentapi.RelayToken{})
+	listener, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	port := uint16(listener.LocalAddr().(*net.UDPAddr).Port)
+	nonce := [agentapi.RelayNonceSize]byte{1, 2, 3}
+	request := agentapi.Reach([agentapi.RelayCookieSize]byte{}, port, nonce)
+	c.send(request)
+	b := make([]byte, 256)
+	n, err := c.Read(b)
+	if err != nil || agentapi.RelayKind(b[:n]) != agentapi.RelayChallenge || n > len(request) {
+		t.Fatalf("%d bytes, %v", n, err)
+	}
+	c.send(agentapi.Reach([agentapi.RelayCookieSize]byte(b[4:n]), 80, nonce)) // not a port of an overlay's
+	c.send(agentapi.Reach([agentapi.RelayCookieSize]byte(b[4:n]), port, nonce))
+	n, from, err := listener.ReadFromUDPAddrPort(b)
+	if err != nil || !bytes.Equal(b[:n], agentapi.Reached(nonce)) || n > len(request) {
+		t.Fatalf("%d bytes, %v", n, err)
+	}
+	if from.Port() == r.Addr().Port() {
+		t.Error("it came from the port that the request was sent to: a firewall takes it for an answer")
+	}
+	if got := r.Dropped("malformed"); got != 1 {
+		t.Errorf("%d dropped, want the one to port 80", got)
+	}
+}
