@@ -87,10 +87,7 @@ func (w *worker) settle(j *job, r volume.Result, err error) {
 			j.state.DurableAtMS = time.Now().UnixMilli()
 		}
 		return
-	case errors.As(err, &refused) && refused.Code == agentapi.VolumeTooSoon:
-		j.state.Stage = checkpoint.StageWaiting
-		return
-	case errors.As(err, &refused) && refused.Code != agentapi.VolumeAway:
+	case errors.As(err, &refused) && refused.Code != agentapi.VolumeAway && refused.Code != agentapi.VolumeTooSoon:
 		j.state.Code, j.state.Message = refused.Code, refused.Message
 	case errors.Is(err, volume.ErrNoRoom), errors.Is(err, unix.ENOSPC):
 		j.state.Code, j.state.Message = checkpoint.CodeFull, "the volume has no room for a snapshot"

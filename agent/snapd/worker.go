@@ -182,6 +182,7 @@ func (w *worker) noteCommit(v *volume.Volume) {
 // serve takes snapshots when they are due.
 func (w *worker) serve(v *volume.Volume) {
 	begun, failures := time.Now(), 0
+	var committed time.Time
 	for w.ctx.Err() == nil {
 		a := w.now()
 		if a.Mount.Mode == agentapi.MountRO {
@@ -198,16 +199,16 @@ func (w *worker) serve(v *volume.Volume) {
 			w.wait(w.untilDue(a, begun))
 			continue
 		}
-		apart := leastApart - time.Since(begun)
-		if failures == 0 && apart > 0 && v.Durable().Seq > 0 && v.Pending() == "" {
-			if w.wait(apart); w.ctx.Err() == nil && time.Since(begun) < leastApart {
+		apart := leastApart - time.Since(committed)
+		if apart > 0 && v.Pending() == "" {
+			if w.wait(apart); w.ctx.Err() == nil && time.Since(committed) < leastApart {
 				continue // something may be more urgent
 			}
 		}
 		begun = time.Now()
 		err := w.snapshot(v, a, q, j)
 		if err == nil {
-			failures = 0
+			failures, committed = 0, time.Now()
 			continue
 		}
 		failures++

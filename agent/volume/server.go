@@ -49,7 +49,8 @@ func (r *remote) retry(ctx context.Context, f func() (time.Duration, error)) err
 func final(err error) bool {
 	var refused *agentapi.VolumeError
 	if errors.As(err, &refused) {
-		return refused.Code != agentapi.VolumeAway
+		// A snapshot that comes too soon is cut already, and its job may have gone on: it is committed later.
+		return refused.Code != agentapi.VolumeAway && refused.Code != agentapi.VolumeTooSoon
 	}
 	var store *storeError
 	return errors.As(err, &store) && store.final
