@@ -32,7 +32,7 @@ type Volume struct {
 	ClusterID    *id.Cluster `json:"cluster_id" doc:"the cluster that writes it, or wrote it last; null: none"`
 	PendingBytes int64       `json:"pending_bytes" doc:"changed and in no snapshot yet, as the host estimates" example:"0"`
 	ETASeconds   int64       `json:"eta_s" doc:"seconds until they would be in one, as the host estimates; 0: none is being taken" example:"0"`
-	Problem      string      `json:"problem" doc:"why the last snapshot failed; empty: it did not"`
+	Problem      string      `json:"problem" doc:"why the last snapshot failed; empty: it did not" example:"the store does not answer"`
 	ReportedAt   *time.Time  `json:"reported_at" doc:"when the host reported this last; null: no host has the volume"`
 }
 

@@ -26,6 +26,7 @@ func (s *Web) Routes(r chi.Router) {
 		s.hosts.Routes(m)
 		s.admin.Routes(m)
 		s.docs.Routes(m)
+		s.volumes.Routes(m)
 	})
 	s.site.Static(r)
 	r.NotFound(s.site.Handle(page.Anybody, func(*page.Visit) error {

@@ -14,6 +14,7 @@ import (
 	"github.com/musterhq/muster/web/notices"
 	"github.com/musterhq/muster/web/offers"
 	"github.com/musterhq/muster/web/page"
+	"github.com/musterhq/muster/web/volumes"
 )
 
 // Config has the services and settings of the dashboard.
@@ -31,6 +32,7 @@ type Web struct {
 	hosts    *hosts.Pages
 	admin    *admin.Pages
 	docs     *docs.Pages
+	volumes  *volumes.Pages
 }
 
 // New returns the dashboard; it starts nothing.
@@ -47,5 +49,6 @@ func New(cfg Config) *Web {
 		hosts:    hosts.New(site),
 		admin:    admin.New(site),
 		docs:     docs.New(site),
+		volumes:  volumes.New(site),
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/billing/tax"
+	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/fleet/cluster"
@@ -106,6 +107,7 @@ func openWith(t *testing.T, set func(*web.Config)) *browser {
 		Erasure:    erasure.New(d, accounts),
 		Statements: statement.New(d, "USD", statement.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}}),
 		Templates:  template.New(d, ""),
+		Volumes:    volume.New(d, folderOf(t, srv.URL), volume.Config{Currency: "USD", Box: box}),
 		Clusters:   cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box}),
 		Merchant:   statement.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}},
 		Currency:   "USD", Sandbox: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: time.Now,

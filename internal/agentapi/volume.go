@@ -181,8 +181,9 @@ type OpenVolume struct {
 type OpenedVolume struct {
 	Session string `json:"session"`
 	// Base is what to restore before the start: the volume's last commit when this session was opened. After a restart of
-	// the agent it is the last commit of the session itself, which is what its clones continue from. nil: the volume is
-	// empty.
+	// the agent it is the last commit of the session itself, which is what its clones continue from. An agent that still
+	// has the lease's tree from the epoch before, with Base as its last commit, may go on with that tree instead. nil: the
+	// volume is empty.
 	Base *Snapshot `json:"base,omitempty"`
 	// HeadSeq is the number of the last commit; the next one is CommitVolume.BaseSeq + 1.
 	HeadSeq int64 `json:"head_seq"`

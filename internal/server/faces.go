@@ -99,6 +99,7 @@ func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
 		Hosts:         s.hosts,
 		Clusters:      s.clusters,
 		Templates:     templates,
+		Volumes:       s.volumes,
 		Outbox:        s.outbox,
 		Reconciler:    s.reconciler,
 		Payments:      s.payments,

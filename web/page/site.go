@@ -25,6 +25,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
@@ -47,6 +48,7 @@ type Config struct {
 	Hosts      *host.Hosts
 	Clusters   *cluster.Clusters
 	Templates  *template.Templates
+	Volumes    *volume.Volumes
 	Outbox     *outbox.Outbox
 	Reconciler *reconcile.Reconciler
 	Payments   *payment.Payments

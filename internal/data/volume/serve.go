@@ -8,7 +8,6 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
-	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 )
 
@@ -101,7 +100,7 @@ func (v *Volumes) inSession(ctx context.Context, s dbq.DataSessionRow, r agentap
 // session reads a session and refuses one that is fenced.
 func (v *Volumes) session(ctx context.Context, q *dbq.Queries,
 	session id.DataSession) (s dbq.DataSessionRow, err error) {
-	rows, err := q.DataSession(ctx, session)
+	rows, err := q.DataSession(ctx, agentapi.VolumeFlushMaxS, session)
 	if err != nil {
 		return s, fmt.Errorf("read session %s: %w", session, err)
 	}
@@ -118,7 +117,7 @@ func (v *Volumes) session(ctx context.Context, q *dbq.Queries,
 		return s, errFenced
 	case x.LeaseID.IsZero():
 		return s, nil
-	case s.LeaseEpoch == nil || *s.LeaseEpoch != x.Epoch || s.LeaseGoneAt != nil:
+	case s.LeaseEpoch == nil || *s.LeaseEpoch != x.Epoch || s.LeaseGoneAt != nil || s.FlushOver:
 		return s, errFenced
 	}
 	return s, nil
@@ -258,25 +257,4 @@ func (v *Volumes) report(ctx context.Context, session id.DataSession, r agentapi
 		return fmt.Errorf("report of %s: %w", session, err)
 	}
 	return nil
-}
-
-// asFault turns a refusal of a host's request into the fault of the same request by a person.
-func asFault(err error) error {
-	var e *agentapi.VolumeError
-	if !errors.As(err, &e) {
-		return err
-	}
-	kind := map[string]fault.Kind{
-		agentapi.VolumeNotFound: fault.NotFound, agentapi.VolumeQuota: fault.QuotaExceeded,
-		agentapi.VolumeMalformed: fault.Invalid, agentapi.VolumeAway: fault.Unavailable,
-	}[e.Code]
-	if kind == "" {
-		kind = fault.Conflict
-	}
-	f := fault.New(kind, "%s", e.Message)
-	f.Extra = map[string]any{"code": e.Code}
-	if len(e.Packs) > 0 {
-		f.Extra["packs"] = e.Packs
-	}
-	return f
 }

@@ -170,6 +170,16 @@ func TestCommits(t *testing.T) {
 	if err := thief.open(agentapi.MountRW); code(err) != agentapi.VolumeNotFound {
 		t.Fatalf("another host opens: %v", err)
 	}
+	// Once the time to flush is over, the run of an ended lease is fenced.
+	w.Exec("UPDATE lease SET ended_at = clock_timestamp() - interval '29 minutes' WHERE id = $1", lease)
+	if _, err := a.build(nil); err != nil {
+		t.Fatalf("while it may flush: %v", err)
+	}
+	w.Exec("UPDATE lease SET ended_at = clock_timestamp() - interval '31 minutes' WHERE id = $1", lease)
+	if _, err := a.build(nil); code(err) != agentapi.VolumeFenced {
+		t.Fatalf("after the time to flush: %v", err)
+	}
+	w.Exec("UPDATE lease SET ended_at = NULL WHERE id = $1", lease)
 	// The next epoch fences this one.
 	w.Exec("UPDATE lease SET epoch = 2 WHERE id = $1", lease)
 	if err := a.commit(id.New[id.Snapshot](), p); code(err) != agentapi.VolumeFenced {

@@ -339,59 +339,6 @@ func (q *Queries) LockVolumesOfOrg(ctx context.Context, org string) error {
 	return err
 }
 
-const mountsOfCluster = `-- name: MountsOfCluster :many
-SELECT m.volume_id, m.mode, v.name, v.deleted_at, h.cut_at, coalesce(x.pending_bytes, 0)::bigint AS pending_bytes,
-       coalesce(x.flush_eta_s, 0)::bigint AS flush_eta_s, coalesce(x.problem, '') AS problem, coalesce(h.consistency, '') AS consistency
-FROM volume_mount m
-JOIN volume v ON v.id = m.volume_id
-LEFT JOIN volume_snapshot h ON h.volume_id = v.id AND h.seq = v.head_seq AND h.deleted_at IS NULL
-LEFT JOIN volume_writer w ON w.volume_id = v.id AND w.cluster_id = m.cluster_id
-LEFT JOIN data_session x ON x.id = w.session_id AND x.closed_at IS NULL
-WHERE m.cluster_id = $1
-`
-
-type MountsOfClusterRow struct {
-	VolumeID     id.Volume
-	Mode         string
-	Name         string
-	DeletedAt    *time.Time
-	CutAt        *time.Time
-	PendingBytes int64
-	FlushEtaS    int64
-	Problem      string
-	Consistency  string
-}
-
-func (q *Queries) MountsOfCluster(ctx context.Context, clusterID id.Cluster) ([]MountsOfClusterRow, error) {
-	rows, err := q.db.Query(ctx, mountsOfCluster, clusterID)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []MountsOfClusterRow{}
-	for rows.Next() {
-		var i MountsOfClusterRow
-		if err := rows.Scan(
-			&i.VolumeID,
-			&i.Mode,
-			&i.Name,
-			&i.DeletedAt,
-			&i.CutAt,
-			&i.PendingBytes,
-			&i.FlushEtaS,
-			&i.Problem,
-			&i.Consistency,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const mountsOfHost = `-- name: MountsOfHost :many
 SELECT DISTINCT ON (m.cluster_id, m.volume_id) m.cluster_id, m.volume_id, m.mode, v.name, v.size_limit, v.domain_id, v.wanted_id,
        d.key_sealed

@@ -142,27 +142,28 @@ func (q *Queries) DataPacks(ctx context.Context, domainID id.DataDomain, ns []in
 }
 
 const dataSession = `-- name: DataSession :many
-SELECT x.id, x.volume_id, x.domain_id, x.mode, x.lease_id, x.epoch, x.host_id, x.base_seq, x.base_packs, x.opened_at, x.expires_at, x.closed_at, x.pending_bytes, x.flush_eta_s, x.sending_id, x.sent, x.total, x.problem, x.lost_bytes, x.reported_at, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+SELECT x.id, x.volume_id, x.domain_id, x.mode, x.lease_id, x.epoch, x.host_id, x.base_seq, x.base_packs, x.opened_at, x.expires_at, x.closed_at, x.pending_bytes, x.flush_eta_s, x.sending_id, x.sent, x.total, x.problem, x.lost_bytes, x.reported_at, l.epoch AS lease_epoch, l.gone_at AS lease_gone_at,
+       coalesce(l.ended_at < clock_timestamp() - make_interval(secs => $1::double precision), false)::boolean AS flush_over,
        coalesce(w.session_id = x.id, false)::boolean AS writes, v.deleted_at AS volume_deleted_at
 FROM data_session x
 JOIN volume v ON v.id = x.volume_id
 LEFT JOIN lease l ON l.id = x.lease_id
 LEFT JOIN volume_writer w ON w.volume_id = x.volume_id
-WHERE x.id = $1
+WHERE x.id = $2
 `
 
 type DataSessionRow struct {
 	DataSession     DataSession
 	LeaseEpoch      *int32
-	LeaseEndedAt    *time.Time
 	LeaseGoneAt     *time.Time
+	FlushOver       bool
 	Writes          bool
 	VolumeDeletedAt *time.Time
 }
 
 // With what fences it: the lease as it is now, and whether it is still the volume's writer.
-func (q *Queries) DataSession(ctx context.Context, argID id.DataSession) ([]DataSessionRow, error) {
-	rows, err := q.db.Query(ctx, dataSession, argID)
+func (q *Queries) DataSession(ctx context.Context, flushS float64, iD id.DataSession) ([]DataSessionRow, error) {
+	rows, err := q.db.Query(ctx, dataSession, flushS, iD)
 	if err != nil {
 		return nil, err
 	}
@@ -192,8 +193,8 @@ func (q *Queries) DataSession(ctx context.Context, argID id.DataSession) ([]Data
 			&i.DataSession.LostBytes,
 			&i.DataSession.ReportedAt,
 			&i.LeaseEpoch,
-			&i.LeaseEndedAt,
 			&i.LeaseGoneAt,
+			&i.FlushOver,
 			&i.Writes,
 			&i.VolumeDeletedAt,
 		); err != nil {

@@ -122,16 +122,6 @@ JOIN volume v ON v.id = m.volume_id
 JOIN data_domain d ON d.id = v.domain_id
 WHERE l.host_id = @host_id AND l.ended_at IS NULL;
 
--- name: MountsOfCluster :many
-SELECT m.volume_id, m.mode, v.name, v.deleted_at, h.cut_at, coalesce(x.pending_bytes, 0)::bigint AS pending_bytes,
-       coalesce(x.flush_eta_s, 0)::bigint AS flush_eta_s, coalesce(x.problem, '') AS problem, coalesce(h.consistency, '') AS consistency
-FROM volume_mount m
-JOIN volume v ON v.id = m.volume_id
-LEFT JOIN volume_snapshot h ON h.volume_id = v.id AND h.seq = v.head_seq AND h.deleted_at IS NULL
-LEFT JOIN volume_writer w ON w.volume_id = v.id AND w.cluster_id = m.cluster_id
-LEFT JOIN data_session x ON x.id = w.session_id AND x.closed_at IS NULL
-WHERE m.cluster_id = @cluster_id;
-
 -- name: LiveMounts :one
 -- How many clusters that have not ended have a volume.
 SELECT count(*) FROM volume_mount m JOIN cluster c ON c.id = m.cluster_id WHERE m.volume_id = @volume_id AND c.ended_at IS NULL;

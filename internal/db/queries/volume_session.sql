@@ -18,7 +18,8 @@ RETURNING *;
 
 -- name: DataSession :many
 -- With what fences it: the lease as it is now, and whether it is still the volume's writer.
-SELECT sqlc.embed(x), l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+SELECT sqlc.embed(x), l.epoch AS lease_epoch, l.gone_at AS lease_gone_at,
+       coalesce(l.ended_at < clock_timestamp() - make_interval(secs => @flush_s::double precision), false)::boolean AS flush_over,
        coalesce(w.session_id = x.id, false)::boolean AS writes, v.deleted_at AS volume_deleted_at
 FROM data_session x
 JOIN volume v ON v.id = x.volume_id

@@ -50,10 +50,12 @@ func TestRentWithAVolume(t *testing.T) {
 		t.Fatalf("a second writer: %v", err)
 	}
 	s.Mounts[0].Mode = agentapi.MountRO
-	w.runUp(s)
-	// What was released and never opened by a host is free at once.
-	if _, err := w.clusters[0].Release(w.ctx, w.renter, c.ID); err != nil {
-		t.Fatal(err)
+	reader := w.runUp(s)
+	// What was released and never opened by a host is free once the cluster has ended.
+	for _, x := range []cluster.Cluster{c, reader} {
+		if _, err := w.clusters[0].Release(w.ctx, w.renter, x.ID); err != nil {
+			t.Fatal(err)
+		}
 	}
 	w.clean(c)
 	s.Mounts[0].Mode = agentapi.MountRW

@@ -60,6 +60,8 @@ func TestViewSpec_ShowsEveryField(t *testing.T) {
 	}
 	spec.SSHKeyIDs = []id.SSHKey{id.New[id.SSHKey]()}
 	spec.Template = new(string)
+	spec.Mounts = []market.Mount{{Path: "/data", Volume: id.New[id.Volume](), Mode: "ro", Pause: "never",
+		Snapshot: market.SnapshotPolicy{EveryS: 60, OnNotice: true}}}
 	spec.Interruptible = true
 	open, _ := spec.Split()
 	stored, err := json.Marshal(open)

@@ -27,6 +27,9 @@ var notReplayed = map[string]string{
 	"/admin/leases/{id}/credit":           "needs a lease with a credit that waits, which takes signed usage of a gang",
 	"/admin/leases/{id}/unfreeze":         "needs a host that signed two accounts of the same time",
 	"/admin/transactions/{id}/compensate": "needs a charge, which takes signed usage",
+	"/volumes/{id}/clones":                "needs a host that has committed a snapshot",
+	"/volumes/{id}/restore":               "needs a host that has committed a snapshot",
+	"/volumes/{id}/snapshots":             "needs a cluster that writes it; while one is requested, its id is returned",
 	"/billing/postpaid/invoices/{id}/pay": "needs an invoice that Stripe has opened and a card has refused",
 }
 
@@ -104,6 +107,7 @@ func (w *world) postings() map[string]func() posting {
 	const oneGPU = `{"nodes":1,"gpus_per_node":1,"image":"registry.test/job:1"}`
 	w.exec("UPDATE app_user SET email_verified_at = now() WHERE email <> 'ada@example.com'")
 	return map[string]func() posting{
+		"/volumes":               call(renter, "/volumes", `{"name":"data","size_gb":10}`),
 		"/signup":                call("", "/signup", `{"email":"eve@example.com","password":"`+password+`"}`),
 		"/me/email-verification": call(renter, "/me/email-verification", `{}`),
 		"/tokens":                call(renter, "/tokens", `{"name":"ci","scopes":["read"]}`),

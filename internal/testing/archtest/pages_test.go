@@ -16,12 +16,13 @@ var pages = map[string][]string{
 	"web/front":    {"web/view", "web/page"},
 	"web/offers":   {"web/view", "web/page"},
 	"web/clusters": {"web/view", "web/page"},
+	"web/volumes":  {"web/view", "web/page"},
 	"web/hosts":    {"web/view", "web/page"},
 	"web/billing":  {"web/view", "web/page", "web/clusters"},
 	"web/admin":    {"web/view", "web/page", "web/billing", "web/clusters", "web/hosts"},
 	"web/docs":     {"web/view", "web/page"},
 	"web": {"web/view", "web/page", "web/accounts", "web/notices", "web/front", "web/offers", "web/clusters", "web/hosts",
-		"web/billing", "web/admin", "web/docs"},
+		"web/billing", "web/admin", "web/docs", "web/volumes"},
 }
 
 // TestPagesStandOnTheirFrame: the parts of the dashboard share the frame and the components, and little else.
