@@ -104,21 +104,34 @@ type HostAgent struct {
 
 // HostGPU is one GPU of a host.
 type HostGPU struct {
-	ID            id.GPU `json:"id"`
-	UUID          string `json:"uuid"`
-	Index         int    `json:"index"`
-	Model         string `json:"model"`
-	VRAMMB        int64  `json:"vram_mb"`
-	PowerLimitW   *int   `json:"power_limit_w" doc:"watts it may draw; null: not known"`
-	PowerDefaultW *int   `json:"power_default_w" doc:"watts it was made to draw; null: not known"`
-	Health        string `json:"health" enum:"healthy,suspect,quarantined"`
-	HealthReason  string `json:"health_reason"`
-	Degraded      string `json:"degraded" doc:"why it is slower than it could be, and since when; empty: it is not" example:"HW thermal slowdown since 2026-11-24 02:10 UTC"`
-	InUse         string `json:"in_use" doc:"what uses it on the host itself, as Xorg, 412 MiB: it is not offered; empty: nothing does"`
-	Present       bool   `json:"present" doc:"in the last inventory"`
-	TakenFor      string `json:"taken_for" doc:"quote, lease, own_use, maintenance; empty: free"`
+	ID            id.GPU            `json:"id"`
+	UUID          string            `json:"uuid"`
+	Index         int               `json:"index"`
+	Vendor        string            `json:"vendor" enum:"nvidia,amd"`
+	Kind          string            `json:"kind" enum:"gpu,slice" doc:"slice: a part of a GPU, which is not rented whole"`
+	Parent        string            `json:"parent" doc:"UUID of the GPU that a slice is part of; empty: it is no slice" example:"GPU-5e0b6c1e-8f0a-4a52-9d5e-0c8f1f6f3a11"`
+	AttachName    string            `json:"attach_name" doc:"name in the Container Device Interface; empty: not known" example:"nvidia.com/gpu=GPU-5e0b6c1e-8f0a-4a52-9d5e-0c8f1f6f3a11"`
+	Runtimes      map[string]string `json:"runtimes" doc:"newest version of each runtime that its driver runs"`
+	Links         []HostGPULink     `json:"links" doc:"active links to other GPUs"`
+	Model         string            `json:"model"`
+	VRAMMB        int64             `json:"vram_mb"`
+	PowerLimitW   *int              `json:"power_limit_w" doc:"watts it may draw; null: not known"`
+	PowerDefaultW *int              `json:"power_default_w" doc:"watts it was made to draw; null: not known"`
+	Health        string            `json:"health" enum:"healthy,suspect,quarantined"`
+	HealthReason  string            `json:"health_reason"`
+	Degraded      string            `json:"degraded" doc:"why it is slower than it could be, and since when; empty: it is not" example:"HW thermal slowdown since 2026-11-24 02:10 UTC"`
+	InUse         string            `json:"in_use" doc:"what uses it on the host itself, as Xorg, 412 MiB: it is not offered; empty: nothing does"`
+	Present       bool              `json:"present" doc:"in the last inventory"`
+	TakenFor      string            `json:"taken_for" doc:"quote, lease, own_use, maintenance; empty: free"`
 	// Requalify describes the last request to reset and check it; empty in lists.
 	Requalify string `json:"requalify" doc:"how far the last request to reset the GPU and check it is; empty: there was none, or this is a list" example:"reset and checked at 2026-11-25 02:10 UTC"`
+}
+
+// HostGPULink is what connects a GPU with another one, or with the switches that lead to all others.
+type HostGPULink struct {
+	Peer string  `json:"peer" doc:"PCI bus id, or switch"`
+	Type string  `json:"type" enum:"nvlink,xgmi"`
+	Gbps float64 `json:"gbps" doc:"Gbit/s in one direction; 0: not known"`
 }
 
 // Problem is something wrong with a host: cause, evidence, fix.

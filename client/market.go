@@ -17,11 +17,14 @@ type Offer struct {
 	HostName        string      `json:"host_name"`
 	GPUModel        string      `json:"gpu_model"`
 	GPUArch         string      `json:"gpu_arch"`
+	GPUVendor       string      `json:"gpu_vendor" enum:"nvidia,amd"`
+	Kind            string      `json:"kind" enum:"gpu,slice" doc:"slice: a part of a GPU with memory of its own (MIG), rented by itself"`
 	GPUsFree        int         `json:"gpus_free"`
 	GPUsTotal       int         `json:"gpus_total"`
 	VRAMGB          int64       `json:"vram_gb"`
 	ComputeCap      string      `json:"compute_cap"`
 	CUDAMax         string      `json:"cuda_max"`
+	ROCmMax         string      `json:"rocm_max" doc:"newest ROCm that the driver runs; empty: none, or not known" example:"6.4"`
 	Driver          string      `json:"driver"`
 	NVLink          bool        `json:"nvlink"`
 	NVLinkGbps      float64     `json:"nvlink_gbps"`

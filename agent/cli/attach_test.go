@@ -40,3 +40,34 @@ func TestAttachMode(t *testing.T) {
 		}
 	}
 }
+
+// Slices that no CDI specification names are not offered, and keep no whole GPU from being rented. A host of slices
+// alone needs CDI.
+func TestSlicesNeedCDI(t *testing.T) {
+	t.Parallel()
+	slice := func(name string) agentapi.GPU {
+		return agentapi.GPU{UUID: name, Kind: agentapi.KindSlice, Parent: "GPU-split"}
+	}
+	inv := agentapi.Inventory{GPUs: []agentapi.GPU{
+		{UUID: "GPU-a"}, {UUID: "GPU-split", MIG: agentapi.Known(true)}, slice("MIG-a"), slice("MIG-b"),
+	}}
+	facts := container.Facts{NVIDIARuntime: true, CDI: container.CDI{Devices: []string{"MIG-a"}, Files: []string{"f"}}}
+	problems := keepUnnamedSlices(&inv, facts)
+	if len(problems) != 1 || problems[0].Code != "slices_not_in_cdi" || problems[0].Evidence != "MIG-b" {
+		t.Errorf("%+v", problems)
+	}
+	if inv.GPUs[2].InUse != "" || inv.GPUs[3].InUse == "" {
+		t.Errorf("%+v", inv.GPUs)
+	}
+	if mode, _ := (hostFlags{}).attachMode(facts, inv); mode != container.AttachNVIDIA {
+		t.Errorf("the whole GPU: %s", mode)
+	}
+	inv.GPUs = inv.GPUs[1:]
+	if mode, problem := (hostFlags{}).attachMode(facts, inv); mode != container.AttachNone || problem == nil {
+		t.Errorf("slices alone: %s, %+v", mode, problem)
+	}
+	facts.CDI.Devices = append(facts.CDI.Devices, "MIG-b")
+	if mode, problem := (hostFlags{}).attachMode(facts, inv); mode != container.AttachCDI || problem != nil {
+		t.Errorf("slices alone, named: %s, %+v", mode, problem)
+	}
+}

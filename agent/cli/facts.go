@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -79,6 +80,7 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 	runtimes, lacking := facts.Runtimes(!inv.Simulated && len(inv.GPUs) > 0)
 	inv.Runtimes = runtimes
 	inv.Problems = append(inv.Problems, lacking...)
+	inv.Problems = append(inv.Problems, keepUnnamedSlices(&inv, facts)...)
 	mode, problem := f.attachMode(facts, inv)
 	inv.AttachMode = string(mode)
 	if problem != nil && len(inv.GPUs) > 0 {
@@ -253,15 +255,46 @@ func (f hostFlags) attachMode(facts container.Facts, inv agentapi.Inventory) (co
 }
 
 // wholeGPUs returns the UUIDs of the GPUs that are not split into instances: split GPUs have no names of their own in
-// CDI.
+// CDI. If all are split, it returns those of their slices.
 func wholeGPUs(inv agentapi.Inventory) []string {
-	var out []string
+	var out, parts []string
 	for _, g := range inv.GPUs {
-		if !g.MIG.Or(false) {
+		switch {
+		case g.KindOf() == agentapi.KindSlice:
+			parts = append(parts, g.UUID)
+		case !g.MIG.Or(false):
 			out = append(out, g.UUID)
 		}
 	}
+	if len(out) == 0 {
+		return parts
+	}
 	return out
+}
+
+// keepUnnamedSlices marks the slices that no CDI specification names as in use, so that they are not offered, and
+// returns the problem: after a new layout, the specification has to be written anew.
+func keepUnnamedSlices(inv *agentapi.Inventory, facts container.Facts) []agentapi.Problem {
+	var lacking []string
+	for i := range inv.GPUs {
+		g := &inv.GPUs[i]
+		if inv.Simulated || g.KindOf() != agentapi.KindSlice || len(facts.Lacks([]string{g.UUID})) == 0 {
+			continue
+		}
+		lacking = append(lacking, g.UUID)
+		g.InUse = cmp.Or(g.InUse, "not named by the CDI specification")
+	}
+	if len(lacking) == 0 {
+		return nil
+	}
+	return []agentapi.Problem{{
+		Code:     "slices_not_in_cdi",
+		Severity: "warn",
+		Cause:    fmt.Sprintf("The CDI specification does not name %d slices: they are not offered.", len(lacking)),
+		Evidence: strings.Join(lacking, ", "),
+		Fix: "Write it anew after each change of the layout: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml " +
+			"--device-name-strategy=uuid.",
+	}}
 }
 
 func (f hostFlags) check() error {

@@ -257,3 +257,25 @@ func TestCDIProblems(t *testing.T) {
 		}
 	}
 }
+
+// A slice is attached by its CDI name or not at all: NVIDIA's runtime would need device files that nobody names here.
+func TestASliceIsAttachedByCDI(t *testing.T) {
+	t.Parallel()
+	d, e := paper(t, func(*Config) {})
+	dir := t.TempDir()
+	d.change(func(i *system.Info) {
+		i.CDISpecDirs, i.Runtimes = []string{dir}, map[string]system.RuntimeWithStatus{"nvidia": {}}
+	})
+	_, err := e.EnsureWorkload(t.Context(), work(t, "MIG-a"))
+	if r := (Refusal{}); !errors.As(err, &r) || len(d.created) != 0 {
+		t.Fatalf("%v, %+v", err, d.created)
+	}
+	writeCDI(t, dir, "nvidia.yaml", cdiKind, dir, "MIG-a")
+	if _, err := e.EnsureWorkload(t.Context(), work(t, "MIG-a")); err != nil {
+		t.Fatal(err)
+	}
+	r := d.created[0].HostConfig.DeviceRequests
+	if len(r) != 1 || r[0].Driver != "cdi" || !slices.Equal(r[0].DeviceIDs, []string{"nvidia.com/gpu=MIG-a"}) {
+		t.Errorf("%+v", r)
+	}
+}

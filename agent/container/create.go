@@ -200,7 +200,8 @@ func (e *Engine) attachNow(ctx context.Context, lease agentapi.LeaseSpec) (facts
 	}
 	mode, ok := facts.Attach(lease.GPUs)
 	if asked := e.cfg.Attach; asked != "" {
-		mode, ok = asked, asked == AttachCDI && facts.CDI.usable(lease.GPUs) || asked == AttachNVIDIA && facts.NVIDIARuntime
+		byRuntime := facts.NVIDIARuntime && !slices.ContainsFunc(lease.GPUs, isSlice)
+		mode, ok = asked, asked == AttachCDI && facts.CDI.usable(lease.GPUs) || asked == AttachNVIDIA && byRuntime
 	}
 	if !ok {
 		detail := fmt.Sprintf("Docker here cannot attach GPUs (--attach %s)", cmp.Or(e.cfg.Attach, "not given"))

@@ -120,11 +120,17 @@ func (f Facts) Attach(gpus []string) (mode Attach, ok bool) {
 	switch {
 	case f.CDI.usable(gpus):
 		return AttachCDI, true
-	case f.NVIDIARuntime:
+	case f.NVIDIARuntime && !slices.ContainsFunc(gpus, isSlice): // which needs device files that only CDI names
 		return AttachNVIDIA, true
 	}
 	return AttachNone, false
 }
+
+// isSlice reports whether a UUID is that of a MIG device.
+func isSlice(uuid string) bool { return strings.HasPrefix(uuid, "MIG-") }
+
+// Lacks returns the devices that no CDI specification names.
+func (f Facts) Lacks(gpus []string) []string { return f.CDI.lacks(gpus) }
 
 // AttachProblem returns what keeps GPUs from being attached at all, or from being attached by CDI; nil if nothing does.
 func (f Facts) AttachProblem(gpus []string) *agentapi.Problem {

@@ -52,6 +52,7 @@ const (
 type Evidence struct {
 	Kind   string
 	Xid    int
+	Code   string // the vendor's own name of what happened; "": that of the Xid, if there is one
 	Detail string
 	Weight State // the state it puts a healthy GPU into; "" or Healthy: not about the GPU
 	App    bool  // a program can cause it: such evidence alone never quarantines, however frequent

@@ -41,20 +41,21 @@ func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
 	if err != nil {
 		inv.Problems = append(inv.Problems, driverProblem(err, bus))
 	}
-	var uuids []string
+	var all, whole []string
 	for _, d := range sys.Devices {
+		all = append(all, d.UUIDs()...)
 		if d.UUID != "" {
-			uuids = append(uuids, d.UUID)
+			whole = append(whole, d.UUID)
 		}
 	}
-	m.describe(ctx, uuids)
-	peers, _ := each[[]wire.Peer](ctx, m, wire.MethodPeers, uuids)
+	m.describe(ctx, all)
+	peers, _ := each[[]wire.Peer](ctx, m, wire.MethodPeers, whole)
 	if ctx.Err() != nil {
 		return Inventory{}, ctx.Err()
 	}
 	m.mu.Lock()
 	for _, r := range m.mem.GPUs {
-		if r.Seen != m.boot {
+		if r.Seen != m.boot || m.replacedSlice(r, sys) {
 			continue
 		}
 		g := r.GPU
@@ -79,7 +80,7 @@ func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
 		return strings.Compare(a.PCIBus, b.PCIBus)
 	})
 	inv.Problems = append(inv.Problems, m.driverProblems(sys)...)
-	inv.Topology, inv.P2P = matrices(inv.GPUs, sys.Devices, peers)
+	inv.Topology, inv.P2P = matrices(withoutSlices(inv.GPUs), sys.Devices, peers)
 	inv.Problems = append(inv.Problems, problems(inv.GPUs, sys, err, bus)...)
 	inv.Problems = append(inv.Problems, inUse(inv.GPUs)...)
 	return inv, nil
@@ -99,8 +100,8 @@ func (m *Monitor) system(ctx context.Context) (wire.System, error) {
 	if err == nil {
 		m.sys = sys
 		for _, d := range sys.Devices {
-			if d.UUID != "" {
-				m.probe.seenAt(d.UUID, d.PCI)
+			for _, uuid := range d.UUIDs() {
+				m.probe.seenAt(uuid, d.PCI)
 			}
 		}
 	}
@@ -149,7 +150,7 @@ func (m *Monitor) describe(ctx context.Context, uuids []string) {
 			m.mem.GPUs[uuid] = r
 		}
 		fresh = fresh || r.Seen != m.boot
-		r.GPU, r.Seen = g, m.boot
+		r.GPU, r.Seen, r.Instance = g, m.boot, d.Instance
 	}
 	if fresh {
 		m.save()
@@ -161,7 +162,7 @@ func (m *Monitor) describe(ctx context.Context, uuids []string) {
 func (m *Monitor) missing() []agentapi.Problem {
 	var out []agentapi.Problem
 	for uuid, r := range m.mem.GPUs {
-		if r.Seen != m.boot && m.blind == nil {
+		if r.Seen != m.boot && m.blind == nil && r.Instance == nil { // slices come and go with the layout
 			out = append(out, agentapi.Problem{Code: "gpu_missing", Severity: "warn",
 				Cause:    fmt.Sprintf("A %s that this host had is not there since it booted.", r.GPU.Model),
 				Evidence: uuid + " at " + r.GPU.PCIBus,
@@ -206,7 +207,11 @@ func driverProblem(err error, bus pciDevices) agentapi.Problem {
 	case wire.CodeLibraryNotFound:
 		p.Code, p.Cause = "nvml_missing", "There is no NVIDIA driver library (libnvidia-ml.so.1) on this host."
 		p.Fix = "Install the NVIDIA driver."
-		if bus.known && len(bus.numa) == 0 {
+		switch {
+		case bus.known && len(bus.numa) == 0 && len(bus.amd) > 0:
+			p.Code, p.Evidence = "amd_not_supported", strings.Join(bus.amd, ", ")
+			p.Cause, p.Fix = "This host's GPUs are AMD's, which the agent cannot rent out yet.", "None yet."
+		case bus.known && len(bus.numa) == 0:
 			p.Fix = "The PCI bus shows no NVIDIA GPU either: put one in, or use another host."
 		}
 	case wire.CodeDriverNotLoaded:
@@ -249,10 +254,7 @@ func problems(gpus []agentapi.GPU, sys wire.System, err error, bus pciDevices) [
 			add("pcie_width", "warn", fmt.Sprintf("GPU %d runs on %d of its %d PCIe lanes.", g.Index, now, most), g.PCIBus,
 				"Seat the card or its riser again, or use another slot.")
 		}
-		if g.MIG.Or(false) {
-			add("mig", "warn", fmt.Sprintf("GPU %d is split into instances (MIG): it cannot be rented whole.", g.Index), g.UUID,
-				fmt.Sprintf("nvidia-smi -i %d -mig 0", g.Index))
-		}
+		out = append(out, splitProblems(g, sys)...)
 	}
 	if err == nil {
 		for pci := range bus.numa {

@@ -20,12 +20,13 @@ type kernelLine struct {
 	Seq      uint64
 	PCI      string // 0000:17:00
 	Evidence Evidence
+	Instance *int // GPU instance that it is about; nil: the whole GPU
 	Fabric   bool // it is about a switch that all GPUs with NVSwitches share; PCI is ""
 }
 
 var (
 	xidLine = regexp.MustCompile(`NVRM: Xid \(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-7])?` +
-		`(?: GPU-I:[0-9a-fA-F]+)?\): ([0-9]{1,5})\b`)
+		`(?: GPU-I:([0-9a-fA-F]+))?\): ([0-9]{1,5})\b`)
 	sxidLine = regexp.MustCompile(`nvidia-nvswitch\d+: SXid \(PCI:[0-9a-fA-F:.]+\): ([0-9]{1,6}), (Fatal|Non-fatal), (.*)`)
 	pciName  = regexp.MustCompile(`\b([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})\b`)
 )
@@ -49,17 +50,21 @@ func parseKernelLine(line string) (out kernelLine, ok bool) {
 	// A switch's error that is not fatal was corrected, or ends what used the link, which its GPU reports itself.
 	if m := sxidLine.FindStringSubmatch(text); m != nil && m[2] == "Fatal" {
 		out.Fabric = true
-		out.Evidence = Evidence{Kind: kindSwitch, Weight: Suspect, Detail: "fatal error of an NVSwitch, SXid " + m[1] + ": " +
-			strings.TrimSpace(m[3])}
+		out.Evidence = Evidence{Kind: kindSwitch, Code: "sxid-" + m[1], Weight: Suspect,
+			Detail: "fatal error of an NVSwitch, SXid " + m[1] + ": " + strings.TrimSpace(m[3])}
 		return out, true
 	}
 	if !strings.Contains(text, "NVRM:") {
 		return out, false
 	}
 	if m := xidLine.FindStringSubmatch(text); m != nil {
-		xid, err := strconv.Atoi(m[2])
+		xid, err := strconv.Atoi(m[3])
 		if err != nil {
 			return out, false
+		}
+		if id, err := strconv.ParseUint(m[2], 10, 16); err == nil {
+			instance := int(id)
+			out.Instance = &instance
 		}
 		out.PCI, out.Evidence = m[1], XidEvidence(xid)
 		return out, true

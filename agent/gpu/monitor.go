@@ -205,6 +205,11 @@ func (m *Monitor) Requalify(ctx context.Context, uuid string) error {
 	} else if state == Healthy {
 		return fault.New(fault.Conflict, "%s is healthy", uuid)
 	}
+	if isSlice(uuid) || m.known()[uuid].GPU.MIG.Or(false) {
+		return fault.New(fault.Conflict, "%s is split or a slice: a reset would end the leases of its other slices and "+
+			"destroy the layout. When none has a lease, reset it with nvidia-smi, make the layout again, and restart the agent",
+			uuid)
+	}
 	if leased, known := m.leasedNow(); !known {
 		return fault.New(fault.Unavailable, "the agent is just starting: it does not know yet which GPUs have a lease")
 	} else if leased[uuid] {
@@ -262,9 +267,7 @@ func (m *Monitor) orAll(ctx context.Context, uuids []string) ([]string, error) {
 	}
 	sys, err := m.system(ctx)
 	for _, d := range sys.Devices {
-		if d.UUID != "" {
-			uuids = append(uuids, d.UUID)
-		}
+		uuids = append(uuids, d.UUIDs()...)
 	}
 	return uuids, asFault(err)
 }

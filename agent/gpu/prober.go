@@ -219,7 +219,7 @@ func (p *prober) callOnce(ctx context.Context, r wire.Request, out any) error {
 		}
 	}
 	patience := p.time.call
-	if r.Method == wire.MethodStart {
+	if r.Method == wire.MethodStart || r.Method == wire.MethodRemake { // which erases memory
 		patience = p.time.start
 	}
 	sent := time.Now()

@@ -24,7 +24,7 @@ func (m *Monitor) noteRecovery(conditions map[string]wire.Condition) {
 }
 
 // ResetDue returns the GPUs without a lease that are not healthy and whose driver asks for a reset, unless their owner
-// uses them or an attempt was made within the last hour. It counts as an attempt.
+// uses them, they are split or slices, or an attempt was made within the last hour. It counts as an attempt.
 func (m *Monitor) ResetDue() []string {
 	leased, known := m.leasedNow()
 	m.mu.Lock()
@@ -35,7 +35,7 @@ func (m *Monitor) ResetDue() []string {
 	var due []string
 	for uuid, r := range m.mem.GPUs {
 		if _, used := m.owners[uuid]; used || leased[uuid] || r.Seen != m.boot || r.State == Healthy || !r.wantsReset ||
-			m.cfg.Now().Sub(r.ResetTried) < resetAgain {
+			r.Instance != nil || r.GPU.MIG.Or(false) || m.cfg.Now().Sub(r.ResetTried) < resetAgain {
 			continue
 		}
 		r.ResetTried = m.cfg.Now()

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/musterhq/muster/agent/gpu/wire"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
@@ -31,6 +32,10 @@ type record struct {
 	Verdict
 	GPU  agentapi.GPU `json:"gpu"`  // as last described
 	Seen string       `json:"seen"` // boot id in which the driver last listed it
+	// Instance is what a slice is to NVML; nil: it is a GPU. Remaking means that it was being destroyed and made anew when
+	// the agent last knew.
+	Instance *wire.Instance `json:"instance,omitempty"`
+	Remaking bool           `json:"remaking,omitempty"`
 	// Before is the use of the GPU before the present or last lease.
 	Before *Use `json:"before,omitempty"`
 	// AppBlamed is true if an Xid that a program can cause has counted since the last lease began.

@@ -11,6 +11,7 @@ import (
 type pciDevices struct {
 	known bool           // false: sysfs was not read
 	numa  map[string]int // by shortPCI; −1 if not reported
+	amd   []string       // names of AMD's GPUs on the bus
 }
 
 func (d pciDevices) has(pci string) bool {
@@ -34,7 +35,7 @@ func (m *Monitor) pciDevices() pciDevices {
 }
 
 func readPCI(root string) pciDevices {
-	const nvidia, vga, compute = "0x10de", "0x0300", "0x0302"
+	const nvidia, amd, vga, compute, accelerator = "0x10de", "0x1002", "0x0300", "0x0302", "0x1200"
 	dir := filepath.Join(root, "bus/pci/devices")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -46,8 +47,12 @@ func readPCI(root string) pciDevices {
 			b, _ := os.ReadFile(filepath.Join(dir, e.Name(), name))
 			return strings.TrimSpace(string(b))
 		}
-		class := fact("class")
-		if fact("vendor") != nvidia || !strings.HasPrefix(class, vga) && !strings.HasPrefix(class, compute) {
+		class, vendor := fact("class"), fact("vendor")
+		if vendor == amd && (strings.HasPrefix(class, compute) || strings.HasPrefix(class, vga) ||
+			strings.HasPrefix(class, accelerator)) {
+			out.amd = append(out.amd, e.Name())
+		}
+		if vendor != nvidia || !strings.HasPrefix(class, vga) && !strings.HasPrefix(class, compute) {
 			continue
 		}
 		node, err := strconv.Atoi(fact("numa_node"))

@@ -100,15 +100,16 @@ func (m *Monitor) look(ctx context.Context) (wire.System, error) {
 	var fresh []string
 	m.mu.Lock()
 	for _, d := range sys.Devices {
-		if d.UUID == "" {
-			continue
-		}
-		present[d.UUID] = true
-		if r := m.mem.GPUs[d.UUID]; r == nil || r.Seen != m.boot {
-			fresh = append(fresh, d.UUID)
+		for _, uuid := range d.UUIDs() {
+			present[uuid] = true
+			if r := m.mem.GPUs[uuid]; r == nil || r.Seen != m.boot {
+				fresh = append(fresh, uuid)
+			}
 		}
 	}
+	m.forgetSlices(present)
 	m.mu.Unlock()
+	m.finishRemaking(ctx)
 	m.describe(ctx, fresh)
 	m.letGo(ctx)
 	bus := m.pciDevices()
@@ -127,8 +128,8 @@ func (m *Monitor) look(ctx context.Context) (wire.System, error) {
 	m.noteRecovery(conditions)
 	answered := slices.Collect(maps.Keys(conditions))
 	m.seeSpeed(ctx, answered)
-	m.keepPower(ctx, answered)
-	m.seeOwners(ctx, answered)
+	m.keepPower(ctx, slices.DeleteFunc(slices.Clone(answered), isSlice))
+	m.seeOwners(ctx, slices.DeleteFunc(slices.Clone(answered), func(u string) bool { return known[u].GPU.MIG.Or(false) }))
 	return sys, nil
 }
 
@@ -169,6 +170,10 @@ func (m *Monitor) standing(r record, conditions map[string]wire.Condition, faile
 			Weight: Quarantined,
 			Detail: "its PCI device " + r.GPU.PCIBus + " is gone",
 		})
+	}
+	if r.Remaking {
+		return append(out, Evidence{Kind: kindMemory, Weight: Suspect,
+			Detail: "after a lease has ended it could not be made anew"}), true
 	}
 	if r.Held != "" {
 		out = append(out, Evidence{Kind: kindMemory, Weight: Suspect, Detail: r.Held})
@@ -249,6 +254,7 @@ func (m *Monitor) accuse(uuid string, e Evidence) {
 func (m *Monitor) emit(r *record, e Evidence) {
 	m.mem.Seq++
 	m.mem.Outbox = append(m.mem.Outbox, agentapi.HealthEvent{Seq: m.mem.Seq, GPU: r.GPU.UUID, Kind: e.Kind, Xid: e.Xid,
+		Vendor: r.GPU.VendorOf(), Code: e.code(),
 		State: string(r.State), Detail: e.Detail, BootID: m.boot, BootMS: hostinfo.BootMS()})
 	if over := len(m.mem.Outbox) - maxOutbox; over > 0 {
 		m.mem.Outbox = m.mem.Outbox[over:]
@@ -273,7 +279,9 @@ func (m *Monitor) listen(ctx context.Context) {
 			return
 		case e := <-m.probe.events:
 			if e.GPU != "" && e.Xid != 0 {
-				m.accuse(e.GPU, XidEvidence(e.Xid))
+				for _, uuid := range m.concerned(e.GPU, e.Instance) {
+					m.accuse(uuid, XidEvidence(e.Xid))
+				}
 			}
 			poke(m.kick) // a look finds which GPU was lost, and what an Xid left behind
 		}
@@ -323,7 +331,8 @@ func (m *Monitor) applyKernelLine(l kernelLine) {
 	var about []string
 	for id, r := range m.mem.GPUs {
 		_, switched := m.fabrics[id]
-		if r.Seen == m.boot && (l.Fabric && switched || !l.Fabric && samePCI(r.GPU.PCIBus, l.PCI)) {
+		here := samePCI(r.GPU.PCIBus, l.PCI) && (l.Instance == nil || r.Instance != nil && r.Instance.ID == *l.Instance)
+		if r.Seen == m.boot && (l.Fabric && switched || !l.Fabric && here) {
 			about = append(about, id)
 		}
 	}

@@ -58,3 +58,11 @@ func XidEvidence(xid int) Evidence {
 	}
 	return e
 }
+
+// code returns the vendor's own name of what an event is about; "" if it has none.
+func (e Evidence) code() string {
+	if e.Code == "" && e.Xid != 0 {
+		return fmt.Sprintf("xid-%d", e.Xid)
+	}
+	return e.Code
+}

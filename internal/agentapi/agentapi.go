@@ -436,7 +436,11 @@ type Peer struct {
 // HealthEvent is a change of a GPU's health. Seq increases per host and survives restarts.
 type HealthEvent struct {
 	Seq uint64 `json:"seq"`
-	GPU string `json:"gpu"` // NVML UUID
+	GPU string `json:"gpu"` // UUID
+	// Vendor is the GPU's, and Code the vendor's own name of what happened: "xid-79", "sxid-20034". An agent that knows no
+	// other vendor than NVIDIA reports Xid alone.
+	Vendor string `json:"vendor,omitempty"`
+	Code   string `json:"code,omitempty"`
 	// xid, lost, ecc, row_remap, off_bus, recovery_action, hang, driver_error, memory_held, cuda_check, nvswitch,
 	// recovered; and two that leave the state as it is: degraded, restored
 	Kind   string `json:"kind"`

@@ -73,6 +73,8 @@ func factGroups(o client.Offer, currency string) []FactGroup {
 	return []FactGroup{
 		{"GPUs", []Fact{
 			{"Model", view.ModelName(o.GPUModel)},
+			{"Maker", vendor(o.GPUVendor)},
+			{"Kind", either(o.Kind == agentapi.KindSlice, "slice of a GPU (MIG)", "whole GPU")},
 			{"Architecture", o.GPUArch},
 			{"Free", fmt.Sprintf("%d of %d", o.GPUsFree, o.GPUsTotal)},
 			{"VRAM of each", view.Itoa(int(o.VRAMGB)) + " GB"},
@@ -90,7 +92,8 @@ func factGroups(o client.Offer, currency string) []FactGroup {
 			{"Free scratch", either(o.ScratchGB > 0, fmt.Sprintf("%d GB", o.ScratchGB), "none")},
 			{"Isolation", either(slices.Contains(o.Runtimes, agentapi.RuntimeRunsc), "containers, gVisor", "containers")},
 		}},
-		{"Software", []Fact{{"NVIDIA driver", o.Driver}, {"CUDA, newest", o.CUDAMax}}},
+		{"Software", []Fact{{"NVIDIA driver", otherwiseNone(o.Driver)}, {"CUDA, newest", otherwiseNone(o.CUDAMax)},
+			{"ROCm, newest", otherwiseNone(o.ROCmMax)}}},
 		{"Network", []Fact{
 			{"Region", o.Region},
 			{"Download", measured(o.NetDownMbps, "Mbit/s")},
@@ -111,6 +114,15 @@ func factGroups(o client.Offer, currency string) []FactGroup {
 		}},
 	}
 }
+
+func vendor(name string) string {
+	if name == agentapi.AMD {
+		return "AMD"
+	}
+	return "NVIDIA"
+}
+
+func otherwiseNone(s string) string { return either(s != "", s, "none") }
 
 func degraded(o client.Offer) string {
 	if o.Degraded == nil {

@@ -17,7 +17,7 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 flags="-std=gnu11 -O2 -fPIC -fvisibility=default -Wall -Wextra -Wno-deprecated-declarations -DNVML_NO_UNVERSIONED_FUNC_DEFS=1 -isystem $header"
 
-for c in profile load device place telemetry fault; do
+for c in profile load device instance place telemetry fault; do
 	"$CC" $flags -c -o "$tmp/$c.o" "$here/$c.c"
 done
 

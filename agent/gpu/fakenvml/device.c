@@ -85,6 +85,11 @@ nvmlReturn_t fake_enter(nvmlDevice_t device, const char *function, struct gpu *g
 		raise(SIGKILL);
 	if (g->lost || g->absent)
 		return NVML_ERROR_GPU_IS_LOST;
+	if (fake_instance(device) >= 0 && !fake_takes_instances(function))
+		return NVML_ERROR_NOT_SUPPORTED;
+	if (fake_instance(device) >= 0 && (g->mig != 1 || fake_instance(device) >= g->instance_count ||
+					   fake_instance_state(g, fake_instance(device)).stage > 0))
+		return NVML_ERROR_INVALID_ARGUMENT; /* it was destroyed since */
 	for (int i = 0; i < g->error_count; i++)
 		if (named(g->errors[i].function, function))
 			return (nvmlReturn_t)g->errors[i].code;
@@ -282,7 +287,12 @@ nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int len
 
 nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length) {
 	ENTER(device);
-	return fake_text(name, length, g.name);
+	if (fake_instance(device) < 0)
+		return fake_text(name, length, g.name);
+	char text[2 * TEXT];
+	struct gpu_instance *in = &g.instances[fake_instance(device)];
+	snprintf(text, sizeof text, "%s MIG %dg.%lldgb", g.name, fake_slices(&g, in), (in->memory_mib + 1023) / 1024);
+	return fake_text(name, length, text);
 }
 
 nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t device, char *serial, unsigned int length) {
@@ -348,54 +358,5 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *now, unsign
 		return NVML_ERROR_NOT_SUPPORTED;
 	*now = (unsigned int)g.mig;
 	*pending = (unsigned int)(g.mig_pending < 0 ? g.mig : g.mig_pending);
-	return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count) {
-	ENTER(device);
-	*count = g.mig < 0 ? 0 : MAX_INSTANCES;
-	return NVML_SUCCESS;
-}
-
-/* Indexes of instances that were not made answer NOT_FOUND. */
-nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index, nvmlDevice_t *instance) {
-	ENTER(device);
-	if (g.mig < 0)
-		return NVML_ERROR_NOT_SUPPORTED;
-	if (index >= MAX_INSTANCES)
-		return NVML_ERROR_INVALID_ARGUMENT;
-	if (g.mig != 1 || (int)index >= g.instance_count)
-		return NVML_ERROR_NOT_FOUND;
-	*instance = fake_instance_handle(fake_slot(device), (int)index);
-	return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned int *is) {
-	ENTER(device);
-	*is = fake_instance(device) >= 0;
-	return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t instance, nvmlDevice_t *device) {
-	ENTER(instance);
-	if (fake_instance(instance) < 0)
-		return NVML_ERROR_INVALID_ARGUMENT;
-	*device = fake_handle(fake_slot(instance));
-	return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t device, unsigned int *id) {
-	ENTER(device);
-	if (fake_instance(device) < 0)
-		return NVML_ERROR_NOT_SUPPORTED;
-	*id = (unsigned int)fake_instance(device) + 1;
-	return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t device, unsigned int *id) {
-	ENTER(device);
-	if (fake_instance(device) < 0)
-		return NVML_ERROR_NOT_SUPPORTED;
-	*id = 0;
 	return NVML_SUCCESS;
 }

@@ -25,6 +25,7 @@ struct gpu_error {
 struct gpu_xid {
 	long long serial; /* an event is delivered to sets that were registered when only lower serials existed */
 	int code;
+	int instance; /* GPU instance in which it happened, 0: the whole GPU */
 };
 
 /* a MIG device; its number in the GPU's list is its GPU instance id less one */
@@ -86,6 +87,15 @@ nvmlDevice_t fake_handle(int slot);
 int fake_slot(nvmlDevice_t device); /* of a GPU, or of a MIG device's GPU; -1: not a handle */
 int fake_instance(nvmlDevice_t device); /* of a MIG device; -1: a whole GPU, or not a handle */
 nvmlDevice_t fake_instance_handle(int slot, int instance);
+/* instance.c */
+struct instance_state {
+	int stage;  /* 0: there; 1: its compute instance is destroyed; 2: its GPU instance is, too */
+	int remade; /* how often it was made anew */
+};
+bool fake_takes_instances(const char *function); /* of a call: whether nvml.h lets MIG devices' handles be given to it */
+struct instance_state fake_instance_state(const struct gpu *g, int instance);
+int fake_slices(const struct gpu *g, const struct gpu_instance *in); /* of the GPU's processors */
+
 bool fake_initialised(void);
 void fake_pci(const char *bus_id, nvmlPciInfo_t *pci);
 void fake_pause_ms(int ms);

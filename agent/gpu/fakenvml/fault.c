@@ -127,7 +127,8 @@ static int look(struct events *e, const struct profile *p, nvmlEventData_t *data
 			data->device = fake_handle(i);
 			data->eventType = nvmlEventTypeXidCriticalError;
 			data->eventData = (unsigned long long)next->code;
-			data->gpuInstanceId = data->computeInstanceId = 0xFFFFFFFFu;
+			data->gpuInstanceId = next->instance ? (unsigned int)next->instance : 0xFFFFFFFFu;
+			data->computeInstanceId = next->instance ? 0 : 0xFFFFFFFFu;
 			return 1;
 		}
 		bool lost = g->lost || g->absent;

@@ -3,7 +3,7 @@
  * comment line. An unknown key, a number out of range or a line that is too long refuses the whole file: the profile
  * read before stays in force, and the reason goes to stderr. Files should be replaced in one step (rename).
  *
- * "error = FUNCTION CODE", "xid = SERIAL CODE" and "instance = UUID MIB" (a MIG device) may be repeated within a GPU.
+ * "error = FUNCTION CODE", "xid = SERIAL CODE [GPU INSTANCE]" and "instance = UUID MIB" (a MIG device) may be repeated within a GPU.
  */
 #include "fake.h"
 
@@ -112,9 +112,14 @@ static bool set_repeated(struct gpu *g, const char *key, char *value) {
 		g->instance_count++;
 		return true;
 	}
+	char *code_text = b, *instance_text;
+	long long instance = 0;
+	if (two(b, &code_text, &instance_text) && !number(instance_text, 1, MAX_INSTANCES, &instance))
+		return false;
 	if (g->xid_count == MAX_XIDS || !number(a, 1, LLONG_MAX, &serial) || !number(b, 1, 9999, &code))
 		return false;
 	g->xids[g->xid_count].serial = serial;
+	g->xids[g->xid_count].instance = (int)instance;
 	g->xids[g->xid_count++].code = (int)code;
 	return true;
 }

@@ -14,6 +14,16 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
 }
 
 /* Bytes, without what the driver reserves. */
+static unsigned long long used_by(const struct gpu *g, int instance) {
+	struct process ps[MAX_PROCESSES];
+	const struct gpu_instance *in = &g->instances[instance];
+	int n = fake_processes(in->uuid, ps, MAX_PROCESSES);
+	long long mib = 0;
+	for (int i = 0; i < n; i++)
+		mib += ps[i].memory_mib;
+	return (unsigned long long)(mib > in->memory_mib ? in->memory_mib : mib) << 20;
+}
+
 static unsigned long long used_bytes(const struct gpu *g) {
 	struct process ps[MAX_PROCESSES];
 	int n = fake_processes(g->uuid, ps, MAX_PROCESSES);
@@ -31,7 +41,9 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
 		return NVML_ERROR_NOT_SUPPORTED;
 	if (fake_instance(device) >= 0) {
 		memory->total = (unsigned long long)g.instances[fake_instance(device)].memory_mib << 20;
-		memory->free = memory->total, memory->used = memory->reserved = 0;
+		memory->reserved = 0;
+		memory->used = used_by(&g, fake_instance(device));
+		memory->free = memory->total - memory->used;
 		return NVML_SUCCESS;
 	}
 	memory->total = (unsigned long long)g.memory_mib << 20;
@@ -46,6 +58,12 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) 
 	ENTER(device);
 	if (g.unified)
 		return NVML_ERROR_NOT_SUPPORTED;
+	if (fake_instance(device) >= 0) {
+		memory->total = (unsigned long long)g.instances[fake_instance(device)].memory_mib << 20;
+		memory->used = used_by(&g, fake_instance(device));
+		memory->free = memory->total - memory->used;
+		return NVML_SUCCESS;
+	}
 	memory->total = (unsigned long long)g.memory_mib << 20;
 	memory->used = used_bytes(&g) + ((unsigned long long)g.reserved_mib << 20);
 	memory->free = memory->total - memory->used;
@@ -144,9 +162,9 @@ nvmlReturn_t nvmlDeviceGetPcieReplayCounter(nvmlDevice_t device, unsigned int *c
 }
 
 /* The three forms of the process list differ in their struct; a common writer fills them by stride. */
-static nvmlReturn_t processes(const struct gpu *g, bool graphics, unsigned int *count, char *infos, size_t stride, bool instances) {
+static nvmlReturn_t processes(const struct gpu *g, int instance, bool graphics, unsigned int *count, char *infos, size_t stride, bool instances) {
 	struct process ps[MAX_PROCESSES];
-	unsigned int all = (unsigned int)fake_processes(g->uuid, ps, MAX_PROCESSES), n = 0, room = *count;
+	unsigned int all = (unsigned int)fake_processes(instance < 0 ? g->uuid : g->instances[instance].uuid, ps, MAX_PROCESSES), n = 0, room = *count;
 	for (unsigned int i = 0; i < all; i++)
 		if (ps[i].graphics == graphics)
 			ps[n++] = ps[i];
@@ -160,37 +178,38 @@ static nvmlReturn_t processes(const struct gpu *g, bool graphics, unsigned int *
 		info->pid = (unsigned int)ps[i].pid;
 		info->usedGpuMemory = (unsigned long long)ps[i].memory_mib << 20;
 		if (instances)
-			info->gpuInstanceId = info->computeInstanceId = 0xFFFFFFFFu;
+			info->gpuInstanceId = instance < 0 ? 0xFFFFFFFFu : (unsigned int)instance + 1,
+			info->computeInstanceId = instance < 0 ? 0xFFFFFFFFu : 0;
 	}
 	return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos) {
 	ENTER(device);
-	return processes(&g, false, count, (char *)infos, sizeof *infos, true);
+	return processes(&g, fake_instance(device), false, count, (char *)infos, sizeof *infos, true);
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v2_t *infos) {
 	ENTER(device);
-	return processes(&g, false, count, (char *)infos, sizeof *infos, true);
+	return processes(&g, fake_instance(device), false, count, (char *)infos, sizeof *infos, true);
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *infos) {
 	ENTER(device);
-	return processes(&g, false, count, (char *)infos, sizeof *infos, false);
+	return processes(&g, fake_instance(device), false, count, (char *)infos, sizeof *infos, false);
 }
 
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos) {
 	ENTER(device);
-	return processes(&g, true, count, (char *)infos, sizeof *infos, true);
+	return processes(&g, fake_instance(device), true, count, (char *)infos, sizeof *infos, true);
 }
 
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v2_t *infos) {
 	ENTER(device);
-	return processes(&g, true, count, (char *)infos, sizeof *infos, true);
+	return processes(&g, fake_instance(device), true, count, (char *)infos, sizeof *infos, true);
 }
 
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *infos) {
 	ENTER(device);
-	return processes(&g, true, count, (char *)infos, sizeof *infos, false);
+	return processes(&g, fake_instance(device), true, count, (char *)infos, sizeof *infos, false);
 }

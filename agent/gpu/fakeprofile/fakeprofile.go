@@ -102,7 +102,10 @@ type Error struct {
 }
 
 // Xid is one event. Serials increase; a process receives the events raised after it began to listen.
-type Xid struct{ Serial, Code int64 }
+type Xid struct {
+	Serial, Code int64
+	Instance     int64 // GPU instance in which it happened; 0: the whole GPU
+}
 
 // GPU returns the GPU with the given UUID, or nil.
 func (p *Profile) GPU(uuid string) *GPU {
@@ -115,12 +118,15 @@ func (p *Profile) GPU(uuid string) *GPU {
 }
 
 // RaiseXid adds an Xid event. If there are too many, it drops the oldest.
-func (g *GPU) RaiseXid(code int64) {
+func (g *GPU) RaiseXid(code int64) { g.RaiseXidIn(0, code) }
+
+// RaiseXidIn adds an Xid event of a GPU instance; 0 is the whole GPU.
+func (g *GPU) RaiseXidIn(instance, code int64) {
 	serial := int64(1)
 	for _, x := range g.Xids {
 		serial = max(serial, x.Serial+1)
 	}
-	g.Xids = append(g.Xids, Xid{serial, code})
+	g.Xids = append(g.Xids, Xid{serial, code, instance})
 	if len(g.Xids) > maxXids {
 		g.Xids = g.Xids[len(g.Xids)-maxXids:]
 	}

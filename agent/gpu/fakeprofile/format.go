@@ -141,6 +141,14 @@ func parseLine(section []field, g *GPU, line string) error {
 
 func (g *GPU) parseRepeated(key, value string) error {
 	a, b, ok := cutBlank(value)
+	instance := int64(0)
+	if code, in, three := cutBlank(b); three && key == "xid" {
+		var err error
+		if instance, err = parseNum(in); err != nil || instance < 1 || instance > maxInstances {
+			return errors.New("xid's third word is no GPU instance")
+		}
+		b = code
+	}
 	n, err := parseNum(b)
 	switch {
 	case !ok || err != nil || n < 1:
@@ -163,7 +171,7 @@ func (g *GPU) parseRepeated(key, value string) error {
 	if err != nil || serial < 1 || n > 9999 || len(g.Xids) == maxXids {
 		return errors.New("not an xid, or too many of them")
 	}
-	g.Xids = append(g.Xids, Xid{serial, n})
+	g.Xids = append(g.Xids, Xid{serial, n, instance})
 	return nil
 }
 
@@ -219,7 +227,11 @@ func (p *Profile) Format() ([]byte, error) {
 			fmt.Fprintf(&b, "error = %s %d\n", e.Function, e.Code)
 		}
 		for _, x := range g.Xids {
-			fmt.Fprintf(&b, "xid = %d %d\n", x.Serial, x.Code)
+			fmt.Fprintf(&b, "xid = %d %d", x.Serial, x.Code)
+			if x.Instance > 0 {
+				fmt.Fprintf(&b, " %d", x.Instance)
+			}
+			b.WriteString("\n")
 		}
 	}
 	_, err := Parse(b.Bytes())

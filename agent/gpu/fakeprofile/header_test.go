@@ -138,3 +138,29 @@ func TestNVLinkBandwidthByTheHeadersVersions(t *testing.T) {
 		}
 	}
 }
+
+// The fake library takes the handles of MIG devices where nvml.h says so, and refuses them everywhere else.
+func TestMIGHandlesAreTakenByTheHeader(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile("../fakenvml/instance.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, _, _ := strings.Cut(string(b), "};")
+	takers := regexp.MustCompile(`"(nvml\w+)"`).FindAllStringSubmatch(list, -1)
+	if len(takers) < 10 {
+		t.Fatalf("only %d were read", len(takers))
+	}
+	text := headerText(t)
+	for _, m := range takers {
+		name := regexp.MustCompile(`_v\d+$`).ReplaceAllString(m[1], "")
+		found := false
+		for _, at := range regexp.MustCompile(`DECLDIR `+name+`(_v\d+)?\(`).FindAllStringIndex(text, -1) {
+			begin := strings.LastIndex(text[:at[0]], "/**")
+			found = found || strings.Contains(strings.ToUpper(text[begin:at[0]]), "MIG")
+		}
+		if !found {
+			t.Errorf("nvml.h says nothing of MIG devices at %s", name)
+		}
+	}
+}

@@ -48,7 +48,11 @@ func (p *probe) wait(ctx context.Context, set nvml.EventSet, uuids map[nvml.Devi
 		switch {
 		case err == nil && data.EventType == nvml.EventTypeXidCriticalError:
 			if uuid := uuids[data.Device]; uuid != "" {
-				p.send(wire.Message{Event: &wire.Event{GPU: uuid, Xid: int(data.EventData)}})
+				e := &wire.Event{GPU: uuid, Xid: int(data.EventData)}
+				if id := int(data.GpuInstanceId); data.GpuInstanceId != noInstance {
+					e.Instance = &id
+				}
+				p.send(wire.Message{Event: e})
 			}
 			continue
 		case err == nil || nvml.Return(err.Code) == nvml.ERROR_TIMEOUT:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -19,13 +20,7 @@ func (p *probe) system() (wire.System, *wire.Error) {
 		return s, err
 	}
 	s.NVML, _ = call(p, "nvmlSystemGetNVMLVersion", p.lib.SystemGetNVMLVersion)
-	cuda, err := call(p, "nvmlSystemGetCudaDriverVersion_v2", p.lib.SystemGetCudaDriverVersion_v2)
-	if err != nil {
-		cuda, err = call(p, "nvmlSystemGetCudaDriverVersion", p.lib.SystemGetCudaDriverVersion)
-	}
-	if err == nil {
-		s.CUDA = fmt.Sprintf("%d.%d", cuda/1000, cuda%1000/10)
-	}
+	s.CUDA = p.cuda()
 	s.Simulated, s.Library = p.symbol(fakeSymbol), loadedLibrary()
 	n, err := call(p, "nvmlDeviceGetCount", p.lib.DeviceGetCount)
 	if err != nil {
@@ -36,6 +31,18 @@ func (p *probe) system() (wire.System, *wire.Error) {
 		s.Devices[i] = p.identify(i)
 	}
 	return s, nil
+}
+
+// cuda returns the newest version of CUDA that the driver runs; "" if it does not report that.
+func (p *probe) cuda() string {
+	cuda, err := call(p, "nvmlSystemGetCudaDriverVersion_v2", p.lib.SystemGetCudaDriverVersion_v2)
+	if err != nil {
+		cuda, err = call(p, "nvmlSystemGetCudaDriverVersion", p.lib.SystemGetCudaDriverVersion)
+	}
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%d.%d", cuda/1000, cuda%1000/10)
 }
 
 // loadedLibrary returns the file of the NVML library in this process; "" if it is unknown.
@@ -63,6 +70,9 @@ func (p *probe) identify(i int) wire.Device {
 	}
 	if err == nil {
 		out.PCI, err = p.pci(d)
+	}
+	if err == nil {
+		out.Slices, out.Shared = p.slices(d)
 	}
 	out.Error = err
 	return out
@@ -149,6 +159,11 @@ func (p *probe) describe(d nvml.Device) (wire.Description, *wire.Error) {
 		return state.CcFeature != 0, ret
 	}))
 	g.NVLinks = p.links(d)
+	g.Links = p.ends(d, g.NVLinks)
+	g.Vendor, g.Kind, g.AttachName = agentapi.NVIDIA, agentapi.KindGPU, "nvidia.com/gpu="+g.UUID
+	if cuda := p.cuda(); cuda != "" {
+		g.Runtimes = map[string]string{"cuda": cuda}
+	}
 	g.Fabric = p.fabric(d)
 	return g, nil
 }
@@ -237,4 +252,41 @@ func (p *probe) links(d nvml.Device) []agentapi.NVLink {
 		links = append(links, link)
 	}
 	return links
+}
+
+// ends returns the active NVLinks of a GPU by what is at their other end, in the order of the links. If the speed of a
+// link to an end is not known, the speed to that end is not either.
+func (p *probe) ends(d nvml.Device, links []agentapi.NVLink) []agentapi.Link {
+	var out []agentapi.Link
+	unknown := map[string]bool{}
+	for _, l := range links {
+		if !l.Active {
+			continue
+		}
+		peer := l.Remote
+		if p.switched(d, l.Link) {
+			peer = "switch"
+		}
+		unknown[peer] = unknown[peer] || l.Gbps == 0
+		i := slices.IndexFunc(out, func(e agentapi.Link) bool { return e.Peer == peer })
+		if i < 0 {
+			out = append(out, agentapi.Link{Peer: peer, Type: agentapi.LinkNVLink})
+			i = len(out) - 1
+		}
+		out[i].Gbps += l.Gbps
+	}
+	for i := range out {
+		if unknown[out[i].Peer] {
+			out[i].Gbps = 0
+		}
+	}
+	return out
+}
+
+// switched reports whether a link leads to an NVSwitch.
+func (p *probe) switched(d nvml.Device, link int) bool {
+	kind, err := call(p, "nvmlDeviceGetNvLinkRemoteDeviceType", func() (nvml.IntNvLinkDeviceType, nvml.Return) {
+		return d.GetNvLinkRemoteDeviceType(link)
+	})
+	return err == nil && kind == nvml.NVLINK_DEVICE_TYPE_SWITCH
 }

@@ -47,10 +47,7 @@ func (p *probe) reach(d nvml.Device) reach {
 		if !link.Active {
 			continue
 		}
-		kind, err := call(p, "nvmlDeviceGetNvLinkRemoteDeviceType", func() (nvml.IntNvLinkDeviceType, nvml.Return) {
-			return d.GetNvLinkRemoteDeviceType(link.Link)
-		})
-		if err == nil && kind == nvml.NVLINK_DEVICE_TYPE_SWITCH {
+		if p.switched(d, link.Link) {
 			r.switched++
 		} else {
 			r.direct[link.Remote]++

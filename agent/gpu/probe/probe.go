@@ -93,13 +93,28 @@ func (p *probe) serve(ctx context.Context, r wire.Request) (json.RawMessage, *wi
 		}
 		switch r.Method {
 		case wire.MethodDescribe:
-			result, err = p.describe(d)
+			if isSlice(r.GPU) {
+				result, err = p.describeSlice(d)
+			} else {
+				result, err = p.describe(d)
+			}
+		case wire.MethodRemake:
+			result, err = p.remake(d, r.Like)
 		case wire.MethodPeers:
 			result, err = p.peers(d)
 		case wire.MethodSample:
-			result, err = p.sample(d)
+			if isSlice(r.GPU) {
+				result, err = p.sampleSlice(d)
+			} else {
+				result, err = p.sample(d)
+			}
 		case wire.MethodCondition:
-			result, err = p.condition(d)
+			if isSlice(r.GPU) { // its defects are the GPU's
+				d, err = p.parent(d)
+			}
+			if err == nil {
+				result, err = p.condition(d)
+			}
 		case wire.MethodUse:
 			result, err = p.use(d)
 		case wire.MethodPower:
@@ -163,6 +178,8 @@ func (p *probe) symbol(name string) bool {
 
 // versions are the newer versions that go-nvml calls instead if the library has them.
 var versions = map[string][]string{
+	"nvmlComputeInstanceGetInfo":            {"_v2"},
+	"nvmlDeviceGetAttributes":               {"_v2"},
 	"nvmlDeviceGetCount":                    {"_v2"},
 	"nvmlDeviceGetHandleByIndex":            {"_v2"},
 	"nvmlDeviceGetHandleByPciBusId":         {"_v2"},
@@ -182,6 +199,13 @@ func (p *probe) device(uuid, pci string) (nvml.Device, *wire.Error) {
 	p.finding.Unlock()
 	if ok {
 		return d, nil
+	}
+	if isSlice(uuid) { // its handle ends when it is made anew
+		d, err := p.findSlice(uuid, pci)
+		if err != nil {
+			err.Lookup = true
+		}
+		return d, err
 	}
 	d, err := p.find(uuid, pci)
 	if err != nil {

@@ -24,6 +24,7 @@ const (
 	MethodCondition = "condition" // → Condition
 	MethodUse       = "use"       // → Use
 	MethodPower     = "power"     // → Power, after it was set to Milliwatts
+	MethodRemake    = "remake"    // → Instance, after it was destroyed and made anew like Like
 )
 
 // Request is a request to the probe.
@@ -34,6 +35,8 @@ type Request struct {
 	PCI    string `json:"pci,omitempty"` // last known place of the GPU; the probe looks there first
 	// Milliwatts is the power limit to set, or DefaultPower.
 	Milliwatts int64 `json:"mw,omitempty"`
+	// Like is what MethodRemake makes. GPU is then the GPU whose slice it is.
+	Like *Instance `json:"like,omitempty"`
 	// Trial marks a check that the driver answers at all: a missing answer is no evidence against any GPU.
 	Trial bool `json:"-"`
 }
@@ -87,12 +90,37 @@ type Device struct {
 	UUID  string `json:"uuid,omitempty"`
 	PCI   string `json:"pci,omitempty"`
 	Error *Error `json:"error,omitempty"`
+	// Slices are the UUIDs of the slices that can be rented, if the GPU is split. Shared is how many parts cannot: they
+	// share the memory of a GPU instance with others.
+	Slices []string `json:"slices,omitempty"`
+	Shared int      `json:"shared,omitempty"`
+}
+
+// UUIDs returns the UUID of the device and those of its slices.
+func (d Device) UUIDs() []string {
+	if d.UUID == "" {
+		return nil
+	}
+	return append([]string{d.UUID}, d.Slices...)
 }
 
 // Description is a GPU without its health, and facts that only the agent needs.
 type Description struct {
 	agentapi.GPU
-	Fabric *Fabric `json:"fabric,omitempty"` // nil: not reported
+	Fabric   *Fabric   `json:"fabric,omitempty"`   // nil: not reported
+	Instance *Instance `json:"instance,omitempty"` // of a slice
+}
+
+// Instance is a slice as NVML knows it: a GPU instance with one compute instance, which takes up all of it. ID and the
+// UUID may change when it is made anew.
+type Instance struct {
+	UUID           string `json:"uuid"`
+	ID             int    `json:"id"`              // of the GPU instance
+	ComputeID      int    `json:"compute_id"`      // of the compute instance in it
+	Profile        uint32 `json:"profile"`         // of the GPU instance
+	ComputeProfile uint32 `json:"compute_profile"` //
+	Start          uint32 `json:"start"`           // where it is in the GPU's memory
+	Size           uint32 `json:"size"`
 }
 
 // Fabric states, NVML_GPU_FABRIC_STATE_….
@@ -201,9 +229,11 @@ type Process struct {
 
 // Event is an event that no request caused. An Xid names its GPU; Lost means that some GPU was lost, not which.
 type Event struct {
-	GPU  string `json:"gpu,omitempty"`
-	Xid  int    `json:"xid,omitempty"`
-	Lost bool   `json:"lost,omitempty"`
+	GPU string `json:"gpu,omitempty"`
+	Xid int    `json:"xid,omitempty"`
+	// Instance is the GPU instance in which it happened; nil: the whole GPU.
+	Instance *int `json:"instance,omitempty"`
+	Lost     bool `json:"lost,omitempty"`
 }
 
 // Sample and GPU are agentapi's types: what the probe measures is passed on unchanged.

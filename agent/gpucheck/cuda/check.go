@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -91,6 +92,14 @@ func (c *checker) run() (res gpucheck.Result) {
 	return res
 }
 
+// asWanted returns the name of a device by which it is wanted: CUDA tells a MIG device's UUID without its prefix.
+func (c *checker) asWanted(uuid string) string {
+	if slice := "MIG-" + strings.TrimPrefix(uuid, "GPU-"); slices.Contains(c.want, slice) {
+		return slice
+	}
+	return uuid
+}
+
 // list finds the devices: exactly those that are wanted.
 func (c *checker) list() ([]*card, *gpucheck.Failure) {
 	const step = "list of devices"
@@ -108,6 +117,7 @@ func (c *checker) list() ([]*card, *gpucheck.Failure) {
 		if err != nil {
 			return nil, err.failure(step)
 		}
+		g.UUID = c.asWanted(g.UUID)
 		cards, found = append(cards, g), append(found, g.UUID)
 	}
 	only := func(in, notIn []string) (out []string) {

@@ -25,6 +25,10 @@ static const char *open_library(const char *path) {
 		return #symbol " is not in the library";
 	MU_FUNCTIONS(X)
 #undef X
+	// Of a MIG device, only the newer version (CUDA 11.4) returns its own UUID and not its GPU's.
+	muDeviceGetUuid *newer = (muDeviceGetUuid *)dlsym(library, "cuDeviceGetUuid_v2");
+	if (newer)
+		pDeviceGetUuid = newer;
 	return NULL;
 }
 

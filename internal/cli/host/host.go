@@ -175,9 +175,11 @@ func printHost(p *base.Printer, h client.Host) {
 	p.Line("")
 	rows := make([][]string, len(h.GPUs))
 	for i, g := range h.GPUs {
-		rows[i] = []string{fmt.Sprint(g.Index), g.Model, fmt.Sprint(g.VRAMMB >> 10), power(g), health(g), usedFor(g), g.UUID}
+		rows[i] = []string{
+			fmt.Sprint(g.Index), g.Model, fmt.Sprint(g.VRAMMB >> 10), power(g), health(g), usedFor(g), g.UUID, part(g),
+		}
 	}
-	p.Table([]string{">GPU", "MODEL", ">VRAM GB", ">POWER W", "HEALTH", "TAKEN FOR", "UUID"}, rows)
+	p.Table([]string{">GPU", "MODEL", ">VRAM GB", ">POWER W", "HEALTH", "TAKEN FOR", "UUID", "+PART OF"}, rows)
 	for _, g := range h.GPUs {
 		if g.Degraded != "" {
 			p.Line("GPU %d is degraded: %s", g.Index, g.Degraded)
@@ -197,6 +199,14 @@ func printHost(p *base.Printer, h client.Host) {
 	for _, x := range h.Problems {
 		p.Line("%s: %s %s", strings.ToUpper(x.Severity), x.Cause, x.Fix)
 	}
+}
+
+// part is the GPU that a slice is part of.
+func part(g client.HostGPU) string {
+	if g.Parent == "" {
+		return "–"
+	}
+	return g.Parent
 }
 
 // health is a GPU's health in one word.

@@ -264,8 +264,9 @@ func (q *Queries) InsertClaims(ctx context.Context, arg InsertClaimsParams) (int
 }
 
 const insertGPU = `-- name: InsertGPU :exec
-INSERT INTO gpu (id, host_id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, power_limit_w, power_default_w, facts, health, health_reason, in_use, contest)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
+INSERT INTO gpu (id, host_id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, power_limit_w, power_default_w, facts, health, health_reason, in_use, contest, vendor, kind, parent_id, attach_name, rocm_max)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
+        $22, $23, $24)
 `
 
 type InsertGPUParams struct {
@@ -288,6 +289,11 @@ type InsertGPUParams struct {
 	HealthReason  string
 	InUse         string
 	Contest       string
+	Vendor        string
+	Kind          string
+	ParentID      id.GPU
+	AttachName    string
+	RocmMax       string
 }
 
 func (q *Queries) InsertGPU(ctx context.Context, arg InsertGPUParams) error {
@@ -311,13 +317,18 @@ func (q *Queries) InsertGPU(ctx context.Context, arg InsertGPUParams) error {
 		arg.HealthReason,
 		arg.InUse,
 		arg.Contest,
+		arg.Vendor,
+		arg.Kind,
+		arg.ParentID,
+		arg.AttachName,
+		arg.RocmMax,
 	)
 	return err
 }
 
 const insertGPUHealth = `-- name: InsertGPUHealth :execrows
-INSERT INTO gpu_health (gpu_id, seq, kind, xid, detail, state, at)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
+INSERT INTO gpu_health (gpu_id, seq, kind, xid, detail, state, at, vendor, code)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 ON CONFLICT (gpu_id, seq) DO NOTHING
 `
 
@@ -329,6 +340,8 @@ type InsertGPUHealthParams struct {
 	Detail string
 	State  string
 	At     time.Time
+	Vendor string
+	Code   string
 }
 
 func (q *Queries) InsertGPUHealth(ctx context.Context, arg InsertGPUHealthParams) (int64, error) {
@@ -340,6 +353,8 @@ func (q *Queries) InsertGPUHealth(ctx context.Context, arg InsertGPUHealthParams
 		arg.Detail,
 		arg.State,
 		arg.At,
+		arg.Vendor,
+		arg.Code,
 	)
 	if err != nil {
 		return 0, err
@@ -374,6 +389,7 @@ func (q *Queries) LatestGPUHealth(ctx context.Context, gpuID id.GPU) (LatestGPUH
 
 const listGPUs = `-- name: ListGPUs :many
 SELECT g.id, g.host_id, g.uuid, g.idx, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps,
+       g.vendor, g.kind, coalesce((SELECT p.uuid FROM gpu p WHERE p.id = g.parent_id), '')::text AS parent, g.attach_name, g.rocm_max,
        coalesce(g.power_limit_w, 0)::integer AS power_limit_w, coalesce(g.power_default_w, 0)::integer AS power_default_w,
        g.health, g.health_reason, g.degraded, g.degraded_since, g.in_use, g.present, g.facts, coalesce(c.kind, '') AS claim, g.contest,
        (g.contest <> '' AND EXISTS (SELECT FROM gpu_award a WHERE a.uuid = g.uuid))::boolean AS contest_decided
@@ -395,6 +411,11 @@ type ListGPUsRow struct {
 	PcieGen        int32
 	Nvlink         bool
 	NvlinkGbps     float64
+	Vendor         string
+	Kind           string
+	Parent         string
+	AttachName     string
+	RocmMax        string
 	PowerLimitW    int32
 	PowerDefaultW  int32
 	Health         string
@@ -430,6 +451,11 @@ func (q *Queries) ListGPUs(ctx context.Context, hosts []pgtype.UUID, removed boo
 			&i.PcieGen,
 			&i.Nvlink,
 			&i.NvlinkGbps,
+			&i.Vendor,
+			&i.Kind,
+			&i.Parent,
+			&i.AttachName,
+			&i.RocmMax,
 			&i.PowerLimitW,
 			&i.PowerDefaultW,
 			&i.Health,
@@ -606,8 +632,9 @@ const updateGPU = `-- name: UpdateGPU :exec
 UPDATE gpu
 SET idx = $1, pci_bus = $2, model = $3, arch = $4, vram_mb = $5, compute_cap = $6,
     pcie_gen = $7, nvlink = $8, nvlink_gbps = $9, power_limit_w = $10, power_default_w = $11,
-    facts = $12, in_use = $13, present = true
-WHERE id = $14
+    facts = $12, in_use = $13, vendor = $14, kind = $15, parent_id = $16, attach_name = $17,
+    rocm_max = $18, present = true
+WHERE id = $19
 `
 
 type UpdateGPUParams struct {
@@ -624,6 +651,11 @@ type UpdateGPUParams struct {
 	PowerDefaultW *int32
 	Facts         []byte
 	InUse         string
+	Vendor        string
+	Kind          string
+	ParentID      id.GPU
+	AttachName    string
+	RocmMax       string
 	ID            id.GPU
 }
 
@@ -642,6 +674,11 @@ func (q *Queries) UpdateGPU(ctx context.Context, arg UpdateGPUParams) error {
 		arg.PowerDefaultW,
 		arg.Facts,
 		arg.InUse,
+		arg.Vendor,
+		arg.Kind,
+		arg.ParentID,
+		arg.AttachName,
+		arg.RocmMax,
 		arg.ID,
 	)
 	return err

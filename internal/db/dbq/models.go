@@ -440,6 +440,11 @@ type GPU struct {
 	Contest       string
 	Degraded      string
 	DegradedSince *time.Time
+	Vendor        string
+	Kind          string
+	ParentID      id.GPU
+	AttachName    string
+	RocmMax       string
 }
 
 type GPUAward struct {
@@ -469,6 +474,8 @@ type GPUHealth struct {
 	Detail string
 	State  string
 	At     time.Time
+	Vendor string
+	Code   string
 }
 
 type GPURequalify struct {

@@ -29,14 +29,16 @@ WHERE id = @id;
 SELECT id, uuid, health, present, contest FROM gpu WHERE host_id = @host_id AND removed_at IS NULL;
 
 -- name: InsertGPU :exec
-INSERT INTO gpu (id, host_id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, power_limit_w, power_default_w, facts, health, health_reason, in_use, contest)
-VALUES (@id, @host_id, @uuid, @idx, @pci_bus, @model, @arch, @vram_mb, @compute_cap, @pcie_gen, @nvlink, @nvlink_gbps, @power_limit_w, @power_default_w, @facts, @health, @health_reason, @in_use, @contest);
+INSERT INTO gpu (id, host_id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, power_limit_w, power_default_w, facts, health, health_reason, in_use, contest, vendor, kind, parent_id, attach_name, rocm_max)
+VALUES (@id, @host_id, @uuid, @idx, @pci_bus, @model, @arch, @vram_mb, @compute_cap, @pcie_gen, @nvlink, @nvlink_gbps, @power_limit_w, @power_default_w, @facts, @health, @health_reason, @in_use, @contest, @vendor, @kind,
+        @parent_id, @attach_name, @rocm_max);
 
 -- name: UpdateGPU :exec
 UPDATE gpu
 SET idx = @idx, pci_bus = @pci_bus, model = @model, arch = @arch, vram_mb = @vram_mb, compute_cap = @compute_cap,
     pcie_gen = @pcie_gen, nvlink = @nvlink, nvlink_gbps = @nvlink_gbps, power_limit_w = @power_limit_w, power_default_w = @power_default_w,
-    facts = @facts, in_use = @in_use, present = true
+    facts = @facts, in_use = @in_use, vendor = @vendor, kind = @kind, parent_id = @parent_id, attach_name = @attach_name,
+    rocm_max = @rocm_max, present = true
 WHERE id = @id;
 
 -- name: VanishGPUs :exec
@@ -47,8 +49,8 @@ WHERE host_id = @host_id AND removed_at IS NULL AND present AND NOT (uuid = ANY(
 UPDATE gpu SET health = @health, health_reason = @reason WHERE id = @id;
 
 -- name: InsertGPUHealth :execrows
-INSERT INTO gpu_health (gpu_id, seq, kind, xid, detail, state, at)
-VALUES (@gpu_id, @seq, @kind, @xid, @detail, @state, @at)
+INSERT INTO gpu_health (gpu_id, seq, kind, xid, detail, state, at, vendor, code)
+VALUES (@gpu_id, @seq, @kind, @xid, @detail, @state, @at, @vendor, @code)
 ON CONFLICT (gpu_id, seq) DO NOTHING;
 
 -- name: LatestGPUHealth :one
@@ -75,6 +77,7 @@ RETURNING health_seq;
 
 -- name: ListGPUs :many
 SELECT g.id, g.host_id, g.uuid, g.idx, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps,
+       g.vendor, g.kind, coalesce((SELECT p.uuid FROM gpu p WHERE p.id = g.parent_id), '')::text AS parent, g.attach_name, g.rocm_max,
        coalesce(g.power_limit_w, 0)::integer AS power_limit_w, coalesce(g.power_default_w, 0)::integer AS power_default_w,
        g.health, g.health_reason, g.degraded, g.degraded_since, g.in_use, g.present, g.facts, coalesce(c.kind, '') AS claim, g.contest,
        (g.contest <> '' AND EXISTS (SELECT FROM gpu_award a WHERE a.uuid = g.uuid))::boolean AS contest_decided

@@ -33,9 +33,13 @@ WHERE h.id = ANY(@hosts::uuid[])
 
 -- name: FleetGPUs :many
 SELECT g.host_id, g.id, g.uuid, g.idx, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps,
+       g.vendor, g.kind, g.parent_id, g.rocm_max,
        coalesce(g.power_limit_w, 0)::integer AS power_limit_w, coalesce(g.power_default_w, 0)::integer AS power_default_w,
        g.degraded, g.degraded_since,
-       (g.health = 'healthy' AND g.in_use = '' AND g.contest IN ('', 'incumbent') AND (c.id IS NULL OR coalesce(c.expires_at <= clock_timestamp(), false)))::boolean AS free,
+       (g.health = 'healthy' AND g.in_use = '' AND g.contest IN ('', 'incumbent') AND (c.id IS NULL OR coalesce(c.expires_at <= clock_timestamp(), false))
+        AND (g.parent_id IS NULL OR NOT EXISTS (
+            SELECT FROM gpu_claim w WHERE w.gpu_id = g.parent_id AND w.ended_at IS NULL
+              AND (w.expires_at IS NULL OR w.expires_at > clock_timestamp()))))::boolean AS free,
        c.expires_at
 FROM gpu g
 LEFT JOIN gpu_claim c ON c.gpu_id = g.id AND c.ended_at IS NULL

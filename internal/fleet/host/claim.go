@@ -58,9 +58,9 @@ type ClaimSet struct {
 // set expires; an expired quote's claim does not prevent a new claim.
 func ClaimAll(ctx context.Context, tx *db.Tx, kind ClaimKind, takings []ClaimSet, expires *time.Time) error {
 	p := claimsOf(kind, takings, expires)
-	taken, err := tx.Q.InsertClaims(ctx, p)
+	taken, err := insertClaims(ctx, tx, p)
 	if err != nil {
-		return fmt.Errorf("claim: %w", err)
+		return err
 	}
 	if int(taken) == len(p.Gpus) {
 		metrics.Claim(string(kind), false)
@@ -70,15 +70,29 @@ func ClaimAll(ctx context.Context, tx *db.Tx, kind ClaimKind, takings []ClaimSet
 	if err := tx.Q.ExpireClaimsOn(ctx, p.Gpus); err != nil {
 		return fmt.Errorf("expire claims: %w", err)
 	}
-	more, err := tx.Q.InsertClaims(ctx, p)
+	more, err := insertClaims(ctx, tx, p)
 	if err != nil {
-		return fmt.Errorf("claim: %w", err)
+		return err
 	}
 	metrics.Claim(string(kind), int(taken+more) != len(p.Gpus))
 	if int(taken+more) != len(p.Gpus) {
 		return ErrTaken
 	}
 	return nil
+}
+
+// insertClaims inserts the claims of those GPUs that have none, and returns how many those are. If a GPU and a slice of
+// it would both be claimed, it returns ErrTaken, and the transaction has failed.
+func insertClaims(ctx context.Context, tx *db.Tx, p dbq.InsertClaimsParams) (int64, error) {
+	n, err := tx.Q.InsertClaims(ctx, p)
+	switch {
+	case IsTaken(err):
+		metrics.Claim(p.Kind, true)
+		return 0, ErrTaken
+	case err != nil:
+		return 0, fmt.Errorf("claim: %w", err)
+	}
+	return n, nil
 }
 
 // QueueLeaseClaims queues the claims of new leases on GPUs that the caller has found free while holding the locks of
@@ -112,6 +126,7 @@ func QueueLeaseClaims(b *pgx.Batch, tx *db.Tx, events *bus.Bus, sets []ClaimSet,
 func IsTaken(err error) bool {
 	var pe *pgconn.PgError
 	return errors.Is(err, ErrTaken) || db.IsUnique(err, "gpu_claim_active") ||
+		db.IsUnique(err, "gpu_claim_family") ||
 		errors.As(err, &pe) && pe.Code == "23502" && pe.TableName == "gpu_claim"
 }
 

@@ -76,10 +76,21 @@ func less(a, b [3]int) bool {
 }
 
 // nvlink reports whether a GPU has an active NVLink, and returns the total bandwidth of its active links in one
-// direction, in Gbit/s. The bandwidth is 0 if the speed of any active link is unknown. Older agents report no speed;
-// nvlink then derives it from the NVLink version.
+// direction, in Gbit/s. The bandwidth is 0 if the speed of any active link is unknown. Agents work it out; for
+// older ones, nvlink derives it from the speed or the version of each NVLink.
 func nvlink(g *agentapi.GPU) (active bool, gbps float64) {
 	known := true
+	if len(g.Links) > 0 {
+		for _, l := range g.Links {
+			if l.Type == agentapi.LinkNVLink {
+				active, gbps, known = true, gbps+l.Gbps, known && l.Gbps > 0
+			}
+		}
+		if !known {
+			gbps = 0
+		}
+		return active, gbps
+	}
 	for _, l := range g.NVLinks {
 		if !l.Active {
 			continue

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -45,7 +46,8 @@ func (a *Agents) RecordHealth(ctx context.Context, host id.Host, s agentapi.Sync
 			}
 			n, err := tx.Q.InsertGPUHealth(ctx, dbq.InsertGPUHealthParams{
 				GPUID: gpu, Seq: int64(e.Seq), Kind: text.Clip(e.Kind, 40), Xid: int32(e.Xid), Detail: text.Clip(detail, 500),
-				State: e.State, At: eventTime(now, &s, &e),
+				State: e.State, At: eventTime(now, &s, &e), Vendor: cmp.Or(text.Clip(e.Vendor, 20), agentapi.NVIDIA),
+				Code: text.Clip(text.OneLine(strings.ToValidUTF8(eventCode(&e), "\uFFFD")), 40),
 			})
 			if err != nil {
 				return fmt.Errorf("health of %s: %w", e.GPU, err)
@@ -112,6 +114,14 @@ func eventTime(now time.Time, s *agentapi.Sync, e *agentapi.HealthEvent) time.Ti
 		return now.Add(-time.Duration(ago) * time.Millisecond)
 	}
 	return now
+}
+
+// eventCode returns the vendor's name of what an event is about. An older agent reports an Xid alone.
+func eventCode(e *agentapi.HealthEvent) string {
+	if e.Code == "" && e.Xid != 0 {
+		return "xid-" + strconv.Itoa(e.Xid)
+	}
+	return e.Code
 }
 
 // GPUs returns the ids of the host's GPUs by their NVML UUIDs.

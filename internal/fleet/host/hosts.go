@@ -19,7 +19,7 @@ import (
 type GPU struct {
 	ID         id.GPU
 	Host       id.Host
-	UUID       string // NVML's
+	UUID       string // its vendor's
 	Index      int
 	Model      string
 	Arch       string
@@ -30,6 +30,10 @@ type GPU struct {
 	NVLinkGbps float64 // one direction, all active links
 	// Power limit and default power limit in watts; 0 = not known.
 	PowerLimitW, PowerDefaultW int
+
+	// Vendor and Kind are agentapi's constants; Parent is the UUID of the GPU that a slice is part of, AttachName the
+	// device's name in CDI, ROCmMax the newest ROCm that its driver runs.
+	Vendor, Kind, Parent, AttachName, ROCmMax string
 
 	Health       string // healthy, suspect, quarantined
 	HealthReason string
@@ -139,6 +143,7 @@ func listGPUs(ctx context.Context, q *dbq.Queries, hosts []id.Host, removed bool
 			ID: r.ID, Host: r.HostID, UUID: r.UUID, Index: int(r.Idx), Model: r.Model, Arch: r.Arch, VRAMMB: r.VramMb,
 			ComputeCap: r.ComputeCap, PCIeGen: int(r.PcieGen), NVLink: r.Nvlink, NVLinkGbps: r.NvlinkGbps,
 			PowerLimitW: int(r.PowerLimitW), PowerDefaultW: int(r.PowerDefaultW),
+			Vendor: r.Vendor, Kind: r.Kind, Parent: r.Parent, AttachName: r.AttachName, ROCmMax: r.RocmMax,
 			Health: r.Health, HealthReason: r.HealthReason, Degraded: r.Degraded,
 			InUse: r.InUse, Present: r.Present, Claim: ClaimKind(r.Claim),
 			Contest: Contest(r.Contest), ContestDecided: r.ContestDecided,

@@ -19,8 +19,8 @@ import (
 	"github.com/musterhq/muster/internal/text"
 )
 
-// MaxGPUs is the largest number of GPUs of one host.
-const MaxGPUs = 32
+// MaxGPUs is the largest number of GPUs of one host, and of slices of them: 16 GPUs in 7 slices each.
+const MaxGPUs = 128
 
 // Health of a GPU.
 const (
@@ -112,8 +112,8 @@ func checkInventory(inv *agentapi.Inventory) error {
 	for i, g := range inv.GPUs {
 		at := fmt.Sprintf("gpus[%d]", i)
 		switch {
-		case !strings.HasPrefix(g.UUID, "GPU-") || len(g.UUID) > 64:
-			bad.Add(at+".uuid", "not an NVML GPU UUID")
+		case checkDevice(inv, &g) != "":
+			bad.Add(at+".uuid", "%s", checkDevice(inv, &g))
 		case seen[g.UUID]:
 			bad.Add(at+".uuid", "named twice")
 		case g.Model == "" || len(g.Model) > 100 || len(g.PCIBus) > 40 || len(g.Architecture) > 40 || len(g.ComputeCap) > 10:
@@ -141,6 +141,13 @@ func cleanTexts(v reflect.Value) {
 		for i := range v.Len() {
 			cleanTexts(v.Index(i))
 		}
+	case reflect.Map: // of texts: agentapi.GPU's runtimes
+		for _, k := range v.MapKeys() {
+			clean := reflect.New(v.Type().Elem()).Elem()
+			clean.Set(v.MapIndex(k))
+			cleanTexts(clean)
+			v.SetMapIndex(k, clean)
+		}
 	case reflect.String:
 		if v.CanSet() {
 			v.SetString(text.OneLine(strings.ToValidUTF8(v.String(), "\uFFFD")))
@@ -150,7 +157,7 @@ func cleanTexts(v reflect.Value) {
 
 // inventoryRules is part of an inventory's hash. Raise it when the same inventory must be stored in another way than
 // before.
-const inventoryRules = 2
+const inventoryRules = 3
 
 // HashInventory identifies the content of an inventory as the host sent it.
 func HashInventory(inv agentapi.Inventory) ([]byte, error) {
@@ -265,10 +272,10 @@ func putInventory(ctx context.Context, tx *db.Tx, host id.Host, inv *agentapi.In
 		byUUID[g.UUID] = g
 	}
 	var present []string
-	for i := range inv.GPUs {
-		g := &inv.GPUs[i]
+	ids := map[string]id.GPU{} // by UUID; GPUs before their slices
+	for _, g := range parentsFirst(inv.GPUs) {
 		present = append(present, g.UUID)
-		if err := putGPU(ctx, tx, host, g, byUUID[g.UUID]); err != nil {
+		if ids[g.UUID], err = putGPU(ctx, tx, host, g, byUUID[g.UUID], ids[g.Parent]); err != nil {
 			return err
 		}
 	}
@@ -313,16 +320,17 @@ func watts(mw agentapi.Optional[int64]) *int32 {
 // inUse returns the reason for which a GPU without a claim cannot be rented, or "": the host itself uses it, or it is
 // split into MIG instances, so that a container that requests the whole GPU would get none.
 func inUse(g *agentapi.GPU) string {
-	if g.InUse == "" && g.MIG.Or(false) {
+	if g.InUse == "" && g.KindOf() == agentapi.KindGPU && g.MIG.Or(false) {
 		return "split into instances (MIG)"
 	}
 	return text.Clip(g.InUse, 200)
 }
 
-func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old dbq.ActiveGPUsRow) error {
+func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old dbq.ActiveGPUsRow,
+	parent id.GPU) (id.GPU, error) {
 	facts, err := json.Marshal(g)
 	if err != nil {
-		return err
+		return old.ID, err
 	}
 	health := g.Health
 	if _, ok := badness[health]; !ok {
@@ -332,7 +340,7 @@ func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old d
 	if old.ID.IsZero() {
 		standing, err := contest(ctx, tx, host, g.UUID)
 		if err != nil {
-			return err
+			return old.ID, err
 		}
 		gpu := id.New[id.GPU]()
 		err = tx.Q.InsertGPU(ctx, dbq.InsertGPUParams{
@@ -355,17 +363,23 @@ func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old d
 			HealthReason:  text.Clip(g.HealthReason, 300),
 			InUse:         inUse(g),
 			Contest:       string(standing),
+			Vendor:        g.VendorOf(),
+			Kind:          g.KindOf(),
+			ParentID:      parent,
+			AttachName:    text.Clip(g.AttachName, 100),
+			RocmMax:       text.Clip(g.Runtimes["rocm"], 20),
 		})
 		if db.IsUnique(err, "gpu_uuid_active") { // another host listed it at the same time
-			return refused(fault.Conflict, "gpu_active", "GPU %s is enrolled with another host: retire that one first.", g.UUID)
+			return gpu, refused(fault.Conflict, "gpu_active",
+				"GPU %s is enrolled with another host: retire that one first.", g.UUID)
 		}
 		if err != nil {
-			return fmt.Errorf("GPU %s of %s: %w", g.UUID, host, err)
+			return gpu, fmt.Errorf("GPU %s of %s: %w", g.UUID, host, err)
 		}
 		if standing == NotContested {
-			return defend(ctx, tx, host, gpu, g.UUID)
+			return gpu, defend(ctx, tx, host, gpu, g.UUID)
 		}
-		return nil
+		return gpu, nil
 	}
 	err = tx.Q.UpdateGPU(ctx, dbq.UpdateGPUParams{
 		ID:            old.ID,
@@ -382,6 +396,11 @@ func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old d
 		PowerDefaultW: watts(g.PowerDefaultMW),
 		Facts:         facts,
 		InUse:         inUse(g),
+		Vendor:        g.VendorOf(),
+		Kind:          g.KindOf(),
+		ParentID:      parent,
+		AttachName:    text.Clip(g.AttachName, 100),
+		RocmMax:       text.Clip(g.Runtimes["rocm"], 20),
 	})
 	if err == nil && Contest(old.Contest) == Challenger {
 		err = challengeAgain(ctx, tx, host, old.ID, g.UUID)
@@ -391,7 +410,7 @@ func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old d
 		err = tx.Q.SetGPUHealth(ctx, health, text.Clip(g.HealthReason, 300), old.ID)
 	}
 	if err != nil {
-		return fmt.Errorf("GPU %s of %s: %w", g.UUID, host, err)
+		return old.ID, fmt.Errorf("GPU %s of %s: %w", g.UUID, host, err)
 	}
-	return nil
+	return old.ID, nil
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fleet/market/query"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
@@ -15,6 +16,7 @@ import (
 // not with the number of hosts.
 type facts struct {
 	model, arch, computeCap, cudaMax, driver string
+	vendor, kind, rocmMax                    string
 	modelWords                               *wordList // interned per snapshot
 	vramGB                                   int64
 	nvlink                                   bool
@@ -33,8 +35,9 @@ type facts struct {
 	minGPUs     int
 	maxDuration int64 // 0 = no limit
 
-	free, total         int // GPUs of the offer
-	hostFree, hostTotal int // GPUs of the whole host
+	free, total         int   // GPUs of the offer
+	hostFree, hostTotal int   // GPUs of the whole host, without slices in hostTotal
+	part                int64 // of a GPU, in thousandths, that one of the offer's is
 	cpuCores            int
 	ramMB               int64
 	cpuLeft             float64
@@ -98,7 +101,8 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 		price:         o.Price,
 		minGPUs:       o.MinGPUs,
 		maxDuration:   o.MaxDuration,
-		hostTotal:     len(h.GPUs),
+		hostTotal:     h.whole(),
+		part:          h.part(o.Model),
 		cpuCores:      h.CPUCores,
 		ramMB:         h.RAMMB,
 		cpuLeft:       float64(h.CPUCores) - h.CPUTaken,
@@ -119,6 +123,10 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 			continue
 		}
 		if f.total == 0 {
+			f.vendor, f.kind, f.rocmMax = g.Vendor, g.Kind, g.ROCmMax
+			if g.Vendor == agentapi.AMD {
+				f.cudaMax, f.driver = "", "" // a host's are NVIDIA's
+			}
 			f.arch, f.computeCap, f.vramGB, f.pcieGen = g.Arch, g.ComputeCap, gibibytes(g.VRAMMB), g.PCIeGen
 			f.nvlink, f.nvlinkGbps, f.powerLimitW, f.powerDefaultW = g.NVLink, g.NVLinkGbps, g.PowerLimitW, g.PowerDefaultW
 		}
@@ -130,6 +138,9 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 			f.free++
 		}
 		// The weakest GPU determines the offer's facts, so that a renter never gets less than what is listed.
+		if query.CompareVersions(g.ROCmMax, f.rocmMax) < 0 {
+			f.rocmMax = g.ROCmMax
+		}
 		f.vramGB = min(f.vramGB, gibibytes(g.VRAMMB))
 		f.nvlink = f.nvlink && g.NVLink
 		f.nvlinkGbps = min(f.nvlinkGbps, g.NVLinkGbps)

@@ -185,7 +185,7 @@ func (p *placing) placement(g gang) Placement {
 // node returns a node on free GPUs of the offer. The host must have room for it.
 func (h *Host) node(rank int, o *HostOffer, a *Request) Placed {
 	count := a.GPUs
-	cores, ram := h.share(count)
+	cores, ram := h.share(o.Model, count)
 	n := Placed{
 		Rank:         rank,
 		Host:         h.ID,

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/market/query"
 	"github.com/musterhq/muster/internal/id"
@@ -108,6 +109,9 @@ func (a *Request) constraints() []constraint {
 	}
 	add(func(f *facts) bool { return f.total >= a.GPUs }, "gpus_per_node = %d", a.GPUs)
 	add(func(f *facts) bool { return f.free >= a.GPUs }, "%d free now", a.GPUs)
+	if a.GPUs > 1 { // CUDA uses one MIG device in a process, so a node could not use several together
+		add(func(f *facts) bool { return f.kind != agentapi.KindSlice }, "whole GPUs: a node has one slice at most")
+	}
 	add(func(f *facts) bool { return f.minGPUs <= a.GPUs }, "min_gpus <= %d", a.GPUs)
 	if a.Duration > 0 {
 		add(func(f *facts) bool { return f.longest() >= float64(a.Duration) }, "max_duration >= %d", a.Duration)
@@ -160,12 +164,12 @@ func (a *Request) nodesOnHost() int {
 // so this fails only if the host itself has shrunk.
 func (f *facts) hasShare(n int) bool {
 	h := Host{CPUCores: f.cpuCores, RAMMB: f.ramMB}
-	total := int64(f.hostTotal)
+	total, parts := oneGPU*int64(f.hostTotal), int64(n)*f.part
 	if total == 0 {
 		return false
 	}
-	return f.cpuLeft+cpuRounding >= float64(f.cpuCores)*float64(n)/float64(total) &&
-		f.ramLeftMB >= h.sellableRAMMB()*int64(n)/total
+	return f.cpuLeft+cpuRounding >= float64(f.cpuCores)*float64(parts)/float64(total) &&
+		f.ramLeftMB >= h.sellableRAMMB()*parts/total
 }
 
 // cpuRounding is a tolerance in cores: shares are rounded down to thousandths and added in floating point.

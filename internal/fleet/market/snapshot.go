@@ -3,6 +3,7 @@ package market
 import (
 	"time"
 
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -48,13 +49,17 @@ type Host struct {
 // HostGPU is one present GPU.
 type HostGPU struct {
 	GPU
-	Model      string
-	Arch       string
-	VRAMMB     int64
-	ComputeCap string
-	PCIeGen    int
-	NVLink     bool
-	NVLinkGbps float64
+	// Vendor and Kind are agentapi's constants. Parent is the GPU that a slice is part of, and ROCmMax the newest ROCm
+	// that the driver runs.
+	Vendor, Kind, ROCmMax string
+	Parent                id.GPU
+	Model                 string
+	Arch                  string
+	VRAMMB                int64
+	ComputeCap            string
+	PCIeGen               int
+	NVLink                bool
+	NVLinkGbps            float64
 	// Power limit and default power limit in watts; 0 = unknown.
 	PowerLimitW, PowerDefaultW int64
 	Degraded                   string // why it is slower than it could be, and since when; "" = it is not
@@ -198,15 +203,47 @@ func (h *Host) without(n Placed) *Host {
 	return &left
 }
 
-// share returns the CPU cores and memory that n of the host's GPUs come with: the same fraction of the host's, after
-// subtracting the memory that the host itself needs.
-func (h *Host) share(n int) (cores float64, ramMB int64) {
-	total := int64(len(h.GPUs))
+// share returns the CPU cores and memory that n of the host's GPUs of a model come with: the same fraction of the
+// host's, after subtracting the memory that the host itself needs.
+func (h *Host) share(model string, n int) (cores float64, ramMB int64) {
+	total, parts := oneGPU*int64(h.whole()), int64(n)*h.part(model)
 	if total == 0 {
 		return 0, 0
 	}
-	milli := int64(h.CPUCores) * 1000 * int64(n) / total
-	return float64(milli) / 1000, h.sellableRAMMB() * int64(n) / total
+	milli := int64(h.CPUCores) * 1000 * parts / total
+	return float64(milli) / 1000, h.sellableRAMMB() * parts / total
+}
+
+// oneGPU is a whole GPU in the unit of shares.
+const oneGPU = 1000
+
+// whole returns the number of GPUs of the host, which slices are parts of.
+func (h *Host) whole() int {
+	n := 0
+	for i := range h.GPUs {
+		if h.GPUs[i].Kind != agentapi.KindSlice {
+			n++
+		}
+	}
+	return n
+}
+
+// part returns what part of a GPU one GPU of the model is, in thousandths: for a slice, the part of the GPU's memory
+// that it has. Of slices with the same model it is the smallest.
+func (h *Host) part(model string) int64 {
+	part := int64(oneGPU)
+	for i := range h.GPUs {
+		g := &h.GPUs[i]
+		if g.Model != model || g.Kind != agentapi.KindSlice {
+			continue
+		}
+		for j := range h.GPUs {
+			if w := &h.GPUs[j]; w.ID == g.Parent && w.VRAMMB > 0 {
+				part = min(part, oneGPU*g.VRAMMB/w.VRAMMB)
+			}
+		}
+	}
+	return part
 }
 
 // sellableRAMMB returns the memory without 1 GiB and 2 %, which are reserved for the kernel, the agent and Docker.

@@ -64,7 +64,7 @@ func (h *Host) choose(model string, count int) []GPU {
 			free = append(free, h.GPUs[i].GPU)
 		}
 	}
-	if len(free) <= count || h.Topology == nil || h.Topology.uniform {
+	if len(free) <= count || h.Topology == nil || h.Topology.uniform || len(free) > 64 {
 		return free[:min(count, len(free))]
 	}
 	return pick(free, h.closest(free, count))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
@@ -98,6 +99,12 @@ func viewHost(d host.Detail, offers []client.OwnOffer) client.Host {
 			ID:            g.ID,
 			UUID:          g.UUID,
 			Index:         g.Index,
+			Vendor:        g.Vendor,
+			Kind:          g.Kind,
+			Parent:        g.Parent,
+			AttachName:    g.AttachName,
+			Runtimes:      runtimesOf(g.Facts),
+			Links:         linksOf(g.Facts),
 			Model:         g.Model,
 			VRAMMB:        g.VRAMMB,
 			PowerLimitW:   wattsOrNull(g.PowerLimitW),
@@ -114,6 +121,21 @@ func viewHost(d host.Detail, offers []client.OwnOffer) client.Host {
 		}
 	}
 	return v
+}
+
+func runtimesOf(g agentapi.GPU) map[string]string {
+	if g.Runtimes == nil {
+		return map[string]string{}
+	}
+	return g.Runtimes
+}
+
+func linksOf(g agentapi.GPU) []client.HostGPULink {
+	out := make([]client.HostGPULink, len(g.Links))
+	for i, l := range g.Links {
+		out[i] = client.HostGPULink(l)
+	}
+	return out
 }
 
 // wattsOrNull is a GPU's watts, of which 0 is not known.
