@@ -23,7 +23,9 @@ import (
 )
 
 const (
-	statementClusters   = 20 // clusters on the page's statement
+	statementClusters = 20 // clusters on the page's statement
+	// statementSegments is the largest number of segments of a cluster that the page itemises: a day of one node has 288.
+	statementSegments   = 2000
 	transactionsPerPage = 50
 )
 
@@ -213,9 +215,16 @@ func (s *Pages) statement(ctx context.Context, who account.Principal) (Statement
 	var billed money.Nano
 	hosts := map[id.Host]bool{}
 	for _, c := range list {
-		u, err := s.Statements.ClusterUsage(ctx, c.ID)
+		u, short, err := s.Statements.ShortUsage(ctx, c.ID, statementSegments)
 		if err != nil {
 			return st, err
+		}
+		if !short {
+			st.Groups = append(st.Groups, StatementGroup{Name: c.Name, Href: "/clusters/" + c.ID.String(), Amount: c.CostSoFar,
+				Summary: clusters.Summary(c) + "; its page itemises it"})
+			st.Total += c.CostSoFar
+			billed += c.CostSoFar
+			continue
 		}
 		if len(u.Segments) == 0 {
 			continue

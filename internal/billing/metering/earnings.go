@@ -32,8 +32,11 @@ type DayEarning struct {
 	Earned money.Nano
 }
 
-// HostEarnings reads what the host's leases earned, oldest first; days are those of zone. Each lease's days add up to
-// what it earned.
+// itemisedFor is for how long after its end the days of a lease's earnings are shown. They are read from its segments.
+const itemisedFor = 32 * 24 * time.Hour
+
+// HostEarnings reads what the host's leases earned, oldest first; days are those of zone. The days of a lease that
+// ended within itemisedFor add up to what it earned; older leases have none.
 func HostEarnings(ctx context.Context, q *dbq.Queries, host id.Host, zone *time.Location) ([]LeaseEarning, error) {
 	ids, err := q.LeaseIDsOfHost(ctx, host)
 	if err != nil {
@@ -42,6 +45,17 @@ func HostEarnings(ctx context.Context, q *dbq.Queries, host id.Host, zone *time.
 	leases, err := readLeases(ctx, q, ids)
 	if err != nil {
 		return nil, err
+	}
+	now, err := q.DatabaseTime(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the clock: %w", err)
+	}
+	old := func(l *lease) bool { return l.settled() && l.EndedAt != nil && now.Sub(*l.EndedAt) > itemisedFor }
+	ids = ids[:0]
+	for _, l := range leases {
+		if !old(l) {
+			ids = append(ids, l.ID)
+		}
 	}
 	segs, err := segmentsOf(ctx, q, ids)
 	if err != nil {
@@ -55,10 +69,6 @@ func HostEarnings(ctx context.Context, q *dbq.Queries, host id.Host, zone *time.
 	for _, c := range credits {
 		returned[c.LeaseID] = money.Nano(c.HostPart)
 	}
-	now, err := q.DatabaseTime(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("read the clock: %w", err)
-	}
 	out := make([]LeaseEarning, len(leases))
 	for i, l := range leases {
 		e := LeaseEarning{
@@ -71,6 +81,9 @@ func HostEarnings(ctx context.Context, q *dbq.Queries, host id.Host, zone *time.
 			Expected:  money.Share(l.soFar(now.UnixMilli()), l.terms.SharePPM),
 			Frozen:    l.frozen,
 			Returned:  returned[l.ID],
+		}
+		if old(l) {
+			e.MS, e.Earned = l.meter.PostedBilledMS, l.meter.HostPosted
 		}
 		lines, _ := itemise(l, segs[l.ID])
 		var cost money.Nano

@@ -19,11 +19,11 @@ import (
 // Earnings is what a host earned.
 type Earnings struct {
 	Currency string         `json:"currency"`
-	Total    money.Nano     `json:"total"`    // of all proven time: the sum over leases, and over days
+	Total    money.Nano     `json:"total"`    // of all proven time: the sum over leases
 	Pending  money.Nano     `json:"pending"`  // of the last seconds, once they are proven
 	Returned money.Nano     `json:"returned"` // of Total, given back to renters because the host failed
 	Leases   []LeaseEarning `json:"leases"`   // newest first
-	Days     []DayEarning   `json:"days"`     // newest first, in the org's zone
+	Days     []DayEarning   `json:"days"`     // newest first, in the org's zone; of leases that ended within 32 days
 }
 
 // LeaseEarning is one lease's part.

@@ -67,6 +67,20 @@ type UsageSegment struct {
 	Cost         money.Nano  `json:"cost"`
 }
 
+// ShortUsage is ClusterUsage for pages that itemise several clusters. It returns no usage, and false, of a cluster with
+// more than most segments, and then it reads none of them.
+func (s *Statements) ShortUsage(ctx context.Context, cluster id.Cluster, most int) (u Usage, short bool, err error) {
+	n, err := s.d.Q.CountSegmentsOfCluster(ctx, cluster, int32(most)+1)
+	if err != nil {
+		return u, false, fmt.Errorf("count segments of %s: %w", cluster, err)
+	}
+	if n > int64(most) {
+		return u, false, nil
+	}
+	u, err = s.ClusterUsage(ctx, cluster)
+	return u, true, err
+}
+
 // ClusterUsage returns the cluster's statement. The caller has checked that it may be seen.
 func (s *Statements) ClusterUsage(ctx context.Context, cluster id.Cluster) (Usage, error) {
 	m, err := metering.ClusterUsage(ctx, s.d.Q, cluster)

@@ -279,6 +279,18 @@ func (q *Queries) ConflictsOf(ctx context.Context, ids []pgtype.UUID) ([]Conflic
 	return items, nil
 }
 
+const countSegmentsOfCluster = `-- name: CountSegmentsOfCluster :one
+SELECT count(*) FROM (SELECT FROM usage_segment s JOIN lease l ON l.id = s.lease_id WHERE l.cluster_id = $1 LIMIT $2) c
+`
+
+// How many segments a cluster's leases have, counted up to most.
+func (q *Queries) CountSegmentsOfCluster(ctx context.Context, clusterID id.Cluster, most int32) (int64, error) {
+	row := q.db.QueryRow(ctx, countSegmentsOfCluster, clusterID, most)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const databaseTime = `-- name: DatabaseTime :one
 SELECT clock_timestamp()::timestamptz AS now
 `

@@ -325,6 +325,10 @@ CROSS JOIN LATERAL (SELECT m.org_id FROM membership m JOIN org o ON o.id = m.org
 WHERE u.admin
 ORDER BY h.org_id;
 
+-- name: CountSegmentsOfCluster :one
+-- How many segments a cluster's leases have, counted up to most.
+SELECT count(*) FROM (SELECT FROM usage_segment s JOIN lease l ON l.id = s.lease_id WHERE l.cluster_id = @cluster_id LIMIT @most) c;
+
 -- name: LeaseIDsOfHost :many
 SELECT id FROM lease WHERE host_id = $1 ORDER BY id;
 

@@ -12,6 +12,12 @@ var booked = suite{"./internal/testing/model", "TestGangsAreBookedAsTheOracleSay
 // deafGangs are gangs on a real database whose ranks did not hear each other.
 var deafGangs = suite{"./internal/fleet/cluster", "Deaf|OneVoice|SilencesAreKnown"}
 
+// starts returns the suite of one test of unpaid starts, or of what follows a machine that is enrolled
+// again.
+func starts(test string) []suite { return []suite{{"./internal/fleet/cluster", test}} }
+
+const startquotaGo = "internal/billing/fairness/startquota.go"
+
 const standbyGo = "internal/billing/bond/standby.go"
 
 // gangMutants break the rule of internal/billing/fairness.
@@ -273,5 +279,80 @@ var gangMutants = []mutant{
 		old: "	return fairness.FeeBack(part, money.Nano(fee), relief), nil\n",
 		new: "	return max(part, fairness.FeeBack(part, money.Nano(fee), relief)), nil\n",
 		by:  []suite{{"./internal/billing/metering", "TestCredit_FeePaidAsReliefStays"}},
+	},
+	{
+		name: "starts-that-run-are-free",
+		rule: "the time from the claim to the run counts",
+		file: "internal/fleet/cluster/transition.go",
+		by:   starts("TestStartsHoldGPUsForABoundedTime"),
+		old:  "	x.startEnds(at, lifecycle.ReasonNone)\n",
+		new:  "	x.row.StartFrom = nil\n",
+	},
+	{
+		name: "failed-starts-are-free",
+		rule: "a start counts however it fails",
+		file: "internal/fleet/cluster/transition.go",
+		by:   starts("TestStartsHoldGPUsForABoundedTime"),
+		old:  "	x.startEnds(x.now, r)\n",
+		new:  "	x.row.StartFrom = nil\n",
+	},
+	{
+		name: "starts-again-are-free",
+		rule: "a start after a failed command counts",
+		file: "internal/fleet/cluster/transition.go",
+		by:   starts("TestStartsAgainCountInTheQuota"),
+		old:  "	x.row.StartFrom = &x.now\n",
+		new:  "	x.row.StartFrom = nil\n",
+	},
+	{
+		name: "starts-unlimited", rule: "starts are limited by what was paid", file: startquotaGo, by: []suite{limits},
+		old: "	v.OK = v.Covered || within(v.GPUMillis, v.Value)\n",
+		new: "	v.OK = v.Covered || v.OK\n",
+	},
+	{
+		name: "slow-hosts-count", rule: "a slow host costs the renter no quota", file: startquotaGo,
+		by:  append(starts("TestSlowHostsDoNotCount"), limits),
+		old: "	if imageBytes > 0 {\n",
+		new: "	if imageBytes > 1<<60 {\n",
+	},
+	{
+		name: "always-excused",
+		rule: "an operator's failures excuse a renter once a day",
+		file: "internal/fleet/cluster/starts.go",
+		by:   starts("TestStartsThatHostsFail"),
+		old:  "			Since: e.row.EndedAt.Add(-fairness.StartExcuse),\n",
+		new:  "			Since: e.row.EndedAt,\n",
+	},
+	{
+		name: "whole-market",
+		rule: "starts that no payment covers hold a part of the market",
+		file: startquotaGo,
+		by:   append(starts("TestNewOrganisationsHoldAPartOfTheMarket"), limits),
+		old:  "total*r.MarketPPM/1_000_000)-held)\n",
+		new:  "total*r.MarketPPM/1_000_000))\n",
+	},
+	{
+		name: "pair-in-order",
+		rule: "the ban of a pair does not depend on which of both is older",
+		file: "internal/fleet/market/place_gang.go",
+		by:   starts("TestAPairBanFollowsAHostThatIsEnrolledAgain"),
+		old:  "		a, b = b, a\n	}\n	return Ban{a, b}\n",
+		new:  "	}\n	return Ban{a, b}\n",
+	},
+	{
+		name: "no-heirs",
+		rule: "what counts against a machine follows it when it is enrolled again",
+		file: "migrations/00272_host_heir.sql",
+		by:   starts("TestAGangBanFollowsAHostThatIsEnrolledAgain"),
+		old:  "o.host_id, n.host_id, true, n.created_at\n",
+		new:  "o.host_id, n.host_id, true, '-infinity'\n",
+	},
+	{
+		name: "heirs-of-who-bought-it",
+		rule: "strikes do not follow a machine that was sold",
+		file: "migrations/00272_host_heir.sql",
+		by:   starts("TestAGangBanFollowsAHostThatIsEnrolledAgain"),
+		old:  "o.host_id, n.host_id, nh.org_id = oh.org_id, 'infinity'\n",
+		new:  "o.host_id, n.host_id, true, 'infinity'\n",
 	},
 }
