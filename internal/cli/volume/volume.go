@@ -25,7 +25,7 @@ func Command(s *base.Session) *cobra.Command {
   muster volume snapshot training-data
   muster volume snapshots training-data
   muster volume files training-data checkpoints
-  muster volume get training-data checkpoints/model.pt -o model.pt
+  muster volume get training-data checkpoints/model.pt --out model.pt
   muster volume restore training-data 12
   muster volume clone training-data training-data-2
   muster volume set training-data --size 200
@@ -319,6 +319,6 @@ func download(s *base.Session) *cobra.Command {
 		},
 	}
 	cmd.Flags().Int64Var(&seq, "seq", 0, "number of the snapshot (default: the last one)")
-	cmd.Flags().StringVarP(&out, "out", "o", "", "file to write, or - for standard output (default: the file's name)")
+	cmd.Flags().StringVar(&out, "out", "", "file to write, or - for standard output (default: the file's name)")
 	return cmd
 }
