@@ -60,12 +60,12 @@ func (b *browser) gangOfNodes(n int) id.Cluster {
 	b.exec(`INSERT INTO telemetry (gpu_id, bucket, at_ms, util, mem_mb, power_w, temp_c)
 		SELECT g.id, to_timestamp(floor(extract(epoch FROM now()) / 300 - k) * 300), array_agg(at),
 			array_agg(80 + (at / 10000 % 15)::int), array_agg(60000), array_agg(500 + (at / 10000 % 90)::int), array_agg(60)
-		FROM gpu g, generate_series(0, 2) k, LATERAL (SELECT t AS at FROM generate_series(
+		FROM gpu g JOIN host h ON h.id = g.host_id AND h.org_id = $1, generate_series(0, 2) k, LATERAL (SELECT t AS at FROM generate_series(
 			(floor(extract(epoch FROM now()) / 300 - k) * 300000)::bigint,
 			least((floor(extract(epoch FROM now()) / 300 - k) * 300000)::bigint + 290000,
 				(extract(epoch FROM now()) * 1000)::bigint),
 			10000) t) x
-		GROUP BY g.id, k`)
+		GROUP BY g.id, k`, seller)
 	return cl
 }
 
@@ -127,6 +127,9 @@ func (b *browser) sizeOf64(path string) {
 	}
 	if n := doc.Find("#connect a[href*='/ports/']").Length(); n > 4 {
 		b.t.Errorf("%d links to ports stand beside the table of nodes", n)
+	}
+	if doc.Find("#logs .seg a").Length() != 0 || doc.Find("#log-rank option").Length() != 65 {
+		b.t.Error("the log has a button for each of 64 ranks")
 	}
 	link := doc.Find("#nodes a.btn").AttrOr("href", "")
 	_, doc = b.get(link)
