@@ -60,7 +60,8 @@ func (b *browser) gangOfNodes(n int) id.Cluster {
 	b.exec(`INSERT INTO telemetry (gpu_id, bucket, at_ms, util, mem_mb, power_w, temp_c)
 		SELECT g.id, to_timestamp(floor(extract(epoch FROM now()) / 300 - k) * 300), array_agg(at),
 			array_agg(80 + (at / 10000 % 15)::int), array_agg(60000), array_agg(500 + (at / 10000 % 90)::int), array_agg(60)
-		FROM gpu g JOIN host h ON h.id = g.host_id AND h.org_id = $1, generate_series(0, 2) k, LATERAL (SELECT t AS at FROM generate_series(
+		FROM gpu g JOIN host h ON h.id = g.host_id AND h.org_id = $1, generate_series(0, 2) k,
+			LATERAL (SELECT t AS at FROM generate_series(
 			(floor(extract(epoch FROM now()) / 300 - k) * 300000)::bigint,
 			least((floor(extract(epoch FROM now()) / 300 - k) * 300000)::bigint + 290000,
 				(extract(epoch FROM now()) * 1000)::bigint),
