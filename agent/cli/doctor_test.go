@@ -34,8 +34,8 @@ func TestDoctorOfAGoodHost(t *testing.T) {
 		}
 		seen[f.Check] = true
 	}
-	for _, c := range []string{"rights", "kernel", "firewall", "docker", "toolkit", "disk", "scratch", "gpus", "network",
-		"ports", "platform", "link", "relay"} {
+	for _, c := range []string{"rights", "kernel", "firewall", "docker", "toolkit", "disk", "scratch", "volumes", "gpus",
+		"network", "ports", "platform", "link", "relay"} {
 		if !seen[c] {
 			t.Errorf("nothing is said of %s", c)
 		}
@@ -67,6 +67,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		{"no live-restore", "docker", "warn", problem("no_live_restore", "warn")},
 		{"gVisor not set up", "docker", "warn", problem("runsc_not_usable", "warn")},
 		{"no scratch can be made", "scratch", "warn", problem("scratch_not_usable", "warn")},
+		{"no volume can be made", "volumes", "warn", problem("volumes_not_usable", "warn")},
 		{"disk not limited", "disk", "warn", problem("disk_not_limited", "warn")},
 		{"little disk", "disk", "warn", func(i *agentapi.Inventory, _ *machine) { i.DiskGB = 10 }},
 		{"a GPU's trouble", "gpus", "warn", problem("ecc_off", "warn")},
