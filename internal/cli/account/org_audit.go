@@ -43,7 +43,7 @@ func PrintAudit(p *base.Printer, all client.Page[client.AuditEvent]) {
 	for i, e := range all.Items {
 		rows[i] = []string{base.When(e.At), e.Email, e.Address, e.Action, e.Object, auditDetail(e.Detail)}
 	}
-	p.Table([]string{"TIME", "WHO", "FROM", "ACTION", "OBJECT", "DETAIL"}, rows)
+	p.List("events", []string{"TIME", "WHO", "FROM", "ACTION", "OBJECT", "DETAIL"}, rows)
 	base.PrintNext(p, all.Next)
 }
 

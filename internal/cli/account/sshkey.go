@@ -48,7 +48,7 @@ func sshKeyList(s *base.Session) *cobra.Command {
 				for i, k := range all {
 					rows[i] = []string{k.ID.String(), k.Name, k.Fingerprint, base.When(k.CreatedAt)}
 				}
-				p.Table([]string{"ID", "NAME", "FINGERPRINT", "ADDED"}, rows)
+				p.List("SSH keys", []string{"ID", "NAME", "FINGERPRINT", "ADDED"}, rows)
 			})
 		},
 	}

@@ -51,7 +51,7 @@ func tokenList(s *base.Session) *cobra.Command {
 					rows[i] = []string{t.ID.String(), t.Name, "…" + t.Hint, strings.Join(t.Scopes, " "), base.When(t.CreatedAt),
 						base.OrDash(base.WhenPtr(t.LastUsedAt)), base.OrDash(base.WhenPtr(t.ExpiresAt))}
 				}
-				p.Table([]string{"ID", "NAME", "SECRET", "SCOPES", "CREATED", "LAST USED", "EXPIRES"}, rows)
+				p.List("tokens", []string{"ID", "NAME", "SECRET", "SCOPES", "CREATED", "LAST USED", "EXPIRES"}, rows)
 			})
 		},
 	}

@@ -24,7 +24,7 @@ func adminDeadLetters(s *base.Session) *cobra.Command {
 				for i, r := range rows {
 					table[i] = []string{base.When(r.Since), r.Queue, r.Ref, fmt.Sprint(r.Attempts), r.Error}
 				}
-				p.Table([]string{"FAILING SINCE", "JOB", "ROW", ">ATTEMPTS", "LAST ERROR"}, table)
+				p.List("rows that fail", []string{"FAILING SINCE", "JOB", "ROW", ">ATTEMPTS", "LAST ERROR"}, table)
 			})
 		},
 	}

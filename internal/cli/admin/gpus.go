@@ -25,7 +25,7 @@ func adminContestedGPUs(s *base.Session) *cobra.Command {
 					rows[i] = []string{g.UUID, g.Contest, g.Host.String(), g.HostName, g.Org.String(), g.OrgName,
 						base.When(g.ListedAt)}
 				}
-				p.Table([]string{"GPU", "STATUS", "HOST", "NAME", "OPERATOR", "NAME", "LISTED"}, rows)
+				p.List("contested GPUs", []string{"GPU", "STATUS", "HOST", "NAME", "OPERATOR", "NAME", "LISTED"}, rows)
 			})
 		},
 	}

@@ -113,7 +113,8 @@ func adminOrgs(s *base.Session) *cobra.Command {
 					rows[i] = []string{o.Name, o.Email, fmt.Sprint(o.Hosts), fmt.Sprint(o.Clusters), base.Nano(o.Available),
 						base.Nano(o.Pending), base.Nano(o.Payable), o.ID.String()}
 				}
-				p.Table([]string{"NAME", "E-MAIL", ">HOSTS", ">CLUSTERS", ">AVAILABLE", ">PENDING", ">PAYABLE", "ID"}, rows)
+				p.List("organisations",
+					[]string{"NAME", "E-MAIL", ">HOSTS", ">CLUSTERS", ">AVAILABLE", ">PENDING", ">PAYABLE", "ID"}, rows)
 				base.PrintNext(p, all.Next)
 			})
 		},

@@ -46,7 +46,7 @@ func printPayoutsOf(p *base.Printer, all client.Page[client.OperatorPayout]) {
 		rows[i] = []string{base.When(x.CreatedAt), base.Nano(x.Amount) + " " + x.Currency, x.State,
 			base.FirstOf(x.Failure, billing.TakenBack(x.Payout)), x.Org.String(), x.ID.String()}
 	}
-	p.Table([]string{"TIME", ">AMOUNT", "STATE", "WHY", "OPERATOR", "ID"}, rows)
+	p.List("payouts", []string{"TIME", ">AMOUNT", "STATE", "WHY", "OPERATOR", "ID"}, rows)
 	base.PrintNext(p, all.Next)
 }
 
@@ -65,7 +65,8 @@ func payoutsDue(s *base.Session) *cobra.Command {
 					rows[i] = []string{n.OrgName, base.Nano(n.Payable), base.Nano(n.Amount), base.WhenPtr(n.NextAt), why,
 						n.Org.String()}
 				}
-				p.Table([]string{"OPERATOR", ">PAYABLE", ">WOULD BE PAID", "NEXT", "WHY NOT", "ID"}, rows)
+				p.List("operators with payable earnings",
+					[]string{"OPERATOR", ">PAYABLE", ">WOULD BE PAID", "NEXT", "WHY NOT", "ID"}, rows)
 			})
 		},
 	}

@@ -43,13 +43,14 @@ func adminPostpaidList(s *base.Session) *cobra.Command {
 						base.Nano(t.Owed),
 						base.WhenPtr(t.Since), state}
 				}
-				p.Table([]string{"ORGANISATION", "NAME", ">LIMIT", ">USED", ">BILLED, UNPAID", "CHANGED", "STATE"}, rows)
+				p.List("postpaid organisations",
+					[]string{"ORGANISATION", "NAME", ">LIMIT", ">USED", ">BILLED, UNPAID", "CHANGED", "STATE"}, rows)
 				base.PrintNext(p, page.Next)
 			})
 		},
 	}
 	cmd.Flags().IntVar(&limit, "limit", 50, "organisations at most")
-	cmd.Flags().StringVar(&after, "after", "", "next of the page before")
+	cmd.Flags().StringVar(&after, "after", "", "continue after this item, which the page before named")
 	return cmd
 }
 
@@ -111,7 +112,7 @@ func adminPostpaidInvoices(s *base.Session) *cobra.Command {
 						in.Currency,
 						base.Nano(in.Tax.Amount), invoiceWord(in)}
 				}
-				p.Table([]string{"INVOICE", "NUMBER", "PERIOD", ">TOTAL", ">OF IT TAX", "STATE"}, rows)
+				p.List("invoices", []string{"INVOICE", "NUMBER", "PERIOD", ">TOTAL", ">OF IT TAX", "STATE"}, rows)
 			})
 		},
 	}

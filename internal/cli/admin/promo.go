@@ -41,7 +41,7 @@ func printPromos(p *base.Printer, all []client.PromoCode) {
 		rows[i] = []string{c.Code, base.Nano(c.Amount) + " " + c.Currency, fmt.Sprintf("%d of %d", c.Uses, c.MaxUses),
 			base.Nano(given) + " " + c.Currency, base.When(c.CreatedAt), ends}
 	}
-	p.Table([]string{"CODE", ">CREDIT", ">USED", ">GIVEN", "MADE", "ENDS"}, rows)
+	p.List("promotion codes", []string{"CODE", ">CREDIT", ">USED", ">GIVEN", "MADE", "ENDS"}, rows)
 }
 
 func promoCreate(s *base.Session) *cobra.Command {
@@ -107,7 +107,7 @@ func promoUses(s *base.Session) *cobra.Command {
 				for i, r := range all.Items {
 					rows[i] = []string{base.When(r.At), r.Code, base.Nano(r.Amount) + " " + r.Currency, r.OrgName, r.Org.String()}
 				}
-				p.Table([]string{"TIME", "CODE", ">CREDIT", "ORGANISATION", "ID"}, rows)
+				p.List("redemptions", []string{"TIME", "CODE", ">CREDIT", "ORGANISATION", "ID"}, rows)
 				base.PrintNext(p, all.Next)
 			})
 		},

@@ -32,7 +32,7 @@ func adminReviews(s *base.Session) *cobra.Command {
 		},
 	}
 	cmd.Flags().IntVar(&limit, "limit", 50, "reviews at most")
-	cmd.Flags().StringVar(&after, "after", "", "next of the page before")
+	cmd.Flags().StringVar(&after, "after", "", "continue after this item, which the page before named")
 	cmd.Flags().BoolVar(&waiting, "waiting", false, "only those with something to decide on")
 	return cmd
 }

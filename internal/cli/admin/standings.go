@@ -21,7 +21,8 @@ func adminStandings(s *base.Session) *cobra.Command {
 					rows[i] = []string{x.Org.String(), x.Name, string(x.State), fmt.Sprint(x.Open), fmt.Sprint(x.Lost),
 						base.Nano(x.Debt), base.When(x.Changed)}
 				}
-				p.Table([]string{"ORGANISATION", "NAME", "STANDING", ">OPEN", ">LOST", ">TO REPAY", "SINCE"}, rows)
+				p.List("organisations with disputes",
+					[]string{"ORGANISATION", "NAME", "STANDING", ">OPEN", ">LOST", ">TO REPAY", "SINCE"}, rows)
 			})
 		},
 	}

@@ -24,7 +24,7 @@ func Exactly(names ...string) cobra.PositionalArgs {
 		}
 		want := strings.Join(names, " ")
 		if want == "" {
-			want = "no arguments"
+			want = "no arguments, and was given " + strings.Join(args, " ")
 		}
 		return fault.New(fault.Invalid, "%s takes %s; see %s --help", cmd.CommandPath(), want, cmd.CommandPath())
 	}

@@ -21,6 +21,17 @@ func decimal(s string) string {
 // Nano formats an amount as a decimal with at least two decimals.
 func Nano(n money.Nano) string { return decimal(n.String()) }
 
+// Cost formats an amount that grows with time: rounded to four decimals, of which two are always shown. The exact
+// amount is in -o json.
+func Cost(n money.Nano) string {
+	const step = money.Unit / 10_000
+	half := money.Nano(step / 2)
+	if n < 0 {
+		half = -half
+	}
+	return Nano((n + half) / step * step)
+}
+
 // Micro formats a price as a decimal with at least two decimals.
 func Micro(m money.Micro) string { return decimal(m.String()) }
 
@@ -55,6 +66,9 @@ func Seconds(s int64) string {
 	}
 	return ""
 }
+
+// Millis formats a duration, given in milliseconds, in seconds with three decimals: "162.801 s".
+func Millis(ms int64) string { return fmt.Sprintf("%d.%03d s", ms/1000, ms%1000) }
 
 // OrDash returns s, or a dash if s is empty.
 func OrDash(s string) string {

@@ -1,6 +1,10 @@
 package base
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/musterhq/muster/internal/money"
+)
 
 func TestSpansAreReadable(t *testing.T) {
 	t.Parallel()
@@ -18,5 +22,18 @@ func TestSpansAreReadable(t *testing.T) {
 		if got := Seconds(s); got != want {
 			t.Errorf("%d: %q, want %q", s, got, want)
 		}
+	}
+}
+
+func TestCost(t *testing.T) {
+	t.Parallel()
+	for amount, want := range map[money.Nano]string{0: "0.00", 610_138_666: "0.6101", 610_150_000: "0.6102", 2 * money.Unit: "2.00",
+		-50_000: "-0.0001", 49_999: "0.00", 100_000_000: "0.10"} {
+		if got := Cost(amount); got != want {
+			t.Errorf("%s: %s, want %s", amount, got, want)
+		}
+	}
+	if got := Millis(162_801); got != "162.801 s" {
+		t.Error(got)
 	}
 }

@@ -47,7 +47,7 @@ func (s *Session) Show(cmd *cobra.Command, v any, words func(*Printer)) error {
 	case outputName:
 		return printIDs(out, v)
 	}
-	p := &Printer{w: out, wide: s.Output == outputWide}
+	p := &Printer{w: out, cmd: cmd, wide: s.Output == outputWide}
 	words(p)
 	return p.err
 }

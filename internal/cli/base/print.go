@@ -6,12 +6,15 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/spf13/cobra"
+
 	"github.com/musterhq/muster/internal/text"
 )
 
 // Printer prints for people and remembers the first error.
 type Printer struct {
 	w    io.Writer
+	cmd  *cobra.Command // the command that prints
 	wide bool
 	err  error
 }
@@ -32,6 +35,12 @@ func (p *Printer) Line(format string, args ...any) {
 // Table prints aligned columns. A heading that begins with ">" aligns its column to the right; one that begins with "+"
 // is only in the output of -o wide ("+>" is both).
 func (p *Printer) Table(heads []string, rows [][]string) { p.TableOr("", heads, rows) }
+
+// List is Table for the command that lists all objects of a kind: without rows it prints "No tokens." if what is
+// "tokens".
+func (p *Printer) List(what string, heads []string, rows [][]string) {
+	p.TableOr("No "+what+".", heads, rows)
+}
 
 // TableOr is Table, and prints the sentence none if there are no rows.
 func (p *Printer) TableOr(none string, heads []string, rows [][]string) {

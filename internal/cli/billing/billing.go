@@ -167,14 +167,12 @@ func billingTransactions(s *base.Session) *cobra.Command {
 					rows[i] = []string{base.When(t.At), t.Kind, t.Available.String(), t.Held.String(), t.AvailableAfter.String(),
 						t.Memo}
 				}
-				p.Table([]string{"WHEN", "KIND", ">AVAILABLE", ">HELD", ">AVAILABLE AFTER", "FOR"}, rows)
-				if page.Next != nil {
-					p.Line("More: --after %s", *page.Next)
-				}
+				p.List("transactions", []string{"WHEN", "KIND", ">AVAILABLE", ">HELD", ">AVAILABLE AFTER", "FOR"}, rows)
+				base.PrintNext(p, page.Next)
 			})
 		},
 	}
 	cmd.Flags().IntVar(&limit, "limit", 50, "entries at most")
-	cmd.Flags().StringVar(&after, "after", "", "next of the page before")
+	cmd.Flags().StringVar(&after, "after", "", "continue after this item, which the page before named")
 	return cmd
 }

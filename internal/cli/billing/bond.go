@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -64,11 +63,11 @@ func printBond(p *base.Printer, b client.Bond) {
 			what, amount = "failed, rank "+strconv.Itoa(x.VictimRank)+" stood by", "-"+base.Nano(x.Amount)
 		}
 		rows = append(rows, []string{base.When(x.At), x.Cluster.String(), x.HostName, what,
-			(time.Duration(x.Millis) * time.Millisecond).String(), amount})
+			base.Millis(x.Millis), amount})
 	}
 	for _, x := range b.Relief {
 		rows = append(rows, []string{base.When(x.At), x.Cluster.String(), x.HostName, "stood by, no host is to blame",
-			(time.Duration(x.Millis) * time.Millisecond).String(), "+" + base.Nano(x.Amount)})
+			base.Millis(x.Millis), "+" + base.Nano(x.Amount)})
 	}
 	p.Line("")
 	p.Table([]string{"WHEN", "CLUSTER", "HOST", "WHAT", ">FOR", ">AMOUNT"}, rows)

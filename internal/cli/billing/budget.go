@@ -28,7 +28,15 @@ func budgetSet(s *base.Session) *cobra.Command {
 money, so a cap is never exceeded. Clusters that would are stopped in order, with the reason budget_exhausted.`,
 		Example: "  muster budget set --cap 500\n  muster budget set --project vision --cap 120 --max-price 20 " +
 			"--max-duration 12h",
-		Args: base.Exactly(),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				if _, err := money.ParseNano(args[0]); err == nil {
+					return fault.New(fault.Invalid, "muster budget set takes the limit as a flag: muster budget set --cap %s",
+						args[0])
+				}
+			}
+			return base.Exactly()(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b := client.NewBudget{Project: project}
 			if limit != "" {
@@ -76,7 +84,7 @@ func budgetRow(b client.Budget) []string {
 		row[6] = base.Micro(*b.MaxPrice)
 	}
 	if b.MaxDuration != nil {
-		row[7] = (time.Duration(*b.MaxDuration) * time.Second).String()
+		row[7] = base.Seconds(*b.MaxDuration)
 	}
 	return row
 }
@@ -94,7 +102,7 @@ func budgetList(s *base.Session) *cobra.Command {
 				for i, b := range all.Items {
 					rows[i] = budgetRow(b)
 				}
-				p.Table(budgetHeads, rows)
+				p.TableOr("No budgets. Set one: muster budget set --cap 500", budgetHeads, rows)
 			})
 		},
 	}

@@ -30,7 +30,7 @@ func billingTopUps(s *base.Session) *cobra.Command {
 					rows[i] = []string{base.When(t.CreatedAt), t.ID.String(), base.Nano(t.Amount), base.Nano(t.Tax.Amount),
 						string(t.State), what}
 				}
-				p.Table([]string{"WHEN", "ID", ">AMOUNT", ">TAX", "STATE", "RECEIPT, OR WHAT TO DO"}, rows)
+				p.List("top-ups", []string{"WHEN", "ID", ">AMOUNT", ">TAX", "STATE", "RECEIPT, OR WHAT TO DO"}, rows)
 			})
 		},
 	}
@@ -54,7 +54,7 @@ func cardsList(s *base.Session) *cobra.Command {
 					}
 					rows[i] = []string{k.ID.String(), k.Brand, "…" + k.Last4, fmt.Sprintf("%02d/%d", k.ExpMonth, k.ExpYear), pays}
 				}
-				p.Table([]string{"ID", "BRAND", "NUMBER", "EXPIRES", ""}, rows)
+				p.List("cards", []string{"ID", "BRAND", "NUMBER", "EXPIRES", ""}, rows)
 			})
 		},
 	}

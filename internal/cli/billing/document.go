@@ -69,7 +69,7 @@ func documentList(s *base.Session, all bool) *cobra.Command {
 						rows[i] = append(rows[i], d.Org.String())
 					}
 				}
-				p.Table(heads, rows)
+				p.List("documents", heads, rows)
 				base.PrintNext(p, page.Next)
 			})
 		},
@@ -78,7 +78,7 @@ func documentList(s *base.Session, all bool) *cobra.Command {
 	fl.StringVar(&f.Series, "series", "", "receipt, credit_note or self_billing (default: all)")
 	fl.IntVar(&f.Year, "year", 0, "the year in the number (default: all)")
 	fl.IntVar(&limit, "limit", 50, "documents at most")
-	fl.StringVar(&after, "after", "", "next of the page before")
+	fl.StringVar(&after, "after", "", "continue after this item, which the page before named")
 	if all {
 		fl.StringVar(&org, "org", "", "id of an organisation (default: all)")
 	}

@@ -90,15 +90,13 @@ func payoutList(s *base.Session) *cobra.Command {
 					rows[i] = []string{base.When(x.CreatedAt), x.ID.String(), base.Nano(x.Amount), x.State,
 						base.FirstOf(x.Failure, TakenBack(x), x.Transfer)}
 				}
-				p.Table([]string{"WHEN", "ID", ">AMOUNT", "STATE", "TRANSFER, OR WHY NOT"}, rows)
-				if page.Next != nil {
-					p.Line("More: --after %s", *page.Next)
-				}
+				p.List("payouts", []string{"WHEN", "ID", ">AMOUNT", "STATE", "TRANSFER, OR WHY NOT"}, rows)
+				base.PrintNext(p, page.Next)
 			})
 		},
 	}
 	cmd.Flags().IntVar(&limit, "limit", 50, "payouts at most")
-	cmd.Flags().StringVar(&after, "after", "", "next of the page before")
+	cmd.Flags().StringVar(&after, "after", "", "continue after this item, which the page before named")
 	return cmd
 }
 

@@ -46,7 +46,7 @@ func billingPostpaid(s *base.Session) *cobra.Command {
 						cents(x.Total) +
 							" " + x.Currency, state, x.URL}
 				}
-				p.Table([]string{"INVOICE", "NUMBER", "FROM", "TO", ">NET", ">TAX", ">TOTAL", "STATE", "PAGE"}, rows)
+				p.List("invoices", []string{"INVOICE", "NUMBER", "FROM", "TO", ">NET", ">TAX", ">TOTAL", "STATE", "PAGE"}, rows)
 			})
 		},
 	}

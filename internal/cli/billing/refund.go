@@ -40,7 +40,7 @@ func printRefunds(p *base.Printer, list []client.Refund) {
 		rows[i] = []string{base.When(r.CreatedAt), r.TopUp.String(), base.Nano(r.Amount), base.Nano(r.Tax), string(r.State),
 			r.Failure}
 	}
-	p.Table([]string{"WHEN", "OF THE PAYMENT", ">AMOUNT", ">TAX", "STATE", "WHY"}, rows)
+	p.List("refunds", []string{"WHEN", "OF THE PAYMENT", ">AMOUNT", ">TAX", "STATE", "WHY"}, rows)
 }
 
 func billingRedeem(s *base.Session) *cobra.Command {

@@ -89,8 +89,10 @@ With --quote the placement and the price are the quote's.`,
 }
 
 func printStarting(p *base.Printer, c client.Cluster) {
-	p.Line("%s is being started: %s per hour, from the second every rank runs.", c.ID, base.Micro(c.PricePerHour))
-	p.Line("Watch it: muster cluster wait %s; its output: muster cluster logs %s --follow", c.ID, c.ID)
+	p.Line("%s (%s) is starting. It costs %s per hour from the second every rank runs.", c.Name, c.ID,
+		base.Micro(c.PricePerHour))
+	p.Line("Watch it: muster cluster wait %s", c.ID)
+	p.Line("Read its output: muster cluster logs %s --follow", c.ID)
 }
 
 func rent(ctx context.Context, c *client.Client, quote string, spec client.Spec) (client.Cluster, error) {
@@ -121,20 +123,20 @@ func clusterList(s *base.Session) *cobra.Command {
 	cmd.Flags().StringVar(&f.Query, "query", "", "only clusters whose id, name, project, image or labels match all words")
 	cmd.Flags().StringVar(&f.Sort, "sort", "", "created, name, price or project; with - before it, in reverse")
 	cmd.Flags().IntVar(&limit, "limit", 50, "clusters at most")
-	cmd.Flags().StringVar(&after, "after", "", "next of the page before")
+	cmd.Flags().StringVar(&after, "after", "", "continue after this item, which the page before named")
 	return cmd
 }
 
 func printClusters(p *base.Printer, page client.Page[client.Cluster], f client.ClusterFilter) {
 	if len(page.Items) == 0 && (f.State != "" || f.Query != "") {
-		p.Line("No cluster matches.")
+		p.Line("%s", noneMatch(f))
 		return
 	}
 	rows := make([][]string, len(page.Items))
 	for i, c := range page.Items {
 		rows[i] = []string{
 			c.ID.String(), c.Name, string(c.State), c.Reason, fmt.Sprintf("%d × %d", len(c.Nodes), gpusOf(c)),
-			base.Micro(c.PricePerHour), base.Nano(c.CostSoFar), base.When(c.CreatedAt), base.OrDash(c.Spec.Project),
+			base.Micro(c.PricePerHour), base.Cost(c.CostSoFar), base.When(c.CreatedAt), base.OrDash(c.Spec.Project),
 			c.Spec.Image,
 			base.OrDash(base.WhenPtr(c.RunningAt)), base.OrDash(base.WhenPtr(c.EndedAt)), base.OrDash(stopsOf(c)),
 		}
@@ -142,6 +144,22 @@ func printClusters(p *base.Printer, page client.Page[client.Cluster], f client.C
 	p.TableOr("No clusters. Rent one: muster cluster create --help", []string{"ID", "NAME", "STATE", "REASON",
 		">NODES × GPUS", ">PER HOUR", ">COST", "CREATED", "+PROJECT", "+IMAGE", "+RUNNING", "+ENDED", "+STOPS"}, rows)
 	base.PrintNext(p, page.Next)
+}
+
+// noneMatch says that no cluster passes the filter.
+func noneMatch(f client.ClusterFilter) string {
+	const all = " List all: muster cluster list"
+	what := "No cluster"
+	switch {
+	case f.State == "":
+		return fmt.Sprintf("No cluster matches %q.", f.Query) + all
+	case f.Query != "":
+		what += fmt.Sprintf(" that matches %q", f.Query)
+	}
+	if f.State == "ended" {
+		return what + " has ended." + all
+	}
+	return what + " is " + f.State + "." + all
 }
 
 func gpusOf(c client.Cluster) int {
@@ -180,7 +198,7 @@ func printCluster(p *base.Printer, c client.Cluster) {
 		"Command", shellquote.Join(c.Spec.Command...), "Environment", names(c.Spec.Env), "Ports", portsOf(c.Spec),
 		"Disk", fmt.Sprintf("%d GB per node", c.Spec.DiskGB), "Project", c.Spec.Project, "Budget", budgetOf(c),
 		"Node lost", c.Spec.OnNodeFailure,
-		"Price", base.Micro(c.PricePerHour)+" per hour", "Cost so far", base.Nano(c.CostSoFar)+" "+c.Currency, "Billable",
+		"Price", base.Micro(c.PricePerHour)+" per hour", "Cost so far", base.Cost(c.CostSoFar)+" "+c.Currency, "Billable",
 		c.BillableSeconds.String()+" s",
 		"Created", base.When(c.CreatedAt), "Running", base.WhenPtr(c.RunningAt), "Ended", base.WhenPtr(c.EndedAt),
 		"Stops", stopsOf(c), "Paid until", base.WhenPtr(c.RunUntil),
@@ -245,35 +263,7 @@ func clusterEvents(s *base.Session) *cobra.Command {
 				}
 				rows[i] = []string{base.When(e.At), rank, e.Title, e.Detail}
 			}
-			p.Table([]string{"WHEN", ">RANK", "WHAT", "WHY"}, rows)
-		})
-	})
-}
-
-func clusterUsage(s *base.Session) *cobra.Command {
-	return onCluster(s, "usage", "What it used and costs, segment by segment", func(cmd *cobra.Command, c *client.Client,
-		cl id.Cluster) error {
-		u, err := c.Usage(cmd.Context(), cl)
-		return s.Result(cmd, u, err, func(p *base.Printer) {
-			rows := make([][]string, len(u.Segments))
-			for i, l := range u.Segments {
-				rows[i] = []string{fmt.Sprint(l.Rank), base.When(l.From), base.When(l.To), l.Seconds.String(), fmt.Sprint(l.GPUs),
-					base.Micro(l.PricePerHour), l.Cost.String()}
-			}
-			p.Table([]string{">RANK", "FROM", "TO", ">SECONDS", ">GPUS", ">PER HOUR", ">COST"}, rows)
-			for _, x := range u.Credits {
-				p.Line("Credited: %s %s for rank %d on %s (%s), its time from %s to %s is free.", x.Amount, u.Currency, x.Rank,
-					x.HostName, x.Reason, base.When(x.From), base.When(x.To))
-			}
-			for _, x := range u.NotBilled {
-				p.Line("%s, %s s not billed: %s.", base.When(x.From), x.Seconds, x.Why)
-			}
-			state := "more may still be proven"
-			if u.Settled {
-				state = "settled"
-			}
-			p.Line("%s billable seconds, %s GPU-seconds, %s Wh: %s %s (%s)", u.BillableSeconds, u.GPUSeconds, u.EnergyWh, u.Cost,
-				u.Currency, state)
+			p.List("events", []string{"WHEN", ">RANK", "WHAT", "WHY"}, rows)
 		})
 	})
 }
@@ -283,8 +273,7 @@ func clusterRestart(s *base.Session) *cobra.Command {
 		func(cmd *cobra.Command, c *client.Client, cl id.Cluster) error {
 			v, err := c.Act(cmd.Context(), cl, "restart")
 			return s.Result(cmd, v, err, func(p *base.Printer) {
-				p.Line("%s is starting again; billing is suspended until every rank runs.",
-					v.ID)
+				p.Line("%s is starting again. Its time is not billed until every rank runs.", v.Name)
 			})
 		})
 }
@@ -301,7 +290,7 @@ func clusterRelease(s *base.Session) *cobra.Command {
 				return waitFor(s, cmd, c, cl, client.Released)
 			}
 			return s.Show(cmd, v, func(p *base.Printer) {
-				p.Line("%s is %s. Cost: %s %s", v.ID, v.State, base.Nano(v.CostSoFar), v.Currency)
+				p.Line("%s is %s. Cost: %s %s", v.Name, v.State, base.Cost(v.CostSoFar), v.Currency)
 			})
 		})
 	cmd.Aliases = []string{"rm", "stop", "delete"}

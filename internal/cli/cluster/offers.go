@@ -42,7 +42,7 @@ searched in the model, the region, the fabric and the architecture.`,
 	cmd.AddCommand(compareCommand(s))
 	cmd.Flags().StringVar(&sort, "sort", "", "a field, - before it for descending (default: the price)")
 	cmd.Flags().IntVar(&limit, "limit", 50, "offers at most")
-	cmd.Flags().StringVar(&after, "after", "", "next of the page before")
+	cmd.Flags().StringVar(&after, "after", "", "continue after this item, which the page before named")
 	return cmd
 }
 

@@ -1,15 +1,31 @@
 package cluster
 
 import (
+	"cmp"
+	"context"
+	"net"
 	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/crypto/ssh"
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/cli/base"
 	"github.com/musterhq/muster/internal/fault"
 )
+
+// checkListens returns a fault if nothing listens on a port of a rank, so that no link is printed that leads nowhere.
+func checkListens(ctx context.Context, c *client.Client, v client.Cluster, rank, port int) error {
+	return withRank(ctx, c, v.ID, rank, func(node *ssh.Client) error {
+		conn, err := node.Dial("tcp", net.JoinHostPort("localhost", strconv.Itoa(port)))
+		if err != nil {
+			return fault.New(fault.Conflict, "nothing listens on port %d of rank %d of %s, and the port is not in its spec "+
+				"(ports: %s)", port, rank, v.Name, cmp.Or(portsOf(v.Spec), "none"))
+		}
+		return conn.Close()
+	})
+}
 
 func clusterOpen(s *base.Session) *cobra.Command {
 	var rank int
@@ -36,7 +52,9 @@ access for 12 hours.`,
 				return err
 			}
 			if !slices.ContainsFunc(v.Spec.Ports, func(p client.Port) bool { return p.Port == port }) {
-				cmd.PrintErrf("Port %d is not in the spec of %s. The link works only if something listens there.\n", port, v.Name)
+				if err := checkListens(cmd.Context(), c, v, rank, port); err != nil {
+					return err
+				}
 			}
 			link, err := c.PortLink(cmd.Context(), cl, rank, port)
 			if err != nil {
@@ -51,6 +69,6 @@ access for 12 hours.`,
 		},
 	}
 	cmd.Flags().IntVar(&rank, "node", 0, "the rank")
-	cmd.Flags().BoolVar(&browser, "browser", false, "open the link in a browser on this machine, too")
+	cmd.Flags().BoolVar(&browser, "browser", false, "also open the link in a browser on this machine")
 	return cmd
 }

@@ -34,7 +34,7 @@ PORT CLUSTER.RANK@GATEWAY; scp, sftp, -L, -J and VS Code Remote work the same wa
   muster cluster ssh train -- -L 8888:localhost:8888`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if n := cmd.ArgsLenAtDash(); len(args) == 0 || (n < 0 && len(args) > 1) || n > 1 || n == 0 {
-				return fault.New(fault.Invalid, "muster cluster ssh takes CLUSTER, and after -- what ssh is to do; see muster "+
+				return fault.New(fault.Invalid, "muster cluster ssh takes CLUSTER, and after -- arguments for ssh; see muster "+
 					"cluster ssh --help")
 			}
 			return nil
@@ -52,6 +52,9 @@ PORT CLUSTER.RANK@GATEWAY; scp, sftp, -L, -J and VS Code Remote work the same wa
 			known, err := keepHostKeys(cmd, gateway)
 			if err != nil {
 				return fmt.Errorf("keep the gateway's host keys: %w", err)
+			}
+			if keys, err := client.All(cmd.Context(), c.SSHKeys); err == nil {
+				cmd.PrintErr(keyNote(keys, localKeys(cmd.Context(), identity)))
 			}
 			return becomeSSH(cmd, gateway, known, identity, fmt.Sprintf("%s.%d", cl, node), args[1:])
 		},
@@ -87,7 +90,7 @@ func becomeSSH(cmd *cobra.Command, gateway client.SSHGateway, known, identity, u
 	return syscall.Exec(program, args, base.EnvironFrom(cmd.Context()))
 }
 
-// keepHostKeys writes what ssh is to believe into a file of the gateway's own, beside the login.
+// keepHostKeys writes the host keys of the gateway to a file next to the stored login, and returns the file's name.
 func keepHostKeys(cmd *cobra.Command, g client.SSHGateway) (string, error) {
 	login, err := base.LoginFile(cmd.Context())
 	if err != nil {

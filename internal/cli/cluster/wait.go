@@ -13,6 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/cli/base"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/text"
 )
 
 func clusterWait(s *base.Session) *cobra.Command {
@@ -36,8 +37,8 @@ func clusterWait(s *base.Session) *cobra.Command {
 	return cmd
 }
 
-// waitFor shows how a cluster comes up: on a terminal each node's line is drawn anew, else a line is printed when
-// something changed. Progress goes to stderr, the outcome to stdout.
+// waitFor shows how a cluster comes up: on a terminal the lines of the nodes are redrawn; elsewhere a line is printed
+// when something has changed. Progress goes to stderr, the outcome to stdout.
 func waitFor(s *base.Session, cmd *cobra.Command, c *client.Client, cl id.Cluster, want client.State) error {
 	view := progress{w: cmd.ErrOrStderr(), printed: map[string]string{}}
 	if _, ok := base.Terminal(cmd.ErrOrStderr()); ok {
@@ -46,7 +47,7 @@ func waitFor(s *base.Session, cmd *cobra.Command, c *client.Client, cl id.Cluste
 	v, err := c.WaitCluster(cmd.Context(), cl, want, view.update)
 	if err != nil {
 		if cmd.Context().Err() != nil {
-			return fault.New(fault.Unavailable, "the cluster is not %s yet; look again with muster cluster show %s", want, cl)
+			return fault.New(fault.Unavailable, "the cluster is not %s yet; look at it again: muster cluster show %s", want, cl)
 		}
 		if s.ForPrograms() && v.State != "" {
 			_ = s.Show(cmd, v, nil)
@@ -56,11 +57,12 @@ func waitFor(s *base.Session, cmd *cobra.Command, c *client.Client, cl id.Cluste
 	return s.Show(cmd, v, func(p *base.Printer) {
 		switch {
 		case v.State == client.Running:
-			p.Line("%s is running: %s, %s per hour, %s %s per second.", v.ID, base.Counted(len(v.Nodes), "node"),
-				base.Micro(v.PricePerHour), v.PricePerSecond, v.Currency)
-			p.Line("Its output: muster cluster logs %s --follow", v.ID)
+			p.Line("%s (%s) is running: %s, %s per hour, %s %s per second.", v.Name, v.ID,
+				base.Counted(len(v.Nodes), "node"), base.Micro(v.PricePerHour), v.PricePerSecond, v.Currency)
+			p.Line("Read its output: muster cluster logs %s --follow", v.ID)
 		default:
-			p.Line("%s is %s (%s). Cost: %s %s", v.ID, v.State, base.OrDash(v.Reason), base.Nano(v.CostSoFar), v.Currency)
+			p.Line("%s (%s) is %s: %s. Cost: %s %s", v.Name, v.ID, v.State, base.OrDash(v.Reason), base.Cost(v.CostSoFar),
+				v.Currency)
 		}
 	})
 }
@@ -78,9 +80,10 @@ func (g *progress) update(c client.Cluster) {
 		g.redraw(c)
 		return
 	}
-	g.print("cluster", fmt.Sprintf("%s %s", c.ID, c.State), string(c.State))
+	after := fmt.Sprintf("%5.1f s  %s", time.Since(c.CreatedAt).Seconds(), text.OneLine(c.Name))
+	g.print("cluster", fmt.Sprintf("%s  %s", after, c.State), string(c.State))
 	for _, n := range c.Nodes {
-		g.print(fmt.Sprint(n.Rank), fmt.Sprintf("rank %d %s", n.Rank, nodeLine(n)), n.State+n.Progress.Step+
+		g.print(fmt.Sprint(n.Rank), fmt.Sprintf("%s  rank %d  %s", after, n.Rank, nodeLine(n)), n.State+n.Progress.Step+
 			n.Progress.WaitingFor)
 	}
 }
@@ -98,7 +101,7 @@ func (g *progress) redraw(c client.Cluster) {
 	if g.drawn > 0 {
 		fmt.Fprintf(&b, "\x1b[%dA", g.drawn)
 	}
-	fmt.Fprintf(&b, "\x1b[2K%s  %s  %s\n", c.Name, c.State, time.Since(c.CreatedAt).Round(time.Second))
+	fmt.Fprintf(&b, "\x1b[2K%s  %s  %s\n", text.OneLine(c.Name), c.State, time.Since(c.CreatedAt).Round(time.Second))
 	for _, n := range c.Nodes {
 		fmt.Fprintf(&b, "\x1b[2K  rank %d  %s\n", n.Rank, nodeLine(n))
 	}
@@ -107,7 +110,7 @@ func (g *progress) redraw(c client.Cluster) {
 }
 
 func nodeLine(n client.Node) string {
-	return strings.TrimRight(fmt.Sprintf("%-9s %s", n.State, progressOf(n)), " ")
+	return strings.TrimRight(fmt.Sprintf("%-9s %s", n.State, text.OneLine(progressOf(n))), " ")
 }
 
 // progressOf is what a node is doing and what holds it up.

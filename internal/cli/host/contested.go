@@ -24,7 +24,7 @@ func hostContested(s *base.Session) *cobra.Command {
 					}
 					rows[i] = []string{g.UUID, g.Model, g.Contest, offered, g.Host.String(), g.HostName, base.When(g.ListedAt)}
 				}
-				p.Table([]string{"GPU", "MODEL", "STATUS", "OFFERED", "HOST", "NAME", "LISTED"}, rows)
+				p.List("contested GPUs", []string{"GPU", "MODEL", "STATUS", "OFFERED", "HOST", "NAME", "LISTED"}, rows)
 			})
 		},
 	}

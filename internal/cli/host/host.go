@@ -65,7 +65,7 @@ func hostList(s *base.Session) *cobra.Command {
 		},
 	}
 	cmd.Flags().IntVar(&limit, "limit", 50, "hosts at most")
-	cmd.Flags().StringVar(&after, "after", "", "next of the page before")
+	cmd.Flags().StringVar(&after, "after", "", "continue after this item, which the page before named")
 	return cmd
 }
 
@@ -164,13 +164,15 @@ func printHost(p *base.Printer, h client.Host) {
 		strings.Join(h.Runtimes, ", "),
 		"You can", strings.Join(h.Actions, ", "))
 	if a := h.Agent; a != nil {
-		p.Facts("Agent follows", a.Channel, "Should run", a.Wanted, "Update", strings.TrimSpace(a.State+" "+a.Update), "",
+		p.Line("")
+		p.Facts("Agent channel", a.Channel, "Should run", a.Wanted, "Update", strings.TrimSpace(a.State+" "+a.Update), "",
 			a.Detail)
 	}
 	if m := h.DataMonth; m != nil {
-		p.Facts("Sent in "+m.Month, dataUsed(m.Sent(), m.UpCapGB), "of it between ranks", gigabytes(m.OverlayUp),
-			"Received", dataUsed(m.Received(), m.DownCapGB), " of it between ranks", gigabytes(m.OverlayDown), "of it images",
-			pulled(m), "Takes no new leases before", base.WhenPtr(m.CappedUntil))
+		p.Line("")
+		p.Facts("Sent in "+m.Month, dataUsed(m.Sent(), m.UpCapGB), "  between ranks", gigabytes(m.OverlayUp),
+			"Received", dataUsed(m.Received(), m.DownCapGB), "  between ranks", gigabytes(m.OverlayDown), "  images",
+			pulled(m), "No new leases before", base.WhenPtr(m.CappedUntil))
 	}
 	p.Line("")
 	rows := make([][]string, len(h.GPUs))
@@ -373,7 +375,7 @@ func hostEarnings(s *base.Session) *cobra.Command {
 				rows = append(rows, []string{l.LeaseID.Short(), l.GPUModel, fmt.Sprint(l.GPUs), base.When(l.StartedAt),
 					base.OrDash(base.WhenPtr(l.EndedAt)), l.Seconds.String(), l.Earned.String()})
 			}
-			p.Table([]string{"LEASE", "MODEL", ">GPUS", "FROM", "TO", ">SECONDS", ">EARNED"}, rows)
+			p.List("earnings", []string{"LEASE", "MODEL", ">GPUS", "FROM", "TO", ">SECONDS", ">EARNED"}, rows)
 			for _, d := range e.Days {
 				p.Line("%s  %s", d.Day, d.Earned)
 			}

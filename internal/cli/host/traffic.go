@@ -37,8 +37,9 @@ func hostTraffic(s *base.Session) *cobra.Command {
 						fmt.Sprint(t.Refused), megabytes(t.UpBytes), megabytes(t.DownBytes), megabytes(t.OverlayUp),
 						megabytes(t.OverlayDown)}
 				}
-				p.Table([]string{"LEASE", "FROM", "LAST TOLD", ">CONNECTIONS", ">REFUSED", ">UP MB", ">DOWN MB", ">RANKS UP MB",
-					">RANKS DOWN MB"}, rows)
+				p.List("traffic",
+					[]string{"LEASE", "FROM", "LAST TOLD", ">CONNECTIONS", ">REFUSED", ">UP MB", ">DOWN MB", ">RANKS UP MB",
+						">RANKS DOWN MB"}, rows)
 			})
 		})
 }
