@@ -1,29 +1,34 @@
 #!/usr/bin/env bash
-# Installs, upgrades or removes the Muster agent on a Debian or Ubuntu host. `install-agent.sh --help` tells how.
-# What always holds: nothing of an archive runs or is installed before its sha256 was found right; the token is never an
-# argument of a process; what runs for renters goes on through an upgrade, and is never ended by --uninstall.
+# Prepares a Debian or Ubuntu host for the Muster agent, and installs, upgrades or removes the agent. See --help.
+# What always holds: nothing of an archive runs or is installed before its sha256 was verified; the token is never an
+# argument of a process; leases continue through an upgrade, and --uninstall never ends one; --prepare changes nothing
+# without --yes.
 set -euo pipefail
 
 usage() {
   cat <<'USAGE'
 usage: install-agent.sh [--archive FILE|URL --sha256 HEX] [--url PLATFORM --token-file FILE|- [--ca FILE]] [--force]
+       install-agent.sh --prepare [--yes]
        install-agent.sh --uninstall
-       each with [--dry-run] [--root DIR]
+       each with [--root DIR], the first and the last also with [--dry-run]
 
-  --archive FILE|URL   the agent's archive (make release makes it); a URL must be https
-  --sha256 HEX         what the archive must hash to
+  --prepare            print the commands that install and set up what the agent needs on Ubuntu 22.04, Ubuntu 24.04 or
+                       Debian 12: the driver, Docker, NVIDIA's container toolkit, package holds, a firewall rule
+  --yes                with --prepare: run these commands
+  --archive FILE|URL   the agent's archive (make release builds it); a URL must be https
+  --sha256 HEX         the SHA-256 that the archive must have
   --url PLATFORM       enrol this host at the platform's address for hosts, unless it is enrolled
-  --token-file FILE|-  where the one-time token is read from; - is standard input
+  --token-file FILE|-  file with the one-time token; - is standard input
   --ca FILE            PEM file to verify the platform with (default: the system's)
-  --force              install although muster-agent doctor finds what keeps this host from being rented out
+  --force              install even if muster-agent doctor finds that this host cannot be rented out
   --uninstall          remove the agent; refused while a lease runs. Its identity and journal stay
   --dry-run            check everything and say what would change; change nothing
   --root DIR           install below DIR instead of /, without systemd (for images and tests)
 
-A script that a platform serves (https://PLATFORM/install-agent.sh) knows that platform's archive and address: it needs
-only --token-file.
+The script that a platform serves (https://PLATFORM/install-agent.sh) contains the platform's address and the address of
+the archive, and needs only --token-file.
 
-Run again with the same archive, it changes nothing; with another, it upgrades. What runs for renters goes on.
+With the same archive, a second run changes nothing. With another archive, it upgrades the agent. Leases continue.
 USAGE
 }
 
@@ -35,11 +40,11 @@ die() {
 }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# A platform that serves this script fills these in: the address of its archives, their version and hashes (ARCH=HEX …),
+# The platform that serves this script fills in these values: the address of its archives, their version and hashes (ARCH=HEX …),
 # its address for hosts, and the certificates to verify that with, if they are its own.
 served_archives='' served_version='' served_sums='' served_url='' served_ca=''
 
-archive='' sha='' url='' token_file='' ca='' root='' force='' dry='' uninstall=''
+archive='' sha='' url='' token_file='' ca='' root='' force='' dry='' uninstall='' prepare='' yes=''
 changes=0 # made, or with --dry-run: to be made
 version='' # of the archive's agent
 replaced='' # something the running agent is made of
@@ -75,7 +80,7 @@ read_token() {
   fi
 }
 
-# change WHAT COMMAND… says and does one thing, or only says it.
+# change WHAT COMMAND… prints one change and makes it; with --dry-run it only prints it.
 change() {
   local what=$1
   shift
@@ -116,26 +121,33 @@ parse() {
       --force) force=yes ;;
       --dry-run) dry=yes ;;
       --uninstall) uninstall=yes ;;
+      --prepare) prepare=yes ;;
+      --yes) yes=yes ;;
       -h | --help) usage; exit 0 ;;
       --token | --token=*) die 'a token on the command line can be read by every user of this machine: use --token-file' ;;
-      *) die "unknown argument: $1 (--help tells what there is)" ;;
+      *) die "unknown argument: $1 (see --help)" ;;
     esac
     shift
   done
   bin=$root/usr/local/bin lib=$root/usr/local/lib/muster-agent unit=$root/etc/systemd/system/muster-agent.service state=$root/var/lib/muster-agent
+  if [ -n "$prepare" ]; then
+    [ -z "$archive$sha$url$token_file$ca$force$dry$uninstall" ] || die '--prepare can be combined with --yes and --root only'
+    return
+  fi
+  [ -z "$yes" ] || die '--yes is for --prepare'
   if [ -n "$uninstall" ]; then
-    [ -z "$archive$sha$url$token_file$ca$force" ] || die '--uninstall goes with --dry-run and --root only'
+    [ -z "$archive$sha$url$token_file$ca$force" ] || die '--uninstall can be combined with --dry-run and --root only'
     return
   fi
   use_served
-  [ -n "$archive" ] || die '--archive is missing: the file or https address of the archive (--help tells more)'
+  [ -n "$archive" ] || die '--archive is missing: the file or https address of the archive (see --help)'
   [[ $sha =~ ^[0-9a-fA-F]{64}$ ]] || die '--sha256 is missing or not 64 hexadecimal digits: take it from the SHA256SUMS you verified'
   sha=${sha,,}
   [ -z "$url" ] || [ -n "$token_file" ] || die '--url needs --token-file'
   [ -n "$url" ] || [ -z "$token_file$ca" ] || die '--token-file and --ca go with --url'
 }
 
-# use_served takes what the platform that served this script filled in, where no argument says otherwise.
+# use_served takes the values that the platform filled in, unless an argument sets them.
 use_served() {
   [ -n "$served_archives" ] || return 0
   [ -n "$url" ] || [ -z "$token_file" ] || url=$served_url
@@ -151,12 +163,12 @@ use_served() {
   [ -n "$sha" ] || sha=$(tr ' ' '\n' <<<"$served_sums" | sed -n "s/^$arch=//p")
 }
 
-# prepare_host refuses what the rest could not mend.
-prepare_host() {
+# check_host refuses machines on which the agent cannot be installed.
+check_host() {
   if systemd; then
     [ "$(id -u)" = 0 ] || die 'run it as root: sudo'
     [ -d /run/systemd/system ] || die 'this host was not booted with systemd, which keeps the agent running'
-    grep -qiE '^(ID|ID_LIKE)=.*(debian|ubuntu)' /etc/os-release || say 'note: this script is made for Debian and Ubuntu; it goes on here'
+    grep -qiE '^(ID|ID_LIKE)=.*(debian|ubuntu)' /etc/os-release || say 'note: this script is made for Debian and Ubuntu, and was not tested on this distribution'
   elif [ ! -d "$root" ]; then
     die "--root: there is no directory $root"
   fi
@@ -202,17 +214,17 @@ fetch() {
     die "the archive's agent does not run on this $(uname -m) machine: $(head -c 300 "$work/version"). Is it for another architecture, or a newer glibc; is ${TMPDIR:-/tmp} mounted noexec (set TMPDIR)?"
 }
 
-# name_version finds out what the archive's version is called: its folder bears the name.
+# name_version reads the version of the archive's agent, which names its folder.
 name_version() {
   version=$(awk 'NR == 1 && $1 == "muster-agent" { print $2 }' "$work/version")
-  [[ $version =~ ^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$ ]] || die "the archive's agent does not say its version: $(head -c 300 "$work/version")"
+  [[ $version =~ ^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$ ]] || die "the archive's agent does not print its version: $(head -c 300 "$work/version")"
 }
 
-# examine shows what the doctor of the new agent says of this host.
+# examine prints what the new agent's doctor finds on this host.
 examine() {
   say 'checking this host (muster-agent doctor):'
   local look=()
-  # An agent of before looks at no ports.
+  # Older agents check no ports.
   if "$work/new/muster-agent" doctor --help </dev/null 2>&1 | grep -- --url >/dev/null; then
     look+=(--state "$state")
     [ -z "$url" ] || look+=(--url "$url")
@@ -223,19 +235,20 @@ examine() {
       report check "$(grep -w bad "$work/doctor" | tr -s ' \n' ' ')" failed
       token='' # the page shows these lines, not the next one
     fi
-    [ -n "$force" ] || die 'mend what is "bad" above and run this again, or add --force to install all the same. Nothing was changed'
-    say 'going on because of --force: the host cannot be rented out until this is mended'
+    [ -n "$force" ] || die 'fix what is "bad" above and run this again, or add --force to install anyway. Nothing was changed'
+    say 'continuing because of --force: the host cannot be rented out until this is fixed'
   fi
 }
 
-# put NEW MODE TARGET replaces a file at once: a running program, and one mounted into containers, keeps its old content.
+# put NEW MODE TARGET replaces a file atomically: a running program, and one mounted into containers, keeps its old
+# content.
 put() {
   mkdir -p "$(dirname "$3")"
   install -m "$2" "$1" "$3.new"
   mv -f "$3.new" "$3"
 }
 
-# place puts a file where it differs from what is there.
+# place installs a file unless the same file is there.
 place() {
   if ! cmp -s "$1" "$3"; then
     change "install $3" put "$1" "$2" "$3"
@@ -243,10 +256,10 @@ place() {
   fi
 }
 
-# point makes a link, at once.
+# point replaces a link atomically.
 point() {
   if [ "$(readlink "$2" 2>/dev/null)" != "$1" ]; then
-    change "let $2 be $1" put_link "$1" "$2"
+    change "link $2 to $1" put_link "$1" "$2"
     replaced=yes
   fi
 }
@@ -274,10 +287,10 @@ enrol() {
   [ -z "$ca" ] || command+=(--ca "$ca")
   report enrol
   if [ "$token_file" = - ] && [ -z "$dry" ]; then
-    change "enrol this host at $url" "${command[@]}" < <(printf '%s\n' "$token") || die 'the agent is installed, but the host is not enrolled: mend the above and run this again'
+    change "enrol this host at $url" "${command[@]}" < <(printf '%s\n' "$token") || die 'the agent is installed, but the host is not enrolled: fix the problem above and run this again'
     return
   fi
-  change "enrol this host at $url" "${command[@]}" || die 'the agent is installed, but the host is not enrolled: mend the above and run this again'
+  change "enrol this host at $url" "${command[@]}" || die 'the agent is installed, but the host is not enrolled: fix the problem above and run this again'
 }
 
 start() {
@@ -287,11 +300,11 @@ start() {
   fi
   systemd || return 0
   systemctl is-enabled --quiet muster-agent.service 2>/dev/null || change 'enable muster-agent.service' systemctl enable --quiet muster-agent.service
-  # Only the agent restarts (KillMode=process): workloads and their networks go on and are adopted.
+  # Only the agent restarts (KillMode=process). Workloads and their networks continue, and the agent adopts them.
   if ! systemctl is-active --quiet muster-agent.service; then
     change 'start muster-agent.service' systemctl start muster-agent.service
   elif [ -n "$replaced" ]; then
-    change 'restart muster-agent.service (what runs for renters goes on)' systemctl restart muster-agent.service
+    change 'restart muster-agent.service (leases continue)' systemctl restart muster-agent.service
   fi
 }
 
@@ -303,16 +316,16 @@ install_agent() {
   report check
   examine
   report install
-  # Versions lie beside each other; "current" is the one that has proven itself, and the agent's launcher moves it.
+  # Versions are installed next to each other. "current" is the version that has worked; the agent's launcher moves it.
   place "$work/new/muster-guest" 0755 "$lib/versions/$version/muster-guest"
   place "$work/new/muster-agent" 0755 "$lib/versions/$version/muster-agent"
   point "versions/$version" "$lib/current"
   point ../lib/muster-agent/current/muster-agent "$bin/muster-agent"
-  [ ! -f "$bin/muster-guest" ] || change "remove $bin/muster-guest, which lies beside the agent now" rm -f "$bin/muster-guest"
+  [ ! -f "$bin/muster-guest" ] || change "remove $bin/muster-guest, which is next to the agent now" rm -f "$bin/muster-guest"
   local before=$changes
   place "$work/new/muster-agent.service" 0644 "$unit"
   if systemd && [ "$changes" != "$before" ]; then
-    change 'let systemd read its units again' systemctl daemon-reload
+    change 'reload the units of systemd' systemctl daemon-reload
   fi
   enrol
   start
@@ -357,16 +370,232 @@ uninstall_agent() {
     fi
   done
   if systemd && [ "$changes" -gt 0 ]; then
-    change 'let systemd read its units again' systemctl daemon-reload
+    change 'reload the units of systemd' systemctl daemon-reload
   fi
-  [ ! -d "$state" ] || say "$state stays: this host's keys, and the proof of what is owed to it. Remove it when all is paid out."
+  [ ! -d "$state" ] || say "$state is kept: it has this host's keys and the proof of what the platform owes you. Delete it after your last payout."
   finish
+}
+
+# do_step COMMAND… prints shell commands, as root would type them, and with --yes runs them.
+do_step() {
+  local command
+  for command in "$@"; do
+    changes=$((changes + 1))
+    printf '  %s\n' "$command"
+    [ -z "$yes" ] || bash -euo pipefail -c "$command" || die "this command failed: $command"
+  done
+}
+
+installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+# apt_install HEADING PACKAGE… installs the packages that are missing.
+apt_install() {
+  local heading=$1 name missing=()
+  shift
+  for name in "$@"; do
+    installed "$name" || missing+=("$name")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  say "$heading"
+  do_step 'apt-get update' "apt-get install -y ${missing[*]}"
+}
+
+# add_repository NAME KEY-URL LINE adds a package repository with its own key. (The list is written last, so that an
+# interrupted run repeats the step.)
+add_repository() {
+  local key=$root/etc/apt/keyrings/$1.asc list=$root/etc/apt/sources.list.d/$1.list
+  [ ! -s "$list" ] || return 0
+  do_step "install -d -m 0755 '$root/etc/apt/keyrings' '$root/etc/apt/sources.list.d'" \
+    "curl -fsSL --proto '=https' '$2' -o '$key'" \
+    "printf '%s\\n' 'deb [signed-by=/etc/apt/keyrings/$1.asc] $3' >'$list'"
+}
+
+# pci_display VENDOR reports whether a display controller or 3D controller of this PCI vendor is in the machine.
+pci_display() {
+  local device
+  for device in "$root"/sys/bus/pci/devices/*/; do
+    if [ "$(cat "$device/vendor" 2>/dev/null)" = "$1" ] && [[ $(cat "$device/class" 2>/dev/null) == 0x03* ]]; then
+      return 0
+    fi
+  done
+  return 1
+}
+
+# refuse_machine ends the script where --prepare cannot help.
+refuse_machine() {
+  local id='' release=''
+  id=$(sed -n 's/^ID="\{0,1\}\([^"]*\)"\{0,1\}$/\1/p' "$root/etc/os-release" 2>/dev/null || true)
+  release=$(sed -n 's/^VERSION_ID="\{0,1\}\([^"]*\)"\{0,1\}$/\1/p' "$root/etc/os-release" 2>/dev/null || true)
+  system="$id $release"
+  case $system in
+    'ubuntu 22.04') codename=jammy ;;
+    'ubuntu 24.04') codename=noble ;;
+    'debian 12') codename=bookworm ;;
+    *) die "--prepare supports Ubuntu 22.04, Ubuntu 24.04 and Debian 12; this machine has ${system:-an unknown system}. docs/hosts.md lists what to install" ;;
+  esac
+  if ! pci_display 0x10de; then
+    if pci_display 0x1002; then
+      die 'this machine has AMD GPUs and no NVIDIA GPU. Muster does not support AMD GPUs yet, so this machine cannot be rented out. Nothing was changed'
+    fi
+    die 'no NVIDIA GPU is on the PCI bus of this machine. Nothing was changed'
+  fi
+  if have snap && snap list docker >/dev/null 2>&1; then
+    die 'Docker is installed as a snap, which cannot mount /var/lib/muster-agent. Remove it with "snap remove docker" (this deletes its containers and images), then run this again'
+  fi
+  [ -z "$yes" ] || [ -n "$root" ] || [ "$(id -u)" = 0 ] || die 'run it as root: sudo'
+}
+
+prepare_driver() {
+  if [ -e "$root/proc/driver/nvidia/version" ]; then
+    return
+  fi
+  reboot=yes
+  case $system in
+    ubuntu*)
+      apt_install "NVIDIA's driver:" ubuntu-drivers-common
+      dpkg-query -W -f '${binary:Package}\n' 'nvidia-driver-*' 'nvidia-headless-*' 2>/dev/null | grep -q . ||
+        do_step 'ubuntu-drivers install --gpgpu'
+      ;;
+    debian*)
+      if ! installed nvidia-driver; then
+        say "NVIDIA's driver, from Debian's non-free component:"
+        local list=$root/etc/apt/sources.list.d/non-free.list
+        [ -s "$list" ] || do_step "printf '%s\\n' 'deb http://deb.debian.org/debian $codename contrib non-free non-free-firmware' >'$list'"
+        apt_install "NVIDIA's driver:" "linux-headers-$(dpkg --print-architecture)" nvidia-driver
+      fi
+      ;;
+  esac
+}
+
+prepare_docker() {
+  if ! installed docker-ce && ! installed docker.io; then
+    say 'Docker, from its own repository:'
+    add_repository docker "https://download.docker.com/linux/${system% *}/gpg" \
+      "https://download.docker.com/linux/${system% *} $codename stable"
+    apt_install 'Docker:' docker-ce docker-ce-cli containerd.io
+  fi
+  if ! installed nvidia-container-toolkit; then
+    say "NVIDIA's container toolkit, from its own repository:"
+    # $(ARCH) is expanded by apt.
+    # shellcheck disable=SC2016
+    add_repository nvidia-container-toolkit https://nvidia.github.io/libnvidia-container/gpgkey \
+      'https://nvidia.github.io/libnvidia-container/stable/deb/$(ARCH) /'
+    apt_install "NVIDIA's container toolkit:" nvidia-container-toolkit
+  fi
+}
+
+# set_daemon changes Docker's settings and keeps what else is in the file. It does nothing where they are set already.
+set_daemon='import json, os, sys
+path, check = sys.argv[1], "check" in sys.argv
+have = json.load(open(path)) if os.path.exists(path) and os.path.getsize(path) else {}
+want = dict(have, **{"live-restore": True, "features": dict(have.get("features", {}), cdi=True)})
+want["runtimes"] = dict(have.get("runtimes", {}))
+want["runtimes"].setdefault("nvidia", {"path": "nvidia-container-runtime", "args": []})
+if check:
+    sys.exit(have != want)
+with open(path + ".new", "w") as f:
+    json.dump(want, f, indent=2)
+os.replace(path + ".new", path)'
+
+configure_docker() {
+  local file=$root/etc/docker/daemon.json
+  if have python3 && python3 -c "$set_daemon" "$file" check 2>/dev/null; then
+    return
+  fi
+  say "Docker's settings: containers outlive a restart of Docker (live-restore), GPUs are attached by CDI (features.cdi), NVIDIA's runtime:"
+  # The reload switches live-restore on, so that the restart ends no container.
+  do_step "install -d -m 0755 '$root/etc/docker'" "python3 -c '$set_daemon' '$file'" 'systemctl reload docker' \
+    'systemctl restart docker'
+}
+
+describe_gpus() {
+  if [ -s "$root/etc/cdi/nvidia.yaml" ] || [ -s "$root/var/run/cdi/nvidia.yaml" ]; then
+    return
+  fi
+  if [ -n "$reboot" ]; then
+    advice+=('Reboot, so that the driver is loaded, then run --prepare again: it describes the GPUs for Docker (CDI).')
+    return
+  fi
+  say 'The description of the GPUs for Docker (CDI):'
+  do_step "install -d -m 0755 '$root/etc/cdi'" "nvidia-ctk cdi generate --output='$root/etc/cdi/nvidia.yaml'"
+}
+
+# hold_packages keeps the driver and the toolkit at their version: an upgrade under a running lease breaks CUDA until a
+# reboot.
+hold_packages() {
+  local held name hold=()
+  held=$(apt-mark showhold)
+  while read -r name; do
+    [ -z "$name" ] || grep -qxF -- "$name" <<<"$held" || hold+=("$name")
+  done < <(dpkg-query -W -f '${db:Status-Status} ${binary:Package}\n' 'nvidia-driver*' 'nvidia-dkms*' 'nvidia-kernel*' \
+    'nvidia-fabricmanager*' 'libnvidia-compute*' 'linux-modules-nvidia*' 'nvidia-container-toolkit*' \
+    'libnvidia-container*' 2>/dev/null | sed -n 's/^installed //p' | sed 's/:.*//' | sort -u)
+  if [ ${#hold[@]} = 0 ]; then
+    if [ -z "$yes" ] && ! installed nvidia-container-toolkit; then
+      say 'Then the packages of the driver and the toolkit that were installed are held at their version (apt-mark hold).'
+    fi
+    return
+  fi
+  say 'Unattended upgrades leave the driver and the toolkit alone. (apt-mark unhold before you upgrade them yourself.)'
+  do_step "apt-mark hold ${hold[*]}"
+}
+
+open_firewall() {
+  local low high
+  have ufw && ufw status 2>/dev/null | grep -q '^Status: active' || return 0
+  read -r low high <"$root/proc/sys/net/ipv4/ip_local_port_range"
+  ! ufw status | grep -q "^$low:$high/udp .*ALLOW" || return 0
+  say 'The firewall: other hosts may reach the networks of clusters directly (without this rule, through a relay):'
+  do_step "ufw allow $low:$high/udp"
+}
+
+advise_disk() {
+  local kind options
+  read -r kind options < <(findmnt -n -o FSTYPE,OPTIONS -T "$root/var/lib" 2>/dev/null) || true
+  case $kind in
+    btrfs | zfs) return ;;
+    xfs) [[ $options != *prjquota* && $options != *pquota* ]] || return 0 ;;
+  esac
+  advice+=("Docker's disk is ${kind:-unknown} without project quotas, so a lease can fill the whole disk. With a disk of its own for Docker (this erases DISK):
+    mkfs.xfs /dev/DISK
+    echo '/dev/DISK /var/lib/docker xfs defaults,pquota 0 2' >>/etc/fstab
+    systemctl stop docker && mount /var/lib/docker && systemctl start docker")
+}
+
+prepare_machine() {
+  local system='' codename='' reboot='' advice=() text
+  refuse_machine
+  [ -n "$yes" ] || say 'These commands prepare this machine. Nothing is changed now.'
+  apt_install 'What the agent and this script need:' ca-certificates curl nftables e2fsprogs xfsprogs apparmor python3
+  prepare_driver
+  prepare_docker
+  configure_docker
+  describe_gpus
+  hold_packages
+  open_firewall
+  advise_disk
+  for text in ${advice[@]+"${advice[@]}"}; do
+    say "To do by hand: $text"
+  done
+  if [ "$changes" = 0 ] && [ ${#advice[@]} = 0 ]; then
+    say 'This machine is prepared. Nothing to change.'
+  elif [ "$changes" = 0 ]; then
+    say 'Nothing else to change.'
+  elif [ -z "$yes" ]; then
+    say 'To run them: add --yes.'
+  else
+    say 'Done. Next: create a token with "muster host enroll", and run this script with it.'
+  fi
 }
 
 main() {
   umask 022
   parse "$@"
-  prepare_host
+  if [ -n "$prepare" ]; then
+    prepare_machine
+    return
+  fi
+  check_host
   if [ -n "$uninstall" ]; then
     uninstall_agent
     return

@@ -244,7 +244,7 @@ func TestInstallRefuses(t *testing.T) {
 	refused("must begin with https://", "--archive", "http://127.0.0.1/agent.tar.gz", "--sha256", m.sha)
 	refused("read by every user", "--archive", m.archive, "--sha256", m.sha, "--token", token)
 	refused("--url needs --token-file", "--archive", m.archive, "--sha256", m.sha, "--url", "https://agents.example")
-	refused("--uninstall goes with", "--uninstall", "--force")
+	refused("--uninstall can be combined with", "--uninstall", "--force")
 	if _, err := os.Stat(m.calls); err == nil {
 		t.Errorf("the agent was run before it was checked:\n%s", m.read(m.calls))
 	}
