@@ -56,14 +56,14 @@ var plan = []struct {
 	{"Tutorials", "Learn by doing: from nothing to a result.", []string{
 		"tutorials/first-cluster.md", "tutorials/first-host.md"}},
 	{"How-to guides", "Reach a goal, step by step.", []string{
-		"shell.md", "images.md", "launch/README.md", "hosts.md", "operations.md", "growing.md", "stripe.md"}},
+		"shell.md", "images.md", "launch/README.md", "hosts.md", "operations.md", "stripe.md"}},
 	{"Reference", "Exact rules, commands and terms.", []string{
 		"data.md", "your-bill.md", "your-earnings.md", "losses.md", "isolation.md", commandIndex, "glossary.md"}},
 	{"REST API", "Programs that rent, and programs that host.", []string{
 		"api/README.md", "api/quick-start.md", "api/authentication.md", "api/errors.md", "api/pagination.md",
 		"api/idempotency.md", "api/queries.md", apiNouns}},
-	{"Design", "How Muster works inside, and why.", []string{
-		"architecture.md", "money.md", "proof.md", "kills.md", "adr/README.md"}},
+	{"Design", "How Muster works inside, and why. You need none of this to rent or to host.", []string{
+		"architecture.md", "money.md", "proof.md", "growing.md", "agent.md", "kills.md", "adr/README.md"}},
 }
 
 // commandIndex stands for the reference of the command line, which is no file.
