@@ -84,7 +84,8 @@ func newRoot(version string) *cobra.Command {
 		account.LoginCommand, cluster.OffersCommand, cluster.EstimateCommand, cluster.QuoteCommand, cluster.Command,
 		cluster.TemplateCommand, volume.Command,
 		host.Command, billing.Command,
-		billing.StatementCommand, billing.BudgetCommand, account.TokenCommand, account.SSHKeyCommand, admin.Command,
+		billing.StatementCommand, billing.BudgetCommand, account.TokenCommand, account.SSHKeyCommand, account.NoticeCommand,
+		account.WebhookCommand, admin.Command,
 		billing.PayoutCommand, billing.DocumentCommand, account.OrgCommand, account.Command, account.ProfileCommand,
 		account.LogoutCommand, account.WhoamiCommand,
 	} {

@@ -118,6 +118,7 @@ func newPlatform(t *testing.T) *testPlatform {
 		Leases:     metering.NewLeases(p.db),
 		Statements: statement.New(p.db, "USD", statement.Party{}),
 		Notices:    notify.NewNotices(p.db),
+		Webhooks:   notify.NewWebhooks(p.db, box, false),
 		Erasure:    erasure.New(p.db, accounts),
 		Box:        box,
 		Log:        quiet,

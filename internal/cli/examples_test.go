@@ -13,11 +13,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 	"mvdan.cc/sh/v3/expand"
 	"mvdan.cc/sh/v3/interp"
 	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/notify"
 )
 
 // example is one shell command that a help text shows.
@@ -219,8 +224,8 @@ var refusedExamples = map[string]refusal{
 		" --reason 'an outage of ours'": notCharge,
 	"muster admin compensate ltx_… --amount 1.50" +
 		" --reason 'half of it'": notCharge,
-	"muster admin compensate ltx_… --reason 'an outage of ours'":     notCharge,
-	"muster admin payouts pay org_… --reason 'their bank is mended'": {3, "no payout account"},
+	"muster admin compensate ltx_… --reason 'an outage of ours'":       notCharge,
+	"muster admin payouts pay org_… --reason 'their bank works again'": {3, "no payout account"},
 	"muster admin payouts reverse payout_… --amount 25.00" +
 		" --reason 'sent twice'": {3, "payout not found"},
 	"muster admin postpaid write-off org_… in_…" +
@@ -340,7 +345,31 @@ func newExampleWorld(t *testing.T) *exampleWorld {
 	r := w.run("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGJ0UxE5kWyYxcTjF0BzvN4xEGGAhnnuTX5ySDyX/iNQ ada@laptop\n", "ssh-key",
 		"add", "-", "-o", "name")
 	w.known["key_…"] = strings.TrimSpace(r.out)
+	r = w.run("", "webhook", "create", "https://example.com/hook", "-o", "name")
+	w.known["wh_…"], w.known["ntc_…"] = strings.TrimSpace(r.out), w.notice("ada@example.com")
 	return w
+}
+
+// notice adds a notice to the organisation of a user and returns its id.
+func (w *exampleWorld) notice(email string) string {
+	w.t.Helper()
+	var raw uuid.UUID
+	if err := w.db.Pool.QueryRow(w.t.Context(), "SELECT m.org_id FROM membership m JOIN app_user u ON u.id = m.user_id "+
+		"WHERE u.email = $1", email).Scan(&raw); err != nil {
+		w.t.Fatal(err)
+	}
+	org := id.FromUUID[id.Org](raw)
+	if err := w.db.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		_, err := notify.Add(ctx, tx, notify.Notice{Org: org, Key: "example", Severity: notify.Warn, Title: "Look"})
+		return err
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+	list, err := notify.NewNotices(w.db).List(w.t.Context(), org, notify.Filter{Limit: 1})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return list[0].ID.String()
 }
 
 // write writes a file into the folder of the examples, which is the user's home, too.

@@ -10,8 +10,10 @@ func TestEmptyLists(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t)
 	p.signUp("ada@example.com")
-	for _, list := range []string{"budget list", "cluster list", "cluster list --state running", "host list", "ssh-key list",
-		"billing topups", "billing cards list", "billing transactions", "document list", "org invitations"} {
+	for _, list := range []string{"budget list", "cluster list", "cluster list --state running", "host list", "ssh-key " +
+		"list",
+		"billing topups", "billing cards list", "billing transactions", "document list", "org members invitations",
+		"notice list", "webhook list"} {
 		out := p.ok(strings.Fields(list)...)
 		if !strings.HasPrefix(out, "No ") || strings.Count(out, "\n") != 1 {
 			t.Errorf("muster %s:\n%s", list, out)
@@ -47,7 +49,8 @@ func TestBudgetSet_NamesTheFlag(t *testing.T) {
 	if r := p.run("", "budget", "set", "100"); r.code != 2 || !strings.Contains(r.errs, "muster budget set --cap 100") {
 		t.Errorf("exit %d %s", r.code, r.errs)
 	}
-	if r := p.run("", "budget", "list", "all"); r.code != 2 || !strings.Contains(r.errs, "no arguments, and was given all") {
+	if r := p.run("", "budget", "list", "all"); r.code != 2 || !strings.Contains(r.errs, "no arguments, and was given "+
+		"all") {
 		t.Errorf("exit %d %s", r.code, r.errs)
 	}
 }

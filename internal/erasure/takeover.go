@@ -22,12 +22,13 @@ type Takeover struct {
 	Payouts  *payout.Payouts
 }
 
-// End releases the organisation's clusters, removes its templates and cards, switches auto top-up off, drains its hosts
-// and stops its payouts, and notifies it. Hosts take leases again once the owner resumes them; payouts continue once an
-// admin does.
+// End releases the organisation's clusters, removes its templates, webhooks and cards, switches auto top-up off,
+// drains its hosts and stops its payouts, and notifies it. Hosts take leases again once the owner resumes them;
+// payouts continue once an admin does.
 func (t Takeover) End(ctx context.Context, tx *db.Tx, org id.Org) error {
 	for _, end := range []func(context.Context, *db.Tx, id.Org) error{
 		t.Clusters.EndTakenOver, t.Hosts.EndTakenOver, t.Payments.EndTakenOver, t.Payouts.StopTakenOver, eraseTemplates,
+		eraseWebhooks,
 	} {
 		if err := end(ctx, tx, org); err != nil {
 			return err
@@ -40,11 +41,20 @@ func (t Takeover) End(ctx context.Context, tx *db.Tx, org id.Org) error {
 		Object:   org.String(),
 		Title:    "You set a password before your e-mail address was verified: check your account",
 		Body: "Someone else could have signed up with your address. Your new password therefore ended all sessions, API " +
-			"tokens, SSH keys and unused enrolment tokens, released the clusters, removed templates, cards and legal " +
-			"details, switched auto top-up off, and took hosts out of the market. If hosts are yours, resume them on their " +
+			"tokens, SSH keys and unused enrolment tokens, released the clusters, removed templates, webhooks, cards and " +
+			"legal details, switched auto top-up off, and took hosts out of the market. If hosts are yours, resume them on " +
+			"their " +
 			"pages; retire the others. Payouts continue when you have confirmed the payout account to us.",
 	})
 	return err
+}
+
+// eraseWebhooks removes the organisation's webhooks, which send its notices to a stranger's address.
+func eraseWebhooks(ctx context.Context, tx *db.Tx, org id.Org) error {
+	if err := tx.Q.EraseWebhooksOfOrg(ctx, org); err != nil {
+		return fmt.Errorf("erase webhooks of %s: %w", org, err)
+	}
+	return nil
 }
 
 // eraseTemplates removes the organisation's templates: a stranger's start what the stranger chose.

@@ -9,6 +9,7 @@ type (
 	SSHKey  = ID[sshKeyKind]
 	Notice  = ID[noticeKind]
 	Mail    = ID[mailKind]
+	Webhook = ID[webhookKind]
 	Audit   = ID[auditKind]
 
 	Invitation = ID[invitationKind]
@@ -56,6 +57,7 @@ type (
 	sshKeyKind         struct{}
 	noticeKind         struct{}
 	mailKind           struct{}
+	webhookKind        struct{}
 	auditKind          struct{}
 	invitationKind     struct{}
 	passkeyKind        struct{}
@@ -94,6 +96,7 @@ func (sessionKind) Prefix() string        { return "ses" }
 func (sshKeyKind) Prefix() string         { return "key" }
 func (noticeKind) Prefix() string         { return "ntc" }
 func (mailKind) Prefix() string           { return "mail" }
+func (webhookKind) Prefix() string        { return "wh" }
 func (auditKind) Prefix() string          { return "aud" }
 func (invitationKind) Prefix() string     { return "inv" }
 func (passkeyKind) Prefix() string        { return "pk" }

@@ -342,6 +342,10 @@ func (s *Server) startWorker(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	box, err := s.cfg.box()
+	if err != nil {
+		return err
+	}
 	jobs := worker.Jobs(worker.Platform{
 		DB:          s.db,
 		Accounts:    s.accounts,
@@ -356,6 +360,8 @@ func (s *Server) startWorker(ctx context.Context) error {
 		Postpaid:    s.postpaid,
 		Dialer:      s.dialer,
 		Post:        &notify.Post{DB: s.db, Mailer: mailer, PublicURL: s.cfg.PublicURL, Log: s.log},
+		Webhooks:    notify.NewWebhooks(s.db, box, false),
+		Sender:      &notify.Sender{DB: s.db, Box: box, Log: s.log},
 		Holdback:    s.cfg.Holdback,
 		NewHoldback: s.cfg.newHoldback(),
 		Currency:    s.cfg.Currency,

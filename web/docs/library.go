@@ -61,7 +61,7 @@ var plan = []struct {
 		"data.md", "your-bill.md", "your-earnings.md", "losses.md", "isolation.md", commandIndex, "glossary.md"}},
 	{"REST API", "Programs that rent, and programs that host.", []string{
 		"api/README.md", "api/quick-start.md", "api/authentication.md", "api/errors.md", "api/pagination.md",
-		"api/idempotency.md", "api/queries.md", apiNouns}},
+		"api/idempotency.md", "api/queries.md", "api/webhooks.md", apiNouns}},
 	{"Design", "How Muster works inside, and why. You need none of this to rent or to host.", []string{
 		"architecture.md", "money.md", "proof.md", "growing.md", "agent.md", "kills.md", "adr/README.md"}},
 }

@@ -96,6 +96,14 @@ func (s *Session) placeholder(name, command string) Completer {
 		return s.Tokens()
 	case "KEY":
 		return s.SSHKeys()
+	case "NOTICE":
+		return names(s, func(c *client.Client, ctx context.Context, p client.PageOf) (client.Page[client.Notice], error) {
+			return c.Notices(ctx, false, p)
+		}, func(n client.Notice) []string { return []string{described(n.ID.String(), n.Title)} })
+	case "WEBHOOK":
+		return names(s, unpaged((*client.Client).Webhooks), func(w client.Webhook) []string {
+			return []string{described(w.ID.String(), w.URL)}
+		})
 	case "BUDGET":
 		return names(s, unpaged((*client.Client).Budgets), func(b client.Budget) []string {
 			return []string{described(b.ID.String(), FirstOf(b.Project, "organisation"))}

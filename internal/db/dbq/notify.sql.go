@@ -37,10 +37,17 @@ func (q *Queries) DropOldNotices(ctx context.Context, maxRows int32) (int64, err
 	return result.RowsAffected(), nil
 }
 
-const insertNotice = `-- name: InsertNotice :execrows
-INSERT INTO notice (id, org_id, dedupe_key, severity, title, body, object, forecast)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-ON CONFLICT (org_id, dedupe_key) DO NOTHING
+const insertNotice = `-- name: InsertNotice :one
+WITH n AS (
+    INSERT INTO notice (id, org_id, dedupe_key, severity, title, body, object, forecast)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+    ON CONFLICT (org_id, dedupe_key) DO NOTHING
+    RETURNING id, org_id
+), d AS (
+    INSERT INTO webhook_delivery (webhook_id, notice_id)
+    SELECT w.id, n.id FROM n JOIN webhook w ON w.org_id = n.org_id AND w.disabled_at IS NULL
+)
+SELECT count(*) FROM n
 `
 
 type InsertNoticeParams struct {
@@ -54,8 +61,9 @@ type InsertNoticeParams struct {
 	Forecast  bool
 }
 
+// Writes a notice with its deliveries to the webhooks of the organisation.
 func (q *Queries) InsertNotice(ctx context.Context, arg InsertNoticeParams) (int64, error) {
-	result, err := q.db.Exec(ctx, insertNotice,
+	row := q.db.QueryRow(ctx, insertNotice,
 		arg.ID,
 		arg.OrgID,
 		arg.DedupeKey,
@@ -65,10 +73,9 @@ func (q *Queries) InsertNotice(ctx context.Context, arg InsertNoticeParams) (int
 		arg.Object,
 		arg.Forecast,
 	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+	var count int64
+	err := row.Scan(&count)
+	return count, err
 }
 
 const listNotices = `-- name: ListNotices :many

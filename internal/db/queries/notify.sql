@@ -1,7 +1,15 @@
--- name: InsertNotice :execrows
-INSERT INTO notice (id, org_id, dedupe_key, severity, title, body, object, forecast)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-ON CONFLICT (org_id, dedupe_key) DO NOTHING;
+-- name: InsertNotice :one
+-- Writes a notice with its deliveries to the webhooks of the organisation.
+WITH n AS (
+    INSERT INTO notice (id, org_id, dedupe_key, severity, title, body, object, forecast)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+    ON CONFLICT (org_id, dedupe_key) DO NOTHING
+    RETURNING id, org_id
+), d AS (
+    INSERT INTO webhook_delivery (webhook_id, notice_id)
+    SELECT w.id, n.id FROM n JOIN webhook w ON w.org_id = n.org_id AND w.disabled_at IS NULL
+)
+SELECT count(*) FROM n;
 
 -- name: DeleteForecasts :exec
 DELETE FROM notice WHERE org_id = @org_id AND object = @object AND forecast;

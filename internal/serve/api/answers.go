@@ -26,6 +26,8 @@ var failures = map[string][]fault.Kind{
 	"createToken":      {fault.QuotaExceeded},
 	"addSSHKey":        {fault.Conflict, fault.QuotaExceeded},
 	"getSSHGateway":    {fault.NotFound},
+	"createWebhook":    {fault.QuotaExceeded},
+	"retryDelivery":    {fault.Conflict},
 
 	"getLedgerHead":    {fault.NotFound},
 	"getEstimate":      {fault.NoCapacity},

@@ -5,7 +5,7 @@
 //   - Every route says who may call it, in routes.go; a test walks the router and fails on one that does not.
 //   - Another org's object is not found; a missing permission inside one's own org is forbidden.
 //   - Every failure is a problem document with one of the contract's codes. It never repeats a value that was sent, and
-//     an internal failure tells nothing but the request's name in our log.
+//     the answer to an internal failure contains only the request's name in our log.
 //   - Every POST takes an Idempotency-Key, which is taken inside the transaction of the act.
 //   - Unknown fields are refused and bodies are bounded.
 package api
@@ -105,6 +105,7 @@ type Deps struct {
 	Leases     *metering.Leases
 	Statements *statement.Statements
 	Notices    *notify.Notices
+	Webhooks   *notify.Webhooks
 	Erasure    *erasure.Erasure
 	Dialer     *dialback.Dialer // reads logs from hosts; nil: only kept logs are shown
 	Bus        *bus.Bus         // may be nil: waits then look every second
@@ -146,6 +147,7 @@ type API struct {
 	leases     *metering.Leases
 	statements *statement.Statements
 	notices    *notify.Notices
+	webhooks   *notify.Webhooks
 	erasure    *erasure.Erasure
 	logs       *nodelog.Reader
 	bus        *bus.Bus
@@ -196,6 +198,7 @@ func New(cfg Config, d Deps) *API {
 		leases:     d.Leases,
 		statements: d.Statements,
 		notices:    d.Notices,
+		webhooks:   d.Webhooks,
 		erasure:    d.Erasure,
 		logs:       nodelog.New(d.Clusters, nodelog.Dialled(d.Dialer), d.Bus),
 		bus:        d.Bus,

@@ -147,6 +147,7 @@ func openOn(t *testing.T, d *db.DB, change ...func(*api.Config, *account.Config)
 		Leases:     metering.NewLeases(d),
 		Statements: statement.New(d, "USD", cfg.Merchant),
 		Notices:    notify.NewNotices(d),
+		Webhooks:   notify.NewWebhooks(d, box, false),
 		Erasure:    erasure.New(d, w.acc),
 		Box:        box,
 		Log:        log,

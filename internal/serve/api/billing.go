@@ -41,7 +41,7 @@ type topUpInput struct {
 	Keyed
 	Body struct {
 		Amount string `json:"amount" doc:"goes into the wallet, without tax; a decimal, in whole cents" example:"25.00"`
-		Total  string `json:"total,omitempty" doc:"what you were told you are charged, tax included (getPrice): when it is another amount now, nothing is charged (409 conflict); left out: whatever it is" example:"29.75"`
+		Total  string `json:"total,omitempty" doc:"the total with tax that getPrice returned: if it has changed, nothing is charged (409 conflict); left out: any total" example:"29.75"`
 		CardID string `json:"card_id,omitempty" doc:"one of your cards; left out: the default one, or Stripe's page when there is none"`
 	}
 }

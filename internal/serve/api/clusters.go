@@ -210,7 +210,7 @@ type portLinkInput struct {
 }
 
 type portLinkView struct {
-	URL string `json:"url" doc:"opens the port in a browser; whoever has it gets in, so do not pass it on"`
+	URL string `json:"url" doc:"opens the port in a browser; anyone who has it has access, so do not share it"`
 }
 
 func (a *API) portLink(ctx context.Context, p account.Principal, in *portLinkInput) (portLinkView, error) {

@@ -31,6 +31,7 @@ var nouns = []noun{
 	{"account", "Sign up, and manage your own account and sessions.", []string{"signup", "device-logins", "me"}},
 	{"organisation", "Members, invitations, legal details and the audit log of your organisation.",
 		[]string{"org", "members", "invitations", "audit-events"}},
+	{"notices", "Messages to your organisation, and webhooks that receive them.", []string{"notices", "webhooks"}},
 	{"tokens", "API tokens and their scopes.", []string{"tokens"}},
 	{"ledger", "The chained ledger, which anybody can compare.", []string{"ledger"}},
 	{"admin", "The console of the platform's staff.", []string{"admin"}},

@@ -120,6 +120,18 @@ func (w *world) postings() map[string]func() posting {
 				"")
 			return posting{operator, "/me/invitations/" + made.text("id") + "/accept", `{}`}
 		},
+		"/notices/read": call(renter, "/notices/read", `{"newest":"`+id.New[id.Notice]().String()+`"}`),
+		"/notices/{id}/read": func() posting {
+			return posting{renter, "/notices/" + w.notice(renter).String() + "/read", `{}`}
+		},
+		"/webhooks": call(renter, "/webhooks", `{"url":"https://example.com/muster"}`),
+		"/webhooks/{id}/enable": func() posting {
+			return posting{renter, "/webhooks/" + w.webhook(renter) + "/enable", `{}`}
+		},
+		"/webhooks/{id}/deliveries/{notice}/retry": func() posting {
+			made := w.webhook(renter)
+			return posting{renter, "/webhooks/" + made + "/deliveries/" + w.notice(renter).String() + "/retry", `{}`}
+		},
 		"/ssh-keys": call(renter, "/ssh-keys",
 			`{"public_key":"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPq+3iZ4H5BqYQxw3kMGNvX3oS1bVHcdqfIYbgcHhKcA ada"}`),
 

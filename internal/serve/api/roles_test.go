@@ -32,6 +32,9 @@ func (w *world) furnish(token, email string) objects {
 		return w.want(w.call(token, "POST", api.Base+path, body), status, "").text("id")
 	}
 	o["ssh-keys"] = post("/ssh-keys", `{"public_key":"`+newKey(w.t)+`"}`, 201)
+	o["webhooks"] = post("/webhooks", `{"url":"https://example.com/`+email+`"}`, 201)
+	o["notices"] = w.notice(token).String()
+	o["deliveries"] = o["notices"]
 	o["tokens"] = post("/tokens", `{"name":"ci","scopes":["read"]}`, 201)
 	o["budgets"] = post("/budgets", `{"project":"vision","cap":"50.00"}`, 200)
 	o["topups"] = post("/billing/topups", `{"amount":"20.00"}`, 201)
@@ -73,7 +76,7 @@ var bodies = map[string]string{
 var missing = []string{"GET /api/v1/ssh-gateway", "GET /api/v1/clusters/{id}/ssh",
 	"GET /api/v1/bond/clusters/{id}/suspensions", "GET /api/v1/billing/postpaid/usage"}
 
-var placeholder = regexp.MustCompile(`/([a-z-]+)/\{(id|number|month|port|uuid|name|code|invoice)\}`)
+var placeholder = regexp.MustCompile(`/([a-z-]+)/\{(id|number|month|port|uuid|name|code|invoice|notice)\}`)
 
 // pathTo fills a route's path with the org's objects; own is false if the org has none of the kind.
 func (o objects) pathTo(path string) (filled string, own bool) {
@@ -85,7 +88,7 @@ func (o objects) pathTo(path string) (filled string, own bool) {
 			return "/" + m[1] + "/8080"
 		case m[2] == "month":
 			return "/" + m[1] + "/2026-01"
-		case v == "" || m[2] != "id" || strings.HasPrefix(path, "/api/v1/me/"):
+		case v == "" || m[2] != "id" && m[2] != "notice" || strings.HasPrefix(path, "/api/v1/me/"):
 			own = false
 			return "/" + m[1] + "/x"
 		default:

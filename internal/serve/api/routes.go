@@ -82,6 +82,20 @@ func (a *API) inside(t *table) {
 	remove(t, "/invitations/{id}", writeMembers, "withdrawInvitation: Withdraw an open invitation", a.withdrawInvitation)
 	get(t, "/audit-events", readOrg, "listAuditEvents: List what members of your organisation did, newest first",
 		a.ownAuditLog)
+	get(t, "/notices", readOrg, "listNotices: List your organisation's notices, newest first", a.listNotices)
+	post(t, "/notices/read", readOrg, 200, "readNotices: Mark a notice and all older ones as read", a.readNotices)
+	post(t, "/notices/{id}/read", readOrg, 200, "readNotice: Mark a notice as read", a.readNotice)
+	get(t, "/webhooks", readMembers, "listWebhooks: List your organisation's webhooks, newest first", a.listWebhooks)
+	post(t, "/webhooks", writeMembers, 201, "createWebhook: Create a webhook: an address that receives every new notice",
+		a.createWebhook, withSecret)
+	remove(t, "/webhooks/{id}", writeMembers, "deleteWebhook: Delete a webhook and what it has not received",
+		a.deleteWebhook)
+	post(t, "/webhooks/{id}/enable", writeMembers, 200, "enableWebhook: Send notices to a disabled webhook again",
+		a.enableWebhook)
+	get(t, "/webhooks/{id}/deliveries", readMembers, "listDeliveries: List what a webhook received and what it has not, "+
+		"newest first", a.listDeliveries)
+	post(t, "/webhooks/{id}/deliveries/{notice}/retry", writeMembers, 200, "retryDelivery: Send a notice to a webhook "+
+		"again", a.retryDelivery)
 	get(t, "/tokens", signedIn, "listTokens: List your organisation's API tokens", a.listTokens)
 	post(t, "/tokens", signedIn, 201, "createToken: Create an API token within your own scopes", a.createToken,
 		withSecret)

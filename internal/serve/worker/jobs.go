@@ -47,6 +47,8 @@ type Platform struct {
 	Payouts     *payout.Payouts       // nil = no jobs for payouts
 	Postpaid    *postpaid.Postpaid    // nil = no jobs for postpaid billing
 	Post        *notify.Post          // nil = no jobs for mail
+	Webhooks    *notify.Webhooks      // nil only if Sender is
+	Sender      *notify.Sender        // nil = no jobs for webhooks
 	Dialer      *dialback.Dialer
 	Holdback    time.Duration   // time before earnings are payable; 0 = payout.DefaultHoldback
 	NewHoldback time.Duration   // the same for new operators; 0 = Holdback
@@ -168,6 +170,13 @@ func Jobs(p Platform) []Job {
 				n, err := p.Post.Sweep(ctx)
 				return int(n), err
 			}})
+	}
+	if p.Sender != nil {
+		jobs = append(jobs, Job{Name: "webhooks", Every: 2 * time.Second, Limit: 5 * time.Minute, Run: p.Sender.Run})
+		if p.Webhooks.RotatesSecret() {
+			jobs = append(jobs, Job{Name: "sealing webhook secrets again", Every: time.Minute, Limit: 10 * time.Minute,
+				Run: p.Webhooks.Reseal})
+		}
 	}
 	if p.Payouts != nil {
 		jobs = append(jobs,

@@ -16,6 +16,7 @@ const dropStep = 5000
 func dropOld(ctx context.Context, d *db.DB) (did int, err error) {
 	for _, drop := range []func(context.Context, int32) (int64, error){
 		d.Q.DropOldNotices,
+		d.Q.DropOldDeliveries,
 		d.Q.DropOldStripeEvents,
 		d.Q.DropOldQuotes,
 		d.Q.DropOldClaims,

@@ -45,6 +45,8 @@ var owners = map[string]string{
 	"notice":                  "notify",
 	"mail":                    "notify",
 	"dead_letter":             "notify",
+	"webhook":                 "notify",
+	"webhook_delivery":        "notify",
 	"postpaid_org":            "postpaid",
 	"postpaid_charge":         "postpaid",
 	"postpaid_invoice":        "postpaid",

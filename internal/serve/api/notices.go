@@ -1,0 +1,160 @@
+package api
+
+import (
+	"context"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/notify"
+)
+
+func viewNotice(n notify.Delivered) client.Notice {
+	return client.Notice{ID: n.ID, Severity: string(n.Severity), Title: n.Title, Body: n.Body, Object: n.Object,
+		CreatedAt: n.At.UTC(), ReadAt: utc(n.ReadAt)}
+}
+
+type noticesInput struct {
+	Page
+	Unread bool `query:"unread" doc:"only notices that no member has read"`
+}
+
+func (a *API) listNotices(ctx context.Context, p account.Principal, in *noticesInput) (list[client.Notice], error) {
+	after, err := cursor[id.Notice](in.Page)
+	if err != nil {
+		return list[client.Notice]{}, err
+	}
+	rows, err := a.notices.List(ctx, p.Org, notify.Filter{Unread: in.Unread, After: after, Limit: in.Limit + 1})
+	return cut(rows, in.Limit, viewNotice, func(n notify.Delivered) string { return n.ID.String() }), err
+}
+
+// noticeRead is the answer to marking notices as read.
+type noticeRead struct {
+	ID id.Notice `json:"id" doc:"the notice; with readNotices all older ones are read, too"`
+}
+
+type readNoticeInput struct {
+	Keyed
+	ID string `path:"id"`
+}
+
+func (a *API) readNotice(ctx context.Context, p account.Principal, in *readNoticeInput,
+	once idem.Request) (noticeRead, idem.Outcome, error) {
+	n, err := pathID[id.Notice](in.ID, "notice")
+	if err != nil {
+		return noticeRead{}, idem.Outcome{}, err
+	}
+	n, out, err := a.notices.ReadOnce(ctx, p.Org, n, idem.As(once, viewNoticeRead))
+	return viewNoticeRead(n), out, err
+}
+
+func viewNoticeRead(n id.Notice) noticeRead { return noticeRead{n} }
+
+type readNoticesInput struct {
+	Keyed
+	Body struct {
+		Newest id.Notice `json:"newest" doc:"the newest notice that was read: it and all older ones are marked"`
+	}
+}
+
+func (a *API) readNotices(ctx context.Context, p account.Principal, in *readNoticesInput,
+	once idem.Request) (noticeRead, idem.Outcome, error) {
+	n, out, err := a.notices.ReadAllOnce(ctx, p.Org, in.Body.Newest, idem.As(once, viewNoticeRead))
+	return viewNoticeRead(n), out, err
+}
+
+func viewWebhook(w notify.Webhook) client.Webhook {
+	return client.Webhook{ID: w.ID, URL: w.URL, Secret: w.Secret, CreatedAt: w.CreatedAt.UTC(),
+		DisabledAt: utc(w.DisabledAt), DisabledWhy: w.DisabledWhy}
+}
+
+func (a *API) listWebhooks(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Webhook], error) {
+	all, err := a.webhooks.List(ctx, p.Org)
+	return cut(all, len(all), viewWebhook, func(notify.Webhook) string { return "" }), err
+}
+
+type newWebhookInput struct {
+	Keyed
+	Body struct {
+		URL string `json:"url" maxLength:"2000" doc:"begins with https://, and is on the internet"`
+	}
+}
+
+func (a *API) createWebhook(ctx context.Context, p account.Principal, in *newWebhookInput,
+	once idem.Request) (client.Webhook, idem.Outcome, error) {
+	w, out, err := a.webhooks.Create(ctx, p, in.Body.URL, idem.As(once, viewWebhook))
+	return viewWebhook(w), out, err
+}
+
+func (a *API) deleteWebhook(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
+	w, err := pathID[id.Webhook](in.ID, "webhook")
+	if err != nil {
+		return nothing{}, err
+	}
+	return nothing{}, a.webhooks.Delete(ctx, p, w)
+}
+
+type webhookInput struct {
+	Keyed
+	ID string `path:"id"`
+}
+
+func (a *API) enableWebhook(ctx context.Context, p account.Principal, in *webhookInput,
+	once idem.Request) (client.Webhook, idem.Outcome, error) {
+	w, err := pathID[id.Webhook](in.ID, "webhook")
+	if err != nil {
+		return client.Webhook{}, idem.Outcome{}, err
+	}
+	v, out, err := a.webhooks.Enable(ctx, p, w, idem.As(once, viewWebhook))
+	return viewWebhook(v), out, err
+}
+
+func viewDelivery(d notify.Delivery) client.Delivery {
+	return client.Delivery{NoticeID: d.Notice, Title: d.Title, State: string(d.State), Attempts: d.Attempts,
+		Status: d.Status, Error: d.Error, CreatedAt: d.CreatedAt.UTC(), NextAt: utc(d.NextAt),
+		DeliveredAt: utc(d.DeliveredAt)}
+}
+
+func (a *API) listDeliveries(ctx context.Context, p account.Principal, in *struct {
+	Page
+	ID string `path:"id"`
+}) (list[client.Delivery], error) {
+	w, err := pathID[id.Webhook](in.ID, "webhook")
+	if err != nil {
+		return list[client.Delivery]{}, err
+	}
+	after, err := cursor[id.Notice](in.Page)
+	if err != nil {
+		return list[client.Delivery]{}, err
+	}
+	rows, err := a.webhooks.Deliveries(ctx, p.Org, w, after, in.Limit+1)
+	return cut(rows, in.Limit, viewDelivery, func(d notify.Delivery) string { return d.Notice.String() }), err
+}
+
+// deliveryRetried is the answer to a retry.
+type deliveryRetried struct {
+	WebhookID id.Webhook `json:"webhook_id"`
+	NoticeID  id.Notice  `json:"notice_id"`
+}
+
+type retryInput struct {
+	Keyed
+	ID     string `path:"id"`
+	Notice string `path:"notice" doc:"id of the notice"`
+}
+
+func (a *API) retryDelivery(ctx context.Context, p account.Principal, in *retryInput,
+	once idem.Request) (deliveryRetried, idem.Outcome, error) {
+	w, err := pathID[id.Webhook](in.ID, "webhook")
+	if err != nil {
+		return deliveryRetried{}, idem.Outcome{}, err
+	}
+	n, err := pathID[id.Notice](in.Notice, "delivery")
+	if err != nil {
+		return deliveryRetried{}, idem.Outcome{}, err
+	}
+	view := func(r notify.Retried) deliveryRetried { return deliveryRetried{r.Webhook, r.Notice} }
+	r, out, err := a.webhooks.Retry(ctx, p, w, n, idem.As(once, view))
+	return view(r), out, err
+}
