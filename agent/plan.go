@@ -185,7 +185,7 @@ func ended(v view) *outcome {
 	case v.expired, v.ending && v.rec.Started:
 		return &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonRunUntil, Detail: "the authorised time is over"}
 	case gone(v.rec.WorkID, v.work):
-		return failed(agentapi.ReasonHostInterrupted, "the workload's container was removed by somebody on the host")
+		return failed(agentapi.ReasonHostInterrupted, "the workload's container was removed on the host")
 	case gone(v.rec.GuestID, v.guest), v.guest.State == container.Exited:
 		if v.interrupted {
 			return failed(agentapi.ReasonHostInterrupted, "the host's container runtime was stopped")

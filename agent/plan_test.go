@@ -231,7 +231,7 @@ func TestHowRunsEnd(t *testing.T) {
 		{"guest is another container", at(running, func(v *view) { v.guest.ID = "x" }),
 			failed(agentapi.ReasonGuestDied, "the container that holds the node's network ended")},
 		{"work was removed by hand", at(running, func(v *view) { v.work = container.Container{} }),
-			failed(agentapi.ReasonHostInterrupted, "the workload's container was removed by somebody on the host")},
+			failed(agentapi.ReasonHostInterrupted, "the workload's container was removed on the host")},
 		{"the host was restarted", at(running, func(v *view) { v.boot = "b2" }),
 			failed(agentapi.ReasonHostInterrupted, "the host was restarted")},
 		{"preflight failed", at(measured, func(v *view) { v.rec.Preflight = &agentapi.Preflight{Detail: "slow"} }),

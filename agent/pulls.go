@@ -29,7 +29,7 @@ func (a *Agent) openPulls() (p pulls, err error) {
 		return p, nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		a.log.Warn("the count of what was pulled is damaged, and begins anew", "err", err)
+		a.log.Warn("the count of what was pulled is damaged, and starts again", "err", err)
 	}
 	p.sum = agentapi.Pulled{Counter: rand.Text()}
 	return p, writeJSON(a.disk.pullsFile(), p.sum)

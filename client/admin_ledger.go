@@ -89,7 +89,7 @@ type StripeFunds struct {
 	Reserved  money.Nano `json:"reserved" doc:"kept by Stripe for connected accounts that are below zero; in none of the others"`
 	ReadAt    time.Time  `json:"asked_at"`
 	Unread    money.Nano `json:"unread" doc:"of available and pending, what no change of the balance explains"`
-	Unbooked  money.Nano `json:"books" doc:"available and pending, less what the books say Stripe holds"`
+	Unbooked  money.Nano `json:"books" doc:"available and pending, less what Stripe holds by the ledger"`
 	OffSince  *time.Time `json:"off_since,omitempty"`
 	Wrong     bool       `json:"wrong" doc:"unread is not 0 for more than half an hour"`
 }

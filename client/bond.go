@@ -27,7 +27,7 @@ type Bond struct {
 // BondTerms are what an operator has decided about its bond.
 type BondTerms struct {
 	RetainPPM      int64       `json:"retain_ppm" doc:"part of maturing earnings that is kept as bond, in millionths, until the bond is 10 hours of your list price" example:"250000"`
-	AcceptUnbonded bool        `json:"accept_unbonded" doc:"whether hosts without a bond may join yours in gangs whose renter allows it (trust: any); when such a host fails, nobody pays yours"`
+	AcceptUnbonded bool        `json:"accept_unbonded" doc:"whether hosts without a bond may join yours in gangs whose renter allows it (trust: any); when such a host fails, no one pays yours"`
 	LiabilityMax   *money.Nano `json:"gang_liability_max" doc:"the most that one lease of yours may be liable for; null: no limit"`
 }
 
@@ -80,7 +80,7 @@ type Suspension struct {
 
 // Evidence is one fact that a suspension rests on.
 type Evidence struct {
-	Kind string    `json:"kind" enum:"missing_reports,late_reports,not_well,not_proven,did_not_hear" doc:"missing_reports and late_reports: of the rank's host. not_well: the host said so itself. not_proven: neither a report nor a signed segment says that the rank was up. did_not_hear: the host signed that it heard nothing of peer_rank"`
+	Kind string    `json:"kind" enum:"missing_reports,late_reports,not_well,not_proven,did_not_hear" doc:"missing_reports and late_reports: of the rank's host. not_well: the host reported so itself. not_proven: neither a report nor a signed segment says that the rank was up. did_not_hear: the host signed that it heard nothing of peer_rank"`
 	Rank int       `json:"rank"`
 	Peer *int      `json:"peer_rank" doc:"of did_not_hear; null otherwise"`
 	From time.Time `json:"from"`

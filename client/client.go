@@ -84,7 +84,7 @@ const (
 	maxAnswer = 64 << 20
 )
 
-// call sends one request and reads the JSON answer into out (nil: nobody reads it).
+// call sends one request and reads the JSON answer into out (nil: it is discarded).
 func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
 	var body []byte
 	if in != nil {

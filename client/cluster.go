@@ -73,7 +73,7 @@ type Doubt struct {
 type Replacing struct {
 	Ranks []int     `json:"ranks"`
 	Until time.Time `json:"until" doc:"when the cluster ends if none is found"`
-	Why   string    `json:"why" doc:"why none was found so far; empty: nobody has looked yet"`
+	Why   string    `json:"why" doc:"why none was found so far; empty: not tried yet"`
 }
 
 // Node is one rank.
@@ -170,12 +170,12 @@ func (c *Client) Clusters(ctx context.Context, f ClusterFilter, p PageOf) (Page[
 	return get[Page[Cluster]](ctx, c, "/clusters", q)
 }
 
-// WaitCluster waits until the cluster is in the state. each, when set, is told how it stands about once a second. An
+// WaitCluster waits until the cluster is in the state. each, when set, is called with its state about once a second. An
 // end in another state is a Conflict fault, beside the cluster as it ended.
 func (c *Client) WaitCluster(ctx context.Context, cl id.Cluster, state State, each func(Cluster)) (Cluster, error) {
 	timeout := "60"
 	if each != nil {
-		timeout = "0" // tell at once how it stands
+		timeout = "0" // answer at once
 	}
 	for {
 		v, err := get[Cluster](ctx, c, "/clusters/"+cl.String(), url.Values{"wait": {string(state)}, "timeout": {timeout}})
@@ -344,10 +344,10 @@ type GPUMetrics struct {
 	Samples  []Sample `json:"samples"`
 }
 
-// Sample is one reading; nil where the GPU does not tell.
+// Sample is one reading; nil where the GPU does not report it.
 type Sample struct {
 	At     time.Time `json:"at"`
-	Util   *int      `json:"util" doc:"percent; null where the GPU does not tell"`
+	Util   *int      `json:"util" doc:"percent; null where the GPU does not report it"`
 	MemMB  *int      `json:"mem_mb"`
 	PowerW *int      `json:"power_w"`
 	TempC  *int      `json:"temp_c"`

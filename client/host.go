@@ -89,7 +89,7 @@ func (m *DataMonth) Received() int64 {
 	return n
 }
 
-// plus adds what hosts tell, which may be more than there is.
+// plus adds what hosts report, which may be more than there is.
 func plus(a, b int64) int64 { return a + min(b, math.MaxInt64-a) }
 
 // HostAgent is what is known of one host's agent.
@@ -252,7 +252,7 @@ type Traffic struct {
 	OverlayUp   int64      `json:"overlay_up_bytes" doc:"sent to other ranks over the line, and not in up_bytes: to hosts elsewhere and through relays; 0 of agents that do not count it"`
 	OverlayDown int64      `json:"overlay_down_bytes" doc:"received from other ranks over the line, and not in down_bytes"`
 	FirstAt     time.Time  `json:"first_at"`
-	LastAt      time.Time  `json:"last_at" doc:"when the host told last"`
+	LastAt      time.Time  `json:"last_at" doc:"when the host reported last"`
 	EndedAt     *time.Time `json:"ended_at" doc:"of the lease"`
 }
 

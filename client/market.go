@@ -316,7 +316,7 @@ type PriceGuide struct {
 	GPUModel string `json:"gpu_model" doc:"name of the model" example:"NVIDIA H100 80GB HBM3"`
 	Hosts    int    `json:"hosts" doc:"other operators' hosts that offer the model" example:"12"`
 	GPUs     int    `json:"gpus" doc:"GPUs of these hosts" example:"96"`
-	// P25, Median and P75 are quartiles of the prices of all GPUs; nil if nobody else offers the model.
+	// P25, Median and P75 are quartiles of the prices of all GPUs; nil if no one else offers the model.
 	P25    *money.Micro `json:"p25" doc:"a quarter of the GPUs cost this or less, per GPU-hour" example:"2.100000"`
 	Median *money.Micro `json:"median" doc:"half of the GPUs cost this or less, per GPU-hour" example:"2.400000"`
 	P75    *money.Micro `json:"p75" doc:"three quarters of the GPUs cost this or less, per GPU-hour" example:"2.850000"`

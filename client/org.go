@@ -11,11 +11,11 @@ import (
 
 // Legal is the organisation's legal identity, as documents name it. If Name is "", it is not known.
 type Legal struct {
-	Name      string     `json:"name" doc:"legal name; empty: not told"`
+	Name      string     `json:"name" doc:"legal name; empty: there are no legal details"`
 	Address   []string   `json:"address" doc:"lines, without the country"`
 	Country   string     `json:"country" doc:"ISO 3166-1 alpha-2"`
 	VATID     string     `json:"vat_id" doc:"empty: none"`
-	ChangedAt *time.Time `json:"changed_at" doc:"null: not told"`
+	ChangedAt *time.Time `json:"changed_at" doc:"null: there are no legal details"`
 }
 
 // Legal returns the organisation's legal details.

@@ -21,11 +21,11 @@ func TestVerifyWebhook(t *testing.T) {
 	for name, err := range map[string]error{
 		"another body":   VerifyWebhook("whsec_a", good, []byte("{}"), at),
 		"another secret": VerifyWebhook("whsec_b", good, body, at),
-		"another time":   VerifyWebhook("whsec_a", strings.Replace(good, "t=17", "t=18", 1), body,
+		"another time": VerifyWebhook("whsec_a", strings.Replace(good, "t=17", "t=18", 1), body,
 			time.Unix(1_800_000_000, 0)),
-		"too late":       VerifyWebhook("whsec_a", good, body, at.Add(WebhookTolerance+time.Second)),
-		"too early":      VerifyWebhook("whsec_a", good, body, at.Add(-WebhookTolerance-time.Second)),
-		"no header":      VerifyWebhook("whsec_a", "", body, at),
+		"too late":  VerifyWebhook("whsec_a", good, body, at.Add(WebhookTolerance+time.Second)),
+		"too early": VerifyWebhook("whsec_a", good, body, at.Add(-WebhookTolerance-time.Second)),
+		"no header": VerifyWebhook("whsec_a", "", body, at),
 	} {
 		if err == nil {
 			t.Errorf("%s was accepted", name)

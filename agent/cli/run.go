@@ -54,7 +54,7 @@ func runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the agent of an enrolled host",
-		Long: `Run the agent of an enrolled host until it is told to end (TERM or INT).
+		Long: `Run the agent of an enrolled host until it receives TERM or INT.
 
 What runs on the host goes on without the agent, until the time that was paid for; the next start adopts it.`,
 		Args: cobra.NoArgs,

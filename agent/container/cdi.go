@@ -54,7 +54,7 @@ func (c CDI) problem(gpus []string) *agentapi.Problem {
 	p := agentapi.Problem{
 		Code:     "cdi_not_usable",
 		Severity: "warn",
-		Fix: "Write the specification anew: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml " +
+		Fix: "Write the specification again: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml " +
 			"--device-name-strategy=uuid --device-name-strategy=index. After an update of the driver do so again.",
 	}
 	lacking := c.lacks(gpus)

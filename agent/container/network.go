@@ -103,7 +103,7 @@ func (e *Engine) subnet(n int) netip.Prefix {
 func addressesInUse() ([]netip.Prefix, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "the machine does not tell its addresses")
+		return nil, fault.Wrap(err, fault.Unavailable, "the machine does not report its addresses")
 	}
 	var out []netip.Prefix
 	for _, a := range addrs {

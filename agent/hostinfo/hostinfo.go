@@ -20,7 +20,7 @@ func Fill(inv *agentapi.Inventory) {
 	warn := func(what string, err error) {
 		if err != nil {
 			inv.Problems = append(inv.Problems, agentapi.Problem{Code: "host_fact_unreadable", Severity: "warn",
-				Cause: "The host does not tell its " + what + ".", Evidence: err.Error()})
+				Cause: "The host does not report its " + what + ".", Evidence: err.Error()})
 		}
 	}
 	var err error

@@ -143,7 +143,7 @@ func checkPublic(address string) error {
 	}
 	own, err := net.InterfaceAddrs()
 	if err != nil {
-		return fmt.Errorf("%w: the host does not tell its own", errNotPublic)
+		return fmt.Errorf("%w: the host does not report its own", errNotPublic)
 	}
 	for _, o := range own {
 		if p, err := netip.ParsePrefix(o.String()); err == nil && p.Addr().Unmap() == a {

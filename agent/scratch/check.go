@@ -48,7 +48,7 @@ func (s *Store) Check(ctx context.Context) *agentapi.Problem {
 	if err := onHost(s.sound); errors.Is(err, errOtherDisk) {
 		return bad(err, "Mount the disk there again. If the folder is to be on this one, restart the agent.")
 	} else if err != nil {
-		return bad(err, "Look into the kernel's log (dmesg) for what it says of the disk, mend it, and mount it for writing.")
+		return bad(err, "Look in the kernel's log (dmesg) for the disk's errors, fix the disk, and mount it for writing.")
 	}
 	if _, err := exec.LookPath(program(plain.mkfs)); err != nil {
 		return bad(err, "Install e2fsprogs (apt install e2fsprogs).")

@@ -90,7 +90,7 @@ func (s *Server) output(ctx context.Context, p Process, stream net.Conn,
 	}
 	if err != nil {
 		return false, errors.Join(err, agentapi.WriteFrame(stream, agentapi.FrameError,
-			[]byte("the host cannot tell how the process ended")))
+			[]byte("the host does not know how the process ended")))
 	}
 	return true, agentapi.WriteFrame(stream, agentapi.FrameExit, binary.BigEndian.AppendUint32(nil, uint32(code)))
 }

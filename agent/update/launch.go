@@ -45,7 +45,7 @@ func (l *Launcher) Run(ctx context.Context) error {
 	for {
 		m, err := s.load()
 		if err != nil { // unreadable: start the current version, which can be updated again
-			l.Log.Error("the memory of updates cannot be read: it is begun anew", "err", err)
+			l.Log.Error("the record of updates cannot be read: a new one is started", "err", err)
 			m = memory{}
 		}
 		current, err := l.Tree.Current()

@@ -56,7 +56,7 @@ type source struct {
 // fetch downloads and verifies the programs of a version and puts them into dir.
 func (s source) fetch(ctx context.Context, base, version, dir string) error {
 	if len(s.keys) == 0 {
-		return errors.New("this agent was built without a release key: it cannot tell a release from a forgery")
+		return errors.New("this agent was built without a release key: it cannot recognise a forged release")
 	}
 	list, err := s.get(ctx, base, "SHA256SUMS")
 	if err != nil {

@@ -4,7 +4,7 @@
 //
 //   - A password is kept as an argon2id hash; a session's or token's secret as a SHA-256 of 256 random bits. No secret
 //     can be read back, and each is shown once.
-//   - Whether an e-mail has an account cannot be told from a failed sign-in: not by its answer, not by its time, not
+//   - Whether an e-mail has an account cannot be learned from a failed sign-in: not by its answer, not by its time, not
 //     by its limit.
 //   - Sign-in attempts are counted in PostgreSQL, per account and per address, before the password is looked at; so
 //     the limits hold over all replicas and under any concurrency.
@@ -197,8 +197,8 @@ func (a *Accounts) Sweep(ctx context.Context) (s Swept, err error) {
 	return s, err
 }
 
-// SetAdmin makes the user with this e-mail a platform operator, or no longer one. Whoever no longer is one loses their
-// tokens with ScopeAdmin, whichever org they are for, and all tokens made with those.
+// SetAdmin makes the user with this e-mail a platform operator, or no longer one. A user who no longer is one loses
+// their tokens with ScopeAdmin, whichever org they are for, and all tokens made with those.
 func (a *Accounts) SetAdmin(ctx context.Context, email string, admin bool) error {
 	address, err := normalEmail(email)
 	if err != nil {
@@ -208,7 +208,7 @@ func (a *Accounts) SetAdmin(ctx context.Context, email string, admin bool) error
 		user, err := tx.Q.SetUserAdmin(ctx, admin, address)
 		switch {
 		case db.NoRows(err):
-			return fault.New(fault.NotFound, "nobody has signed up with %s", address)
+			return fault.New(fault.NotFound, "no one has signed up with %s", address)
 		case err != nil:
 			return fmt.Errorf("set admin: %w", err)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Credential is what somebody was let in with: a token, a session or an SSH key. One with none of them stands for the
+// Credential is what a user signed in with: a token, a session or an SSH key. One with none of them stands for the
 // user's membership of the org alone.
 type Credential struct {
 	Org     id.Org

@@ -105,7 +105,7 @@ func TestPasswordResetByMail(t *testing.T) {
 		taken = append(taken, org)
 		return nil
 	}})
-	mallory := register(t, a, "ada@example.com") // whoever signed up first: the address is not verified
+	mallory := register(t, a, "ada@example.com") // the one who signed up first: the address is not verified
 	mallory.Scopes = account.Scopes()
 	_, stolen := issue(t, a, mallory, account.NewToken{Scopes: account.Scopes()})
 	_, key, err := ed25519.GenerateKey(nil)

@@ -172,7 +172,7 @@ func (a *Accounts) WithdrawInvitation(ctx context.Context, p Principal, v id.Inv
 }
 
 // InvitationsTo lists the open invitations to the principal's e-mail address, newest first; none while the address is
-// not verified: whoever signs up with the address of another person must not see who invites them.
+// not verified: someone who signs up with the address of another person must not see who invites them.
 func (a *Accounts) InvitationsTo(ctx context.Context, p Principal) ([]Invitation, error) {
 	verified, err := a.db.Q.EmailVerified(ctx, p.User)
 	if err != nil {

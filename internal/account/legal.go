@@ -15,7 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Legal is who an org is before the law, as documents name it. The zero value: the org has not told.
+// Legal is who an org is before the law, as documents name it. The zero value: it has no legal details.
 type Legal struct {
 	Name      string
 	Address   []string // lines, without the country
@@ -32,7 +32,7 @@ const (
 	maxLegalLine    = 120 // characters
 )
 
-// LegalOf is what the org has told; the zero value when it has not.
+// LegalOf returns the org's legal details; the zero value if there are none.
 func LegalOf(ctx context.Context, q *dbq.Queries, org id.Org) (Legal, error) {
 	r, err := q.OrgLegal(ctx, org)
 	if db.NoRows(err) {
@@ -49,7 +49,8 @@ func (a *Accounts) Legal(ctx context.Context, p Principal) (Legal, error) {
 	return LegalOf(ctx, a.db.Q, p.Org)
 }
 
-// SetLegal replaces what the org has told, and returns it as it is kept. Faults: Invalid, every wrong field at once.
+// SetLegal replaces the org's legal details and returns them as they are stored. Faults: Invalid, every wrong field at
+// once.
 func (a *Accounts) SetLegal(ctx context.Context, p Principal, l Legal) (Legal, error) {
 	l, err := l.normal()
 	if err != nil {
@@ -76,7 +77,7 @@ func (a *Accounts) SetLegal(ctx context.Context, p Principal, l Legal) (Legal, e
 	return l, err
 }
 
-// EraseLegal forgets what the org has told; again is no error.
+// EraseLegal deletes the org's legal details. Deleting them again is no error.
 func (a *Accounts) EraseLegal(ctx context.Context, p Principal) error {
 	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		n, err := tx.Q.EraseOrgLegal(ctx, p.Org)

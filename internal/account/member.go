@@ -301,8 +301,8 @@ func ensureOrg(ctx context.Context, tx *db.Tx, user id.User) error {
 	return nil
 }
 
-// mailMember mails a user about what somebody else did to their membership; nothing to oneself, nor where no mail goes
-// out.
+// mailMember mails a user about a change that someone else made to their membership; nothing to oneself, nor where no
+// mail goes out.
 func (a *Accounts) mailMember(ctx context.Context, tx *db.Tx, p Principal, user id.User, subject, text string) error {
 	if a.cfg.Post == nil || user == p.User {
 		return nil

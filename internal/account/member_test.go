@@ -141,7 +141,7 @@ func TestInvite_ByMailThenAccept(t *testing.T) {
 	}
 }
 
-// An invitation can be answered only by the person who has the address, and shows itself to nobody else.
+// An invitation can be answered only by the person who has the address, and shows itself to no one else.
 func TestInvitation_IsForOneAddress(t *testing.T) {
 	t.Parallel()
 	x := newTeam(t)
@@ -376,7 +376,7 @@ func TestTheLastOwnerStays(t *testing.T) {
 	}
 }
 
-// Somebody who is removed from the only org they have gets a new one: they can still sign in.
+// Someone who is removed from the only org they have gets a new one: they can still sign in.
 func TestRemoveMember_NobodyIsWithoutAnOrg(t *testing.T) {
 	t.Parallel()
 	x := newTeam(t)
@@ -395,7 +395,7 @@ func TestRemoveMember_NobodyIsWithoutAnOrg(t *testing.T) {
 	}
 }
 
-// Owners can do everything; nobody can do more than they; every role can read.
+// Owners can do everything; no one can do more than they; every role can read.
 func TestPermissionTable(t *testing.T) {
 	t.Parallel()
 	all := account.Scopes()

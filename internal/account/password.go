@@ -82,7 +82,7 @@ func (h *hasher) hash(ctx context.Context, password string) (string, error) {
 	return phc(present, salt, derive(present, password, salt, keyLen)), nil
 }
 
-// check reports whether password made encoded. weak: it did, at a cost below the present one; hash it anew.
+// check reports whether password made encoded. weak: it did, at a cost below the present one: hash it again.
 func (h *hasher) check(ctx context.Context, encoded, password string) (ok, weak bool, err error) {
 	c, salt, key, err := parsePHC(encoded)
 	if err != nil {

@@ -142,7 +142,7 @@ func (a *Accounts) SendPasswordReset(ctx context.Context, email, from string) er
 		}
 		note := ""
 		if !verified {
-			note = "This address was not confirmed since the account was made, so somebody else may have made it. A new " +
+			note = "This address was not confirmed since the account was made, so someone else may have created it. A new " +
 				"password therefore also releases its clusters, takes its hosts out of the market, and removes its cards, " +
 				"keys, tokens and legal details. If it is yours and something runs there, confirm the address first: sign " +
 				"in, or open the link that was sent when you signed up.\n\n"
@@ -166,7 +166,7 @@ func (a *Accounts) SendPasswordReset(ctx context.Context, email, from string) er
 
 // ResetPassword sets a new password with the secret of a link, ends all sessions of the user, and with revokeTokens
 // their API tokens. The link proves the e-mail address: it counts as verified afterwards. If it was not verified
-// before, somebody else may have signed up with it: then what they left ends. Tokens are revoked in any case; SSH keys,
+// before, someone else may have signed up with it: then what they left ends. Tokens are revoked in any case; SSH keys,
 // second factors, invitations, enrolment tokens and the organisation's legal details are deleted; and Config.TakenOver
 // ends the rest. Faults: NotFound for a link that was used or is too old, Invalid, RateLimited.
 func (a *Accounts) ResetPassword(ctx context.Context, secret, fresh, from string, revokeTokens bool) error {

@@ -306,8 +306,8 @@ func beginSecondFactor(ctx context.Context, tx *db.Tx, user id.User) (*SecondFac
 }
 
 // FinishSignIn opens the session of a sign-in whose password was right, with a code of the app or a recovery code. s
-// carries where the call comes from. After five wrong codes the sign-in has to begin anew, and the user gets a mail:
-// somebody knows the password. Faults: Unauthorized (too late, or too many tries), Invalid, RateLimited.
+// carries where the call comes from. After five wrong codes the sign-in has to start again, and the user gets a mail:
+// someone knows the password. Faults: Unauthorized (too late, or too many tries), Invalid, RateLimited.
 func (a *Accounts) FinishSignIn(ctx context.Context, challenge, code string, s SignIn) (secret string, p Principal,
 	err error) {
 	over := fault.New(fault.Unauthorized, "this sign-in is over: begin again with your password")
@@ -394,7 +394,7 @@ func EraseFactors(ctx context.Context, tx *db.Tx, user id.User) error {
 		}))
 }
 
-// ResetSecondFactor removes every second factor of the user with this e-mail, for somebody who has lost them all. Who
+// ResetSecondFactor removes every second factor of the user with this e-mail, for a user who has lost them all. Who
 // runs the platform has made sure who asks. Fault: NotFound.
 func (a *Accounts) ResetSecondFactor(ctx context.Context, email string) error {
 	address, err := normalEmail(email)
@@ -403,7 +403,7 @@ func (a *Accounts) ResetSecondFactor(ctx context.Context, email string) error {
 	}
 	user, err := a.db.Q.UserForSignIn(ctx, address)
 	if db.NoRows(err) {
-		return fault.New(fault.NotFound, "nobody has signed up with %s", address)
+		return fault.New(fault.NotFound, "no one has signed up with %s", address)
 	}
 	if err != nil {
 		return fmt.Errorf("find user: %w", err)

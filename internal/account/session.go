@@ -32,7 +32,7 @@ func errSignIn() error {
 	return fault.New(fault.Unauthorized, "the e-mail address or the password is wrong")
 }
 
-// SignIn checks the password and opens a session. The secret goes into the caller's cookie and is known to nobody
+// SignIn checks the password and opens a session. The secret goes into the caller's cookie and is known to no one
 // else. If the user has a second factor, there is no session yet and the error is a *SecondFactorNeeded. Faults:
 // Unauthorized, RateLimited with RetryAfter, Unavailable.
 func (a *Accounts) SignIn(ctx context.Context, s SignIn) (secret string, p Principal, err error) {

@@ -17,7 +17,7 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 )
 
-// SignUp is what a new user tells.
+// SignUp is what a new user enters.
 type SignUp struct {
 	Email    string
 	Password string

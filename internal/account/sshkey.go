@@ -165,7 +165,7 @@ const (
 )
 
 // ParsePublicKey reads one line of an authorized_keys file, without options. It refuses keys that are no longer
-// considered safe, and says so plainly when somebody pasted the private half.
+// considered safe, and the message is plain if a private key was pasted.
 func ParsePublicKey(line string) (ssh.PublicKey, string, error) {
 	line = strings.TrimSpace(line)
 	refuse := func(format string, args ...any) (ssh.PublicKey, string, error) {

@@ -60,7 +60,7 @@ func (a *Accounts) afterSignUp(ctx context.Context, s preparedSignUp, err error)
 	return errors.Join(err, a.warnOwner(ctx, s))
 }
 
-// warnOwner mails the owner of an account that somebody tried to sign up with its e-mail address.
+// warnOwner mails the owner of an account that someone tried to sign up with its e-mail address.
 func (a *Accounts) warnOwner(ctx context.Context, s preparedSignUp) error {
 	sum := sha256.Sum256([]byte(s.email))
 	err := a.count(ctx, a.db.Q, "signup-letter:"+hex.EncodeToString(sum[:]), 1, takenLetter)

@@ -286,7 +286,7 @@ func pad62(v *big.Int, n int) string {
 	return string(out)
 }
 
-// wellFormed tells a token from a slip of the hand without asking the database.
+// wellFormed recognises a mistyped token without reading the database.
 func wellFormed(s string) bool {
 	body, ok := strings.CutPrefix(s, TokenPrefix)
 	return ok && len(body) == randomLen+checkedLen && checksum(body[:randomLen]) == body[randomLen:]

@@ -17,7 +17,7 @@ func vat(pattern, example string) vatForm {
 }
 
 // vatForms are the member states of the EU, as the EU's VIES describes them, and the United Kingdom with Northern
-// Ireland (XI). Whether an id was given out and to whom, neither form nor check digits tell: VIES, which does, is not
+// Ireland (XI). Whether an id was given out and to whom, neither form nor check digits show; VIES does, and is not
 // asked.
 var vatForms = map[string]vatForm{
 	"AT": vat(`ATU\d{8}`, "ATU13585627"),

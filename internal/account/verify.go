@@ -36,7 +36,7 @@ func (a *Accounts) sendVerification(ctx context.Context, tx *db.Tx, p Principal)
 		return fmt.Errorf("insert verification: %w", err)
 	}
 	return a.cfg.Post(ctx, tx, Letter{User: p.User, To: p.Email, Subject: "Confirm your e-mail address", Body: fmt.Sprintf(
-		"Somebody, probably you, has an account at %s with this e-mail address.\n\nTo confirm that the address is yours, "+
+		"Someone, probably you, has an account at %s with this e-mail address.\n\nTo confirm that the address is yours, "+
 			"open within 24 hours:\n\n%s/verify-email/%s\n\n"+
 			"If it was not you, do not confirm it. You can ignore this mail, or take the account over by setting a new "+
 			"password at %s/forgot-password, which ends everything that was set up with it.\n",
@@ -73,7 +73,7 @@ func (a *Accounts) resendVerification(ctx context.Context, tx *db.Tx, p Principa
 }
 
 // VerifyEmail uses the secret of a mailed link: the address that it was sent to is verified. The link proves who reads
-// the mail, and not who signed up: anyone can sign up with somebody else's address. So who, the principal of the
+// the mail, and not who signed up: anyone can sign up with someone else's address. So who, the principal of the
 // browser, must be the account's user, or password must be the account's. The owner of an address with which a stranger
 // signed up has neither: ResetPassword takes the account over.
 //

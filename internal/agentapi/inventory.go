@@ -13,7 +13,7 @@ type Inventory struct {
 	Arch         string `json:"arch"`   // amd64, arm64
 	CPUModel     string `json:"cpu_model"`
 	CPUCores     int    `json:"cpu_cores"` // logical
-	// NUMA are the host's nodes of processors and memory, where its kernel tells them.
+	// NUMA are the host's nodes of processors and memory, where its kernel reports them.
 	NUMA []NUMANode `json:"numa,omitempty"`
 	// NICs are its network ports.
 	NICs []NIC `json:"nics,omitempty"`
@@ -73,7 +73,7 @@ type NUMANode struct {
 // NIC is a network port of the host.
 type NIC struct {
 	Name      string        `json:"name"`
-	SpeedMbps int           `json:"speed_mbps,omitempty"` // of its link now; 0: not told, or no link
+	SpeedMbps int           `json:"speed_mbps,omitempty"` // of its link now; 0: not reported, or no link
 	Up        bool          `json:"up"`
 	Driver    string        `json:"driver,omitempty"`
 	NUMANode  Optional[int] `json:"numa_node"`
@@ -123,7 +123,7 @@ type Problem struct {
 	Fix      string `json:"fix,omitempty"`
 }
 
-// Optional is a fact a device may not tell: a value, not supported, or an error. Never a silent zero.
+// Optional is a fact that a device may not report: a value, not supported, or an error. Never a silent zero.
 type Optional[T any] struct {
 	Value        *T     `json:"value,omitempty"`
 	NotSupported bool   `json:"not_supported,omitempty"`

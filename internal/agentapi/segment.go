@@ -112,7 +112,7 @@ type SegmentRef struct {
 }
 
 // UsageAck allows the journal to remove one run's segments up to and including Through. Refused names those that will
-// never be accepted, with the reason; the journal may remove them too, but the operator is told.
+// never be accepted, with the reason; the journal may remove them too, but the operator is notified.
 type UsageAck struct {
 	LeaseRef
 	BootID  string `json:"boot_id"`

@@ -57,7 +57,7 @@ func TestChangesReachWhoWatchesAndAreNotHeaped(t *testing.T) {
 	cl, org := bus.TopicCluster(id.New[id.Cluster]()), bus.TopicOrg(id.New[id.Org]())
 	ctx, cancel := context.WithCancel(t.Context())
 	changes := b.Watch(ctx, cl, org)
-	a.Changed(bus.TopicCluster(id.New[id.Cluster]())) // somebody else's
+	a.Changed(bus.TopicCluster(id.New[id.Cluster]())) // someone else's
 	for range 1000 {
 		a.Changed(cl)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/billingtest/meteringtest"
 )
 
-// admin makes a platform operator of whoever is logged in, and logs in with a token that has the scope.
+// admin makes an admin of the user who is logged in, and logs in with a token that has the scope.
 func (p *testPlatform) admin(email string) {
 	p.t.Helper()
 	accounts := account.New(p.db, account.Config{})

@@ -47,7 +47,7 @@ type testPlatform struct {
 	url      string
 	db       *db.DB
 	market   *market.Market
-	home     string // of whoever types
+	home     string // of the user
 	password string // of the account in use
 }
 
@@ -135,7 +135,7 @@ type result struct {
 	out, errs string
 }
 
-// run runs one command line as somebody at a prompt does.
+// run runs one command line as a user at a prompt does.
 func (p *testPlatform) run(stdin string, args ...string) result {
 	p.t.Helper()
 	return p.runWith(nil, stdin, args...)
@@ -234,7 +234,7 @@ func TestRentingByCommand(t *testing.T) {
 	p := newPlatform(t)
 	p.signUp("op@example.com")
 	p.sell(8, "2.00")
-	p.signUp("ada@example.com") // nobody rents from themselves
+	p.signUp("ada@example.com") // no one rents from themselves
 	if out := p.ok("offers", "gpu_model=H100"); !strings.Contains(out, "NVIDIA H100 80GB HBM3") ||
 		!strings.Contains(out, "8/8") || !strings.Contains(out, "2.00") {
 		t.Errorf("offers:\n%s", out)

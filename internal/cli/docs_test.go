@@ -198,7 +198,7 @@ func TestDocs_RequestsRun(t *testing.T) {
 			t.Parallel()
 			w := newExampleWorld(t)
 			w.ok("profile", "use", "ada")
-			w.known["timeout=60"] = "timeout=0" // nobody starts the cluster
+			w.known["timeout=60"] = "timeout=0" // no one starts the cluster
 			for placeholder, value := range w.known {
 				script = strings.ReplaceAll(script, placeholder, value)
 			}

@@ -410,7 +410,7 @@ func (w *exampleWorld) try(command, line string) result {
 	limit := time.Minute // a command that takes longer hangs
 	if strings.Contains(line, "--wait") || strings.HasPrefix(line, "muster cluster wait") ||
 		strings.HasSuffix(line, "--follow") {
-		limit = 2 * time.Second // waits for a cluster that nobody starts
+		limit = 2 * time.Second // waits for a cluster that no one starts
 	}
 	return w.runShell(w.dir, line, limit)
 }

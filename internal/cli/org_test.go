@@ -10,7 +10,7 @@ func TestLegalDetailsByCommand(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t)
 	p.signUp("ada@example.com")
-	if out := p.ok("org", "legal"); !strings.Contains(out, "have not told") {
+	if out := p.ok("org", "legal"); !strings.Contains(out, "no legal details") {
 		t.Error(out)
 	}
 	set := []string{"org", "legal", "--name", "Ada GmbH", "--address", "Unter den Linden 1", "--address", "10117 Berlin",
@@ -39,7 +39,7 @@ func TestLegalDetailsByCommand(t *testing.T) {
 	if r := p.run("", "org", "legal", "--erase", "--name", "x"); r.code == 0 {
 		t.Errorf("exit %d %s", r.code, r.errs)
 	}
-	if out := p.ok("org", "legal", "--erase"); !strings.Contains(out, "have not told") {
+	if out := p.ok("org", "legal", "--erase"); !strings.Contains(out, "no legal details") {
 		t.Error(out)
 	}
 }

@@ -60,8 +60,8 @@ func TestExplain_ServerAwayIsUnavailable(t *testing.T) {
 	}
 }
 
-// TestExplain_NoConnectionIsUnavailable holds the only connection of a pool: whoever waits for one gets a failure to
-// retry.
+// TestExplain_NoConnectionIsUnavailable holds the only connection of a pool: a caller that waits for one gets a
+// failure to retry.
 func TestExplain_NoConnectionIsUnavailable(t *testing.T) {
 	t.Parallel()
 	d, err := db.Open(t.Context(), db.Config{URL: dbtest.NewURL(t), MaxConns: 1})

@@ -10,7 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-// Whoever waits for connections of one use does not keep those of the others, in transactions and single statements.
+// Callers that wait for connections of one use do not keep those of the others, in transactions and single statements.
 func TestFor_AnOverloadOfOneUseLeavesTheOthers(t *testing.T) {
 	t.Parallel()
 	d, err := db.Open(t.Context(), db.Config{URL: dbtest.NewURL(t), MaxConns: 4})

@@ -44,7 +44,7 @@ func TestSchemaReady(t *testing.T) {
 	}
 }
 
-// A transaction that waits for a second connection of its own pool can wait for ever: in tests the pool refuses it.
+// A transaction that waits for a second connection of its own pool can wait indefinitely: in tests the pool refuses it.
 func TestPoolRefusesATransactionItsSecondConnection(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Whoever has no patience for what runs to end still leaves nothing behind: each part is stopped, in order and with
-// time to do it.
+// A user who does not wait for the end of what runs still leaves nothing behind: each part is stopped, in order and
+// with time to do it.
 func TestAnImpatientCloseStopsEverything(t *testing.T) {
 	t.Parallel()
 	s := &Stack{cfg: Config{Dir: filepath.Join(t.TempDir(), "state")}}

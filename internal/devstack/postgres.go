@@ -59,7 +59,7 @@ func pgVersion(initdb string) int {
 	return v
 }
 
-// unprivileged returns Debian's postgres user, or else nobody.
+// unprivileged returns Debian's postgres user, or else no one.
 func unprivileged() (*syscall.Credential, error) {
 	for _, name := range []string{"postgres", "nobody"} {
 		u, err := user.Lookup(name)

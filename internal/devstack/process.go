@@ -42,7 +42,7 @@ func (p process) start() (started bool, err error) {
 	if err := cmd.Start(); err != nil {
 		return false, fmt.Errorf("start %s: %w", p.name, err)
 	}
-	go cmd.Wait() // only reaps it; /proc tells whether it runs
+	go cmd.Wait() // only reaps it; /proc shows whether it runs
 	b, err := json.Marshal(pidFile{cmd.Process.Pid, startTime(cmd.Process.Pid)})
 	if err != nil {
 		return true, err

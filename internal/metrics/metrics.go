@@ -80,7 +80,8 @@ func HostSyncRefused() { syncs.WithLabelValues("refused").Inc() }
 
 var (
 	hostMessages = counter("muster_host_messages_total", "Messages of hosts by kind and result: handled, refused (too "+
-		"much work waits, the host is told when to come back) or dropped (the host no longer waits for the answer).",
+		"much work waits, the host gets a time after which to try again) or dropped (the host no longer waits for the " +
+		"answer).",
 		"kind", "result")
 	hostWaited = histogram("muster_host_message_wait_seconds", "Time that a message of a host waited to be handled.",
 		seconds, "kind")
@@ -110,7 +111,7 @@ func Ingest(began time.Time, accepted, known, refused int) {
 }
 
 var claims = counter("muster_claims_total", "Attempts to claim GPUs by kind and result: claimed or taken (by "+
-	"somebody else first).", "kind", "result")
+	"another replica first).", "kind", "result")
 
 // Claim records an attempt to claim GPUs for kind: quote, lease, own_use or maintenance.
 func Claim(kind string, taken bool) {

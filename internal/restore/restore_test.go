@@ -168,7 +168,7 @@ func (p *platform) balance(a ledger.Account) money.Nano {
 	return n
 }
 
-// wants asserts what Stripe did in all, and what the books of this database say.
+// wants asserts what Stripe did in all, and what the ledger of this database has.
 func (p *platform) wants(when string, charges, transfers int, paid, wallet, earned money.Nano) {
 	p.t.Helper()
 	n, _ := p.fake.Charged()
@@ -259,13 +259,13 @@ func TestARestoredDatabaseIsAdopted(t *testing.T) {
 	if s, err := outbox.SendingState(t.Context(), p.d.Q); err != nil || !s.Paused {
 		t.Fatalf("money is sent before anybody has read the report: %+v %v", s, err)
 	}
-	var gaps int // no host was heard since the backup
+	var gaps int // no host has reported since the backup
 	if err := p.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM deaf_gap WHERE cause = 'restore' AND listener = 'n1' "+
 		"AND from_ms <= $1 AND to_ms >= $2", r.BackupAt.UnixMilli(), r.AdoptedAt.UnixMilli()).Scan(&gaps); err != nil ||
 		gaps != 1 || r.Hosts != 1 {
 		t.Fatalf("%d gaps, %d hosts that must report in full: %v", gaps, r.Hosts, err)
 	}
-	// 100 and 50 paid in, 20 given back, 40 used: the use after the backup is not in the books until its hosts report it
+	// 100 and 50 paid in, 20 given back, 40 used: the use after the backup is not in the ledger until its hosts report it
 	// again.
 	p.wants("adopted", 3, 1, 70*money.Unit, 90*money.Unit, -30*money.Unit)
 	p.payDue()

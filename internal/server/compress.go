@@ -18,7 +18,7 @@ var compressedTypes = []string{
 }
 
 // compress sends the responses of next as gzip to clients that accept it. Up to 32 random bytes hide the exact length
-// of a response, so that nobody can guess its content by measuring how well it compresses together with parameters of
+// of a response, so that no one can guess its content by measuring how well it compresses together with parameters of
 // their choice (the BREACH attack). It panics if the options above are wrong.
 func compress(next http.Handler) http.Handler {
 	wrap, err := gzhttp.NewWrapper(

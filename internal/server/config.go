@@ -354,7 +354,8 @@ func (c *Config) Validate() error {
 	}
 	if host, _, err := net.SplitHostPort(c.RelayListen); c.RelayListen != "" && len(c.Relays) == 0 {
 		if ip, perr := netip.ParseAddr(host); err != nil || perr != nil || ip.IsUnspecified() {
-			bad.Add("MUSTER_RELAYS", "is not set: name this relay as hosts reach it, for MUSTER_RELAY_LISTEN does not tell")
+			bad.Add("MUSTER_RELAYS", "is not set: name this relay as hosts reach it, because MUSTER_RELAY_LISTEN does not "+
+				"contain that")
 		}
 	}
 	if c.RelaySecret != "" {
@@ -386,7 +387,7 @@ func (c *Config) Validate() error {
 		bad.Add("MUSTER_UNVERIFIED_LIMIT", "is off, or an amount in whole cents of at least %s such as 25.00",
 			payment.MinTopUp)
 	} else if limit > 0 && c.SMTPURL == "" && !c.Sandbox() {
-		bad.Add("MUSTER_UNVERIFIED_LIMIT", "needs MUSTER_SMTP_URL: without mail nobody can verify an address and pay in "+
+		bad.Add("MUSTER_UNVERIFIED_LIMIT", "needs MUSTER_SMTP_URL: without mail no one can verify an address and pay in "+
 			"more than %s; off lifts the limit", limit)
 	}
 	if limit, err := c.refundLimit(); err != nil || limit < 0 || limit%money.Cent != 0 {

@@ -24,7 +24,7 @@ func TestTrustedProxiesAreRead(t *testing.T) {
 	}
 }
 
-// A relay that listens everywhere does not tell hosts where it is: it has to be named.
+// A relay that listens everywhere does not contain the address of the relay, which has to be set.
 func TestRelaysAreNamed(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

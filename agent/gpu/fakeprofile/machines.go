@@ -20,7 +20,7 @@ var Machines = []Machine{
 		profile: sameEachBoot("NVIDIA H100 80GB HBM3", 8, driver570)},
 	{Name: "hgx-b200", About: "HGX B200: 8 GPUs behind NVSwitches.",
 		profile: sameEachBoot("NVIDIA B200", 8, driver570)},
-	{Name: "hgx-a100", About: "HGX A100: 8 GPUs behind NVSwitches; NVML tells nothing of the fabric before Hopper.",
+	{Name: "hgx-a100", About: "HGX A100: 8 GPUs behind NVSwitches; NVML reports no fabric before Hopper.",
 		profile: sameEachBoot("NVIDIA A100-SXM4-80GB", 8, driver550)},
 	{Name: "rtx4090-desktop", About: "A desktop with 2 × RTX 4090, of which the first draws the screen.", DesktopMiB: 612,
 		profile: sameEachBoot("NVIDIA GeForce RTX 4090", 2, driver550)},

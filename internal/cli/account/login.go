@@ -123,7 +123,7 @@ func grantedToken(s *base.Session, cmd *cobra.Command, server string, noBrowser 
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "Open %s and enter this code: %s\nEnter it only on the platform's own page, and "+
 		"give it to "+
-		"nobody.\n", l.VerificationURL, l.UserCode)
+		"no one.\n", l.VerificationURL, l.UserCode)
 	if !noBrowser {
 		if err := base.OpenBrowser(cmd, l.VerificationURL); err != nil {
 			fmt.Fprintln(cmd.ErrOrStderr(), err)

@@ -22,9 +22,9 @@ func orgLegal(s *base.Session) *cobra.Command {
 		Use:   "legal",
 		Short: "Set your organisation's legal details; without flags, show them",
 		Args:  base.Exactly(),
-		Long: `Who you are before the law, as receipts and statements name you: it also decides the tax on what you
-pay in. Flags change what they name and leave the rest as it is. A payment and its receipt keep what was told when it
-was made.`,
+		Long: `Set the name, address, country and VAT id that receipts and statements show. They also decide the
+tax on your payments. Only the details that have a flag are changed. A receipt keeps the details of the time of its
+payment.`,
 		Example: `  muster org legal --name 'Ada GmbH' --address 'Unter den Linden 1' --address '10117 Berlin' --country DE --vat-id DE136695976
   muster org legal --vat-id ''
   muster org legal --erase`,
@@ -55,8 +55,8 @@ was made.`,
 			}
 			return s.Show(cmd, l, func(p *base.Printer) {
 				if l.Name == "" {
-					p.Line("You have not told who you are. Receipts and statements name only your organisation: muster org legal " +
-						"--help")
+					p.Line("There are no legal details. Receipts and statements show only the name of your organisation: muster org " +
+						"legal --help")
 					return
 				}
 				p.Facts("Legal name", l.Name, "Address", strings.Join(l.Address, ", "), "Country", l.Country, "VAT id",
@@ -70,7 +70,7 @@ was made.`,
 		"6 lines")
 	f.StringVar(&to.Country, "country", "", "two letters, ISO 3166-1")
 	f.StringVar(&to.VATID, "vat-id", "", "empty: none")
-	f.BoolVar(&erase, "erase", false, "have it forgotten")
+	f.BoolVar(&erase, "erase", false, "delete the legal details")
 	for _, flag := range []string{"name", "address", "country", "vat-id"} {
 		cmd.MarkFlagsMutuallyExclusive("erase", flag)
 	}

@@ -13,7 +13,8 @@ import (
 
 // SSHKeyCommand is muster ssh-key.
 func SSHKeyCommand(s *base.Session) *cobra.Command {
-	return base.Noun("ssh-key", "SSH keys that open your clusters", sshKeyAdd(s), sshKeyList(s), sshKeyDelete(s))
+	return base.Noun("ssh-key", "Manage the SSH keys that can log in to your clusters", sshKeyAdd(s), sshKeyList(s),
+		sshKeyDelete(s))
 }
 
 func sshKeyAdd(s *base.Session) *cobra.Command {
@@ -62,7 +63,7 @@ func sshKeyDelete(s *base.Session) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			k, err := id.Parse[id.SSHKey](args[0])
 			if err != nil {
-				return fault.New(fault.Invalid, "want the id of an SSH key, key_…; see muster ssh-key list")
+				return fault.New(fault.Invalid, "%q is not the id of an SSH key (key_…); muster ssh-key list lists them", args[0])
 			}
 			if err := s.Client(cmd).DeleteSSHKey(cmd.Context(), k); err != nil {
 				return err

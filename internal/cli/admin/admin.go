@@ -162,14 +162,14 @@ func adminSuspense(s *base.Session) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r, err := s.Client(cmd).Reconciliation(cmd.Context())
 			return s.Result(cmd, r, err, func(p *base.Printer) {
-				p.Facts("Stripe holds", base.Nano(r.Stripe)+" "+r.Currency, "The books say", base.Nano(r.Clearing)+" "+r.Currency,
+				p.Facts("Stripe holds", base.Nano(r.Stripe)+" "+r.Currency, "The ledger has", base.Nano(r.Clearing)+" "+r.Currency,
 					"Difference", base.Nano(r.Difference),
 					"Matched", fmt.Sprint(r.Matched), "Waiting", fmt.Sprint(r.Waiting), "In suspense", fmt.Sprint(r.Suspense))
 				if f := r.Funds; f != nil {
 					p.Facts("Stripe's balance", base.Nano(f.Available)+" available, "+base.Nano(f.Pending)+" pending",
 						"Reserved there",
 						base.Nano(f.Reserved),
-						"Less the books", base.Nano(f.Unbooked), "Not explained", base.Nano(f.Unread), "Asked at", base.When(f.ReadAt))
+						"Less the ledger", base.Nano(f.Unbooked), "Not explained", base.Nano(f.Unread), "Asked at", base.When(f.ReadAt))
 					if f.Wrong {
 						p.Line("Stripe's balance is not what its changes come to, since %s.", base.When(*f.OffSince))
 					}

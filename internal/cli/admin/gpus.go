@@ -14,7 +14,7 @@ func adminContestedGPUs(s *base.Session) *cobra.Command {
 		Short: "List GPUs that hosts of several operators list",
 		Long: "List GPUs that hosts of several operators list, the first to be listed first.\n\n" +
 			"challenger: listed by another operator before; not offered.\n" +
-			"holder: listed first, and nobody has rented it there; not offered.\n" +
+			"holder: listed first, and no one has rented it there; not offered.\n" +
 			"incumbent: listed first and rented there before, or awarded; offered.",
 		Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

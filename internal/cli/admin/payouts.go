@@ -16,7 +16,7 @@ import (
 func adminPayouts(s *base.Session) *cobra.Command {
 	cmd := base.Noun("payouts", "Everybody's payouts", payoutsList(s), payoutsDue(s), payoutsPay(s), payoutsRun(s),
 		payoutsReverse(s))
-	cmd.Example = "  muster admin payouts due\n  muster admin payouts pay org_… --reason 'their bank is mended'\n  " +
+	cmd.Example = "  muster admin payouts due\n  muster admin payouts pay org_… --reason 'their bank works again'\n  " +
 		"muster admin payouts list --org org_…\n  muster admin payouts reverse payout_… --amount 25.00 --reason 'sent twice'"
 	return cmd
 }

@@ -19,7 +19,8 @@ import (
 
 // Command is muster billing.
 func Command(s *base.Session) *cobra.Command {
-	return base.Noun("billing", "Balance, credit and the books", billingBalance(s), billingStanding(s), billingPostpaid(s),
+	return base.Noun("billing", "Show your balance, add credit and list payments", billingBalance(s),
+		billingStanding(s), billingPostpaid(s),
 		billingTopUp(s), billingTopUps(s), billingReceipt(s), billingCards(s), billingAuto(s), billingRefund(s),
 		billingRedeem(s), billingTransactions(s), billingVerify(s))
 }
@@ -30,13 +31,13 @@ func billingBalance(s *base.Session) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b, err := s.Client(cmd).Balance(cmd.Context())
 			return s.Result(cmd, b, err, func(p *base.Printer) {
-				runway := "nothing is being billed"
+				runway := "no cluster is running"
 				if b.RunwaySeconds != nil {
 					runway = base.Seconds(*b.RunwaySeconds)
 				}
 				p.Facts("Available", base.Nano(b.Available)+" "+b.Currency, "Held", base.Nano(b.Held)+" for clusters", "Accrued",
 					base.Nano(b.Accrued)+" of what is held",
-					"Burning", base.Micro(b.BurnPerHour)+" per hour", "Lasts", runway)
+					"Spending", base.Micro(b.BurnPerHour)+" per hour", "Lasts", runway)
 			})
 		},
 	}
@@ -145,7 +146,7 @@ func printTopUp(p *base.Printer, t client.TopUp) {
 	case t.State == "succeeded":
 		p.Line("%s %s were added%s%s.", base.Nano(t.Amount), t.Currency, withTax(t), sandbox)
 	case t.ActionURL != "":
-		p.Line("Your bank wants to ask you before it pays %s %s. Answer here: %s", base.Nano(t.Total), t.Currency,
+		p.Line("Your bank asks you to confirm the payment of %s %s: %s", base.Nano(t.Total), t.Currency,
 			t.ActionURL)
 	case t.CheckoutURL != "":
 		p.Line("Pay %s %s here: %s", base.Nano(t.Total), t.Currency, t.CheckoutURL)

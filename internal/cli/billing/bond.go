@@ -15,7 +15,7 @@ import (
 
 // HostBond is muster host bond.
 func HostBond(s *base.Session) *cobra.Command {
-	return base.Noun("bond", "What answers for your hosts in clusters with other operators' hosts",
+	return base.Noun("bond", "Manage the money that pays other operators when your host fails",
 		bondShow(s), bondMove(s, "deposit", "Move paid credit from your balance into the bond"),
 		bondMove(s, "withdraw", "Take out of the bond what is not reserved"), bondSet(s), bondLimit(s), bondLiability(s),
 		bondSuspensions(s))
@@ -181,7 +181,7 @@ func bondSuspensions(s *base.Session) *cobra.Command {
 			}
 			return s.Show(cmd, page.Items, func(p *base.Printer) {
 				if len(page.Items) == 0 {
-					p.Line("Nothing of this gang was suspended, or it is not decided yet.")
+					p.Line("No time of this cluster was suspended, or it is not decided yet.")
 				}
 				for _, x := range page.Items {
 					p.Line("%s, %.1f s: %s", base.When(x.From), x.To.Sub(x.From).Seconds(), x.Why)

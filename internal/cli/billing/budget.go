@@ -14,7 +14,7 @@ import (
 
 // BudgetCommand is muster budget.
 func BudgetCommand(s *base.Session) *cobra.Command {
-	return base.Noun("budget", "What your organisation and its projects may spend", budgetSet(s), budgetList(s),
+	return base.Noun("budget", "Limit what your organisation and its projects spend", budgetSet(s), budgetList(s),
 		budgetRemove(s))
 }
 
@@ -24,8 +24,9 @@ func budgetSet(s *base.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set",
 		Short: "Set the organisation's budget, or a project's",
-		Long: `Set what may be spent in all, and the dearest and longest cluster. Time is paid ahead against held
-money, so a cap is never exceeded. Clusters that would are stopped in order, with the reason budget_exhausted.`,
+		Long: `Set the most that may be spent in total, and the highest price and the longest duration of one
+cluster. Clusters run only on money that is set aside for them, so a cap is never exceeded. A cluster that reaches it is
+shut down cleanly, with the reason budget_exhausted.`,
 		Example: "  muster budget set --cap 500\n  muster budget set --project vision --cap 120 --max-price 20 " +
 			"--max-duration 12h",
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -62,10 +63,10 @@ money, so a cap is never exceeded. Clusters that would are stopped in order, wit
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&project, "project", "", "a project's; left out: the whole organisation's")
-	f.StringVar(&limit, "cap", "", "what may be spent or held in all")
-	f.StringVar(&price, "max-price", "", "per hour, of one cluster")
-	f.DurationVar(&longest, "max-duration", 0, "of one cluster, such as 12h")
+	f.StringVar(&project, "project", "", "set the budget of this project (default: of the organisation)")
+	f.StringVar(&limit, "cap", "", "the most that may be spent or held in total")
+	f.StringVar(&price, "max-price", "", "highest price per hour of one cluster")
+	f.DurationVar(&longest, "max-duration", 0, "longest duration of one cluster, such as 12h")
 	return cmd
 }
 
@@ -112,17 +113,17 @@ func budgetRemove(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:     "remove BUDGET",
 		Example: "  muster budget remove bud_…",
-		Short:   "Delete a budget; one that is set again counts from then on",
+		Short:   "Delete a budget; a new one counts from zero",
 		Args:    base.Exactly("BUDGET"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			b, err := id.Parse[id.Budget](args[0])
 			if err != nil {
-				return fault.New(fault.Invalid, "want the id of a budget, bud_…; see muster budget list")
+				return fault.New(fault.Invalid, "%q is not the id of a budget (bud_…); muster budget list lists them", args[0])
 			}
 			if err := s.Client(cmd).RemoveBudget(cmd.Context(), b); err != nil {
 				return err
 			}
-			return s.Show(cmd, map[string]string{"removed": b.String()}, func(p *base.Printer) { p.Line("%s is removed.", b) })
+			return s.Show(cmd, map[string]string{"removed": b.String()}, func(p *base.Printer) { p.Line("%s is deleted.", b) })
 		},
 	}
 }

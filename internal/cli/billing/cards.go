@@ -82,7 +82,7 @@ func cardsDefault(s *base.Session) *cobra.Command {
 }
 
 func cardsRemove(s *base.Session) *cobra.Command {
-	return onCard(s, "remove CARD", "Forget a card", (*client.Client).RemoveCard, "The card is forgotten.")
+	return onCard(s, "remove CARD", "Delete a card", (*client.Client).RemoveCard, "The card is deleted.")
 }
 
 func onCard(s *base.Session, use, short string, do func(*client.Client, context.Context, id.Card) error,

@@ -48,7 +48,7 @@ func payoutShow(s *base.Session) *cobra.Command {
 					p.Line("%s%s of it waits: the payments behind it are disputed.", base.Nano(b.Disputed), in)
 				}
 				if len(b.Frozen) > 0 {
-					p.Line("Nothing becomes payable before somebody looks at %s with two accounts of the same time.",
+					p.Line("Nothing becomes payable until an admin has checked conflicting usage reports of %s.",
 						base.Counted(len(b.Frozen), "lease"))
 				}
 				printPayoutAccount(p, a)
@@ -66,9 +66,10 @@ func printPayoutAccount(p *base.Printer, a client.PayoutAccount) {
 	case "refused":
 		p.Line("%s Try again: muster payout setup --country DE", a.Failure)
 	case "incomplete":
-		p.Line("Before you can be paid, Stripe wants to know: %s. Tell it: muster payout setup", strings.Join(a.Due, ", "))
+		p.Line("Stripe needs more details before you can be paid: %s. Add them: muster payout setup", strings.Join(a.Due,
+			", "))
 	case "checking":
-		p.Line("Stripe is checking what you told it.")
+		p.Line("Stripe is checking your details.")
 	case "disabled":
 		p.Line("Stripe has switched your payout account off (%s): muster payout setup", a.Disabled)
 	}

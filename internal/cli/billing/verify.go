@@ -23,8 +23,8 @@ func billingVerify(s *base.Session) *cobra.Command {
 		Short: "Verify a bill: compute it from what the hosts signed, and compare",
 		Long: "Downloads the signed segments, time anchors, windows, prices and postings of a cluster, or of one lease on " +
 			"a host of\n" +
-			"yours, and computes the bill anew on this machine. With --file it reads a proof that was saved before and asks " +
-			"nobody.",
+			"yours, and recomputes the bill on this machine. With --file it reads a proof that was saved before and needs no " +
+			"network.",
 		Example: "  muster billing verify cl_01jd9w6n3q… --save bill.json\n  muster billing verify --file bill.json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -52,16 +52,16 @@ func clusterCreate(s *base.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create [flags] [-- COMMAND ARGUMENT…]",
 		Short: "Rent a cluster",
-		Long: `Rent a cluster: all nodes or none. Seconds count once every rank runs; a start that fails is free.
+		Long: `Rent a cluster: all nodes or none. Billing begins when every node runs. A start that fails is free.
 
-With --quote the placement and the price are the quote's.`,
+With --quote you rent the GPUs of that quote at its price.`,
 		Example: `  muster cluster create --name train --nodes 2 --gpus 4 --gpu gpu_model=H100 \
       --image pytorch/pytorch:2.4.0 --max-duration 2h --budget 20 --wait -- python train.py
   muster cluster create --quote q_… --image pytorch/pytorch:2.4.0
   muster cluster create -f train.yaml -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
-				return fault.New(fault.Invalid, "put -- before the command that is to run: muster cluster create … -- %s",
+				return fault.New(fault.Invalid, "put -- before the command to run: muster cluster create … -- %s",
 					strings.Join(args, " "))
 			}
 			return nil
@@ -83,13 +83,13 @@ With --quote the placement and the price are the quote's.`,
 		},
 	}
 	f.register(cmd)
-	cmd.Flags().StringVar(&quote, "quote", "", "rent what this quote holds")
-	cmd.Flags().BoolVar(&wait, "wait", false, "stay until it is running, and show how it comes up")
+	cmd.Flags().StringVar(&quote, "quote", "", "rent at the price and on the GPUs of this quote")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the cluster is running, and show its progress")
 	return cmd
 }
 
 func printStarting(p *base.Printer, c client.Cluster) {
-	p.Line("%s (%s) is starting. It costs %s per hour from the second every rank runs.", c.Name, c.ID,
+	p.Line("%s (%s) is starting. It costs %s per hour, from the moment every node runs.", c.Name, c.ID,
 		base.Micro(c.PricePerHour))
 	p.Line("Watch it: muster cluster wait %s", c.ID)
 	p.Line("Read its output: muster cluster logs %s --follow", c.ID)
@@ -101,7 +101,7 @@ func rent(ctx context.Context, c *client.Client, quote string, spec client.Spec)
 	}
 	q, err := id.Parse[id.Quote](quote)
 	if err != nil {
-		return client.Cluster{}, fault.New(fault.Invalid, "--quote wants the id of a quote, q_…")
+		return client.Cluster{}, fault.New(fault.Invalid, "--quote must be the id of a quote, q_…")
 	}
 	return c.RentQuote(ctx, q, spec)
 }
@@ -170,7 +170,7 @@ func gpusOf(c client.Cluster) int {
 }
 
 func clusterShow(s *base.Session) *cobra.Command {
-	return onCluster(s, "show", "Look at a cluster", func(cmd *cobra.Command, c *client.Client, cl id.Cluster) error {
+	return onCluster(s, "show", "Show a cluster", func(cmd *cobra.Command, c *client.Client, cl id.Cluster) error {
 		v, err := c.Cluster(cmd.Context(), cl)
 		return s.Result(cmd, v, err, func(p *base.Printer) { printCluster(p, v) })
 	})
@@ -181,7 +181,7 @@ func printCluster(p *base.Printer, c client.Cluster) {
 	if c.Network.BusbwGbps > 0 {
 		busbw = fmt.Sprintf("%.1f Gbps all-reduce, measured at the start", c.Network.BusbwGbps)
 		if c.Network.OfferedGbps > 0 {
-			busbw += fmt.Sprintf(" (the offers say %.1f)", c.Network.OfferedGbps)
+			busbw += fmt.Sprintf(" (offered: %.1f)", c.Network.OfferedGbps)
 		}
 	}
 	replacing := ""
@@ -197,12 +197,12 @@ func printCluster(p *base.Printer, c client.Cluster) {
 		c.Spec.Image, "Pinned to", c.ImageDigest, "Entry point", shellquote.Join(c.Spec.Entrypoint...),
 		"Command", shellquote.Join(c.Spec.Command...), "Environment", names(c.Spec.Env), "Ports", portsOf(c.Spec),
 		"Disk", fmt.Sprintf("%d GB per node", c.Spec.DiskGB), "Project", c.Spec.Project, "Budget", budgetOf(c),
-		"Node lost", c.Spec.OnNodeFailure,
+		"If a node fails", c.Spec.OnNodeFailure,
 		"Price", base.Micro(c.PricePerHour)+" per hour", "Cost so far", base.Cost(c.CostSoFar)+" "+c.Currency, "Billable",
 		c.BillableSeconds.String()+" s",
 		"Created", base.When(c.CreatedAt), "Running", base.WhenPtr(c.RunningAt), "Ended", base.WhenPtr(c.EndedAt),
 		"Stops", stopsOf(c), "Paid until", base.WhenPtr(c.RunUntil),
-		"Not billed", doubt, "Another host", replacing, "Network", busbw, "You can", strings.Join(c.Actions, ", "))
+		"Not billed", doubt, "Replacing", replacing, "Network", busbw, "Actions", strings.Join(c.Actions, ", "))
 	p.Line("")
 	rows := make([][]string, len(c.Nodes))
 	for i, n := range c.Nodes {
@@ -246,7 +246,8 @@ func modelOf(n client.Node) string {
 }
 
 func clusterEvents(s *base.Session) *cobra.Command {
-	return onCluster(s, "events", "What happened, when, why", func(cmd *cobra.Command, c *client.Client,
+	return onCluster(s, "events", "List what happened to a cluster, when and why", func(cmd *cobra.Command,
+		c *client.Client,
 		cl id.Cluster) error {
 		all, err := client.All(cmd.Context(), func(ctx context.Context, p client.PageOf) (client.Page[client.Event], error) {
 			return c.Events(ctx, cl, p)
@@ -280,7 +281,7 @@ func clusterRestart(s *base.Session) *cobra.Command {
 
 func clusterRelease(s *base.Session) *cobra.Command {
 	var wait bool
-	cmd := onCluster(s, "release", "End a cluster; nothing after this moment is billed",
+	cmd := onCluster(s, "release", "Release a cluster: stop it and its billing",
 		func(cmd *cobra.Command, c *client.Client, cl id.Cluster) error {
 			v, err := c.Release(cmd.Context(), cl)
 			if err != nil {
@@ -294,6 +295,6 @@ func clusterRelease(s *base.Session) *cobra.Command {
 			})
 		})
 	cmd.Aliases = []string{"rm", "stop", "delete"}
-	cmd.Flags().BoolVar(&wait, "wait", false, "stay until its hosts are clean")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until its hosts have deleted its data")
 	return cmd
 }

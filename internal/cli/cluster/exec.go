@@ -81,7 +81,7 @@ func afterDash(n int) cobra.PositionalArgs {
 
 func runSession(cmd *cobra.Command, session *ssh.Session, args []string, tty bool) error {
 	session.Stdout, session.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
-	// Not session.Stdin: its copying would keep us from ending until somebody types.
+	// Not session.Stdin: its copying would keep the command from ending until the user types.
 	in, err := session.StdinPipe()
 	if err != nil {
 		return err

@@ -73,8 +73,8 @@ func forwardings(address string, args []string) ([]forwarding, error) {
 }
 
 // forward serves until ctx ends, which is no error, or the node is lost. When it returns nothing of it is open: ending
-// closes the listeners and the connection to the node, and with that every stream in it, so that nobody waits for a
-// peer that has nothing to say.
+// closes the listeners and the connection to the node, and with that every stream in it, so that nothing waits for a
+// peer that sends nothing.
 func forward(ctx context.Context, node *ssh.Client, of []forwarding, say io.Writer) error {
 	var listeners []net.Listener
 	closeAll := func() {

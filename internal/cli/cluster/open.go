@@ -8,7 +8,6 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/crypto/ssh"
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/cli/base"
@@ -17,14 +16,17 @@ import (
 
 // checkListens returns a fault if nothing listens on a port of a rank, so that no link is printed that leads nowhere.
 func checkListens(ctx context.Context, c *client.Client, v client.Cluster, rank, port int) error {
-	return withRank(ctx, c, v.ID, rank, func(node *ssh.Client) error {
-		conn, err := node.Dial("tcp", net.JoinHostPort("localhost", strconv.Itoa(port)))
-		if err != nil {
-			return fault.New(fault.Conflict, "nothing listens on port %d of rank %d of %s, and the port is not in its spec "+
-				"(ports: %s)", port, rank, v.Name, cmp.Or(portsOf(v.Spec), "none"))
-		}
-		return conn.Close()
-	})
+	node, err := c.SSH(ctx, v.ID, rank)
+	if err != nil {
+		return nil // the request for the link fails, too, and names the cause
+	}
+	defer node.Close()
+	conn, err := node.Dial("tcp", net.JoinHostPort("localhost", strconv.Itoa(port)))
+	if err != nil {
+		return fault.New(fault.Conflict, "nothing listens on port %d of rank %d of %s, and the port is not in its spec "+
+			"(ports: %s)", port, rank, v.Name, cmp.Or(portsOf(v.Spec), "none"))
+	}
+	return conn.Close()
 }
 
 func clusterOpen(s *base.Session) *cobra.Command {

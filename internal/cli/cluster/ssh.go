@@ -24,8 +24,8 @@ func clusterSSH(s *base.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ssh CLUSTER [-- SSH-ARGUMENT…]",
 		Short: "Open a shell on a rank with ssh and your SSH key",
-		Long: `Open a shell on a rank of a running cluster with ssh and one of your SSH keys. The image needs no
-sshd, and no shell either. What follows -- goes to ssh: options, or a command to run.
+		Long: `Open a shell on a rank of a running cluster with ssh and one of your SSH keys. The image needs
+neither sshd nor a shell. Arguments after -- are passed to ssh: options, or a command to run.
 
 The gateway's host keys come from the platform, so ssh does not ask whether to trust them. Without this command: ssh -p
 PORT CLUSTER.RANK@GATEWAY; scp, sftp, -L, -J and VS Code Remote work the same way.`,
@@ -67,7 +67,8 @@ PORT CLUSTER.RANK@GATEWAY; scp, sftp, -L, -J and VS Code Remote work the same wa
 func becomeSSH(cmd *cobra.Command, gateway client.SSHGateway, known, identity, user string, rest []string) error {
 	program, err := exec.LookPath("ssh")
 	if err != nil {
-		return fault.New(fault.NotFound, "ssh is not installed here (Debian, Ubuntu: apt-get install openssh-client)")
+		return fault.New(fault.NotFound, "ssh is not installed on this machine; on Debian and Ubuntu: apt-get install "+
+			"openssh-client")
 	}
 	host, port, err := net.SplitHostPort(gateway.Address)
 	if err != nil {

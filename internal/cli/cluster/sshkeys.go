@@ -13,7 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/cli/base"
 )
 
-// keyNote returns what to tell the user before ssh fails with "Permission denied (publickey)": that none of the keys of
+// keyNote returns a note to print before ssh fails with "Permission denied (publickey)": that none of the keys of
 // the organisation is among those of this machine. It is "" if one is.
 func keyNote(org []client.SSHKey, here map[string]bool) string {
 	const add = "Add one: muster ssh-key add ~/.ssh/id_ed25519.pub\n"

@@ -74,7 +74,7 @@ func templateSave(s *base.Session) *cobra.Command {
 		Use:   "create NAME [flags] [-- COMMAND ARGUMENT…]",
 		Short: "Save a spec, or that of a cluster, as a template of your organisation",
 		Long: `Save a spec, or that of a cluster, as a template of your organisation. Values of the environment and registry
-credentials are not saved: whoever rents enters them again.`,
+credentials are not saved: enter them again when you rent.`,
 		Example: `  muster template create train --from-cluster train
   muster template create smi --image pytorch/pytorch:2.4.0 --gpus 2 -- nvidia-smi`,
 		Args: func(_ *cobra.Command, args []string) error {

@@ -19,7 +19,7 @@ import (
 func clusterWait(s *base.Session) *cobra.Command {
 	var state string
 	var timeout time.Duration
-	cmd := onCluster(s, "wait", "Stay until a cluster is running, or has ended", func(cmd *cobra.Command, c *client.Client,
+	cmd := onCluster(s, "wait", "Wait until a cluster is running or has ended", func(cmd *cobra.Command, c *client.Client,
 		cl id.Cluster) error {
 		want := client.State(state)
 		if state == "ended" {
@@ -33,7 +33,7 @@ func clusterWait(s *base.Session) *cobra.Command {
 		return waitFor(s, cmd, c, cl, want)
 	})
 	cmd.Flags().StringVar(&state, "for", "running", "running, released, failed, or ended for any end")
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "give up after so long (default: never)")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "stop waiting after this time (default: never)")
 	return cmd
 }
 

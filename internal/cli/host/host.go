@@ -18,13 +18,13 @@ import (
 
 // Command is muster host.
 func Command(s *base.Session) *cobra.Command {
-	cmd := base.Noun("host", "Enrol and run machines that earn",
+	cmd := base.Noun("host", "Enrol hosts, set prices, and see what they earn",
 		hostEnroll(s), hostList(s), hostShow(s), hostSet(s), hostPriceGuide(s),
-		hostAct(s, "drain", "Take no new leases; what runs goes on"),
+		hostAct(s, "drain", "Take no new leases; running leases continue"),
 		hostReclaim(s),
-		hostAct(s, "resume", "Take leases again, or keep those there are after a reclaim"),
+		hostAct(s, "resume", "Take leases again, or cancel a reclaim"),
 		hostRequalify(s),
-		hostAct(s, "retire", "Take a host out for ever; drain it first"),
+		hostAct(s, "retire", "Remove a host permanently; drain it first"),
 		hostEarnings(s), hostTraffic(s), hostContested(s), billing.HostStatement(s), hostPayouts(s), billing.HostBond(s))
 	cmd.Aliases = []string{"hosts"}
 	return cmd
@@ -33,7 +33,7 @@ func Command(s *base.Session) *cobra.Command {
 func hostEnroll(s *base.Session) *cobra.Command {
 	var name, region, fabric string
 	cmd := &cobra.Command{
-		Use: "enroll", Short: "Create a token with which one machine enrols",
+		Use: "enroll", Short: "Create a token that enrols one machine",
 		Example: "  muster host enroll --region eu-west --fabric rack-7",
 		Args:    base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -49,7 +49,7 @@ func hostEnroll(s *base.Session) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "name of the host (default: the machine's own)")
-	cmd.Flags().StringVar(&region, "region", "", "where it stands, such as eu-west")
+	cmd.Flags().StringVar(&region, "region", "", "region of the host, such as eu-west")
 	cmd.Flags().StringVar(&fabric, "fabric", "", "the fast network it shares with your other hosts")
 	return cmd
 }
@@ -129,7 +129,7 @@ func onHost(s *base.Session, use, short string, f func(*cobra.Command, *client.C
 }
 
 func hostShow(s *base.Session) *cobra.Command {
-	return onHost(s, "show", "Look at a host", func(cmd *cobra.Command, c *client.Client, h id.Host) error {
+	return onHost(s, "show", "Show a host", func(cmd *cobra.Command, c *client.Client, h id.Host) error {
 		v, err := c.Host(cmd.Context(), h)
 		return s.Result(cmd, v, err, func(p *base.Printer) { printHost(p, v) })
 	})
@@ -157,12 +157,12 @@ func printHost(p *base.Printer, h client.Host) {
 		fabric = *h.Fabric
 	}
 	p.Facts("Host", h.ID.String(), "Name", h.Name, "Region", h.Region, "Fabric", fabric, "State", h.State,
-		"You take it back", base.WhenPtr(h.ReclaimAt), "Not selling", h.NotSelling,
+		"Reclaimed at", base.WhenPtr(h.ReclaimAt), "Not selling", h.NotSelling,
 		"Agent", h.AgentVersion, "Last seen", base.WhenPtr(h.LastSeenAt), "Driver", h.Driver, "CPU, RAM, disk",
 		fmt.Sprintf("%d cores, %d GB, %d GB", h.CPUCores, h.RAMMB>>10, h.DiskGB),
 		"Disk per node", diskBound(h.DiskLimited), "Scratch", scratchText(h.ScratchGB), "Runtimes",
 		strings.Join(h.Runtimes, ", "),
-		"You can", strings.Join(h.Actions, ", "))
+		"Actions", strings.Join(h.Actions, ", "))
 	if a := h.Agent; a != nil {
 		p.Line("")
 		p.Facts("Agent channel", a.Channel, "Should run", a.Wanted, "Update", strings.TrimSpace(a.State+" "+a.Update), "",
@@ -252,10 +252,10 @@ func hostSet(s *base.Session) *cobra.Command {
 	cmd.Flags().IntVar(&minGPUs, "min-gpus", 0, "GPUs rented together at least")
 	cmd.Flags().StringVar(&maxDuration, "max-duration", "", "longest lease: 12h, or 0 for no limit")
 	cmd.Flags().BoolVar(&unlist, "unlist", false, "take the price off: nothing new is rented")
-	cmd.Flags().StringVar(&channel, "agent-channel", "", "whose versions its agent follows: stable, another of the "+
-		"platform's, or off to update by hand")
+	cmd.Flags().StringVar(&channel, "agent-channel", "", "channel of agent versions: stable, another one of the "+
+		"platform, or off to update by hand")
 	cmd.Flags().Int64Var(&upCap, "up-cap-gb", 0, "GB that leases may send over its line a month before it takes no new "+
-		"ones; what runs goes on; 0: no cap")
+		"ones; running leases continue; 0: no cap")
 	cmd.Flags().Int64Var(&downCap, "down-cap-gb", 0, "the same for what they receive")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		change := client.HostChange{GPUModel: model, Unlist: unlist}
@@ -357,7 +357,7 @@ func hostPayouts(s *base.Session) *cobra.Command {
 					base.Nano(b.NotYet)+" "+b.Currency+", measured on leases that run; booked every quarter of an hour", "Payable",
 					base.Nano(b.Payable)+" "+b.Currency)
 				if len(b.Frozen) > 0 {
-					p.Line("Nothing becomes payable before somebody looks at %s with two accounts of the same time.",
+					p.Line("Nothing becomes payable until an admin has checked conflicting usage reports of %s.",
 						base.Counted(len(b.Frozen), "lease"))
 				}
 			})

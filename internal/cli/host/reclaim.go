@@ -17,7 +17,7 @@ func hostReclaim(s *base.Session) *cobra.Command {
 	var yes bool
 	cmd := onHost(s, "reclaim", "Take your machine back: nothing new is rented, and what runs ends after a notice, or "+
 		"at once", nil)
-	cmd.Long = `Take your machine back: nothing new is rented on it, its renters are told when theirs ends, and then
+	cmd.Long = `Take your machine back: nothing new is rented on it, its renters are notified of the end, and then
 it ends. With less than an hour of notice they get back what their last hour cost, from your earnings; the command says
 how much and asks. Until then muster host resume takes it back.`
 	cmd.Example = "  muster host reclaim attic --notice 2h\n  muster host reclaim attic --notice 0 --yes"

@@ -38,7 +38,7 @@ func hostTraffic(s *base.Session) *cobra.Command {
 						megabytes(t.OverlayDown)}
 				}
 				p.List("traffic",
-					[]string{"LEASE", "FROM", "LAST TOLD", ">CONNECTIONS", ">REFUSED", ">UP MB", ">DOWN MB", ">RANKS UP MB",
+					[]string{"LEASE", "FROM", "LAST REPORT", ">CONNECTIONS", ">REFUSED", ">UP MB", ">DOWN MB", ">RANKS UP MB",
 						">RANKS DOWN MB"}, rows)
 			})
 		})

@@ -24,8 +24,9 @@ func adoptRestoreCommand() *cobra.Command {
 server starts on that database, with the server's settings. If it fails, run it again: it goes on where it stopped.
 
 It pauses the sending of money, raises the control epoch so that hosts follow this database and report their usage
-again, records that no host was heard since the backup, requires every host to report what runs on it before it sells,
-and books what Stripe did since the backup: top-ups, refunds, disputes and transfers. It prints what it found. Read
+again, records that no host has reported since the backup, requires every host to report what runs on it before it
+sells, and books what Stripe did since the backup: top-ups, refunds, disputes and transfers. It prints what it found.
+Read
 that, decide what is open, and resume sending: muster admin sending resume.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -29,7 +29,7 @@ func DemoCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("listen") && portTaken(f.listen) {
-				f.listen = "127.0.0.1:0" // somebody else's server is no reason not to show ours
+				f.listen = "127.0.0.1:0" // another server on the usual port must not stop the demo
 			}
 			cfg, err := f.config(cmd)
 			if err != nil {
@@ -244,7 +244,7 @@ func (j *journey) settle(ctx context.Context, c *client.Client, cl client.Cluste
 		sum += s.Cost
 	}
 	if sum != u.Cost || u.Posted != u.Cost {
-		return fmt.Errorf("lines add up to %s, the statement says %s, the books %s", sum, u.Cost, u.Posted)
+		return fmt.Errorf("lines add up to %s, the statement has %s, the ledger %s", sum, u.Cost, u.Posted)
 	}
 	seconds, err := u.BillableSeconds.Float64()
 	if err != nil {
@@ -259,7 +259,7 @@ func (j *journey) settle(ctx context.Context, c *client.Client, cl client.Cluste
 	if got := b.Available + b.Held + u.Cost; got != 50*money.Unit {
 		return fmt.Errorf("wallet and cost add up to %s, not to the 50 that were paid in", got)
 	}
-	j.step("check the books")
+	j.step("check the ledger")
 	return j.checkLedger(ctx)
 }
 
@@ -288,7 +288,7 @@ func (j *journey) checkLedger(ctx context.Context) error {
 	j.result.LedgerBalanced = t.Balanced()
 	j.printf("debits %s, credits %s nano-units: balanced %v", t.Debits, t.Credits, t.Balanced())
 	if !t.Balanced() {
-		return fmt.Errorf("the books do not balance: %v", t.Problems)
+		return fmt.Errorf("the ledger does not balance: %v", t.Problems)
 	}
 	return nil
 }

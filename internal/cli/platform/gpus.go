@@ -18,7 +18,7 @@ func gpusCommand() *cobra.Command {
 		Long: `List GPUs that hosts of several operators list, the first to be listed first.
 
 challenger: listed by another operator before; not offered.
-holder: listed first, and nobody has rented it there; not offered.
+holder: listed first, and no one has rented it there; not offered.
 incumbent: listed first and rented there before, or awarded; offered.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -126,7 +126,7 @@ func resetFactorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "reset-second-factor EMAIL",
 		Example: "  muster server reset-second-factor ada@example.com",
-		Short:   "Remove a user's authenticator app, recovery codes and passkeys, for somebody who has lost them all",
+		Short:   "Remove a user's authenticator app, recovery codes and passkeys, for a user who has lost them all",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := loadServerConfig(cmd)

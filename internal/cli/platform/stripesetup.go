@@ -25,7 +25,7 @@ func stripeSetupCommand() *cobra.Command {
 its price per micro-unit of usage. Run it as often as you like: what is there is found again.
 
 It needs MUSTER_STRIPE_KEY, MUSTER_PUBLIC_URL and MUSTER_CURRENCY, and prints the signing secrets of endpoints that it
-makes: once, for Stripe does not tell it again here.`,
+makes. It is printed once: Stripe does not return it again.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := loadServerConfig(cmd)

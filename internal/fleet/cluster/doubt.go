@@ -86,8 +86,8 @@ func (x *lockedCluster) notifyStrike(n, other *node, kind string) {
 			"bond pays the others for that time.%s",
 			n.Rank, x.row.ID, fairness.StartSkew.Seconds(), three)
 	case kind == strikeUndecided && other != nil && other.operator != n.operator:
-		t.Title = fmt.Sprintf("%s and a host of another operator did not hear each other", n.hostName)
-		t.Body = fmt.Sprintf("Ranks %d and %d of cluster %s were both well and did not hear each other. Nobody is to "+
+		t.Title = fmt.Sprintf("%s and a host of another operator lost contact", n.hostName)
+		t.Body = fmt.Sprintf("Ranks %d and %d of cluster %s were both well and lost contact with each other. No one is to "+
 			"blame and nothing is taken from you. Hosts of that operator and yours "+
 			"are not put together for 24 hours. When that happens with three operators within 24 hours, a host is in no "+
 			"cluster of several nodes for an hour, then longer each time.",
@@ -212,7 +212,7 @@ func (x *lockedCluster) doubtSentence(d lifecycle.Decision) string {
 	}
 	s := "Not billed since " + since.UTC().Format("15:04:05") + " UTC"
 	if len(d.Ranks) == 2 && d.Reason == lifecycle.ReasonPeersUnreachable {
-		return s + fmt.Sprintf(": ranks %d and %d do not hear each other.", d.Ranks[0], d.Ranks[1])
+		return s + fmt.Sprintf(": ranks %d and %d have lost contact with each other.", d.Ranks[0], d.Ranks[1])
 	}
 	if len(d.Ranks) > 0 {
 		n := x.nodes[d.Ranks[0]]

@@ -231,7 +231,7 @@ func TestAnAccusationTakesNothing(t *testing.T) {
 		got.Nodes[0].State != lifecycle.NodeReady {
 		t.Fatalf("accused for long: %s %s", got.State, got.Reason)
 	} else if d := got.Doubt; d == nil || d.Kind != "disputed" || len(d.Ranks) != 2 ||
-		!strings.Contains(d.Why, "ranks 0 and 1 do not hear each other; nobody is to blame") || d.Until == nil {
+		!strings.Contains(d.Why, "ranks 0 and 1 have lost contact with each other; no one is to blame") || d.Until == nil {
 		t.Fatalf("the doubt is %+v", d)
 	}
 	w.exec("UPDATE undecided_span SET from_ms = from_ms - 60000")

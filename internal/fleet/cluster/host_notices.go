@@ -101,7 +101,8 @@ func (x *lockedCluster) addCapEvent(n *node) {
 		Title:     fmt.Sprintf("Rank %d: its host has used up its line's data cap for %s", rank, month),
 		Detail: "The node goes on at full speed and is charged as before: data costs you nothing. The host takes no new " +
 			"leases, and its operator may want it back: " +
-			"you are told when, and get the last hour back where that is said less than an hour before. Keep checkpoints " +
+			"you are notified of the time, and are refunded the last hour if the notice is shorter than an hour. Keep " +
+			"checkpoints " +
 			"outside the node; to move now, release the cluster and rent elsewhere.",
 		Data: []byte("{}"),
 	})
@@ -142,7 +143,7 @@ func (x *lockedCluster) notifyScratch(n *node, detail string) {
 			Body: join("A node that was rented with scratch space failed there at "+at.Format("15:04:05")+
 				" UTC and earns nothing from then on.",
 				detail) + " Nodes without scratch are not concerned. `muster-agent doctor` on the host says what is to be " +
-				"mended; an agent that runs without --scratch-dir offers no scratch. Further failures of today are not told.",
+				"fixed; an agent that runs without --scratch-dir offers no scratch. You get no further notice today.",
 		})
 		if err == nil && added {
 			w.tx.AfterCommit(func() { w.c.bus.Changed(bus.TopicOrg(h.Org)) })

@@ -79,16 +79,16 @@ func (x *lockedCluster) addDecidedEvent(span interval.Span, billable interval.Se
 			switch {
 			case why != "":
 			case s.Class == fairness.Platform:
-				why = "Muster's servers could not hear the hosts; nobody is to blame"
+				why = "Muster's servers could not receive the hosts' messages; no one is to blame"
 			case s.Class == fairness.Undecided:
-				why = "ranks did not hear each other; nobody is to blame, you pay nothing for it"
+				why = "ranks lost contact with each other; no one is to blame, and you pay nothing for it"
 			default:
 				var ranks []int
 				for _, k := range s.Culprits {
 					ranks = append(ranks, int(v.rows[k].Rank))
 				}
 				if why = rankList(ranks) + " did not prove to have been up"; s.Class == fairness.Silence {
-					why = rankList(ranks) + " and others did not hear each other, and reported that late or not at all"
+					why = rankList(ranks) + " and others lost contact with each other, and reported that late or not at all"
 				}
 			}
 		}

@@ -24,7 +24,7 @@ func (x *lockedCluster) assess() {
 		if n.StartedAt == nil {
 			if heard := latest(n.status.ReportedAt, n.Since); x.silentFor(n, heard) > x.cfg.StartSilence &&
 				lifecycle.NodeState(n.State) != lifecycle.NodeReady {
-				x.step(n, lifecycle.NodeSilent, lifecycle.ReasonHostLost, fmt.Sprintf("nothing was heard of its host for %s",
+				x.step(n, lifecycle.NodeSilent, lifecycle.ReasonHostLost, fmt.Sprintf("its host has not reported for %s",
 					x.now.Sub(heard).Round(time.Second)))
 			}
 			continue
@@ -55,14 +55,14 @@ func (x *lockedCluster) unproven(n *node) (lifecycle.Reason, string) {
 	switch {
 	case x.silentFor(n, last) > x.cfg.LostAfter:
 		if m := x.peerThatReceives(n); m != nil {
-			return lifecycle.ReasonAgentLost, fmt.Sprintf("nothing was heard of its agent for %s; rank %d hears the node "+
+			return lifecycle.ReasonAgentLost, fmt.Sprintf("its agent has not reported for %s; rank %d still reaches the node "+
 				"over the "+
 				"cluster's network", silent.Round(time.Second), m.Rank)
 		}
 		why := fmt.Sprintf("no report for %s", silent.Round(time.Second))
 		for _, m := range x.nodes {
 			if m != n && x.reportedLately(m) && slices.Contains(m.status.PeersDown, n.Rank) {
-				why += fmt.Sprintf(", and rank %d hears nothing from it over the cluster's network", m.Rank)
+				why += fmt.Sprintf(", and rank %d receives nothing from it over the cluster's network", m.Rank)
 				break
 			}
 		}

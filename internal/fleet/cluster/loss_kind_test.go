@@ -54,13 +54,13 @@ func TestKindsOfLossAreToldApart(t *testing.T) {
 			w.quiet(c, 1, time.Minute)
 			w.must(w.hostOf(c, 0).sync(w.ctx, 0)) // hears the node
 			w.tick(c)
-		}, lifecycle.Degraded, lifecycle.ReasonAgentLost, "rank 0 hears the node"},
+		}, lifecycle.Degraded, lifecycle.ReasonAgentLost, "rank 0 still reaches the node"},
 		{"host", func(w *world, c cluster.Cluster) {
 			w.behave(0, func(_ *fakeHost, r *run) { r.PeersDown = []int{1} })
 			w.quiet(c, 1, time.Minute)
 			w.must(w.hostOf(c, 0).sync(w.ctx, 0))
 			w.tick(c)
-		}, lifecycle.Degraded, lifecycle.ReasonHostLost, `^no report for [1-9][0-9]*m[0-9]+s, and rank 0 hears nothing`},
+		}, lifecycle.Degraded, lifecycle.ReasonHostLost, `^no report for [1-9][0-9]*m[0-9]+s, and rank 0 receives nothing`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

@@ -70,7 +70,7 @@ func (x *lockedCluster) seeking(what string) string {
 
 func sought(until time.Time) string {
 	return "Another host is looked for until " + until.UTC().Format("15:04:05") +
-		" UTC; till every rank has started again nothing is billed."
+		" UTC; nothing is billed until every rank has started again."
 }
 
 // waiting returns the ranks that wait for another host.

@@ -118,9 +118,9 @@ type Event = client.Event
 
 // Doubt explains that a cluster is not billed at the moment because a rank is not proven up, and what follows.
 type Doubt struct {
-	Kind  string    `json:"kind" enum:"silent,disputed" doc:"silent: ranks do not answer, and the time is billed if they prove later that they missed nothing. disputed: ranks do not hear each other, and the time is not billed"`
+	Kind  string    `json:"kind" enum:"silent,disputed" doc:"silent: ranks do not answer, and the time is billed if they prove later that they missed nothing. disputed: ranks have lost contact with each other, and the time is not billed"`
 	Since time.Time `json:"since" doc:"not billed since then"`
-	Ranks []int     `json:"ranks" doc:"that do not answer, or do not hear each other"`
+	Ranks []int     `json:"ranks" doc:"that do not answer, or have lost contact with each other"`
 	// Until is when the rank is given up.
 	Until *time.Time `json:"until" doc:"when it is decided at the latest; null: not known"`
 	Then  string     `json:"then" enum:"end,replace,go_on" doc:"what happens then: the cluster ends, another host takes the rank, or the others go on without it"`
@@ -146,7 +146,8 @@ func (c *Clusters) doubtOf(ctx context.Context, v Cluster) (*Doubt, error) {
 	}
 	if row.DisputedMs != 0 {
 		d.Kind = "disputed"
-		d.Since, d.Why = time.UnixMilli(row.DisputedMs).UTC(), "do not hear each other; nobody is to blame, you pay "+
+		d.Since, d.Why = time.UnixMilli(row.DisputedMs).UTC(), "have lost contact with each other; no one is to blame, and "+
+			"you pay "+
 			"nothing for it."
 		for _, r := range row.Disputed {
 			d.Ranks = append(d.Ranks, int(r))

@@ -167,13 +167,13 @@ func (x *Hosts) EndTakenOver(ctx context.Context, tx *db.Tx, org id.Org) error {
 	if err != nil {
 		return fmt.Errorf("lock hosts of %s: %w", org, err)
 	}
-	nobody := account.Principal{Org: org}
+	none := account.Principal{Org: org}
 	for _, r := range hosts {
 		h := Host{ID: r.ID, Org: org, State: State(r.State)}
 		if h.State == Active {
-			err = x.move(ctx, tx, nobody, h, "host.drain", Active, Draining)
+			err = x.move(ctx, tx, none, h, "host.drain", Active, Draining)
 		} else {
-			err = x.retire(ctx, tx, nobody, h)
+			err = x.retire(ctx, tx, none, h)
 		}
 		if err != nil {
 			return err

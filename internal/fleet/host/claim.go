@@ -46,7 +46,7 @@ type GPURef struct {
 
 // ErrTaken means that a GPU is claimed, quarantined, in use by its owner or gone. The caller should roll the
 // transaction back and plan again.
-var ErrTaken = fault.New(fault.NoCapacity, "A GPU was taken by somebody else in the meantime.")
+var ErrTaken = fault.New(fault.NoCapacity, "Another renter has taken a GPU in the meantime.")
 
 // ClaimSet is the GPUs to claim for one ref: the id of a quote, a lease or a host.
 type ClaimSet struct {

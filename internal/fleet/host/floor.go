@@ -70,7 +70,7 @@ func floorProblems(inv *agentapi.Inventory, floors []floor) []agentapi.Problem {
 		case !f.blocksFrom.IsZero():
 			p.Fix += " From " + f.blocksFrom.Format(time.DateOnly) + " on the host is not rented with the older version."
 		default:
-			p.Fix += " If your distribution mended the older version without changing its number, there is nothing to do."
+			p.Fix += " If your distribution fixed the older version without changing its number, there is nothing to do."
 		}
 		out = append(out, p)
 	}

@@ -44,7 +44,7 @@ func RecordInventory(ctx context.Context, tx *db.Tx, host id.Host, inv agentapi.
 	case h.State == Retired:
 		return fault.New(fault.Conflict, "The host is retired.")
 	case h.Simulated != inv.Simulated:
-		return fault.New(fault.Conflict, "The host enrolled with simulated GPUs = %t and now says %t: enrol it anew.",
+		return fault.New(fault.Conflict, "The host enrolled with simulated GPUs = %t and now says %t: enrol it again.",
 			h.Simulated, inv.Simulated)
 	}
 	hash, err := HashInventory(inv)

@@ -23,7 +23,7 @@ const (
 // holderGone reports whether the host that holds a GPU is gone, so that another host may have the GPU. A GPU with a
 // claim stays, and so does one that admins awarded to the holder's organisation. Within an organisation it is enough
 // that the holder's inventory does not list the GPU. Another operator must wait longer: a GPU that is off the bus for
-// an hour, or a host that is switched off for a weekend, must not be lost to somebody who knows the UUID.
+// an hour, or a host that is switched off for a weekend, must not be lost to someone who knows the UUID.
 func holderGone(h dbq.HolderOfUUIDRow) bool {
 	silent := time.Duration(h.SilentS) * time.Second
 	switch {

@@ -12,7 +12,7 @@ import (
 )
 
 // PriceGuide returns how other operators price a GPU model now: the quartiles of the prices of all GPUs, rented or
-// free, of hosts that could be rented from. Hosts of who's organisation do not count, so that nobody follows their own
+// free, of hosts that could be rented from. Hosts of who's organisation do not count, so that no one follows their own
 // price.
 func (m *Market) PriceGuide(ctx context.Context, who account.Principal, model string) (client.PriceGuide, error) {
 	if err := m.view.recent(ctx, m.cfg.MaxAge); err != nil {

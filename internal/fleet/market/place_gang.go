@@ -103,7 +103,7 @@ type Trust string
 const (
 	// TrustBonded requires the bond of every operator in a gang of several operators. The empty Trust means the same.
 	TrustBonded Trust = "bonded"
-	// TrustAny also accepts hosts without a bond, together with operators that accept them. If such a host fails, nobody
+	// TrustAny also accepts hosts without a bond, together with operators that accept them. If such a host fails, no one
 	// pays the others' standby.
 	TrustAny Trust = "any"
 )

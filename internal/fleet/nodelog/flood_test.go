@@ -18,7 +18,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// TestAHostThatNeverStopsSending is read no further than what was asked for, and not for ever.
+// TestAHostThatNeverStopsSending is read no further than what was asked for, and not indefinitely.
 func TestAHostThatNeverStopsSending(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("x", 60_000)

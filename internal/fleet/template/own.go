@@ -33,7 +33,7 @@ type NewTemplate struct {
 }
 
 // Create saves a template of the caller's organisation. The values of the environment are masked, and registry
-// credentials dropped: whoever rents enters them again. Faults: Invalid, Conflict if the name is used, QuotaExceeded.
+// credentials dropped: the renter enters them again. Faults: Invalid, Conflict if the name is used, QuotaExceeded.
 func (s *Templates) Create(ctx context.Context, who account.Principal, n NewTemplate,
 	once idem.Request) (Template, idem.Outcome, error) {
 	return idem.Once(ctx, s.d, once, func(ctx context.Context, tx *db.Tx) (Template, error) {

@@ -58,7 +58,7 @@ func TestRandomRequests(t *testing.T) {
 	for i := range callers {
 		g := apifuzz.New(doc, memory, uint64(seed+i), func(method, path string) bool {
 			// Signing up hashes a password, which takes longer than a hundred other requests; SSH needs a connection. While
-			// sending is paused, nobody could pay.
+			// sending is paused, no one could pay.
 			return method == "POST" && strings.HasSuffix(path, "/signup") || strings.HasSuffix(path, "/ssh") ||
 				method == "PUT" && strings.HasSuffix(path, "/admin/sending")
 		})
@@ -159,10 +159,10 @@ func nounOf(path string) string {
 	return ""
 }
 
-// person is somebody who calls the API. Their token changes when a request revokes it.
+// person is someone who calls the API. Their token changes when a request revokes it.
 type person struct {
 	role      string
-	principal *account.Principal // nil: somebody without an account
+	principal *account.Principal // nil: someone without an account
 	scopes    []string
 	token     atomic.Value // string
 }

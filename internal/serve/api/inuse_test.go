@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What the owner uses a GPU for is told to the operator.
+// The operator sees what the owner uses a GPU for.
 func TestAHostSaysWhatUsesItsGPUs(t *testing.T) {
 	t.Parallel()
 	w := open(t)

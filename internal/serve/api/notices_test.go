@@ -67,7 +67,7 @@ func TestWebhooksOverREST(t *testing.T) {
 	ada, eve := w.user("ada"), w.user("eve")
 	for _, bad := range []string{"http://example.com/", "https://127.0.0.1/", "https://[::1]/", "https://10.1.2.3/",
 		"https://169.254.169.254/latest", "https://localhost/", "https://metadata.google.internal/",
-			"https://a:b@example.com/",
+		"https://a:b@example.com/",
 		"https://100.64.1.1/", "https://[fd00::1]/", "https://[::ffff:127.0.0.1]/", "ftp://example.com/", "https:///x"} {
 		w.want(w.call(ada, "POST", api.Base+"/webhooks", map[string]any{"url": bad}), 422, "validation_failed")
 	}

@@ -92,7 +92,7 @@ func (w *world) lose(org id.Org, invoice string) {
 	}
 }
 
-// A platform operator gives up an invoice that the card did not pay; nobody else, and no other invoice.
+// A platform operator gives up an invoice that the card did not pay; no one else, and no other invoice.
 func TestWriteOff(t *testing.T) {
 	t.Parallel()
 	w := open(t)
@@ -125,7 +125,7 @@ func TestWriteOff(t *testing.T) {
 	w.want(w.call(boss, "POST", list+"/in_paid/bank-payments", `{"amount":"1.00","reference":"","reason":"x"}`), 422,
 		"validation_failed")
 	w.want(w.call(boss, "POST", list+"/in_none/bank-payments", paid), 404, "not_found")
-	w.want(w.call(boss, "POST", list+"/in_paid/bank-payments", paid), 409, "conflict") // nobody disputed it
+	w.want(w.call(boss, "POST", list+"/in_paid/bank-payments", paid), 409, "conflict") // no one disputed it
 	w.lose(of, "in_paid")
 	w.want(w.call(boss, "POST", list+"/in_paid/bank-payments", `{"amount":"10.01","reference":"T 1","reason":"x"}`), 422,
 		"validation_failed")

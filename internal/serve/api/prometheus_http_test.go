@@ -9,7 +9,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// A renter's Prometheus scrapes with a token that may only read; nobody else's token, and none that is not one, does.
+// A renter's Prometheus scrapes with a token that may only read; no one else's token, and none that is not one, does.
 func TestScrapeOverHTTP(t *testing.T) {
 	t.Parallel()
 	w := open(t)

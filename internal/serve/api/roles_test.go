@@ -40,7 +40,7 @@ func (w *world) furnish(token, email string) objects {
 	o["topups"] = post("/billing/topups", `{"amount":"20.00"}`, 201)
 	o["invitations"] = post("/invitations", `{"email":"x`+email+`","role":"viewer"}`, 201)
 	w.exec("UPDATE host SET org_id = $1 WHERE id = $2", w.orgOf(w.user("lender"+strings.ReplaceAll(email, "@", "."))),
-		hostOf(w.t, o["hosts"])) // nobody rents from themselves
+		hostOf(w.t, o["hosts"])) // no one rents from themselves
 	o["quotes"] = post("/quotes", oneGPU, 201)
 	o["clusters"] = post("/clusters", oneGPU, 202)
 	w.exec("UPDATE host SET org_id = $1 WHERE id = $2", org, hostOf(w.t, o["hosts"]))
@@ -181,7 +181,7 @@ func hostOf(t *testing.T, s string) id.Host {
 	return h
 }
 
-// brief is call for routes that may go on for ever.
+// brief is call for routes that may go on indefinitely.
 func (w *world) brief(token, method, path, body string) reply {
 	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Second)
 	defer cancel()

@@ -70,7 +70,7 @@ func TestTaxOnATopUpOverREST(t *testing.T) {
 	}
 }
 
-// A platform operator books that a tax office was paid; nobody else, and never more than is owed.
+// A platform operator books that a tax office was paid; no one else, and never more than is owed.
 func TestRemitTax(t *testing.T) {
 	t.Parallel()
 	w := open(t)

@@ -78,7 +78,7 @@ func TestAPassIsForOneApp(t *testing.T) {
 
 func second[A, B any](_ A, b B) B { return b }
 
-// A stranger is told how to get in, and nothing of the app.
+// A stranger learns how to sign in, and nothing about the app.
 func TestAppsWithoutAPass(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)

@@ -170,7 +170,7 @@ func (p *Apps) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	}
 	v, ok := ctx.Value(visitorCtx{}).(Visitor)
 	if !ok {
-		return nil, errors.New("nobody asked for the app")
+		return nil, errors.New("the app was not requested")
 	}
 	return p.nodes.port(ctx, nodeKey{v.Org, app.Cluster, app.Rank}, app.Port)
 }

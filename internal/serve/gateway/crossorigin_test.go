@@ -14,7 +14,7 @@ import (
 )
 
 // A browser sends an app's cookie with what pages of other apps ask for, since all are of one site. Only the app's own
-// pages, those of its cluster, and people get through with it; and nobody after the cookie's time.
+// pages, those of its cluster, and people get through with it; and no one after the cookie's time.
 func TestOtherAppsDoNotUseTheCookie(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)

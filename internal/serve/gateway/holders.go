@@ -56,7 +56,7 @@ func (p *Apps) stillIn(w http.ResponseWriter, r *http.Request, v pass) bool {
 	}
 	if !known.in {
 		p.respond(w, http.StatusForbidden, "What this app was opened with no longer counts: the token was revoked or has "+
-			"expired, you have signed out, or you have left the organisation. Open it anew from its cluster's page.")
+			"expired, you have signed out, or you have left the organisation. Open it again from its cluster's page.")
 	}
 	return known.in
 }

@@ -115,7 +115,7 @@ func (l *Link) makeRoom(ctx context.Context, link host.Link, conn host.Conn) err
 		Action: "host.second_connection",
 		Title:  "A second machine uses the key of " + link.Name,
 		Body: "A connection from " + conn.Address + " presented this host's key while the host was connected, and was " +
-			"refused. If the host's disk was copied, retire the host and enrol both machines anew.",
+			"refused. If the host's disk was copied, retire the host and enrol both machines again.",
 	})
 	return errSecond
 }

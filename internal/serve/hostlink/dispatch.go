@@ -59,7 +59,7 @@ func senderOf(m *nats.Msg) (h id.Host, kind string, ok bool) {
 	return h, parts[2], err == nil
 }
 
-// refuse tells a host to send a message again after wait.
+// refuse makes a host send a message again after wait.
 func (l *Link) refuse(m *nats.Msg, wait time.Duration) {
 	if h, _, ok := senderOf(m); ok && ownInbox(h, m.Reply) {
 		l.answer(h, m, (&agentapi.TooMany{Wait: wait}).Ack())

@@ -58,9 +58,9 @@ func newLimits(now func() time.Time) *limits {
 const maxLimiters = 100_000
 
 // take counts a message. If wait is 0, the message may be handled. Otherwise it must be refused; the next one is
-// allowed after wait, rounded up to whole milliseconds, and tell reports whether to send the host a response. A refused
-// message does not postpone the next one.
-func (l *limits) take(host id.Host, what string) (wait time.Duration, tell bool) {
+// allowed after wait, rounded up to whole milliseconds, and answer reports whether to send the host a response. A
+// refused message does not postpone the next one.
+func (l *limits) take(host id.Host, what string) (wait time.Duration, answer bool) {
 	r, ok := rates[what]
 	if !ok {
 		return agentapi.MaxRetry, false

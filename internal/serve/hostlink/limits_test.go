@@ -7,7 +7,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// A host that floods, whatever it is told, is heard as often as one that waits, and is answered once a second.
+// A host that floods is read as often as one that waits, and gets one answer a second.
 func TestAFloodGainsNothing(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(0, 0)

@@ -35,7 +35,7 @@ type queueConfig struct {
 	// patience is how long the sender waits for the reply, if the message does not say so (agentapi.HeaderWait).
 	patience time.Duration
 	longest  time.Duration // how much work is accepted, as time until a new message would be handled
-	// refuse tells the sender of a message that it should send it again after wait. nil: the message is dropped.
+	// refuse makes the sender of a message send it again after wait. nil: the message is dropped.
 	refuse func(m *nats.Msg, wait time.Duration)
 	now    func() time.Time
 }
@@ -44,7 +44,7 @@ type queueConfig struct {
 // and the lines take turns: a host that floods the queue delays another host by at most one message per turn.
 //
 // The queue stays short under overload. A message whose sender no longer waits is dropped instead of handled. If a new
-// message would wait too long, its sender is told when to send it again; so is a host of which
+// message would wait too long, its sender gets the time after which to send it again; so does a host of which
 // maxQueuedPerHost messages wait. Those times are spread at the rate at which messages are handled, so that refused
 // senders do not all come back together.
 type queue struct {

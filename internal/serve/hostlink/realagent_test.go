@@ -82,14 +82,14 @@ func TestTheRealAgentsLink(t *testing.T) {
 	within(t, "the copy connects", up)
 }
 
-// Before it enrols, a host is told where hosts connect, and gets there: the link asks it who it is, and a key that
-// nobody knows is all it shows.
+// Before it enrols, a host learns where hosts connect, and connects: the link asks it who it is, and a key that
+// no one knows is all it shows.
 func TestWhereHostsConnectIsTold(t *testing.T) {
 	t.Parallel()
 	s := &site{t: t, d: dbtest.New(t)}
 	s.org, s.user = fleettest.Org(t, s.d)
 	cfg := config()
-	cfg.Relays = []string{"127.0.0.1:9"} // nobody there
+	cfg.Relays = []string{"127.0.0.1:9"} // no one there
 	s.link, s.w = start(t, s.d, cfg)
 	mux := http.NewServeMux()
 	mux.Handle(agentapi.EndpointsPath, s.link.EndpointsHandler())

@@ -25,7 +25,7 @@ const (
 )
 
 // nextSync returns the time until a host's next sync in milliseconds. It varies at random, so that hosts that connected
-// together do not report together for ever: by a tenth with leases, and by two fifths without.
+// together do not keep reporting together: by a tenth with leases, and by two fifths without.
 func nextSync(leases int) int64 {
 	if leases > 0 {
 		return leasedSyncMS - rand.Int64N(leasedSyncMS/10)
@@ -121,7 +121,7 @@ func (l *Link) sync(ctx context.Context, h id.Host, s agentapi.Sync) (r agentapi
 // quietFlush is how often the times of quiet reports are written. Hosts count as reachable for much longer.
 const quietFlush = 10 * time.Second
 
-// flushQuiet writes when the hosts of quiet reports were heard.
+// flushQuiet writes when the hosts of quiet reports last reported.
 func (l *Link) flushQuiet(ctx context.Context) {
 	if err := l.quiet.Flush(ctx); err != nil && l.ctx.Err() == nil {
 		l.log.Error("contact of hosts was not recorded", "err", err)

@@ -151,7 +151,7 @@ func TestStatusUsageAndHealthAreAcknowledgedApart(t *testing.T) {
 			t.Errorf("%s: %s", tc.name, diff)
 		}
 	}
-	// A status attests that its host heard everybody but for what its segments say: it waits for those.
+	// A status attests that its host received from every rank except where its segments say otherwise: it waits for those.
 	report.Segments[0].Facts = &agentapi.Facts{Up: true, Deaf: []agentapi.DeafSpan{{Rank: 1, ToBootMS: 8000}}}
 	s.w.fail(nil, errBroken)
 	if diff := cmp.Diff(acks{0, 2, 0}, get()); diff != "" {
@@ -296,7 +296,8 @@ func TestEnrolmentOverHTTP(t *testing.T) {
 	}
 }
 
-// What a lease did on the host's own line is kept with the report that tells it; a lease of another host is left out.
+// What a lease did on the host's own line is stored with the report that contains it; a lease of another host is left
+// out.
 func TestTrafficIsTakenFromReports(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -341,7 +342,7 @@ func TestTrafficIsTakenFromReports(t *testing.T) {
 }
 
 // A report as the first agents made it, without a protocol and all that came later, is taken and answered in full; its
-// operator is told to update it, once.
+// operator is notified to update it, once.
 func TestAnOldAgentIsAnswered(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -376,7 +377,7 @@ func TestAnOldAgentIsAnswered(t *testing.T) {
 	}
 }
 
-// A host's operator is told once that its container engine does not answer, with the agent's words.
+// A host's operator is notified once that its container engine does not answer, with the agent's words.
 func TestAnEngineThatIsAwayIsToldToTheOperator(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

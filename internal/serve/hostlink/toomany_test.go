@@ -13,7 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
-// still is a clock that moves only when it is told to.
+// still is a clock that a test moves.
 type still struct{ ms atomic.Int64 }
 
 func (c *still) now() time.Time { return time.UnixMilli(c.ms.Load()) }

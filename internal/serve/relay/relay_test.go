@@ -136,7 +136,7 @@ func TestCarriesWithinACluster(t *testing.T) {
 }
 
 // Who has no token, one of another control plane, one that has expired, or one of an epoch that is over is not
-// admitted; nobody is answered with more than was sent.
+// admitted; no one is answered with more than was sent.
 func TestAdmitsByToken(t *testing.T) {
 	t.Parallel()
 	r := start(t, 0)

@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -17,7 +18,10 @@ var plainRooms = []string{
 	"audit", "billing/billproof", "billing/bond", "billing/budget", "billing/document", "billing/fairness",
 	"billing/ledger", "billing/metering", "billing/payment", "billing/payout", "billing/postpaid", "billing/statement",
 	"billing/tax", "erasure", "idem", "money", "notify", "stripe", "stripe/events", "stripe/outbox", "stripe/reconcile",
-	"stripe/sandbox",
+	"stripe/sandbox", "account", "bus", "db", "agentapi", "metrics", "restore", "httpbody", "server", "cli", "cli/base",
+	"cli/account", "cli/admin", "cli/billing", "cli/cluster", "cli/host", "cli/platform", "client", "serve/api",
+	"serve/gateway", "serve/hostlink", "serve/relay", "serve/releases", "serve/worker", "fleet/template",
+	"fleet/dialback", "fleet/nodelog",
 }
 
 // notPlain are words and phrases that a reader has to translate: archaic ones, and verbs of speech where nobody speaks.
@@ -60,5 +64,42 @@ func TestPlainWords(t *testing.T) {
 	})
 	if checked < 5000 {
 		t.Fatalf("only %d texts seen: the walk is broken", checked)
+	}
+}
+
+// plainPages are the documents and scripts that TestPlainPages checks, as patterns below the root. The changelog's
+// older entries, the findings, which quote what they mend, and the glossary, which lists the words, are left out.
+var plainPages = []string{
+	"README.md", "CONTRIBUTING.md", "docs/*.md", "docs/adr/*.md", "docs/api/*.md", "docs/launch/*.md",
+		"docs/tutorials/*.md",
+	"deploy/*.sh", "deploy/*.service", "internal/serve/api/properties.txt",
+}
+
+// notPlainPage is notPlain without nobody, which is plain in a sentence.
+var notPlainPage = regexp.MustCompile(`(?i)\b(whoever|somebody|anew|till|tells?|told|hears?|heard|the books|mended|purse|` +
+	`for ever)\b`)
+
+func TestPlainPages(t *testing.T) {
+	t.Parallel()
+	lines := 0
+	for _, pattern := range plainPages {
+		for _, file := range glob(t, "../../../"+pattern) {
+			if base := filepath.Base(file); base == "findings.md" || base == "glossary.md" {
+				continue
+			}
+			raw, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, line := range strings.Split(string(raw), "\n") {
+				lines++
+				if w := notPlainPage.FindString(line); w != "" {
+					t.Errorf("%s:%d: %q is not plain English: %s", file, i+1, w, line)
+				}
+			}
+		}
+	}
+	if lines < 4000 {
+		t.Fatalf("only %d lines seen: the walk is broken", lines)
 	}
 }

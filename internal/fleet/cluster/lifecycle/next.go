@@ -154,7 +154,7 @@ func (d Dispute) about() Decision {
 	p := d.Pairs[0]
 	return Decision{
 		Reason: ReasonPeersUnreachable,
-		Detail: fmt.Sprintf("ranks %d and %d do not hear each other", p[0], p[1]),
+		Detail: fmt.Sprintf("ranks %d and %d have lost contact with each other", p[0], p[1]),
 		Ranks:  []int{p[0], p[1]},
 	}
 }

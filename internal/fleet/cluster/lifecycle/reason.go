@@ -98,11 +98,12 @@ var sentences = map[Reason]Sentence{
 			"remaining ranks.",
 	},
 	ReasonAgentLost: {
-		Happened: "The agent on a host of the cluster fell silent, though its node is still heard on the cluster's network.",
-		Do:       "Rent again; on_node_failure: replace lets another host take the rank.",
+		Happened: "The agent on a host of the cluster stopped reporting, but its node can still be reached on the " +
+			"cluster's network.",
+		Do: "Rent again; on_node_failure: replace lets another host take the rank.",
 	},
 	ReasonPeersUnreachable: {
-		Happened: "Ranks of the cluster did not hear each other, and nothing tells which of their hosts is to blame.",
+		Happened: "Ranks of the cluster lost contact with each other, and nothing shows which of their hosts is to blame.",
 		Do:       "Rent again; these hosts are not put together for you within a day.",
 	},
 	ReasonHostReclaimed: {
