@@ -337,7 +337,7 @@ type Refusal struct {
 func (r Refusal) Error() string { return r.Reason + ": " + r.Detail }
 
 // refused returns a Refusal, or an Unavailable fault if the trouble may pass. When a start fails, the daemon's message
-// tells "no space" and a missing binary apart.
+// distinguishes "no space" from a missing binary.
 func (e *Engine) refused(err error, format string, args ...any) error {
 	text := err.Error()
 	switch {

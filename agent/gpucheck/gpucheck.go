@@ -78,8 +78,8 @@ func (f *Failure) Error() string {
 	return b.String()
 }
 
-// Result is what a check has found out. Figures are of a few seconds: they tell a broken GPU from a sound one, and are
-// no benchmark.
+// Result is what a check has found out. Figures are of a few seconds: they distinguish a broken GPU from a sound one,
+// and are no benchmark.
 type Result struct {
 	CUDA    int      `json:"cuda,omitempty"`    // cuDriverGetVersion: 12040 is 12.4
 	Library string   `json:"library,omitempty"` // path of libcuda

@@ -111,7 +111,7 @@ func (d Driver) condition(c string) bool {
 }
 
 // brands returns the brands of GPUs as the container toolkit names them, by the models' names; none if one of them is
-// not known. NVML reports data-centre GPUs as "tesla" or "nvidia", which their names do not tell.
+// not known. NVML reports data-centre GPUs as "tesla" or "nvidia", which their names do not show.
 func brands(models []string) []string {
 	var out []string
 	for _, m := range models {

@@ -229,7 +229,7 @@ func (p *Puller) download(ctx context.Context, fl *flight) (Image, error) {
 		return Image{}, fl.fault(err)
 	}
 	img := Image{Digest: fl.found.digest.String()}
-	// From here on the image is on the disk: finish, even if nobody waits any more.
+	// From here on the image is on the disk: finish, even if no caller waits any more.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	img.ID, img.Bytes, err = p.cfg.Daemon.KeepImage(ctx, ref, p.tag(img.Digest))

@@ -96,7 +96,7 @@ func (s *Server) output(ctx context.Context, p Process, stream net.Conn,
 }
 
 // input reads frames until the stream ends. Input for a process that does not read waits in a queue of its own, so that
-// the end of the stream is noticed anyway; the sender is told what was taken, and sends at most agentapi.MaxUntaken
+// the end of the stream is noticed anyway; the sender learns what was taken, and sends at most agentapi.MaxUntaken
 // ahead.
 func input(ctx context.Context, p Process, stream net.Conn, started <-chan struct{}) error {
 	queue := newQueue(agentapi.MaxUntaken)

@@ -57,7 +57,8 @@ type Config struct {
 	StartSilence time.Duration // silence of a starting node until it counts as lost; 150 s
 	LossGrace    time.Duration // how long a lost node may take to come back; 90 s
 	ReplaceWait  time.Duration // on_node_failure: replace: how long a lost rank waits for another host; 120 s
-	// OneSided is how long a single rank may claim not to hear another one before the cluster is suspended; 30 s.
+	// OneSided is how long a single rank may claim to receive nothing from another one before the cluster is suspended;
+	// 30 s.
 	OneSided time.Duration
 	// UndGrace is how long a suspension may last for which no host is to blame; 45 s. In a run younger than Young (15 min)
 	// it may last UndYoung (2 s): little is lost by starting again.

@@ -101,8 +101,9 @@ func (x *lockedCluster) notifyStrike(n, other *node, kind string) {
 // pair is two ranks, a < b.
 type pair struct{ a, b int32 }
 
-// disputes returns the pairs of ranks that do not hear each other although the hosts of both report and find them well:
-// if both claim it, or if one has claimed it for OneSided and no well rank of a third operator hears the accused rank.
+// disputes returns the pairs of ranks that have lost contact although the hosts of both report and find them well:
+// if both claim it, or if one has claimed it for OneSided and no well rank of a third operator receives from the
+// accused rank.
 func (x *lockedCluster) disputes() []pair {
 	var out []pair
 	claims := func(n, m *node) bool { return slices.Contains(n.status.PeersDown, m.Rank) }
@@ -125,7 +126,8 @@ func (x *lockedCluster) disputes() []pair {
 	return out
 }
 
-// claimSince returns since when the node's host has claimed without interruption not to hear a rank; zero: it does not.
+// claimSince returns since when the node's host has claimed without interruption to receive nothing from a rank; zero:
+// it does not.
 func (n *node) claimSince(rank int32) time.Time {
 	i := slices.Index(n.status.PeersDown, rank)
 	switch {
@@ -137,7 +139,8 @@ func (n *node) claimSince(rank int32) time.Time {
 	return time.Time{}
 }
 
-// claimsAlone reports whether n has claimed for long enough not to hear m, and no rank of a third operator hears m.
+// claimsAlone reports whether n has claimed for long enough to receive nothing from m, and no rank of a third operator
+// receives from m.
 func (x *lockedCluster) claimsAlone(n, m *node) bool {
 	if since := n.claimSince(m.Rank); since.IsZero() || x.now.Sub(since) < x.cfg.OneSided {
 		return false

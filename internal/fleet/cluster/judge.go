@@ -289,8 +289,8 @@ func (c pendingCase) facts(part interval.Span) (v verdict, f fairness.Facts) {
 }
 
 // complete reports whether nothing that may still arrive changes the decision about a stretch: it is known which ranks
-// each rank did not hear, and either every rank is proven up throughout, or everything that hosts can send about the
-// ranks has arrived.
+// each rank received nothing from, and either every rank is proven up throughout, or everything that hosts can send
+// about the ranks has arrived.
 func (c pendingCase) complete(rows []dbq.LeasesWithinRow, part interval.Span, now time.Time) bool {
 	all, heard := true, true
 	for _, r := range rows {
@@ -304,9 +304,9 @@ func (c pendingCase) complete(rows []dbq.LeasesWithinRow, part interval.Span, no
 	return all || heard
 }
 
-// deafnessKnown reports whether it is known which ranks a rank did not hear until the given moment. A host notices a
-// silence some seconds late, so this takes a report or a segment from after the moment; an ongoing silence is known as
-// far as it is signed.
+// deafnessKnown reports whether it is known which ranks a rank received nothing from until the given moment. A host
+// notices a silence some seconds late, so this takes a report or a segment from after the moment; an ongoing silence
+// is known as far as it is signed.
 func (c pendingCase) deafnessKnown(r dbq.LeasesWithinRow, end int64, now time.Time) bool {
 	late := end + noticedLate.Milliseconds()
 	if r.Protocol < protocolDeaf || journal(r, late) || over(r, now) {
@@ -329,7 +329,7 @@ func over(r dbq.LeasesWithinRow, now time.Time) bool {
 	return r.SettledAt != nil || r.EndedAt != nil && now.Sub(*r.EndedAt) >= maxProof
 }
 
-// What hosts sign about the ranks that they did not hear. Time in which two ranks did not hear each other is not
+// What hosts sign about the ranks from which they received nothing. Time in which two ranks had lost contact is not
 // billed, although both were up: see fairness.Decide.
 
 // deafBefore is how far before a stretch of time deaf spans are read, to find when a silence began. Segments about one

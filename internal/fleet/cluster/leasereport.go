@@ -23,7 +23,7 @@ type leaseReport struct {
 	good time.Time             // since when it has been well without interruption; zero: not reported
 	// goodMS is the moment through which the report proves the node well, unix ms; 0 when it proves nothing.
 	goodMS int64
-	// down are the ranks that it does not hear, in ascending order, and downFrom since when, unix ms.
+	// down are the ranks from which it receives nothing, in ascending order, and downFrom since when, unix ms.
 	down     []int32
 	downFrom []int64
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // assess compares what hosts said last with the clock: nodes that are no longer proven up become lost, and lost ones
-// that are come back. While we cannot hear a host, nothing is concluded from its silence.
+// that are come back. While a host's messages cannot arrive, nothing is concluded from its silence.
 func (x *lockedCluster) assess() {
 	switch lifecycle.State(x.row.State) {
 	case lifecycle.Provisioning, lifecycle.Running, lifecycle.Degraded:
@@ -77,7 +77,7 @@ func (x *lockedCluster) unproven(n *node) (lifecycle.Reason, string) {
 	return lifecycle.ReasonNone, ""
 }
 
-// peerThatReceives finds a rank that hears n over the cluster's network; nil: none does, as far as we know.
+// peerThatReceives finds a rank that receives from n over the cluster's network; nil: none does, as far as we know.
 func (x *lockedCluster) peerThatReceives(n *node) *node {
 	for _, m := range x.nodes {
 		if m != n && x.reportedLately(m) && m.status.Good && !slices.Contains(m.status.PeersDown, n.Rank) {
@@ -87,7 +87,7 @@ func (x *lockedCluster) peerThatReceives(n *node) *node {
 	return nil
 }
 
-// reportedLately reports whether a rank that runs was heard of lately.
+// reportedLately reports whether a rank that runs has reported lately.
 func (x *lockedCluster) reportedLately(m *node) bool {
 	return m.ended == nil && m.StartedAt != nil && m.status.Epoch == m.Epoch &&
 		x.now.Sub(m.status.ReportedAt) <= x.cfg.LostAfter

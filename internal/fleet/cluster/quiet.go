@@ -20,10 +20,10 @@ import (
 // QuietReports takes reports in which nothing is new, which is most of what a fleet sends. Reports that arrive while
 // others are being read are read together, with the same few statements however many there are.
 //
-// When a host without leases was last heard is kept in memory and written by Flush, for all hosts together. If the
-// replica crashes in between, such a host seems to have reported once less, which no rule about hosts without leases
-// depends on. What a host says of its leases decides what is billed and who was silent, so it is written before the
-// host gets its answer.
+// The time of the last report of a host without leases is kept in memory and written by Flush, for all hosts together.
+// If the replica crashes in between, such a host seems to have reported once less, which no rule about hosts without
+// leases depends on. What a host says of its leases decides what is billed and who was silent, so it is written before
+// the host gets its answer.
 type QuietReports struct {
 	c *Clusters
 
@@ -114,7 +114,7 @@ func (q *QuietReports) read(ctx context.Context, all []*quietReport) {
 	}()
 	rows, leases, err := q.readRows(ctx, all)
 	if err != nil {
-		return // the usual way fails, too, or tells why not
+		return // the usual way fails, too, or names the cause
 	}
 	var leased []*leasedReport
 	for _, row := range rows {
@@ -177,7 +177,7 @@ func (q *QuietReports) readRows(ctx context.Context, all []*quietReport) (rows [
 	return rows, leases, nil
 }
 
-// Flush writes that the hosts of quiet reports without leases were heard.
+// Flush writes the times of the quiet reports of hosts without leases.
 func (q *QuietReports) Flush(ctx context.Context) error {
 	q.mu.Lock()
 	reported := q.reported

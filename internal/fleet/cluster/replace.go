@@ -24,7 +24,7 @@ import (
 // on_node_failure: replace, in two steps that are a transaction each, so that a server may die between any two
 // statements and the next look of any replica's watchdog goes on:
 //
-//  1. giveUp: the rank is lost for good. Its lease ends, which fences it: its host is told so when it comes back, and
+//  1. giveUp: the rank is lost for good. Its lease ends, which fences it: its host learns that when it comes back, and
 //     what it reports changes nothing. What the rank cost is credited. The cluster is degraded and says until when it
 //     waits.
 //  2. replace: hosts for all waiting ranks are claimed at once, as a rent would, with leases of their own, and every
@@ -46,7 +46,7 @@ func (x *lockedCluster) giveUp(d lifecycle.Decision) {
 	}
 	x.stopWindow(x.now)
 	if x.row.GoAt != nil {
-		// what the others would compute now is lost, and nobody pays for it: they stop, and wait at the barrier
+		// what the others would compute now is lost, and no one pays for it: they stop, and wait at the barrier
 		x.startAgain()
 	}
 	x.raiseLive() // to the others they are ranks that have not joined yet
@@ -92,7 +92,7 @@ func (x *lockedCluster) dueReplacing(sooner func(time.Time)) {
 	switch {
 	case len(x.waiting()) == 0:
 	case x.row.ReplaceNote == "":
-		sooner(x.now.Add(time.Millisecond)) // nobody has looked yet
+		sooner(x.now.Add(time.Millisecond)) // not looked for yet
 	default:
 		sooner(x.now.Add(replaceLook))
 		sooner(x.row.ReplaceUntil.Add(time.Millisecond))

@@ -133,7 +133,7 @@ func (x *lockedCluster) applyStartAgain(n *node, r leaseReport) {
 	reason, why := troubleOf(*r.now)
 	n.WgKey, n.Endpoints, n.dirty = "", []string{}, true
 	x.step(n, lifecycle.NodeAgain, reason, why)
-	x.raiseLive() // the others wait for it, and blame nobody
+	x.raiseLive() // the others wait for it, and blame no one
 }
 
 func addressChanged(k knownNode, r leaseReport) bool {

@@ -50,7 +50,7 @@ func (x *lockedCluster) applyTransitions() error {
 const (
 	// quickFailure is how soon after its start a command must fail to count towards maxQuickFailures.
 	quickFailure = time.Minute
-	// maxQuickFailures in a row end restart: on_failure, so that a command that cannot work does not run for ever.
+	// maxQuickFailures in a row end restart: on_failure, so that a command that cannot work does not restart indefinitely.
 	maxQuickFailures = 5
 )
 
@@ -186,7 +186,7 @@ func (x *lockedCluster) end(r lifecycle.Reason, detail string) {
 	x.row.StopAt, x.row.EndedAt, x.row.StartDeadline = &at, &x.now, nil
 	x.row.ReplaceUntil, x.row.ReplaceNote = nil, ""
 	x.row.Reason, x.row.Detail = string(r), join(r.Explain(x.row.RunningAt != nil), detail)
-	x.row.Secrets = nil // nobody needs them any more
+	x.row.Secrets = nil // not needed any more
 	x.withdraw(r)
 	x.raiseLive()
 	for _, n := range x.nodes {
@@ -225,7 +225,8 @@ func (x *lockedCluster) lastStart() time.Time {
 	return t
 }
 
-// lastExit is when the last rank ended: what hosts and servers take to learn of it, or an outage between, costs nobody.
+// lastExit is when the last rank ended: what hosts and servers take to learn of it, or an outage between, costs no one
+// anything.
 func (x *lockedCluster) lastExit() time.Time {
 	var t time.Time
 	for _, n := range x.nodes {
@@ -244,7 +245,7 @@ func (x *lockedCluster) deadline(d time.Duration) {
 	x.row.StartDeadline = &t
 }
 
-// raiseLive tells every host of the cluster whose lease is not gone.
+// raiseLive raises the revision of every host of the cluster whose lease is not gone.
 func (x *lockedCluster) raiseLive() {
 	for _, n := range x.nodes {
 		if n.gone == nil {
@@ -263,7 +264,7 @@ func (x *lockedCluster) byLease(l id.Lease) *node {
 	return nil
 }
 
-// What a renter is told of a fault that does not end the cluster: what happened, what it means for the bill, what to
+// The texts for renters about a fault that does not end the cluster: what happened, what it means for the bill, what to
 // do. Faults that end it have Reason.Explain.
 
 const (
@@ -292,7 +293,7 @@ func (x *lockedCluster) eventDetail(d lifecycle.Decision) string {
 	return what
 }
 
-// ifItStaysAway is what comes of a silent rank; "" of one that is lost for good, for that is told next.
+// ifItStaysAway is what comes of a silent rank; "" of one that is lost for good, because the next text says that.
 func (x *lockedCluster) ifItStaysAway(d lifecycle.Decision) string {
 	f := x.facts()
 	if d.Reason == lifecycle.ReasonPeersUnreachable {

@@ -98,7 +98,7 @@ func (x *lockedCluster) tail(r lifecycle.Reason, stop time.Time) time.Time {
 }
 
 // closeWindow ends the window of an ended run when every required rank is proven up to its end. When a rank is not, and
-// is not likely to be heard of soon, the time that is not proven becomes pending. Until then the window stays open and
+// is not likely to report soon, the time that is not proven becomes pending. Until then the window stays open and
 // nothing past the proven moment is posted.
 func (x *lockedCluster) closeWindow() {
 	if !x.window || !lifecycle.State(x.row.State).Ended() {
@@ -115,7 +115,7 @@ func (x *lockedCluster) closeWindow() {
 	x.stopWindow(stop)
 }
 
-// given reports whether nothing more will be heard that proves the node's last seconds.
+// given reports whether nothing more will arrive that proves the node's last seconds.
 func (n *node) given(now time.Time, abandon time.Duration) bool {
 	s := lifecycle.NodeState(n.State)
 	return n.gone != nil || s == lifecycle.NodeFailed || s == lifecycle.NodeLost || now.Sub(n.status.ReportedAt) > abandon
@@ -148,7 +148,7 @@ func (x *lockedCluster) firstGap() (at time.Time) {
 	return at
 }
 
-// doubtGap leaves to judge a gap that was over before anybody looked, as if somebody had: what is billed does not
+// doubtGap leaves to judge a gap that was over before a server looked, as if one had: what is billed does not
 // depend on when the watchdog comes.
 func (x *lockedCluster) doubtGap() {
 	if !x.sure() || x.firstGap().IsZero() {
@@ -163,10 +163,10 @@ func (x *lockedCluster) doubtGap() {
 }
 
 // watermark is through when the billable time can no longer become less: all required ranks were well, and it is known
-// whom they did not hear.
+// from whom they received nothing.
 func (x *lockedCluster) watermark() time.Time {
 	t := x.now
-	var tell []fairness.Progress // the ranks whose hosts sign whom they do not hear
+	var tell []fairness.Progress // the ranks whose hosts sign from whom they receive nothing
 	for _, n := range x.nodes {
 		if !n.required {
 			continue
@@ -187,7 +187,7 @@ func (x *lockedCluster) watermark() time.Time {
 	return t
 }
 
-// protocolDeaf is the first protocol whose agents sign whom they do not hear.
+// protocolDeaf is the first protocol whose agents sign from whom they receive nothing.
 const protocolDeaf = 2
 
 // goodThrough is through when a rank is proven well. One that ended with 0 is done and never in doubt; another exit
@@ -205,7 +205,7 @@ func (x *lockedCluster) goodThrough(n *node) time.Time {
 }
 
 // unconfirmed is the time of the open window that is to be confirmed now. split says that hosts have signed that they
-// did not hear each other in it, so that its facts must be read.
+// had lost contact in it, so that its facts must be read.
 func (x *lockedCluster) unconfirmed() (span interval.Span, split bool) {
 	span = interval.Span{Start: x.confirmedMS, End: x.watermark().UnixMilli()}
 	return span, x.deafAfter && x.sure() && span.Len() > 0
@@ -217,7 +217,7 @@ func (x *lockedCluster) confirm(span interval.Span) {
 	x.addWrite(func(ctx context.Context, w *writer) error { return metering.AdvanceConfirmed(ctx, w.tx, cl, at) })
 }
 
-// confirmOrSplit is confirm for a span in which hosts did not hear each other: the time from the first suspended moment
+// confirmOrSplit is confirm for a span in which hosts had lost contact: the time from the first suspended moment
 // on becomes pending, and is decided once all proof is here.
 func (x *lockedCluster) confirmOrSplit(c pendingCase) {
 	first := int64(fairness.Forever)

@@ -72,7 +72,7 @@ type pageCache struct {
 	models, regions []client.Facet
 }
 
-// get returns the page of a search, which make computes if it is not known. Nobody may modify the page.
+// get returns the page of a search, which make computes if it is not known. The page must not be modified.
 func (c *pageCache) get(version int64, s OfferSearch, make func() client.OfferPage) client.OfferPage {
 	c.mu.Lock()
 	if c.version != version || c.pages == nil || len(c.pages) >= maxPages {

@@ -149,7 +149,7 @@ func newLoss(f Facts) (Trigger, Decision) {
 	return "", Decision{}
 }
 
-// about returns a text with the two ranks that do not hear each other.
+// about returns a text with the two ranks that have lost contact.
 func (d Dispute) about() Decision {
 	p := d.Pairs[0]
 	return Decision{
@@ -159,8 +159,8 @@ func (d Dispute) about() Decision {
 	}
 }
 
-// undecidedFinal: ranks did not hear each other for too long, and nothing shows which of them is to blame. With
-// on_node_failure ignore or replace, the largest set of ranks that hear each other stays; among equal sets, the one
+// undecidedFinal: ranks had lost contact for too long, and nothing shows which of them is to blame. With
+// on_node_failure ignore or replace, the largest set of ranks that reach each other stays; among equal sets, the one
 // with the lower ranks.
 func undecidedFinal(f Facts) (Trigger, Decision) {
 	d := f.Dispute
@@ -179,7 +179,7 @@ func undecidedFinal(f Facts) (Trigger, Decision) {
 	return OnLossFinal, out
 }
 
-// leaveOut returns the ranks that are not in the largest set of ranks that hear each other. It removes ranks one by
+// leaveOut returns the ranks that are not in the largest set of ranks that reach each other. It removes ranks one by
 // one: among those with the most disputes, the highest.
 func (f Facts) leaveOut() (out []int) {
 	left := slices.Clone(f.Dispute.Pairs)

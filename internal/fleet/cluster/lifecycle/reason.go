@@ -24,7 +24,7 @@ const (
 	ReasonAgentLost       Reason = "agent_lost"
 	ReasonTimeout         Reason = "timeout"
 	ReasonPlatformOutage  Reason = "platform_outage"
-	// ReasonPeersUnreachable: ranks did not hear each other although all their hosts are well. No host is to blame.
+	// ReasonPeersUnreachable: ranks lost contact although all their hosts are well. No host is to blame.
 	ReasonPeersUnreachable Reason = "peers_unreachable"
 	ReasonHostReclaimed    Reason = "host_reclaimed" // at once, or with little notice: a host's fault
 	ReasonHostWithdrawn    Reason = "host_withdrawn" // with notice

@@ -138,7 +138,7 @@ type Facts struct {
 	Nodes         []NodeFacts
 }
 
-// Dispute is a dispute between ranks that claim not to hear each other while all their hosts are well, so that none is
+// Dispute is a dispute between ranks that claim to have lost contact while all their hosts are well, so that none is
 // to blame.
 type Dispute struct {
 	Pairs [][2]int // none: there is no dispute
