@@ -25,7 +25,8 @@ func (n *Notices) ReadOnce(ctx context.Context, org id.Org, notice id.Notice, on
 	})
 }
 
-// ReadAllOnce is MarkAllRead for a request with an idempotency key. It returns newest.
+// ReadAllOnce records that a member of the org has read newest and all older notices, once per idempotency key. It
+// returns newest.
 func (n *Notices) ReadAllOnce(ctx context.Context, org id.Org, newest id.Notice, once idem.Request) (id.Notice,
 	idem.Outcome, error) {
 	return idem.Once(ctx, n.db, once, func(ctx context.Context, tx *db.Tx) (id.Notice, error) {

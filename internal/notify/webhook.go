@@ -60,9 +60,9 @@ const (
 
 // Webhooks are the use cases of an organisation's webhooks. Safe for concurrent use.
 type Webhooks struct {
-	db  *db.DB
-	box *seal.Box
-	any bool
+	db         *db.DB
+	box        *seal.Box
+	anyAddress bool
 }
 
 // NewWebhooks returns the use cases. anyAddress also accepts http and addresses that are not on the internet: for a
@@ -76,7 +76,7 @@ func NewWebhooks(d *db.DB, box *seal.Box, anyAddress bool) *Webhooks {
 func (w *Webhooks) Create(ctx context.Context, by Actor, url string, once idem.Request) (Webhook, idem.Outcome, error) {
 	return idem.Once(ctx, w.db, once, func(ctx context.Context, tx *db.Tx) (Webhook, error) {
 		e := by.Event("webhook.create", "", map[string]any{"url": url})
-		if err := checkURL(url, w.any); err != nil {
+		if err := checkURL(url, w.anyAddress); err != nil {
 			return Webhook{}, err
 		}
 		have, err := tx.Q.LockWebhooks(ctx, e.Org)

@@ -12,15 +12,15 @@ import (
 )
 
 // checkURL refuses addresses that no webhook may have: anything but https with a host, and addresses that are not on
-// the internet. A name is only resolved when something is sent: dialPublic decides then. With any, http and every
-// address are accepted.
-func checkURL(raw string, any bool) error {
+// the internet. A name is only resolved when something is sent: dialPublic decides then. With anyAddress, http and
+// every address are accepted.
+func checkURL(raw string, anyAddress bool) error {
 	bad := func(why string) error { return fault.InvalidField("url", "%s", why) }
 	u, err := url.Parse(raw)
 	switch {
 	case err != nil || len(raw) > 2000 || strings.ContainsFunc(raw, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return bad("is not an address such as https://example.com/muster")
-	case u.Scheme != "https" && !(any && u.Scheme == "http"):
+	case u.Scheme != "https" && !(anyAddress && u.Scheme == "http"):
 		return bad("has to begin with https://")
 	case u.User != nil:
 		return bad("must not contain a password: the signature proves who sends")
@@ -29,10 +29,10 @@ func checkURL(raw string, any bool) error {
 	case u.Hostname() == "":
 		return bad("names no host")
 	}
-	if a, err := netip.ParseAddr(u.Hostname()); err == nil && !any && !onInternet(a) {
+	if a, err := netip.ParseAddr(u.Hostname()); err == nil && !anyAddress && !onInternet(a) {
 		return bad("is not an address on the internet")
 	}
-	if h := strings.ToLower(strings.TrimSuffix(u.Hostname(), ".")); !any && (h == "localhost" ||
+	if h := strings.ToLower(strings.TrimSuffix(u.Hostname(), ".")); !anyAddress && (h == "localhost" ||
 		strings.HasSuffix(h, ".localhost") || strings.HasSuffix(h, ".internal") || strings.HasSuffix(h, ".local")) {
 		return bad("is not an address on the internet")
 	}
