@@ -98,7 +98,7 @@ type Gangs struct {
 	Operators []Unbilled    `json:"unbilled_by_operator" doc:"time for which an operator's hosts are to blame, the most first"`
 }
 
-// StartHolds is for how long the starts of an organisation held GPUs that nobody paid for.
+// StartHolds is for how long the starts of an organisation held GPUs without payment.
 type StartHolds struct {
 	Org     id.Org     `json:"org_id"`
 	Name    string     `json:"name"`

@@ -80,7 +80,7 @@ type Suspension struct {
 
 // Evidence is one fact that a suspension rests on.
 type Evidence struct {
-	Kind string    `json:"kind" enum:"missing_reports,late_reports,not_well,not_proven,did_not_hear" doc:"missing_reports and late_reports: of the rank's host. not_well: the host reported so itself. not_proven: neither a report nor a signed segment says that the rank was up. did_not_hear: the host signed that it heard nothing of peer_rank"`
+	Kind string    `json:"kind" enum:"missing_reports,late_reports,not_well,not_proven,did_not_hear" doc:"missing_reports and late_reports: of the rank's host. not_well: the host reported so itself. not_proven: neither a report nor a signed segment says that the rank was up. did_not_hear: the host signed that it received nothing from peer_rank"`
 	Rank int       `json:"rank"`
 	Peer *int      `json:"peer_rank" doc:"of did_not_hear; null otherwise"`
 	From time.Time `json:"from"`

@@ -52,7 +52,7 @@ work=''
 token='' # the one-time token, once it is read
 step=start # of the installation, as the platform's page names it: start, fetch, check, install, enrol
 
-# report STEP [DETAIL [failed]] tells the platform how far this is, for the page that the command is from. Nothing depends
+# report STEP [DETAIL [failed]] reports the progress to the platform, for the page that shows the command. Nothing depends
 # on it. The token is no argument of a process: printf is part of the shell.
 report() {
   step=$1
@@ -68,7 +68,7 @@ report() {
     "$token" "$1" "$detail" "${3:-}" "${served_archives%/agent/*}" | curl --config - || true
 }
 
-# read_token reads the token before the agent needs it, so that the platform can be told how far this is.
+# read_token reads the token before the agent needs it, so that the progress can be reported to the platform.
 read_token() {
   if [ -z "$token_file" ] || [ -n "$dry" ]; then
     return 0

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// stubScript stands for the programs that --prepare calls. It keeps what is installed in $STATE and notes each call that
-// changes something.
+// stubScript stands for the programs that --prepare calls. It keeps what is installed in $STATE and notes each call
+// that changes something.
 const stubScript = `#!/bin/bash
 name=${0##*/}
 has() { grep -qx -- "$1" "$STATE/packages" 2>/dev/null; }

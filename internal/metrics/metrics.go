@@ -80,7 +80,7 @@ func HostSyncRefused() { syncs.WithLabelValues("refused").Inc() }
 
 var (
 	hostMessages = counter("muster_host_messages_total", "Messages of hosts by kind and result: handled, refused (too "+
-		"much work waits, the host gets a time after which to try again) or dropped (the host no longer waits for the " +
+		"much work waits, the host gets a time after which to try again) or dropped (the host no longer waits for the "+
 		"answer).",
 		"kind", "result")
 	hostWaited = histogram("muster_host_message_wait_seconds", "Time that a message of a host waited to be handled.",

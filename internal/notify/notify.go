@@ -134,3 +134,12 @@ func (n *Notices) MarkRead(ctx context.Context, org id.Org, notice id.Notice) er
 	}
 	return nil
 }
+
+// MarkAllRead records that a member of the org has read its notices up to newest and all older ones. Notices that
+// arrived since stay unread.
+func (n *Notices) MarkAllRead(ctx context.Context, org id.Org, newest id.Notice) error {
+	if err := n.db.Q.MarkNoticesRead(ctx, org, newest); err != nil {
+		return fmt.Errorf("mark notices of %s read: %w", org, err)
+	}
+	return nil
+}

@@ -27,8 +27,10 @@ func TestSpansAreReadable(t *testing.T) {
 
 func TestCost(t *testing.T) {
 	t.Parallel()
-	for amount, want := range map[money.Nano]string{0: "0.00", 610_138_666: "0.6101", 610_150_000: "0.6102", 2 * money.Unit: "2.00",
-		-50_000: "-0.0001", 49_999: "0.00", 100_000_000: "0.10"} {
+	for amount, want := range map[money.Nano]string{
+		0: "0.00", 610_138_666: "0.6101", 610_150_000: "0.6102", 2 * money.Unit: "2.00", -50_000: "-0.0001", 49_999: "0.00",
+		100_000_000: "0.10",
+	} {
 		if got := Cost(amount); got != want {
 			t.Errorf("%s: %s, want %s", amount, got, want)
 		}

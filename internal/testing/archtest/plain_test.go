@@ -71,7 +71,7 @@ func TestPlainWords(t *testing.T) {
 // older entries, the findings, which quote what they mend, and the glossary, which lists the words, are left out.
 var plainPages = []string{
 	"README.md", "CONTRIBUTING.md", "docs/*.md", "docs/adr/*.md", "docs/api/*.md", "docs/launch/*.md",
-		"docs/tutorials/*.md",
+	"docs/tutorials/*.md",
 	"deploy/*.sh", "deploy/*.service", "internal/serve/api/properties.txt",
 }
 
