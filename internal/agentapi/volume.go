@@ -300,7 +300,7 @@ type VolumeReport struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// CloseVolume ends the session. Lost is what the workload wrote after the last commit and nobody will have, 0 if
+// CloseVolume ends the session. Lost is what the workload wrote after the last commit and is lost for all, 0 if
 // nothing or not known.
 type CloseVolume struct {
 	LostBytes int64 `json:"lost_bytes,omitempty"`

@@ -142,7 +142,7 @@ type Shared[K comparable, V any] struct {
 	by map[K]*sharing[V] // reads under way
 }
 
-// sharing is a read under way; next are those that wait for the one after it, nil: nobody does.
+// sharing is a read under way; next are those that wait for the one after it, nil: none does.
 type sharing[V any] struct{ next *sharedRead[V] }
 
 // sharedRead is what several callers read, once done is closed.
@@ -168,7 +168,7 @@ func (s *Shared[K, V]) Read(ctx context.Context, key K, read func(context.Contex
 		s.by[key] = &sharing[V]{}
 		s.mu.Unlock()
 		defer s.after(key)
-		return read(ctx) // nobody else's: whoever comes now wants a later one
+		return read(ctx) // not shared: a caller that comes now wants a later one
 	}
 	if at.next == nil {
 		at.next = &sharedRead[V]{ctx: ctx, read: read, done: make(chan struct{})}

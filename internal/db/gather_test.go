@@ -121,7 +121,7 @@ func TestGather_OneCallsTroubleIsNotTheOthers(t *testing.T) {
 	calls.Wait()
 }
 
-// Whoever reads gets what was true when it asked or later, however many share a read.
+// A reader gets what was true when it asked or later, however many share a read.
 func TestShared_NobodyGetsWhatWasReadBefore(t *testing.T) {
 	t.Parallel()
 	var s db.Shared[string, int64]
