@@ -268,7 +268,7 @@ func (r *Relay) challenge(cookie [agentapi.RelayCookieSize]byte, from netip.Addr
 }
 
 // reach sends to another port of a host that asks for it. The host has proven the address by its cookie, and gets less
-// than it sent, so nobody else can be flooded. It is sent from a port to which the host has sent nothing: a firewall
+// than it sent, so no one else can be flooded. It is sent from a port to which the host has sent nothing: a firewall
 // that lets in answers only drops it.
 func (r *Relay) reach(b []byte, from netip.AddrPort) []byte {
 	cookie, port, nonce, ok := agentapi.ReadReach(b)
