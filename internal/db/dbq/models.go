@@ -216,6 +216,75 @@ type Control struct {
 	Timeline    *int64
 }
 
+type DataDomain struct {
+	ID        id.DataDomain
+	OrgID     id.Org
+	KeySealed []byte
+	NextPack  int64
+	Bytes     int64
+	Granted   int64
+	CreatedAt time.Time
+	ErasedAt  *time.Time
+}
+
+type DataLevel struct {
+	DomainID id.DataDomain
+	FromAt   time.Time
+	Bytes    int64
+}
+
+type DataMeter struct {
+	DomainID    id.DataDomain
+	ThroughAt   time.Time
+	Numerator   pgtype.Numeric
+	Posted      int64
+	Steps       int64
+	UnpaidSince *time.Time
+}
+
+type DataPack struct {
+	DomainID   id.DataDomain
+	N          int64
+	SessionID  id.DataSession
+	State      string
+	Sha256     []byte
+	Bytes      int64
+	URLUntil   time.Time
+	DoomedAt   *time.Time
+	VerifiedAt *time.Time
+	LostAt     *time.Time
+}
+
+type DataReservation struct {
+	DomainID  id.DataDomain
+	First     int64
+	Count     int32
+	SessionID id.DataSession
+}
+
+type DataSession struct {
+	ID           id.DataSession
+	VolumeID     id.Volume
+	DomainID     id.DataDomain
+	Mode         string
+	LeaseID      id.Lease
+	Epoch        int32
+	HostID       id.Host
+	BaseSeq      int64
+	BasePacks    []byte
+	OpenedAt     time.Time
+	ExpiresAt    time.Time
+	ClosedAt     *time.Time
+	PendingBytes int64
+	FlushEtaS    int64
+	SendingID    id.Snapshot
+	Sent         int64
+	Total        int64
+	Problem      string
+	LostBytes    int64
+	ReportedAt   *time.Time
+}
+
 type DeadLetter struct {
 	Queue        string
 	Ref          string
@@ -1633,6 +1702,58 @@ type VersionFloor struct {
 	Reason     string
 	NoticedOn  pgtype.Date
 	BlocksFrom *time.Time
+}
+
+type Volume struct {
+	ID        id.Volume
+	OrgID     id.Org
+	DomainID  id.DataDomain
+	Name      string
+	SizeLimit int64
+	KeepLast  int32
+	HeadSeq   int64
+	CreatedBy id.User
+	CreatedAt time.Time
+	DeletedAt *time.Time
+	WantedID  id.Snapshot
+	WantedAt  *time.Time
+}
+
+type VolumeMount struct {
+	ClusterID id.Cluster
+	VolumeID  id.Volume
+	Mode      string
+}
+
+type VolumeSnapshot struct {
+	VolumeID     id.Volume
+	Seq          int64
+	ID           id.Snapshot
+	RootID       []byte
+	RootPack     int64
+	RootOffset   int64
+	RootLength   int64
+	RootSize     int64
+	Packs        []byte
+	LogicalBytes int64
+	AddedBytes   int64
+	Files        int64
+	LeftOut      int64
+	CutAt        time.Time
+	CommittedAt  time.Time
+	Cause        string
+	Consistency  string
+	Label        string
+	LeaseID      id.Lease
+	Epoch        int32
+	DeletedAt    *time.Time
+}
+
+type VolumeWriter struct {
+	VolumeID  id.Volume
+	ClusterID id.Cluster
+	SessionID id.DataSession
+	Since     time.Time
 }
 
 type Webhook struct {
