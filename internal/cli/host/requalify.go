@@ -16,8 +16,9 @@ func hostRequalify(s *base.Session) *cobra.Command {
 		Short: "Reset a GPU that is not healthy, check it and put it back into service",
 		Long: `Reset a GPU that is not healthy, check it and put it back into service. GPU is its UUID or its index.
 
-The host's agent does this if the GPU has no lease; muster host show prints the result. First stop everything else that has
-the GPU open on the host, such as a desktop, DCGM or an exporter. A GPU that has fallen off the bus needs a reboot of the host.`,
+The host's agent does this if the GPU has no lease; muster host show prints the result. First stop everything else
+that has the GPU open on the host, such as a desktop, DCGM or an exporter. A GPU that has fallen off the bus needs a
+reboot of the host.`,
 		Example: "  muster host requalify rack-7-a 3",
 		Args:    base.Exactly("HOST", "GPU"),
 		RunE: func(cmd *cobra.Command, args []string) error {
