@@ -240,6 +240,7 @@ var refusedExamples = map[string]refusal{
 	"muster cluster wait train":                       {1, "not running yet"},
 	"muster cluster restart train":                    {1, "can be restarted while it is running"},
 	"muster host retire rack-7-a":                     {1, "are in use"},
+	"muster host requalify rack-7-a 3":                {1, "The GPU is healthy"},
 	"muster host bond suspensions cl_…":               {3, "no gang"},
 	"muster org members role bob@example.com billing": {3, "not a member"},
 	"muster org members remove bob@example.com":       {3, "not a member"},
