@@ -139,7 +139,7 @@ func (a *API) inside(t *table) {
 	post(t, "/volumes/{id}/clones", writeClusters, 201, "cloneVolume: Create a volume from a snapshot; it costs nothing "+
 		"until it changes", a.cloneVolume)
 	get(t, "/volumes/{id}/files", readClusters, "listVolumeFiles: List a directory of a snapshot", a.listFiles)
-	t.streamAs("*/*", &huma.Schema{Type: huma.TypeString, Format: "binary"}, "GET",
+	t.streamAs("*/*", &huma.Schema{Type: huma.TypeString}, "GET",
 		"/volumes/{id}/content", readClusters, "getVolumeContent: Download a file of a snapshot", a.volumeContent,
 		contentParams()...)
 

@@ -189,7 +189,8 @@ func contentParams() []*huma.Param {
 	text := &huma.Schema{Type: huma.TypeString}
 	return []*huma.Param{
 		{Name: "id", In: "path", Required: true, Schema: text},
-		{Name: "path", In: "query", Required: true, Schema: text, Description: "a file, from the volume's root"},
+		{Name: "path", In: "query", Required: true, Schema: text, Description: "a file, from the volume's root",
+			Example: "checkpoints/model.pt"},
 		{Name: "seq", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger},
 			Description: "number of the snapshot; left out: the last one"},
 	}
