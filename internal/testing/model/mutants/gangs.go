@@ -334,10 +334,10 @@ var gangMutants = []mutant{
 	{
 		name: "pair-in-order",
 		rule: "the ban of a pair does not depend on which of both is older",
-		file: "internal/fleet/market/place_gang.go",
+		file: "internal/fleet/market/snapshot_read.go",
 		by:   starts("TestAPairBanFollowsAHostThatIsEnrolledAgain"),
-		old:  "		a, b = b, a\n	}\n	return Ban{a, b}\n",
-		new:  "	}\n	return Ban{a, b}\n",
+		old:  "		g.Bans[newBan(b.A.Bytes, b.B.Bytes)] = true\n",
+		new:  "		g.Bans[Ban{b.A.Bytes, b.B.Bytes}] = true\n",
 	},
 	{
 		name: "no-heirs",
