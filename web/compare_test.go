@@ -45,9 +45,10 @@ func TestOffer_ShowsAllFacts(t *testing.T) {
 	_, doc = b.get(link)
 	names := doc.Find(".offerfacts dt").Map(func(_ int, s *goquery.Selection) string { return s.Text() })
 	facts := strings.Join(names, ",")
-	if want := "Model,Architecture,Free," +
+	if want := "Model,Maker,Kind,Architecture,Free," +
 		"VRAM of each,Compute capability,NVLink,PCI Express,Power limit,Degraded,Processor cores,RAM," +
-		"Free disk,Disk limit,Free scratch,Isolation,NVIDIA driver,CUDA, newest,Region,Download,Upload,Fabric,All-reduce," +
+		"Free disk,Disk limit,Free scratch,Isolation,NVIDIA driver,CUDA, newest,ROCm, newest," +
+		"Region,Download,Upload,Fabric,All-reduce," +
 		"Clusters of several nodes,Per GPU-hour,Per GPU-second," +
 		"GPUs, at least,Longest rental,GPUs,Reliability"; facts != want {
 		t.Errorf("the facts are %s", facts)
