@@ -101,7 +101,7 @@ func (d describer) parameter(op *huma.Operation, p *huma.Param) {
 		if p.In == "path" {
 			text = cmp.Or(text, d.pathExample(op, p))
 		}
-		if v, ok := exampleIn(text, p.Schema); ok && len(p.Schema.Enum) == 0 {
+		if v, ok := exampleIn(text, p.Schema); ok && (len(p.Schema.Enum) == 0 || p.In == "path") {
 			p.Example = v
 		}
 	}
