@@ -376,7 +376,7 @@ func floorTable(a Agents) templ.Component {
 			templ_7745c5c3_Var14 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "<section class=\"panel\"><header><h2>Oldest versions</h2></header><div class=\"scroll\"><table class=\"tbl\" id=\"floors\"><caption class=\"vh\">The oldest versions of hosts' programs that may run renters' work</caption> <thead><tr><th scope=\"col\">Program</th><th scope=\"col\">Branch</th><th scope=\"col\">Oldest</th><th scope=\"col\">Older is</th><th scope=\"col\">Known since</th><th scope=\"col\">Reason</th><th scope=\"col\"></th></tr></thead> <tbody>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "<section class=\"panel\"><header><h2>Oldest versions</h2></header><div class=\"scroll\"><table class=\"tbl\" id=\"floors\"><caption class=\"vh\">The oldest versions of hosts' programs that may run renters' work</caption> <thead><tr><th scope=\"col\">Program</th><th scope=\"col\">Branch</th><th scope=\"col\">Oldest</th><th scope=\"col\">Older is</th><th scope=\"col\">Known since</th><th scope=\"col\">Reason</th><th scope=\"col\"><span class=\"vh\">Change</span></th></tr></thead> <tbody>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
