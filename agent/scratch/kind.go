@@ -39,9 +39,6 @@ var cloning = kind{
 // The sectors are those of attach.
 var cloningFeatures = []string{"-m", "crc=1,finobt=1,reflink=1,bigtime=1,rmapbt=0", "-s", "size=4096"}
 
-// minCloning is the least size of a volume's file system in bytes: mkfs.xfs refuses less than 300 MB.
-const minCloning = 320 << 20
-
 // program returns the path of an administrator's command, which is not on every PATH that has it installed.
 func program(name string) string {
 	if path, err := exec.LookPath(name); err == nil {

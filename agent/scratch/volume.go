@@ -28,12 +28,8 @@ func (s *Store) MakeVolume(ctx context.Context, ref agentapi.LeaseRef, volume st
 	if volume == "" || strings.ContainsAny(volume, "/"+volumeMark) {
 		return fault.New(fault.Invalid, "%q is no id of a volume", volume)
 	}
-	return s.make(ctx, s.VolumePath(ref, volume), cloning, VolumeSize(size))
+	return s.make(ctx, s.VolumePath(ref, volume), cloning, agentapi.VolumeRoom(size))
 }
-
-// VolumeSize returns how many bytes the file system of a volume takes from the disk: room for clones of blocks that
-// have changed since the last snapshot is added.
-func VolumeSize(size int64) int64 { return max(minCloning, size+max(size/10, 2<<30)) }
 
 // ProblemNoVolumes is the code of a problem that prevents a host from offering volumes, and nothing else.
 const ProblemNoVolumes = "volumes_not_usable"
@@ -58,7 +54,9 @@ func (s *Store) CheckVolumes(ctx context.Context) *agentapi.Problem {
 	if _, err := exec.LookPath(program(cloning.mkfs)); err != nil {
 		return bad(err, "Install xfsprogs (apt install xfsprogs).")
 	}
-	err := onHost(func() error { return build(ctx, s.dir, cloning, minCloning, func(int) error { return nil }) })
+	err := onHost(func() error {
+		return build(ctx, s.dir, cloning, agentapi.MinVolumeRoom, func(int) error { return nil })
+	})
 	switch {
 	case err == nil:
 		s.clones.Store(true)
@@ -66,7 +64,7 @@ func (s *Store) CheckVolumes(ctx context.Context) *agentapi.Problem {
 	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENOENT):
 		return bad(err, "Load the kernel's module: modprobe xfs.")
 	case errors.Is(err, unix.ENOSPC):
-		return bad(err, fmt.Sprintf("Make room on the disk: a volume takes %d MB at least.", minCloning>>20))
+		return bad(err, fmt.Sprintf("Make room on the disk: a volume takes %d MB at least.", agentapi.MinVolumeRoom>>20))
 	}
 	return bad(err, "Look into the kernel's log (dmesg) for what it says of the file system.")
 }

@@ -21,7 +21,7 @@ func TestAVolumeClonesFiles(t *testing.T) {
 	ref := newRef()
 	path := s.VolumePath(ref, "vol_a")
 	for range 2 { // repeating it changes nothing
-		if err := s.make(t.Context(), path, cloning, minCloning); err != nil {
+		if err := s.make(t.Context(), path, cloning, agentapi.MinVolumeRoom); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -41,7 +41,7 @@ func TestAVolumeClonesFiles(t *testing.T) {
 	if err := unix.IoctlFileClone(int(b.Fd()), int(a.Fd())); err != nil {
 		t.Errorf("clone: %v", err)
 	}
-	if room, err := s.Room(); err != nil || room.Taken != minCloning {
+	if room, err := s.Room(); err != nil || room.Taken != agentapi.MinVolumeRoom {
 		t.Errorf("room: %+v, %v", room, err)
 	}
 	if err := s.Sweep(func(r agentapi.LeaseRef) bool { return r == ref }); err != nil {

@@ -68,6 +68,15 @@ type Mount struct {
 	SnapshotNow string `json:"snapshot_now,omitempty"`
 }
 
+// MinVolumeRoom is the smallest file system of a volume, in bytes: below 300 MB mkfs.xfs refuses.
+const MinVolumeRoom = 320 << 20
+
+// VolumeRoom returns how many bytes of a host's scratch a volume takes: its limit, and room for clones of blocks that
+// have changed since the last snapshot.
+func VolumeRoom(sizeLimit int64) int64 {
+	return max(MinVolumeRoom, sizeLimit+max(sizeLimit/10, 2<<30))
+}
+
 // SnapshotPolicy says when an agent takes snapshots by itself.
 type SnapshotPolicy struct {
 	EveryS int `json:"every_s,omitempty"` // seconds from the beginning of one snapshot to the next; 0: not by time

@@ -37,7 +37,8 @@ func (f *devFlags) register(cmd *cobra.Command) {
 	fs.IntVar(&f.gpus, "gpus-per-host", 8, "simulated GPUs per host")
 	fs.StringVar(&f.gpu, "gpu", "NVIDIA H100 80GB HBM3", "GPU model")
 	fs.StringVar(&f.price, "price", "2.40", "price per GPU-hour of the local hosts")
-	fs.Int64Var(&f.scratch, "scratch-gb", 0, "GB of scratch that each local host offers, in the state folder (0: none)")
+	fs.Int64Var(&f.scratch, "scratch-gb", 8,
+		"GB that each local host offers for scratch and volumes, in the state folder (0: none, and no volumes)")
 	fs.StringVar(&f.bin, "bin", "", "folder of the other programs (default: beside this one)")
 	fs.StringVar(&f.logLevel, "log-level", "WARN", "level of the server's log on stderr")
 }

@@ -431,3 +431,27 @@ func (q *Queries) ReachableHosts(ctx context.Context, withinMs int64) ([]id.Host
 	}
 	return items, nil
 }
+
+const volumeSizes = `-- name: VolumeSizes :many
+SELECT size_limit FROM volume WHERE org_id = $1 AND id = ANY($2::uuid[]) AND deleted_at IS NULL
+`
+
+func (q *Queries) VolumeSizes(ctx context.Context, orgID id.Org, ids []pgtype.UUID) ([]int64, error) {
+	rows, err := q.db.Query(ctx, volumeSizes, orgID, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []int64{}
+	for rows.Next() {
+		var size_limit int64
+		if err := rows.Scan(&size_limit); err != nil {
+			return nil, err
+		}
+		items = append(items, size_limit)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}

@@ -33,6 +33,13 @@ func TestRentWithAVolume(t *testing.T) {
 		w.exec(`INSERT INTO host_agent (host_id, capabilities) VALUES ($1, '{volumes}')
 			ON CONFLICT (host_id) DO UPDATE SET capabilities = excluded.capabilities`, h.id)
 	}
+	if _, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{}); !fault.Is(err,
+		fault.NoCapacity) {
+		t.Fatalf("no host has room for the volume: %v", err)
+	}
+	for _, h := range w.hosts { // for one volume of 5 GB with its clones, not for two
+		w.exec(`UPDATE host SET scratch_gb = 10 WHERE id = $1`, h.id)
+	}
 	c := w.runUp(s)
 	var got []agentapi.Mount
 	for _, h := range w.hosts {

@@ -117,7 +117,10 @@ func (n *rental) readRequest(ctx context.Context, r RentRequest) (request market
 	if _, err := account.SSHKeysByID(ctx, n.c.db.Q, n.principal.Org, n.spec.SSHKeyIDs); err != nil {
 		return request, err
 	}
-	return n.spec.Request(n.principal.Org)
+	if request, err = n.spec.Request(n.principal.Org); err != nil {
+		return request, err
+	}
+	return request, request.ReadVolumes(ctx, n.c.db.Q, n.spec.Mounts)
 }
 
 // lease returns the id of the lease of a rank.

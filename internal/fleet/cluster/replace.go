@@ -166,6 +166,9 @@ func (c *Clusters) gangOf(ctx context.Context, cl id.Cluster) (g gang, err error
 		return g, err
 	}
 	a := &g.request
+	if err := a.ReadVolumes(ctx, c.db.Q, x.spec.Mounts); err != nil {
+		return g, err
+	}
 	a.Nodes, a.Joins, a.Image = len(g.ranks), len(x.nodes) > 1, ""
 	if end := x.maxUntil(); end != nil {
 		a.Duration = max(1, int64(end.Sub(x.now).Seconds()))

@@ -201,7 +201,7 @@ func (h *Host) node(rank int, o *HostOffer, a *Request) Placed {
 		DiskLimited:  a.DiskLimited,
 		Runtime:      a.Runtime,
 		Entrypoint:   h.Entrypoint,
-		ScratchGB:    a.ScratchGB,
+		ScratchGB:    a.ScratchGB + a.VolumesGB,
 		Price:        o.Price,
 		Rate:         o.Price * money.Micro(count),
 		HostSharePPM: o.HostSharePPM,

@@ -256,7 +256,7 @@ func (r *relaxing) scratch() {
 	seen := map[int64]bool{0: true}
 	onHost := int64(r.request.nodesOnHost())
 	for _, c := range r.s.classes {
-		if d := c.scratchFreeGB / onHost; d < r.request.ScratchGB {
+		if d := c.scratchFreeGB/onHost - r.request.VolumesGB; d >= 0 && d < r.request.ScratchGB {
 			seen[d] = true
 		}
 	}

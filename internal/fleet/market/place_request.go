@@ -27,6 +27,7 @@ type Request struct {
 	Entrypoint  bool        // requires hosts whose agent can replace an image's entry point
 	ScratchGB   int64       // per node; 0 = none
 	Volumes     bool        // requires hosts that can mount volumes
+	VolumesGB   int64       // of the host's scratch per node, for its volumes; see ReadVolumes
 	Duration    int64       // seconds; 0 = open-ended
 	MaxRate     money.Micro // per hour for the whole gang; 0 = no limit
 	// These fields are for replacing nodes of a running cluster. Joins: the new nodes join ranks on other hosts. Within:
@@ -129,10 +130,15 @@ func (a *Request) constraints() []constraint {
 		add(func(f *facts) bool { return f.entrypoint }, "entrypoint: the host's agent can replace an image's entry point")
 	}
 	if a.Volumes {
-		add(func(f *facts) bool { return f.volumes }, "mounts: the host can mount volumes")
+		add(func(f *facts) bool { return f.volumes }, "mounts: the host offers scratch and can mount volumes")
+	}
+	if a.VolumesGB > 0 {
+		add(func(f *facts) bool { return f.scratchFreeGB >= a.VolumesGB*int64(onHost) },
+			"mounts: %d GB of scratch for the volumes", a.VolumesGB)
 	}
 	if a.ScratchGB > 0 {
-		add(func(f *facts) bool { return f.scratchFreeGB >= a.ScratchGB*int64(onHost) }, "scratch_gb = %d", a.ScratchGB)
+		need := a.ScratchGB + a.VolumesGB
+		add(func(f *facts) bool { return f.scratchFreeGB >= need*int64(onHost) }, "scratch_gb = %d", a.ScratchGB)
 	}
 	add(func(f *facts) bool { return f.hasShare(a.GPUs) }, "cpu and memory for %d GPUs", a.GPUs)
 	switch {

@@ -99,7 +99,7 @@ func (p *placing) onMixedHost(e *entry) gang {
 		return cmp.Or(cmp.Compare(a.offer.Price, b.offer.Price), a.who.offer.Compare(b.who.offer))
 	})
 	if n := int64(p.request.Nodes); e.lots[0].class.diskFreeGB < p.request.DiskGB*n ||
-		e.lots[0].class.scratchFreeGB < p.request.ScratchGB*n {
+		e.lots[0].class.scratchFreeGB < (p.request.ScratchGB+p.request.VolumesGB)*n {
 		return gang{}
 	}
 	var g gang

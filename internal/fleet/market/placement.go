@@ -38,7 +38,7 @@ type Placed struct {
 	Runtime     string `json:"runtime,omitempty"`
 	// Entrypoint means that the host's agent can replace an image's entry point, whether or not the renter requires it.
 	Entrypoint bool  `json:"entrypoint,omitempty"`
-	ScratchGB  int64 `json:"scratch_gb,omitempty"` // reserved for this node
+	ScratchGB  int64 `json:"scratch_gb,omitempty"` // reserved for this node and its volumes
 
 	// For a rank in a gang: the price of an hour of its standby, and the amount for which its lease is liable if its host
 	// fails. Bond is zero if the lease is not liable: in a gang of one operator, and for a host without a bond.
