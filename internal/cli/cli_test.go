@@ -23,6 +23,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/cli/base"
+	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/fleet/cluster"
@@ -119,7 +120,7 @@ func newPlatform(t *testing.T) *testPlatform {
 		Statements: statement.New(p.db, "USD", statement.Party{}),
 		Notices:    notify.NewNotices(p.db),
 		Webhooks:   notify.NewWebhooks(p.db, box, false),
-		Erasure:    erasure.New(p.db, accounts),
+		Erasure:    erasure.New(p.db, accounts, volume.New(p.db, nil, volume.Config{})),
 		Box:        box,
 		Log:        quiet,
 		Templates:  template.New(p.db, ""),

@@ -5,6 +5,7 @@
 //   - No person is deleted while something of theirs still runs, is owed to them or by them, or is disputed.
 //   - After a deletion no e-mail address, name, network address, public key or secret of the person is left in
 //     app_user, session, mail, notice, audit_event, api_token or ssh_key, and no one can sign in as the person.
+//   - An organisation that loses its last member has no volumes, and the keys of what they stored are destroyed.
 //   - Documents with a number stay as they are until their retention is over. Their numbers are kept permanently.
 package erasure
 
@@ -21,6 +22,7 @@ import (
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -35,10 +37,13 @@ type DeletionStanding = client.DeletionStanding
 type Erasure struct {
 	db       *db.DB
 	accounts *account.Accounts
+	volumes  *volume.Volumes
 }
 
 // New returns the use cases; it starts nothing.
-func New(d *db.DB, accounts *account.Accounts) *Erasure { return &Erasure{d, accounts} }
+func New(d *db.DB, accounts *account.Accounts, volumes *volume.Volumes) *Erasure {
+	return &Erasure{d, accounts, volumes}
+}
 
 // Standing returns what prevents the deletion of p's user, who keeps the money that is left.
 func (e *Erasure) Standing(ctx context.Context, p account.Principal) (DeletionStanding, error) {
@@ -121,10 +126,10 @@ func (e *Erasure) Delete(ctx context.Context, p account.Principal, r Request) er
 	if err := e.accounts.CheckPassword(ctx, p, r.Password); err != nil {
 		return err
 	}
-	return e.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return erase(ctx, tx, p, r.GiveUp) })
+	return e.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return e.erase(ctx, tx, p, r.GiveUp) })
 }
 
-func erase(ctx context.Context, tx *db.Tx, p account.Principal, giveUp bool) error {
+func (e *Erasure) erase(ctx context.Context, tx *db.Tx, p account.Principal, giveUp bool) error {
 	row, err := tx.Q.UserPasswordHash(ctx, p.User) // the lock keeps another deletion out
 	if err != nil {
 		return fmt.Errorf("lock %s: %w", p.User, err)
@@ -143,9 +148,9 @@ func erase(ctx context.Context, tx *db.Tx, p account.Principal, giveUp bool) err
 	if err != nil {
 		return fmt.Errorf("organisations of %s: %w", p.User, err)
 	}
-	e := p.Event("user.delete", p.User.String(), map[string]any{"gave_up": s.Credit.String()})
-	e.Address = ""
-	if err := audit.Record(ctx, tx, e); err != nil {
+	event := p.Event("user.delete", p.User.String(), map[string]any{"gave_up": s.Credit.String()})
+	event.Address = ""
+	if err := audit.Record(ctx, tx, event); err != nil {
 		return err
 	}
 	ids := make([]pgtype.UUID, len(orgs))
@@ -156,6 +161,9 @@ func erase(ctx context.Context, tx *db.Tx, p account.Principal, giveUp bool) err
 			continue
 		}
 		ended = append(ended, ids[i])
+		if err := e.volumes.EraseOrg(ctx, tx, o.OrgID); err != nil {
+			return err
+		}
 		_, stop := tx.Q.StopAutoTopup(ctx, "The account was deleted.", o.OrgID)
 		_, legal := tx.Q.EraseOrgLegal(ctx, o.OrgID)
 		if err := errors.Join(stop, legal, tx.Q.EraseNoticesOfOrg(ctx, o.OrgID), tx.Q.EraseWebhooksOfOrg(ctx, o.OrgID),

@@ -6,6 +6,7 @@ import (
 
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/payout"
+	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/host"
@@ -18,17 +19,18 @@ import (
 type Takeover struct {
 	Clusters *cluster.Clusters
 	Hosts    *host.Hosts
+	Volumes  *volume.Volumes
 	Payments *payment.Payments
 	Payouts  *payout.Payouts
 }
 
-// End releases the organisation's clusters, removes its templates, webhooks and cards, switches auto top-up off,
-// drains its hosts and stops its payouts, and notifies it. Hosts take leases again once the owner resumes them;
+// End releases the organisation's clusters, deletes its volumes, removes its templates, webhooks and cards, switches
+// auto top-up off, drains its hosts and stops its payouts, and notifies it. Hosts take leases again once the owner resumes them;
 // payouts continue once an admin does.
 func (t Takeover) End(ctx context.Context, tx *db.Tx, org id.Org) error {
 	for _, end := range []func(context.Context, *db.Tx, id.Org) error{
-		t.Clusters.EndTakenOver, t.Hosts.EndTakenOver, t.Payments.EndTakenOver, t.Payouts.StopTakenOver, eraseTemplates,
-		eraseWebhooks,
+		t.Clusters.EndTakenOver, t.Hosts.EndTakenOver, t.Volumes.EndTakenOver, t.Payments.EndTakenOver,
+		t.Payouts.StopTakenOver, eraseTemplates, eraseWebhooks,
 	} {
 		if err := end(ctx, tx, org); err != nil {
 			return err
@@ -41,7 +43,8 @@ func (t Takeover) End(ctx context.Context, tx *db.Tx, org id.Org) error {
 		Object:   org.String(),
 		Title:    "You set a password before your e-mail address was verified: check your account",
 		Body: "Someone else could have signed up with your address. Your new password therefore ended all sessions, API " +
-			"tokens, SSH keys and unused enrolment tokens, released the clusters, removed templates, webhooks, cards and " +
+			"tokens, SSH keys and unused enrolment tokens, released the clusters, deleted volumes, removed templates, " +
+			"webhooks, cards and " +
 			"legal details, switched auto top-up off, and took hosts out of the market. If hosts are yours, resume them on " +
 			"their " +
 			"pages; retire the others. Payouts continue when you have confirmed the payout account to us.",

@@ -59,7 +59,7 @@ func newStranger(t *testing.T) *stranger {
 			return nil
 		},
 		TakenOver: erasure.Takeover{
-			Clusters: clusters, Hosts: host.New(d, nil), Payments: payments, Payouts: payouts,
+			Clusters: clusters, Hosts: host.New(d, nil), Volumes: volumes(t, d), Payments: payments, Payouts: payouts,
 		}.End,
 		RightsLost: host.EndEnrollments,
 	})
@@ -99,7 +99,10 @@ func (x *stranger) leave() {
 	fleettest.Activate(x.t, x.d, fleettest.Enroll(x.t, x.d, p.Org, p.User, 2))
 	operator, owner := fleettest.Org(x.t, x.d)
 	h := fleettest.Enroll(x.t, x.d, operator, owner, 3)
-	fleettest.Lease(x.t, x.d, h.Host, p.Org)
+	cl, _ := fleettest.Lease(x.t, x.d, h.Host, p.Org)
+	x.exec("INSERT INTO volume_mount (cluster_id, volume_id, mode) VALUES ($1, $2, 'rw')", cl,
+		kept(x.t, x.d, p, "mounted"))
+	kept(x.t, x.d, p, "kept")
 	x.exec("INSERT INTO ssh_key (id, org_id, user_id, name, public_key, fingerprint) VALUES ($1, $2, $3, 'm', $4, "+
 		"'SHA256:x')", id.New[id.SSHKey](), p.Org, p.User, key)
 	x.exec("INSERT INTO stripe_customer (org_id, customer_id, payment_method) VALUES ($1, 'cus_1', 'pm_1')", p.Org)
@@ -127,6 +130,8 @@ func (x *stranger) left() map[string]int {
 		"legal details":    "org_legal WHERE org_id = $1",
 		"cards":            "payment_card WHERE org_id = $1 AND removed_at IS NULL",
 		"auto top-up":      "auto_topup WHERE org_id = $1 AND enabled",
+		"volumes":          "volume WHERE org_id = $1 AND deleted_at IS NULL",
+		"stored bytes":     "data_domain WHERE org_id = $1 AND bytes > 0",
 		"templates":        "template WHERE org_id = $1",
 		"payouts":          "payout_account WHERE org_id = $1 AND stopped = ''",
 	} {
@@ -157,6 +162,7 @@ func TestTakeover_EndsAccess(t *testing.T) {
 	want := map[string]int{
 		"sessions": 1, "tokens": 1, "SSH keys": 1, "enrolment tokens": 1, "hosts": 2, "clusters": 1, "legal details": 1,
 		"cards": 1, "auto top-up": 1, "payouts": 1, "templates": 1,
+		"volumes": 2, "stored bytes": 2,
 	}
 	if diff := cmp.Diff(want, x.left()); diff != "" {
 		t.Fatalf("before (-want +got):\n%s", diff)

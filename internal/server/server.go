@@ -212,7 +212,7 @@ func (s *Server) openNouns(ctx context.Context) (err error) {
 		},
 		TakenOver: func(ctx context.Context, tx *db.Tx, org id.Org) error {
 			return erasure.Takeover{
-				Clusters: s.clusters, Hosts: s.hosts, Payments: s.payments, Payouts: s.payouts,
+				Clusters: s.clusters, Hosts: s.hosts, Volumes: s.volumes, Payments: s.payments, Payouts: s.payouts,
 			}.End(ctx, tx, org)
 		},
 		RightsLost: host.EndEnrollments,

@@ -18,13 +18,11 @@ import (
 )
 
 // Delete deletes a volume with all its snapshots. What nothing else needs is not billed from this transaction on, and
-// is erased from the store by the next sweeps. Faults: NotFound, Conflict while a cluster has it.
+// is erased from the store by the next sweeps; with the domain's last volume its key is destroyed. Faults: NotFound, Conflict while a cluster has it.
 func (v *Volumes) Delete(ctx context.Context, who account.Principal, vol id.Volume) error {
 	return v.locked(ctx, who.Org, vol, func(ctx context.Context, tx *db.Tx, row dbq.Volume) error {
-		if n, err := tx.Q.LiveMounts(ctx, vol); err != nil {
-			return fmt.Errorf("clusters with %s: %w", vol, err)
-		} else if n > 0 {
-			return fault.New(fault.Conflict, "the volume is mounted in %d clusters: release them first", n)
+		if err := v.unmounted(ctx, tx, vol); err != nil {
+			return err
 		}
 		if err := v.delete(ctx, tx, row); err != nil {
 			return err
@@ -56,7 +54,10 @@ func (v *Volumes) delete(ctx context.Context, tx *db.Tx, row dbq.Volume) error {
 	if err := tx.Q.SetVolumeDeleted(ctx, &now, row.ID); err != nil {
 		return fmt.Errorf("delete %s: %w", row.ID, err)
 	}
-	return v.doom(ctx, tx, row.DomainID)
+	if err := v.doom(ctx, tx, row.DomainID); err != nil {
+		return err
+	}
+	return v.destroyKey(ctx, tx, row.DomainID)
 }
 
 // DeleteSnapshot deletes a snapshot other than the last one. Faults: NotFound, Conflict.

@@ -55,6 +55,9 @@ func (v *Volumes) Tree(ctx context.Context, org id.Org, vol id.Volume, seq int64
 	if err != nil {
 		return nil, fmt.Errorf("data domain of %s: %w", vol, err)
 	}
+	if d.ErasedAt != nil { // its last volume was deleted since
+		return nil, errNone
+	}
 	keys, err := v.keys(d.ID, d.KeySealed)
 	if err != nil {
 		return nil, err

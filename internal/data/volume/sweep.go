@@ -14,7 +14,8 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 )
 
-// Sweep applies retention and collects packs that nothing needs, in all data domains. It returns how many packs it
+// Sweep applies retention, collects packs that nothing needs, in all data domains, and destroys the keys of those
+// without volumes. It returns how many packs it
 // deleted. Several may run at the same time.
 func (v *Volumes) Sweep(ctx context.Context) (deleted int, err error) {
 	if v.store == nil {
@@ -50,6 +51,9 @@ func (v *Volumes) sweepDomain(ctx context.Context, domain id.DataDomain) (delete
 			return err
 		}
 		if err := v.doom(ctx, tx, domain); err != nil {
+			return err
+		}
+		if err := v.destroyKey(ctx, tx, domain); err != nil {
 			return err
 		}
 		now, err := tx.Now(ctx)

@@ -15,6 +15,7 @@
 //     it again; it never refers to one that is about to be deleted.
 //   - What is billed are the bytes of live packs, by the microsecond, as data_level records them. A deletion ends that
 //     in its own transaction.
+//   - A data domain without volumes has no key: what the store may keep of it can be read by nobody.
 //
 // Locks: the data domain, then the volume, then packs; before them clusters and hosts, after them the ledger's
 // accounts.

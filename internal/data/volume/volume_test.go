@@ -257,6 +257,11 @@ func TestDeletion(t *testing.T) {
 	if level() != 0 {
 		t.Fatalf("after the deletion the level is %d", level())
 	}
+	var keys int
+	w.Must(w.d.Pool.QueryRow(t.Context(), "SELECT count(key_sealed) FROM data_domain").Scan(&keys))
+	if keys != 0 {
+		t.Fatal("the key outlives the deletion, while the packs are still stored")
+	}
 	w.Exec("UPDATE data_pack SET url_until = clock_timestamp()")
 	if n, err := w.v.Sweep(t.Context()); n != 1 || err != nil {
 		t.Fatalf("%d packs deleted: %v", n, err)
@@ -353,4 +358,67 @@ func TestReaders(t *testing.T) {
 	}
 	_, err = a.snapshot(map[string][]byte{"f": noise(10)}) // the writer is not disturbed
 	w.Must(err)
+}
+
+// With the last volume of a data domain its key is destroyed, and not before: a clone keeps it, and so does a cluster
+// that goes on with a volume that was erased, until it has ended and a sweep comes.
+func TestTheKeyIsDestroyed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{PricePerGBHour: 1})
+	vol := w.create("data")
+	cl, lease, err := w.rent(w.hosts[0], agentapi.MountRW, vol.ID)
+	w.Must(err)
+	a := w.agent(w.hosts[0], lease, vol.ID)
+	w.Must(a.open(agentapi.MountRW))
+	_, err = a.snapshot(map[string][]byte{"f": noise(1000)})
+	w.Must(err)
+	var domain id.DataDomain
+	w.Must(w.d.Pool.QueryRow(t.Context(), "SELECT domain_id FROM volume WHERE id = $1", vol.ID).Scan(&domain))
+	expect := func(when string, want bool) {
+		t.Helper()
+		var has, erased bool
+		w.Must(w.d.Pool.QueryRow(t.Context(), "SELECT key_sealed IS NOT NULL, erased_at IS NOT NULL FROM data_domain "+
+			"WHERE id = $1", domain).Scan(&has, &erased))
+		if has != want || erased == want {
+			t.Fatalf("%s: there is a key: %t, erased: %t", when, has, erased)
+		}
+	}
+	clone, _, err := w.v.Clone(t.Context(), w.who, vol.ID, 0, NewVolume{Name: "copy"}, idem.Request{})
+	w.Must(err)
+	w.Must(w.v.Delete(t.Context(), w.who, clone.ID))
+	expect("after one of two volumes", true)
+	// The other one is not paid for, and erased although the cluster goes on. Its host still asks for its state.
+	w.Exec("UPDATE data_meter SET unpaid_since = clock_timestamp() - interval '31 days'")
+	n, err := w.v.EraseUnpaid(t.Context())
+	if n != 1 || err != nil {
+		t.Fatalf("%d erased: %v", n, err)
+	}
+	_, err = w.v.Sweep(t.Context())
+	w.Must(err)
+	expect("while a cluster has the volume", true)
+	rows, err := w.d.Q.MountsOfHost(t.Context(), w.hosts[0])
+	if err != nil || len(rows) != 1 {
+		t.Fatalf("%+v %v", rows, err)
+	}
+	if _, err := OpenKey(w.Box(), rows[0].DomainID, rows[0].KeySealed); err != nil {
+		t.Fatalf("the host's state cannot be made: %v", err)
+	}
+	w.Exec("UPDATE cluster SET state = 'released', ended_at = clock_timestamp() WHERE id = $1", cl)
+	_, err = w.v.Sweep(t.Context())
+	w.Must(err)
+	expect("while the lease has not ended", true)
+	w.release(cl)
+	_, err = w.v.Sweep(t.Context())
+	w.Must(err)
+	expect("after the cluster", false)
+	// What is left of the domain is swept without the key, and nothing can be sent to it.
+	if _, err := a.build(map[string][]byte{"f": noise(10)}); code(err) != agentapi.VolumeFenced {
+		t.Errorf("a host of an erased volume: %v", err)
+	}
+	if _, err := w.v.Reseal(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := w.v.chargeBefore(t.Context(), time.Now().Add(time.Hour)); err != nil {
+		t.Errorf("what was stored before is charged: %v", err)
+	}
 }

@@ -259,6 +259,69 @@ func (q *Queries) LockDataDomain(ctx context.Context, argID id.DataDomain) (Data
 	return i, err
 }
 
+const lockDomainsOfOrg = `-- name: LockDomainsOfOrg :many
+SELECT id FROM data_domain WHERE org_id = $1 AND erased_at IS NULL ORDER BY id FOR UPDATE
+`
+
+// Those that may have volumes, by id.
+func (q *Queries) LockDomainsOfOrg(ctx context.Context, orgID id.Org) ([]id.DataDomain, error) {
+	rows, err := q.db.Query(ctx, lockDomainsOfOrg, orgID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.DataDomain{}
+	for rows.Next() {
+		var id id.DataDomain
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const lockLivingVolumes = `-- name: LockLivingVolumes :many
+SELECT id, org_id, domain_id, name, size_limit, keep_last, head_seq, created_by, created_at, deleted_at, wanted_id, wanted_at FROM volume WHERE org_id = $1 AND deleted_at IS NULL ORDER BY id FOR UPDATE
+`
+
+// The organisation's, once its domains are locked.
+func (q *Queries) LockLivingVolumes(ctx context.Context, orgID id.Org) ([]Volume, error) {
+	rows, err := q.db.Query(ctx, lockLivingVolumes, orgID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []Volume{}
+	for rows.Next() {
+		var i Volume
+		if err := rows.Scan(
+			&i.ID,
+			&i.OrgID,
+			&i.DomainID,
+			&i.Name,
+			&i.SizeLimit,
+			&i.KeepLast,
+			&i.HeadSeq,
+			&i.CreatedBy,
+			&i.CreatedAt,
+			&i.DeletedAt,
+			&i.WantedID,
+			&i.WantedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const lockVolume = `-- name: LockVolume :one
 WITH d AS MATERIALIZED (
     SELECT dd.id FROM data_domain dd WHERE dd.id = (SELECT domain_id FROM volume WHERE volume.id = $1) FOR UPDATE)

@@ -45,6 +45,14 @@ SELECT v.* FROM volume v JOIN d ON d.id = v.domain_id WHERE v.id = @id FOR UPDAT
 -- name: LockDataDomain :one
 SELECT * FROM data_domain WHERE id = @id FOR UPDATE;
 
+-- name: LockDomainsOfOrg :many
+-- Those that may have volumes, by id.
+SELECT id FROM data_domain WHERE org_id = @org_id AND erased_at IS NULL ORDER BY id FOR UPDATE;
+
+-- name: LockLivingVolumes :many
+-- The organisation's, once its domains are locked.
+SELECT * FROM volume WHERE org_id = @org_id AND deleted_at IS NULL ORDER BY id FOR UPDATE;
+
 -- name: SetVolume :exec
 UPDATE volume SET name = @name, size_limit = @size_limit, keep_last = @keep_last WHERE id = @id;
 

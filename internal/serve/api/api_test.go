@@ -148,7 +148,7 @@ func openOn(t *testing.T, d *db.DB, change ...func(*api.Config, *account.Config)
 		Statements: statement.New(d, "USD", cfg.Merchant),
 		Notices:    notify.NewNotices(d),
 		Webhooks:   notify.NewWebhooks(d, box, false),
-		Erasure:    erasure.New(d, w.acc),
+		Erasure:    erasure.New(d, w.acc, volume.New(d, nil, volume.Config{})),
 		Box:        box,
 		Log:        log,
 	})

@@ -1,0 +1,77 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// EraseOrg deletes the volumes of an organisation that loses its last member, and the names that people gave to them
+// and to snapshots. Fault: Conflict while a cluster has one.
+func (v *Volumes) EraseOrg(ctx context.Context, tx *db.Tx, org id.Org) error {
+	err := v.deleteAll(ctx, tx, org, func(row dbq.Volume) error { return v.unmounted(ctx, tx, row.ID) })
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(tx.Q.EraseVolumeNames(ctx, org), tx.Q.EraseSnapshotLabels(ctx, org),
+		tx.Q.EraseSessionProblems(ctx, org)); err != nil {
+		return fmt.Errorf("erase the names of volumes of %s: %w", org, err)
+	}
+	return nil
+}
+
+// EndTakenOver deletes the volumes of an organisation that another person may have set up with its owner's e-mail
+// address: they would use up what the owner pays in. What clusters that are being released still send is refused.
+func (v *Volumes) EndTakenOver(ctx context.Context, tx *db.Tx, org id.Org) error {
+	return v.deleteAll(ctx, tx, org, func(row dbq.Volume) error {
+		return audit.Record(ctx, tx, audit.Event{Org: org, Action: "volume.delete", Object: row.ID.String()})
+	})
+}
+
+// deleteAll deletes the organisation's volumes that f allows.
+func (v *Volumes) deleteAll(ctx context.Context, tx *db.Tx, org id.Org, f func(dbq.Volume) error) error {
+	if _, err := tx.Q.LockDomainsOfOrg(ctx, org); err != nil {
+		return fmt.Errorf("lock data domains of %s: %w", org, err)
+	}
+	rows, err := tx.Q.LockLivingVolumes(ctx, org) // after the domains, so that no clone is missed
+	if err != nil {
+		return fmt.Errorf("lock volumes of %s: %w", org, err)
+	}
+	for _, row := range rows {
+		if err := f(row); err != nil {
+			return err
+		}
+		if err := v.delete(ctx, tx, row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unmounted refuses a locked volume that a cluster has.
+func (v *Volumes) unmounted(ctx context.Context, tx *db.Tx, vol id.Volume) error {
+	n, err := tx.Q.LiveMounts(ctx, vol)
+	if err != nil {
+		return fmt.Errorf("clusters with %s: %w", vol, err)
+	}
+	if n > 0 {
+		return fault.New(fault.Conflict, "the volume is mounted in %d clusters: release them first", n)
+	}
+	return nil
+}
+
+// destroyKey destroys the key of a locked domain without volumes, so that nobody can read what the store may keep of
+// it. Clusters that end with their volume still get the key in their hosts' desired state: until they are gone it stays,
+// and a sweep destroys it.
+func (v *Volumes) destroyKey(ctx context.Context, tx *db.Tx, domain id.DataDomain) error {
+	if err := tx.Q.EraseDataDomain(ctx, domain); err != nil {
+		return fmt.Errorf("destroy the key of %s: %w", domain, err)
+	}
+	return nil
+}
