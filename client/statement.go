@@ -41,8 +41,9 @@ type Statement struct {
 	Net      money.Nano       `json:"net"`      // Total less Credited
 	EnergyWh string           `json:"energy_wh"`
 	Groups   []StatementGroup `json:"groups"`
-	Lines    json.RawMessage  `json:"lines"`  // see the reference of the REST API
-	Leases   json.RawMessage  `json:"leases"` // likewise
+	Lines    json.RawMessage  `json:"lines"`   // see the reference of the REST API
+	Storage  json.RawMessage  `json:"storage"` // likewise
+	Leases   json.RawMessage  `json:"leases"`  // likewise
 
 	NotBilled []NotBilled `json:"not_billed"`
 }
@@ -54,6 +55,7 @@ type StatementGroup struct {
 	Seconds  json.Number `json:"seconds"`
 	Cost     money.Nano  `json:"cost"`
 	EnergyWh string      `json:"energy_wh"`
+	GBHours  string      `json:"gb_hours,omitempty"` // that volumes stored; "": none
 }
 
 // Statement returns what was charged, by cluster, day, project, person, lease or label:KEY.

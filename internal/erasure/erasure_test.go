@@ -143,7 +143,8 @@ func TestErase_LeavesDocumentsOnly(t *testing.T) {
 		Password: "wrong password",
 		Confirm:  email,
 	}, {Password: password}, {Password: password, Confirm: "x"}} {
-		if err := erasure.New(x.d, x.accounts, volumes(x.t, x.d)).Delete(t.Context(), x.p, r); fault.KindOf(err) != fault.Invalid {
+		err := erasure.New(x.d, x.accounts, volumes(x.t, x.d)).Delete(t.Context(), x.p, r)
+		if fault.KindOf(err) != fault.Invalid {
 			t.Errorf("%+v: %v", r, err)
 		}
 	}

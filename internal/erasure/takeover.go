@@ -25,8 +25,8 @@ type Takeover struct {
 }
 
 // End releases the organisation's clusters, deletes its volumes, removes its templates, webhooks and cards, switches
-// auto top-up off, drains its hosts and stops its payouts, and notifies it. Hosts take leases again once the owner resumes them;
-// payouts continue once an admin does.
+// auto top-up off, drains its hosts and stops its payouts, and notifies it. Hosts take leases again once the owner
+// resumes them; payouts continue once an admin does.
 func (t Takeover) End(ctx context.Context, tx *db.Tx, org id.Org) error {
 	for _, end := range []func(context.Context, *db.Tx, id.Org) error{
 		t.Clusters.EndTakenOver, t.Hosts.EndTakenOver, t.Volumes.EndTakenOver, t.Payments.EndTakenOver,

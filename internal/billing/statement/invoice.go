@@ -40,7 +40,7 @@ type Invoice struct {
 	Customer      Party           `json:"customer"`
 	CustomerKnown bool            `json:"customer_told"` // the customer has given its legal details
 	Currency      string          `json:"currency"`
-	Lines         []PeriodGroup   `json:"lines"`   // one per cluster
+	Lines         []PeriodGroup   `json:"lines"`   // one per cluster, then one per volume
 	Credits       []InvoiceCredit `json:"credits"` // given back in this month
 	Usage         money.Nano      `json:"usage"`   // sum of the lines
 	Credited      money.Nano      `json:"credited"`

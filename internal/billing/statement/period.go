@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/big"
 	"slices"
 	"strings"
 	"time"
@@ -35,6 +36,7 @@ type Period struct {
 	Net      money.Nano      `json:"net" doc:"total less credited"`
 	Groups   []PeriodGroup   `json:"groups"`
 	Lines    []PeriodLine    `json:"lines"`
+	Storage  []PeriodStorage `json:"storage" doc:"what volumes store, by day"`
 	Leases   []PeriodLease   `json:"leases"` // terms, and what was not billed
 	// NotBilled is time in which a cluster ran and not every rank was proven up, once it is decided.
 	NotBilled []NotBilled `json:"not_billed" doc:"time between the days in which a cluster ran and not every rank was proven up, once it is decided"`
@@ -47,8 +49,10 @@ type PeriodGroup struct {
 	Seconds  Seconds    `json:"seconds"`
 	Cost     money.Nano `json:"cost"`
 	EnergyWh string     `json:"energy_wh"`
+	GBHours  string     `json:"gb_hours,omitempty" doc:"what volumes stored, decimal"`
 
-	energy int64 // mJ
+	energy int64    // mJ
+	stored *big.Int // bytes × microseconds
 }
 
 // PeriodLine is one lease at one price on one day. A segment counts to the day on which it begins.
@@ -110,6 +114,7 @@ func (s *Statements) Statement(ctx context.Context, org id.Org, from, to, by str
 		By:       cmp.Or(by, "cluster"),
 		Groups:   []PeriodGroup{},
 		Lines:    []PeriodLine{},
+		Storage:  []PeriodStorage{},
 		Leases:   []PeriodLease{},
 	}
 	label, isLabel := strings.CutPrefix(p.By, "label:")
@@ -121,6 +126,9 @@ func (s *Statements) Statement(ctx context.Context, org id.Org, from, to, by str
 		return Period{}, err
 	}
 	if err := p.fill(ctx, s.d.Q, leases, d); err != nil {
+		return Period{}, err
+	}
+	if err := p.store(ctx, s.d.Q, org, d); err != nil {
 		return Period{}, err
 	}
 	p.group(label)
@@ -260,6 +268,7 @@ func (p *Period) group(label string) {
 		g := &p.Groups[i]
 		g.Seconds, g.Cost, g.energy = g.Seconds+l.Seconds, g.Cost+l.Cost, g.energy+l.energy
 	}
+	p.groupStorage()
 	for i := range p.Groups {
 		p.Groups[i].EnergyWh = wattHours(p.Groups[i].energy)
 	}
@@ -273,12 +282,16 @@ func (p Period) CSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	rows := [][]string{{"day", "cluster_id", "cluster", "project", "lease_id", "rank", "host", "gpu_model", "gpus",
 		"seconds",
-		"price_per_hour_" + p.Currency, "cost_" + p.Currency, "energy_wh"}}
+		"price_per_hour_" + p.Currency, "cost_" + p.Currency, "energy_wh", "volume", "gb_hours"}}
 	for _, l := range p.Lines {
 		rows = append(rows, []string{l.Day, l.Cluster.String(), plain(l.ClusterName), plain(l.Project), l.Lease.String(),
 			fmt.Sprint(l.Rank),
 			plain(l.HostName), plain(l.GPUModel), fmt.Sprint(l.GPUs), l.Seconds.String(), l.PricePerHour.String(),
-			l.Cost.String(), l.EnergyWh})
+			l.Cost.String(), l.EnergyWh, "", ""})
+	}
+	for _, l := range p.Storage {
+		rows = append(rows, []string{l.Day, "", "", "", "", "", "", "", "", "", "", l.Cost.String(), "", plain(l.Volume),
+			l.GBHours})
 	}
 	return out.WriteAll(rows)
 }

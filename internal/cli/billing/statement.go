@@ -70,13 +70,14 @@ label:KEY. Each line behind it is proven by segments that a host has signed: see
 				p.Line("%s to %s (%s), %s, by %s", v.From, v.To, v.Zone, v.Currency, v.By)
 				var rows [][]string
 				for _, g := range v.Groups {
-					rows = append(rows, []string{g.Name, g.Seconds.String(), g.EnergyWh, g.Cost.String()})
+					rows = append(rows, []string{g.Name, g.Seconds.String(), g.EnergyWh, g.GBHours, g.Cost.String()})
 				}
-				rows = append(rows, []string{"Total", "", v.EnergyWh, v.Total.String()})
+				rows = append(rows, []string{"Total", "", v.EnergyWh, "", v.Total.String()})
 				if v.Credited != 0 {
-					rows = append(rows, []string{"Credits", "", "", (-v.Credited).String()}, []string{"Net", "", "", v.Net.String()})
+					rows = append(rows, []string{"Credits", "", "", "", (-v.Credited).String()},
+						[]string{"Net", "", "", "", v.Net.String()})
 				}
-				p.Table([]string{"FOR", ">LEASE SECONDS", ">ENERGY WH", ">COST"}, rows)
+				p.Table([]string{"FOR", ">LEASE SECONDS", ">ENERGY WH", ">GB-HOURS", ">COST"}, rows)
 				for _, x := range v.NotBilled {
 					p.Line("%s, %s: %s s not billed: %s.", base.When(x.From), x.ClusterName, x.Seconds, x.Why)
 				}

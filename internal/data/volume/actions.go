@@ -18,7 +18,8 @@ import (
 )
 
 // Delete deletes a volume with all its snapshots. What nothing else needs is not billed from this transaction on, and
-// is erased from the store by the next sweeps; with the domain's last volume its key is destroyed. Faults: NotFound, Conflict while a cluster has it.
+// is erased from the store by the next sweeps; with the domain's last volume its key is destroyed. Faults: NotFound,
+// Conflict while a cluster has it.
 func (v *Volumes) Delete(ctx context.Context, who account.Principal, vol id.Volume) error {
 	return v.locked(ctx, who.Org, vol, func(ctx context.Context, tx *db.Tx, row dbq.Volume) error {
 		if err := v.unmounted(ctx, tx, vol); err != nil {

@@ -3,6 +3,7 @@ package volume
 import (
 	"math/big"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -152,5 +153,18 @@ func TestStorageIsPosted(t *testing.T) {
 		t.tx_id = x.id WHERE x.kind = 'storage'`).Scan(&sum))
 	if sum != posted {
 		t.Fatalf("%d in the ledger, %d by the meter", sum, posted)
+	}
+	// On statements each posting has what was stored since the one before, here 30 days and less than a minute.
+	w.Exec("UPDATE data_meter SET numerator = numerator + 5::numeric * 3600000000000000000")
+	charge()
+	now := time.Now()
+	list, err := PostedTo(t.Context(), w.d.Q, w.who.Org, "USD", rawIDs(firstDomain)[0], now.Add(-time.Hour),
+		now.Add(time.Hour))
+	if err != nil || len(list) != 2 || list[0].Amount != money.Nano(posted) || list[1].Amount < 5 {
+		t.Fatalf("%+v %v", list, err)
+	}
+	if list[0].Names != "data" || !strings.HasPrefix(GBHours(list[0].ByteMicros), "0.072") ||
+		GBHours(list[1].ByteMicros) > "0.000002" {
+		t.Fatalf("%s and %s of %q", GBHours(list[0].ByteMicros), GBHours(list[1].ByteMicros), list[0].Names)
 	}
 }

@@ -54,6 +54,8 @@ SELECT o.id, o.name
 FROM org o
 WHERE (EXISTS (SELECT FROM lease l WHERE l.renter_org_id = o.id AND l.created_at < $1::timestamptz
                AND (l.settled_at IS NULL OR l.ended_at IS NULL OR l.ended_at >= $2::timestamptz))
+       OR EXISTS (SELECT FROM data_domain d JOIN data_meter m ON m.domain_id = d.id WHERE d.org_id = o.id AND m.steps > 0
+               AND d.created_at < $1::timestamptz AND (d.erased_at IS NULL OR d.erased_at >= $2::timestamptz))
        OR EXISTS (SELECT FROM tax_entry t WHERE t.org_id = o.id AND t.created_at >= $2::timestamptz AND t.created_at < $1::timestamptz))
   AND NOT EXISTS (SELECT FROM invoice i WHERE i.org_id = o.id AND i.month = $3 AND i.currency = $4)
 ORDER BY o.id
@@ -71,7 +73,7 @@ type OrgsToInvoiceRow struct {
 	Name string
 }
 
-// Renters of a month, and who paid in, whose invoice is not issued yet.
+// Renters of a month, who stored then, and who paid in, whose invoice is not issued yet.
 func (q *Queries) OrgsToInvoice(ctx context.Context, arg OrgsToInvoiceParams) ([]OrgsToInvoiceRow, error) {
 	rows, err := q.db.Query(ctx, orgsToInvoice,
 		arg.ToTime,

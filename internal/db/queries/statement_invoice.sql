@@ -7,11 +7,13 @@ INSERT INTO invoice (org_id, month, currency, number, content) VALUES (@org_id, 
 ON CONFLICT DO NOTHING;
 
 -- name: OrgsToInvoice :many
--- Renters of a month, and who paid in, whose invoice is not issued yet.
+-- Renters of a month, who stored then, and who paid in, whose invoice is not issued yet.
 SELECT o.id, o.name
 FROM org o
 WHERE (EXISTS (SELECT FROM lease l WHERE l.renter_org_id = o.id AND l.created_at < @to_time::timestamptz
                AND (l.settled_at IS NULL OR l.ended_at IS NULL OR l.ended_at >= @from_time::timestamptz))
+       OR EXISTS (SELECT FROM data_domain d JOIN data_meter m ON m.domain_id = d.id WHERE d.org_id = o.id AND m.steps > 0
+               AND d.created_at < @to_time::timestamptz AND (d.erased_at IS NULL OR d.erased_at >= @from_time::timestamptz))
        OR EXISTS (SELECT FROM tax_entry t WHERE t.org_id = o.id AND t.created_at >= @from_time::timestamptz AND t.created_at < @to_time::timestamptz))
   AND NOT EXISTS (SELECT FROM invoice i WHERE i.org_id = o.id AND i.month = @month AND i.currency = @currency)
 ORDER BY o.id;

@@ -1,0 +1,84 @@
+package statement
+
+import (
+	"context"
+	"math/big"
+	"time"
+
+	"github.com/musterhq/muster/internal/data/volume"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/money"
+)
+
+// PeriodStorage is what was charged on one day for what volumes store. A charge counts to the day on which it was
+// posted: at most an hour after the time that it is for.
+type PeriodStorage struct {
+	Day     string        `json:"day"`
+	Domain  id.DataDomain `json:"domain_id" doc:"what a volume and its clones share, and is stored once"`
+	Volume  string        `json:"volume" doc:"the name of the volume; of all that share what is stored"`
+	GBHours string        `json:"gb_hours" doc:"decimal"`
+	Cost    money.Nano    `json:"cost"`
+
+	stored *big.Int // bytes × microseconds
+}
+
+// store adds the lines of volumes to the period and its total.
+func (p *Period) store(ctx context.Context, q *dbq.Queries, org id.Org, d days) error {
+	posted, err := volume.PostedTo(ctx, q, org, p.Currency, firstID(d.first), d.first, d.end)
+	if err != nil {
+		return err
+	}
+	type key struct {
+		day    string
+		domain id.DataDomain
+	}
+	at := map[key]int{}
+	for _, x := range posted {
+		k := key{x.At.In(d.zone).Format(time.DateOnly), x.Domain}
+		i, ok := at[k]
+		if !ok {
+			i = len(p.Storage)
+			at[k] = i
+			p.Storage = append(p.Storage, PeriodStorage{Day: k.day, Domain: x.Domain, Volume: x.Names, stored: new(big.Int)})
+		}
+		l := &p.Storage[i]
+		l.Cost += x.Amount
+		l.stored.Add(l.stored, x.ByteMicros)
+		p.Total += x.Amount
+	}
+	for i := range p.Storage {
+		p.Storage[i].GBHours = volume.GBHours(p.Storage[i].stored)
+	}
+	return nil
+}
+
+// groupStorage adds the lines of volumes to the sums: to those of their days, or as a sum for each volume, since they
+// belong to no cluster, project or person.
+func (p *Period) groupStorage() {
+	at := map[string]int{}
+	if p.By == "day" {
+		for i, g := range p.Groups {
+			at[g.Key] = i
+		}
+	}
+	for _, l := range p.Storage {
+		key, name := l.Domain.String(), "Storage of "+l.Volume
+		if p.By == "day" {
+			key, name = l.Day, l.Day
+		}
+		i, ok := at[key]
+		if !ok {
+			i = len(p.Groups)
+			at[key] = i
+			p.Groups = append(p.Groups, PeriodGroup{Key: key, Name: name})
+		}
+		g := &p.Groups[i]
+		if g.stored == nil {
+			g.stored = new(big.Int)
+		}
+		g.stored.Add(g.stored, l.stored)
+		g.Cost += l.Cost
+		g.GBHours = volume.GBHours(g.stored)
+	}
+}
