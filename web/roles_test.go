@@ -17,6 +17,10 @@ import (
 // formScopes are the scopes that each form requires, by hand. Forms that are not here are for every member, or for
 // everybody; every page that is only read is for every member.
 var formScopes = map[string]string{
+	"/volumes":                      "clusters",
+	"/volumes/{id}/snapshots":       "clusters",
+	"/volumes/{id}/restore":         "clusters",
+	"/volumes/{id}/delete":          "clusters",
 	"/quotes":                       "clusters",
 	"/quotes/{id}/return":           "clusters",
 	"/clusters":                     "clusters",

@@ -23,6 +23,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/cli/base"
+	"github.com/musterhq/muster/internal/data/store"
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/erasure"
@@ -103,6 +104,10 @@ func newPlatform(t *testing.T) *testPlatform {
 			return nil
 		},
 	})
+	packs, err := store.OpenFolder(t.TempDir(), "http://muster.test", bytes.Repeat([]byte{7}, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
 	srv := httptest.NewServer(api.New(api.Config{Currency: "USD", AgentURL: "https://agents.muster.test"}, api.Deps{
 		Database:   p.db,
 		Accounts:   accounts,
@@ -124,6 +129,7 @@ func newPlatform(t *testing.T) *testPlatform {
 		Box:        box,
 		Log:        quiet,
 		Templates:  template.New(p.db, ""),
+		Volumes:    volume.New(p.db, packs, volume.Config{Currency: "USD", Box: box}),
 		Clusters:   cluster.New(p.db, p.market, nil, cluster.Config{Currency: "USD", Box: box}),
 	}))
 	t.Cleanup(srv.Close)

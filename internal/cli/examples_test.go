@@ -169,6 +169,9 @@ func TestExamples(t *testing.T) {
 			t.Run(group, func(t *testing.T) {
 				t.Parallel()
 				w := newExampleWorld(t)
+				if group == "muster volume" {
+					w.ok("volume", "delete", "training-data") // the first example creates it
+				}
 				if group == "muster" {
 					w.ok("cluster", "release", "train") // the first run rents its own
 				}
@@ -200,16 +203,22 @@ type refusal struct {
 // refusedExamples are the examples that the world of the test refuses, with the exit code and the reason.
 var refusedExamples = map[string]refusal{
 	// The platform of this test opens no shells and runs nothing.
-	"muster cluster ssh train":                                                  noGateway,
-	"muster cluster ssh train --node 1 -- nvidia-smi":                           noGateway,
-	"muster cluster ssh train -- -L 8888:localhost:8888":                        noGateway,
-	"muster cluster exec train -- nvidia-smi":                                   noShells,
-	"muster cluster exec train --node 1 -- sh -c 'ls | wc -l'":                  noShells,
-	"muster cluster exec train -t -- python":                                    noShells,
-	"muster cluster port-forward train 8888":                                    noShells,
-	"muster cluster port-forward train --node 1 6006:6006 9000:8000":            noShells,
-	"muster cluster cp data train:/work":                                        noShells,
-	"muster cluster cp train.1:checkpoints/last.pt .":                           noShells,
+	"muster cluster ssh train":                                       noGateway,
+	"muster cluster ssh train --node 1 -- nvidia-smi":                noGateway,
+	"muster cluster ssh train -- -L 8888:localhost:8888":             noGateway,
+	"muster cluster exec train -- nvidia-smi":                        noShells,
+	"muster cluster exec train --node 1 -- sh -c 'ls | wc -l'":       noShells,
+	"muster cluster exec train -t -- python":                         noShells,
+	"muster cluster port-forward train 8888":                         noShells,
+	"muster cluster port-forward train --node 1 6006:6006 9000:8000": noShells,
+	"muster cluster cp data train:/work":                             noShells,
+	"muster cluster cp train.1:checkpoints/last.pt .":                noShells,
+	// Nothing writes the volume of this platform, so that it has no snapshot, and a cluster has it.
+	"muster volume files training-data checkpoints":                             {3, "snapshot not found"},
+	"muster volume get training-data checkpoints/model.pt --out model.pt":       {3, "snapshot not found"},
+	"muster volume restore training-data 12":                                    {1, "is written by the cluster"},
+	"muster volume clone training-data training-data-2":                         {3, "snapshot not found"},
+	"muster volume delete training-data":                                        {1, "release them first"},
 	waitingExample + " --max-duration 2h --budget 20 --wait -- python train.py": {1, "not running yet"},
 	waitingExample + " --budget 20 --wait -- python train.py":                   {1, "not running yet"},
 	"muster cluster open train 8888":                                            {1, "is still starting"},
@@ -307,7 +316,11 @@ func newExampleWorld(t *testing.T) *exampleWorld {
 	w.sellNamed("attic", 8, "2.00")
 	w.sellNamed("cellar", 8, "2.00")
 	if _, err := w.db.Pool.Exec(t.Context(), "INSERT INTO host_agent (host_id, capabilities) SELECT id, $1 FROM host "+
-		"ON CONFLICT (host_id) DO UPDATE SET capabilities = excluded.capabilities", agentapi.Capabilities()); err != nil {
+		"ON CONFLICT (host_id) DO UPDATE SET capabilities = excluded.capabilities",
+		append(agentapi.Capabilities(), agentapi.CapVolumes)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.db.Pool.Exec(t.Context(), "UPDATE host SET scratch_gb = 1000"); err != nil {
 		t.Fatal(err)
 	}
 	w.admin("op@example.com")
@@ -332,6 +345,7 @@ func newExampleWorld(t *testing.T) *exampleWorld {
 		w.known[prefix+"_…"] = prefix + "_" + nothing
 	}
 	w.known["bud_…"] = w.json("budget", "set", "--project", "speech", "--cap", "100")["id"].(string)
+	w.ok("volume", "create", "training-data", "--size", "100")
 	w.known["tok_…"] = w.json("token", "create", "ci")["id"].(string)
 	w.known["in_…"], w.known["payout_…"], w.known["ses_…"] = "in_"+nothing, "payout_"+nothing, "ses_"+nothing
 	w.known["https://muster.example"] = w.url

@@ -195,8 +195,8 @@ func (s *Shared[K, V]) after(key K) {
 	}
 	s.by[key].next = nil
 	go func() {
-		defer s.after(key)
 		defer close(r.done)
+		defer s.after(key) // first, so that nothing is kept once all callers have their answers
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), sharedFor)
 		defer cancel()
 		r.v, r.err = noPanic(func() (V, error) { return r.read(ctx) })

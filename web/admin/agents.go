@@ -8,6 +8,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/web/hosts"
 	"github.com/musterhq/muster/web/page"
 	"github.com/musterhq/muster/web/view"
@@ -124,7 +125,7 @@ func (s *Pages) setFloor(v *page.Visit) error {
 }
 
 func (s *Pages) removeFloor(v *page.Visit) error {
-	_, err := s.Hosts.RemoveFloor(v.R.Context(), v.Who, v.R.FormValue("component"), v.R.FormValue("branch"))
+	_, _, err := s.Hosts.RemoveFloor(v.R.Context(), v.Who, v.R.FormValue("component"), v.R.FormValue("branch"), idem.Request{})
 	if err != nil && !fault.Is(err, fault.NotFound) { // somebody else removed it
 		return err
 	}

@@ -61,7 +61,7 @@ func (v *Volumes) unmounted(ctx context.Context, tx *db.Tx, vol id.Volume) error
 		return fmt.Errorf("clusters with %s: %w", vol, err)
 	}
 	if n > 0 {
-		return fault.New(fault.Conflict, "the volume is mounted in %d clusters: release them first", n)
+		return fault.New(fault.Conflict, "the volume is mounted in running clusters (%d): release them first", n)
 	}
 	return nil
 }

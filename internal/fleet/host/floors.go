@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/idem"
 )
 
 // FloorComponents are the programs of hosts that can have version floors.
@@ -62,7 +63,11 @@ func (x *Hosts) Floors(ctx context.Context, who account.Principal) ([]client.Ver
 	if err := account.RequireStaff(who); err != nil {
 		return nil, err
 	}
-	rows, err := x.db.Q.VersionFloors(ctx)
+	return floors(ctx, x.db.Q)
+}
+
+func floors(ctx context.Context, q *dbq.Queries) ([]client.VersionFloor, error) {
+	rows, err := q.VersionFloors(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("version floors: %w", err)
 	}
@@ -109,29 +114,30 @@ func (x *Hosts) SetFloor(ctx context.Context, who account.Principal, n NewFloor)
 	return x.Floors(ctx, who)
 }
 
-// RemoveFloor removes the version floor of a component and branch. Only staff may call it. Faults: Forbidden, NotFound.
-func (x *Hosts) RemoveFloor(ctx context.Context, who account.Principal, component,
-	branch string) ([]client.VersionFloor, error) {
+// RemoveFloor removes the version floor of a component and branch, and returns the others. Only staff may call it.
+// Faults: Forbidden, NotFound.
+func (x *Hosts) RemoveFloor(ctx context.Context, who account.Principal, component, branch string,
+	once idem.Request) ([]client.VersionFloor, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
-		return nil, err
+		return nil, idem.Outcome{}, err
 	}
-	err := x.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	return idem.Once(ctx, x.db, once, func(ctx context.Context, tx *db.Tx) ([]client.VersionFloor, error) {
 		n, err := tx.Q.DeleteVersionFloor(ctx, component, branch)
 		if err != nil {
-			return fmt.Errorf("floor of %s %s: %w", component, branch, err)
+			return nil, fmt.Errorf("delete floor of %s %s: %w", component, branch, err)
 		}
 		if n == 0 {
-			return fault.New(fault.NotFound, "version floor not found")
+			return nil, fault.New(fault.NotFound, "version floor not found")
 		}
 		if err := judgeAgain(ctx, tx); err != nil {
-			return err
+			return nil, err
 		}
-		return audit.Record(ctx, tx, who.Event("version_floor.remove", nameOf(component, branch), nil))
+		err = audit.Record(ctx, tx, who.Event("version_floor.remove", nameOf(component, branch), nil))
+		if err != nil {
+			return nil, err
+		}
+		return floors(ctx, tx.Q)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return x.Floors(ctx, who)
 }
 
 // judgeAgain makes the next inventory of every host count as a new one.

@@ -8,6 +8,7 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 	"github.com/musterhq/muster/internal/testing/fleettest"
 )
@@ -63,10 +64,10 @@ func TestAdminsSetVersionFloors(t *testing.T) {
 	if err != nil || same[0] {
 		t.Errorf("the inventory of before counts as the same: %v, %v", same, err)
 	}
-	if _, err := hosts.RemoveFloor(t.Context(), admin, "runc", "1.4."); err != nil {
+	if _, _, err := hosts.RemoveFloor(t.Context(), admin, "runc", "1.4.", idem.Request{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := hosts.RemoveFloor(t.Context(), admin, "runc", "1.4."); !fault.Is(err, fault.NotFound) {
+	if _, _, err := hosts.RemoveFloor(t.Context(), admin, "runc", "1.4.", idem.Request{}); !fault.Is(err, fault.NotFound) {
 		t.Errorf("removed twice: %v", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 func (a *API) listFloors(ctx context.Context, p account.Principal, _ *struct{}) (client.VersionFloors, error) {
 	all, err := a.hosts.Floors(ctx, p)
-	return client.VersionFloors{Items: all}, err
+	return viewFloors(all), err
 }
 
 type setFloorInput struct {
@@ -35,7 +35,7 @@ func (a *API) setFloor(ctx context.Context, p account.Principal, in *setFloorInp
 		Noticed:    in.Body.NoticedOn,
 		BlocksFrom: in.Body.BlocksFrom,
 	})
-	return client.VersionFloors{Items: all}, err
+	return viewFloors(all), err
 }
 
 type removeFloorInput struct {
@@ -48,7 +48,11 @@ type removeFloorInput struct {
 
 // removeFloor needs no key: a floor that is removed twice is not found the second time.
 func (a *API) removeFloor(ctx context.Context, p account.Principal, in *removeFloorInput,
-	_ idem.Request) (client.VersionFloors, idem.Outcome, error) {
-	all, err := a.hosts.RemoveFloor(ctx, p, in.Component, in.Body.Branch)
-	return client.VersionFloors{Items: all}, idem.Outcome{}, err
+	once idem.Request) (client.VersionFloors, idem.Outcome, error) {
+	all, done, err := a.hosts.RemoveFloor(ctx, p, in.Component, in.Body.Branch, idem.As(once, viewFloors))
+	return viewFloors(all), done, err
+}
+
+func viewFloors(all []client.VersionFloor) client.VersionFloors {
+	return client.VersionFloors{Items: all}
 }
