@@ -442,6 +442,11 @@ func TestResetDue(t *testing.T) {
 	h.fault(t, 2, func(g *fakeprofile.GPU) { g.RecoveryAction = wire.RecoverReboot })
 	becomes(t, m, h.uuid(1), Quarantined)
 	becomes(t, m, h.uuid(2), Quarantined)
+	eventually(t, "the driver's action is known", func() (any, bool) { // it is noted after the state
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return nil, m.mem.GPUs[h.uuid(1)].wantsReset
+	})
 	if due := m.ResetDue(); due != nil {
 		t.Errorf("%v before it is known which GPUs have a lease", due)
 	}
