@@ -14,26 +14,27 @@ import (
 
 // Volume is a tree of files that follows its organisation to any host.
 type Volume struct {
-	ID           id.Volume   `json:"id"`
-	Name         string      `json:"name" doc:"unique among your organisation's volumes"`
-	SizeGB       int64       `json:"size_gb" doc:"what its files may take together, in GB of 10⁹ bytes" example:"100"`
-	Keep         int         `json:"keep" doc:"how many of the last snapshots are kept whatever their age" example:"3"`
-	CreatedAt    time.Time   `json:"created_at"`
-	Snapshots    int64       `json:"snapshots" doc:"snapshots that are kept" example:"3"`
-	HeadSeq      int64       `json:"head_seq" doc:"number of the last snapshot; 0: there is none" example:"12"`
-	DurableTo    *time.Time  `json:"durable_to" doc:"what was written until then is in the last snapshot, and survives every host; null: there is no snapshot"`
-	Label        string      `json:"label" doc:"that the job gave to the last snapshot; may be empty" example:"step_8200"`
-	Consistency  string      `json:"consistency" enum:"exact,per_file," doc:"exact: all files of the last snapshot are of one moment; per_file: each file is; empty: there is no snapshot"`
-	Bytes        int64       `json:"bytes" doc:"of the files of the last snapshot" example:"1073741824"`
-	Files        int64       `json:"files" doc:"of the last snapshot" example:"42"`
-	StoredBytes  int64       `json:"stored_bytes" doc:"what is billed: compressed, equal parts once, with all snapshots, and with the volumes that share its data" example:"536870912"`
-	Sharing      int64       `json:"sharing" doc:"how many volumes share its stored data, itself included: it and its clones" example:"1"`
-	PricePerHour money.Micro `json:"price_per_hour" doc:"of stored_bytes, now"`
-	ClusterID    *id.Cluster `json:"cluster_id" doc:"the cluster that writes it, or wrote it last; null: none"`
-	PendingBytes int64       `json:"pending_bytes" doc:"changed and in no snapshot yet, as the host estimates" example:"0"`
-	ETASeconds   int64       `json:"eta_s" doc:"seconds until they would be in one, as the host estimates; 0: none is being taken" example:"0"`
-	Problem      string      `json:"problem" doc:"why the last snapshot failed; empty: it did not" example:"the store does not answer"`
-	ReportedAt   *time.Time  `json:"reported_at" doc:"when the host reported this last; null: no host has the volume"`
+	ID             id.Volume   `json:"id"`
+	Name           string      `json:"name" doc:"unique among your organisation's volumes"`
+	SizeGB         int64       `json:"size_gb" doc:"what its files may take together, in GB of 10⁹ bytes" example:"100"`
+	Keep           int         `json:"keep" doc:"how many of the last snapshots are kept whatever their age" example:"3"`
+	CreatedAt      time.Time   `json:"created_at"`
+	Snapshots      int64       `json:"snapshots" doc:"snapshots that are kept" example:"3"`
+	HeadSeq        int64       `json:"head_seq" doc:"number of the last snapshot; 0: there is none" example:"12"`
+	DurableTo      *time.Time  `json:"durable_to" doc:"what was written until then is in the last snapshot, and survives every host; null: there is no snapshot"`
+	Label          string      `json:"label" doc:"that the job gave to the last snapshot; may be empty" example:"step_8200"`
+	Consistency    string      `json:"consistency" enum:"exact,per_file," doc:"exact: all files of the last snapshot are of one moment; per_file: each file is; empty: there is no snapshot"`
+	Bytes          int64       `json:"bytes" doc:"of the files of the last snapshot" example:"1073741824"`
+	Files          int64       `json:"files" doc:"of the last snapshot" example:"42"`
+	StoredBytes    int64       `json:"stored_bytes" doc:"what is billed: compressed, equal parts once, with all snapshots, and with the volumes that share its data" example:"536870912"`
+	Sharing        int64       `json:"sharing" doc:"how many volumes share its stored data, itself included: it and its clones" example:"1"`
+	PricePerHour   money.Micro `json:"price_per_hour" doc:"of stored_bytes, now"`
+	ClusterID      *id.Cluster `json:"cluster_id" doc:"the cluster that writes it, or wrote it last; null: none"`
+	ClusterEndedAt *time.Time  `json:"cluster_ended_at" doc:"when that cluster ended: it wrote the volume last; null: it has not, or there is none"`
+	PendingBytes   int64       `json:"pending_bytes" doc:"changed and in no snapshot yet, as the host estimates" example:"0"`
+	ETASeconds     int64       `json:"eta_s" doc:"seconds until they would be in one, as the host estimates; 0: none is being taken" example:"0"`
+	Problem        string      `json:"problem" doc:"why the last snapshot failed; empty: it did not" example:"the store does not answer"`
+	ReportedAt     *time.Time  `json:"reported_at" doc:"when the host reported this last; null: no host has the volume"`
 }
 
 // NewVolume is a volume to create.

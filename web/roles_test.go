@@ -28,6 +28,7 @@ var formScopes = map[string]string{
 	"/templates/{name}/delete":      "clusters",
 	"/clusters/release":             "clusters",
 	"/clusters/{id}/actions":        "clusters",
+	"/clusters/{id}/snapshots":      "clusters",
 	"/account/ssh-keys":             "clusters",
 	"/account/ssh-keys/{id}/remove": "clusters",
 
@@ -74,7 +75,7 @@ var personal = []string{"/signin", "/signup", "/forgot-password", "/reset-passwo
 	"/account/passkeys/{id}/name", "/account/passkeys/{id}/remove", "/signin/passkey", "/signin/passkey/begin", "/device",
 	"/device/answer", "/account/two-factor",
 	"/account/two-factor/confirm", "/account/two-factor/off", "/account/two-factor/codes", "/estimate", "/hosts/enrolling",
-	"/offers/lines"}
+	"/offers/lines", "/offers/form"}
 
 // Every page and form, opened by every role, and for objects of another organisation.
 func TestEveryPageByEveryRole(t *testing.T) {

@@ -107,10 +107,12 @@ func openWith(t *testing.T, set func(*web.Config)) *browser {
 		Erasure:    erasure.New(d, accounts, volume.New(d, nil, volume.Config{})),
 		Statements: statement.New(d, "USD", statement.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}}),
 		Templates:  template.New(d, ""),
-		Volumes:    volume.New(d, folderOf(t, srv.URL), volume.Config{Currency: "USD", Box: box}),
-		Clusters:   cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box}),
-		Merchant:   statement.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}},
-		Currency:   "USD", Sandbox: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: time.Now,
+		Volumes: volume.New(d, folderOf(t, srv.URL), volume.Config{
+			Currency: "USD", Box: box, PricePerGBHour: 68_493, // 0.05 for a month
+		}),
+		Clusters: cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box}),
+		Merchant: statement.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}},
+		Currency: "USD", Sandbox: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: time.Now,
 		Ready:         map[string]func(context.Context) error{"Database": d.Ping},
 		TermsText:     "# Our own terms\none line\nand its end\n\nanother paragraph",
 		PublicURL:     localhost(srv.URL),

@@ -69,14 +69,11 @@ func (c *Config) s3() (store.S3Config, error) {
 	}, nil
 }
 
-// hoursPerMonth turns the price of a month into that of an hour: a year has 8,760.
-const hoursPerMonth = 730
-
 // storagePrice returns the price of a stored GB for an hour, rounded to nano-units.
 func (c *Config) storagePrice() (money.Nano, error) {
 	month, err := money.ParseNano(c.StoragePrice)
 	if err != nil || month < 0 {
 		return 0, fault.InvalidField("MUSTER_STORAGE_PRICE", "want the price of a GB for a month, such as 0.05")
 	}
-	return (month + hoursPerMonth/2) / hoursPerMonth, nil
+	return (month + volume.HoursPerMonth/2) / volume.HoursPerMonth, nil
 }

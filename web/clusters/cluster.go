@@ -85,6 +85,9 @@ func (s *Pages) viewCluster(ctx context.Context, who account.Principal, cl id.Cl
 			return Cluster{}, err
 		}
 	}
+	if out.Mounts, err = s.mounts(ctx, who, c, now); err != nil {
+		return Cluster{}, err
+	}
 	ready := 0
 	for _, n := range c.Nodes {
 		out.Nodes = append(out.Nodes, nodeRow(n, cost, told, now))

@@ -133,6 +133,8 @@ func (s *Pages) sendParts(ctx context.Context, e *events, v *page.Visit, c Clust
 		"bandwidth": ClusterBandwidth(c),
 		"timeline":  ClusterTimeline(c),
 		"notbilled": ClusterNotBilled(c),
+		"mounts":    ClusterMounts(c),
+		"snapshots": ClusterSnapshots(c),
 		"purse":     view.WalletBar(s.WalletOf(ctx, v.Who)),
 	} {
 		if err := e.part(ctx, name, part); err != nil {

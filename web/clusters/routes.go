@@ -30,5 +30,6 @@ func (s *Pages) Routes(m page.Mux) {
 	get("/clusters/{id}/terminal", page.WriteClusters, s.terminalPage)
 	get("/clusters/{id}/terminal/stream", page.WriteClusters, s.terminalStream)
 	post("/clusters/release", page.WriteClusters, s.releaseClusters)
+	post("/clusters/{id}/snapshots", page.WriteClusters, s.snapshotMount)
 	post("/clusters/{id}/actions", page.WriteClusters, s.actOnCluster)
 }

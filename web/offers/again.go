@@ -58,6 +58,7 @@ func (s *Pages) base(v *page.Visit, from string) (market.Spec, error) {
 	spec := market.DefaultSpec()
 	spec.Labels, spec.SSHKeyIDs, spec.MaxPricePerHour, spec.Trust = was.Labels, was.SSHKeyIDs, was.MaxPricePerHour,
 		was.Trust
+	spec.Mounts = was.Mounts
 	return spec, nil
 }
 

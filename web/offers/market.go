@@ -27,7 +27,9 @@ func (s *Pages) offers(v *page.Visit) error {
 		if err != nil {
 			return err
 		}
-		s.showQuote(&m, quote)
+		if err := s.showQuote(v, &m, quote); err != nil {
+			return err
+		}
 	}
 	if name := v.R.FormValue("template"); name != "" {
 		if err := s.fillTemplate(v, &m, name); err != nil {
@@ -49,7 +51,10 @@ func (s *Pages) offers(v *page.Visit) error {
 // showMarket renders the page with the search for m.Query. For an invalid query it shows a caret under the error.
 func (s *Pages) showMarket(v *page.Visit, m Market) error {
 	m.SignedIn, m.Currency = v.SignedIn(), s.Currency
-	var err error
+	err := s.readVolumes(v, &m)
+	if err != nil {
+		return err
+	}
 	if m.Lines, err = s.linesOf(v, m.Spec, m.Query); err != nil {
 		return err
 	}

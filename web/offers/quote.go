@@ -130,7 +130,7 @@ func (s *Pages) quoteOf(v *page.Visit, text string) (market.Quote, error) {
 }
 
 // showQuote adds a quote to the page.
-func (s *Pages) showQuote(m *Market, q market.Quote) {
+func (s *Pages) showQuote(v *page.Visit, m *Market, q market.Quote) error {
 	left := q.ExpiresAt.Sub(s.Now())
 	box := &QuoteBox{
 		ID: q.ID.String(), Rate: q.Placement.Rate, GPUs: q.Spec.GPUs(),
@@ -156,7 +156,15 @@ func (s *Pages) showQuote(m *Market, q market.Quote) {
 				"starts; if it is slower than %g Gbit/s, the start fails and costs nothing.", strings.Join(names, ", "), gbps)
 		}
 	}
+	mounts, err := s.mountSummary(v, q.Spec.Mounts)
+	if err != nil {
+		return err
+	}
+	if len(mounts) > 0 {
+		box.Spec, box.Storage = append(box.Spec, mounts...), s.StoragePrice()
+	}
 	m.Quote = box
+	return nil
 }
 
 // returnQuote gives the GPUs back and shows the form as the quote was asked for.
@@ -230,8 +238,14 @@ func (s *Pages) rent(v *page.Visit) error {
 	}, idem.Request{})
 	if err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
+			if errs[""] == "" && fault.From(err).Kind == fault.Conflict { // about a field, in a sentence
+				errs[""] = fault.From(err).Message
+			}
+			errs[""] = page.First(errs, "", "mounts")
 			m := Market{Query: quote.Spec.GPU, Spec: SpecForm{Errors: errs}}
-			s.showQuote(&m, quote)
+			if err := s.showQuote(v, &m, quote); err != nil {
+				return err
+			}
 			return s.showMarket(v, m)
 		})
 	}

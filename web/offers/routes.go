@@ -26,6 +26,7 @@ func (s *Pages) Routes(m page.Mux) {
 	get("/estimate", page.Anybody, s.estimate)
 	post("/estimate", page.Anybody, s.estimate)
 	post("/offers/lines", page.Anybody, s.lines)
+	post("/offers/form", page.Anybody, s.changeRows)
 	get("/templates", page.Anybody, s.templates)
 	post("/templates", page.WriteClusters, s.saveTemplate)
 	post("/templates/{name}/delete", page.WriteClusters, s.deleteTemplate)

@@ -43,6 +43,7 @@ func specForm(v *page.Visit) SpecForm {
 		Hours:         f("hours", ""),
 		MinGbps:       f("min_gbps", ""),
 		Project:       f("project", ""),
+		Mounts:        givenMounts(typedMounts(v)),
 	}
 }
 
@@ -75,6 +76,7 @@ func formLink(query string, f SpecForm) string {
 			delete(v, k)
 		}
 	}
+	addMountRows(v, f.Mounts)
 	return "/offers?" + v.Encode()
 }
 
@@ -103,6 +105,7 @@ func asTyped(spec market.Spec) SpecForm {
 		Ports:         portsText(spec.Ports),
 		Runtime:       cmp.Or(spec.Runtime, agentapi.RuntimeRunc),
 		DiskLimited:   spec.DiskLimited,
+		Mounts:        mountRows(spec.Mounts),
 	}
 	if spec.ScratchGB > 0 {
 		f.ScratchGB = strconv.FormatInt(spec.ScratchGB, 10)
@@ -165,6 +168,7 @@ func specOver(spec market.Spec, f SpecForm, query string, needsImage bool) (mark
 	}
 	spec.Env = envOf(f.Env, &bad)
 	spec.Ports = portsOf(f.Ports, &bad)
+	spec.Mounts = mountsOf(f.Mounts, spec.Mounts, &bad)
 	if h, ok := decimal(f.Hours, "max_duration", &bad); ok {
 		seconds := int64(math.Round(h * 3600))
 		spec.MaxDuration = &seconds
@@ -182,7 +186,7 @@ func specOver(spec market.Spec, f SpecForm, query string, needsImage bool) (mark
 	}
 	err = spec.Validate(needsImage)
 	if wrong := fault.From(err); wrong != nil && len(wrong.Fields) > 0 {
-		bad = append(bad, namePorts(wrong.Fields, f.Ports)...)
+		bad = append(bad, nameMounts(namePorts(wrong.Fields, f.Ports), bad)...)
 	} else if err != nil {
 		return spec, err
 	}

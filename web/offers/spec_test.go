@@ -32,6 +32,7 @@ func fullForm() SpecForm {
 		Runtime:       "runsc",
 		DiskLimited:   true,
 		ScratchGB:     "200",
+		Mounts:        []MountRow{{Volume: "vol_01jd9w6n3qf8vtx2m5k7c4hzrb", Path: "/data", Mode: "ro", Every: "1.5"}},
 	}
 }
 

@@ -60,9 +60,15 @@ func (s *Pages) showList(v *page.Visit, f Form) error {
 func rowOf(x volume.Volume) Row {
 	r := Row{
 		ID: x.ID.String(), Name: x.Name, Size: fmt.Sprintf("%d GB", x.SizeLimit/volume.GB), Stored: view.Bytes(x.StoredBytes),
-		PerHour: view.Price(x.PerHour), Writer: x.ClusterName,
+		PerHour: view.Price(x.PerHour),
 		State:   view.State{Word: "No snapshot", Icon: "warn", Tone: "warn"},
 		Durable: "Nothing of it is durable yet: there is no snapshot.",
+	}
+	if x.ClusterName != "" {
+		r.Writer = "written by " + x.ClusterName
+	}
+	if x.ClusterEnd != nil {
+		r.Writer = "last " + r.Writer
 	}
 	if x.DurableTo != nil {
 		at := x.DurableTo.UTC().Format(time.DateTime)
@@ -113,7 +119,7 @@ func (s *Pages) showVolume(v *page.Visit, vol id.Volume, problem string) error {
 	if err != nil {
 		return err
 	}
-	d := Detail{Row: rowOf(x), Facts: factsOf(x), Problem: x.Problem, MayWrite: mayWrite(v), Error: problem,
+	d := Detail{Row: rowOf(x), Facts: s.factsOf(x), Problem: x.Problem, MayWrite: mayWrite(v), Error: problem,
 		Mounted: x.ReportedAt != nil}
 	snaps, err := s.Volumes.Snapshots(v.R.Context(), v.Who.Org, vol)
 	if err != nil {
@@ -130,7 +136,7 @@ func (s *Pages) showVolume(v *page.Visit, vol id.Volume, problem string) error {
 	return s.Render(v, DetailPage(v.Page(x.Name, "clusters"), d))
 }
 
-func factsOf(x volume.Volume) []Fact {
+func (s *Pages) factsOf(x volume.Volume) []Fact {
 	var out []Fact
 	add := func(name, value string) {
 		if value != "" {
@@ -141,6 +147,7 @@ func factsOf(x volume.Volume) []Fact {
 	add("Size", fmt.Sprintf("%d GB", x.SizeLimit/volume.GB))
 	add("Stored", view.Bytes(x.StoredBytes)+", with all snapshots")
 	add("Price per hour", view.Price(x.PerHour))
+	add("Price of storage", s.StoragePrice())
 	if x.Sharing > 1 {
 		add("Shares its data with", view.Plural(int(x.Sharing-1), "other volume", "other volumes"))
 	}
@@ -148,7 +155,11 @@ func factsOf(x volume.Volume) []Fact {
 	add("Consistency", map[string]string{
 		"exact": "all files are of one moment", "per_file": "each file is of one moment",
 	}[x.Consistency])
-	add("Written by", x.ClusterName)
+	if x.ClusterEnd == nil {
+		add("Written by", x.ClusterName)
+	} else {
+		add("Last written by", x.ClusterName)
+	}
 	if x.Pending > 0 {
 		pending := view.Bytes(x.Pending)
 		if x.ETA > 0 {

@@ -101,7 +101,7 @@ func ListPage(p view.Page, l List) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			} else if len(l.Rows) == 0 {
-				templ_7745c5c3_Err = view.Empty("No volumes yet", "Create one, then rent a cluster with --mount NAME:/data.").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Empty("No volumes yet", "Create one, then choose it in the rent form, or rent with --mount NAME:/data.").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -142,14 +142,14 @@ func ListPage(p view.Page, l List) templ.Component {
 						return templ_7745c5c3_Err
 					}
 					if r.Writer != "" {
-						templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 6, "<span class=\"sub2\">written by ")
+						templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 6, "<span class=\"sub2\">")
 						if templ_7745c5c3_Err != nil {
 							return templ_7745c5c3_Err
 						}
 						var templ_7745c5c3_Var5 string
 						templ_7745c5c3_Var5, templ_7745c5c3_Err = templ.JoinStringErrs(r.Writer)
 						if templ_7745c5c3_Err != nil {
-							return templ.Error{Err: templ_7745c5c3_Err, FileName: `volumes/volumes.templ`, Line: 76, Col: 51}
+							return templ.Error{Err: templ_7745c5c3_Err, FileName: `volumes/volumes.templ`, Line: 76, Col: 40}
 						}
 						_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var5))
 						if templ_7745c5c3_Err != nil {

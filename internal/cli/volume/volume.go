@@ -83,22 +83,31 @@ func show(s *base.Session) *cobra.Command {
 	}
 }
 
+// writerOf returns the cluster that writes a volume, or wrote it last, and what to call it; "" if there is none.
+func writerOf(v client.Volume) (called, cluster string) {
+	switch {
+	case v.ClusterID == nil:
+		return "Written by", ""
+	case v.ClusterEndedAt != nil:
+		return "Last written by", v.ClusterID.String()
+	}
+	return "Written by", v.ClusterID.String()
+}
+
 func print(p *base.Printer, v client.Volume) {
-	pending, cluster := "", ""
+	pending := ""
 	if v.PendingBytes > 0 {
 		pending = bytesOf(v.PendingBytes)
 		if v.ETASeconds > 0 {
 			pending += fmt.Sprintf(", durable in about %s", time.Duration(v.ETASeconds)*time.Second)
 		}
 	}
-	if v.ClusterID != nil {
-		cluster = v.ClusterID.String()
-	}
+	writer, cluster := writerOf(v)
 	p.Facts("Volume", v.Name, "Id", v.ID.String(), "Size", fmt.Sprintf("%d GB", v.SizeGB), "Durable to", durable(v),
 		"Label", v.Label, "Consistency", v.Consistency, "Not durable yet", pending, "Problem", v.Problem,
 		"Files", strconv.FormatInt(v.Files, 10), "Their size", bytesOf(v.Bytes),
 		"Stored", bytesOf(v.StoredBytes), "Price per hour", v.PricePerHour.Plain(),
-		"Snapshots", strconv.FormatInt(v.Snapshots, 10), "Keeps the last", strconv.Itoa(v.Keep), "Written by", cluster)
+		"Snapshots", strconv.FormatInt(v.Snapshots, 10), "Keeps the last", strconv.Itoa(v.Keep), writer, cluster)
 }
 
 func create(s *base.Session) *cobra.Command {

@@ -36,6 +36,14 @@ func (v *Volumes) PerHour(bytes int64) money.Micro {
 	return money.Micro(n.Int64())
 }
 
+// HoursPerMonth is how long a month is in prices: a year has 8,760 hours.
+const HoursPerMonth = 730
+
+// PerGBMonth returns the price of a stored GB for a month, rounded to micro-units.
+func (v *Volumes) PerGBMonth() money.Micro {
+	return money.Micro((int64(v.cfg.PricePerGBHour)*HoursPerMonth + 500) / 1000)
+}
+
 // level is how many bytes are stored from a moment on.
 type level struct {
 	from  time.Time

@@ -134,7 +134,9 @@ type Volume struct {
 
 	Cluster     id.Cluster // that writes it, or wrote it last; zero: none
 	ClusterName string
-	Pending     int64 // bytes that are not durable yet, as the host estimates
+	ClusterEnd  *time.Time // when that cluster ended; nil: it has not, or there is none
+	Requested   bool       // a snapshot is requested and not committed yet
+	Pending     int64      // bytes that are not durable yet, as the host estimates
 	ETA         time.Duration
 	Problem     string
 	ReportedAt  *time.Time
@@ -276,7 +278,8 @@ func (v *Volumes) of(r dbq.VolumesRow) Volume {
 		CreatedAt: r.Volume.CreatedAt, Snapshots: r.Snapshots, HeadSeq: r.Volume.HeadSeq, StoredBytes: r.DomainBytes,
 		Sharing: r.Sharing, PerHour: v.PerHour(r.DomainBytes), DurableTo: r.HeadCutAt, Label: r.HeadLabel,
 		Consistency: r.HeadConsistency, Bytes: r.HeadBytes, Files: r.HeadFiles, Cluster: r.WriterClusterID,
-		ClusterName: r.WriterName, Pending: r.PendingBytes, ETA: time.Duration(r.FlushEtaS) * time.Second,
+		ClusterName: r.WriterName, ClusterEnd: r.WriterEndedAt, Requested: !r.Volume.WantedID.IsZero(),
+		Pending: r.PendingBytes, ETA: time.Duration(r.FlushEtaS) * time.Second,
 		Problem: r.Problem, ReportedAt: r.ReportedAt,
 	}
 }

@@ -433,22 +433,27 @@ func (q *Queries) ReachableHosts(ctx context.Context, withinMs int64) ([]id.Host
 }
 
 const volumeSizes = `-- name: VolumeSizes :many
-SELECT size_limit FROM volume WHERE org_id = $1 AND id = ANY($2::uuid[]) AND deleted_at IS NULL
+SELECT id, size_limit FROM volume WHERE org_id = $1 AND id = ANY($2::uuid[]) AND deleted_at IS NULL
 `
 
-func (q *Queries) VolumeSizes(ctx context.Context, orgID id.Org, ids []pgtype.UUID) ([]int64, error) {
+type VolumeSizesRow struct {
+	ID        id.Volume
+	SizeLimit int64
+}
+
+func (q *Queries) VolumeSizes(ctx context.Context, orgID id.Org, ids []pgtype.UUID) ([]VolumeSizesRow, error) {
 	rows, err := q.db.Query(ctx, volumeSizes, orgID, ids)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []int64{}
+	items := []VolumeSizesRow{}
 	for rows.Next() {
-		var size_limit int64
-		if err := rows.Scan(&size_limit); err != nil {
+		var i VolumeSizesRow
+		if err := rows.Scan(&i.ID, &i.SizeLimit); err != nil {
 			return nil, err
 		}
-		items = append(items, size_limit)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

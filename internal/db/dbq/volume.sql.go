@@ -669,7 +669,7 @@ SELECT v.id, v.org_id, v.domain_id, v.name, v.size_limit, v.keep_last, v.head_se
        (SELECT count(*) FROM volume o WHERE o.domain_id = v.domain_id AND o.deleted_at IS NULL) AS sharing,
        h.cut_at AS head_cut_at, coalesce(h.logical_bytes, 0)::bigint AS head_bytes, coalesce(h.files, 0)::bigint AS head_files,
        coalesce(h.label, '') AS head_label, coalesce(h.consistency, '') AS head_consistency,
-       w.cluster_id AS writer_cluster_id, coalesce(c.name, '') AS writer_name,
+       w.cluster_id AS writer_cluster_id, coalesce(c.name, '') AS writer_name, c.ended_at AS writer_ended_at,
        coalesce(x.pending_bytes, 0)::bigint AS pending_bytes, coalesce(x.flush_eta_s, 0)::bigint AS flush_eta_s,
        coalesce(x.problem, '') AS problem, x.reported_at
 FROM volume v
@@ -694,6 +694,7 @@ type VolumesRow struct {
 	HeadConsistency string
 	WriterClusterID id.Cluster
 	WriterName      string
+	WriterEndedAt   *time.Time
 	PendingBytes    int64
 	FlushEtaS       int64
 	Problem         string
@@ -733,6 +734,7 @@ func (q *Queries) Volumes(ctx context.Context, orgID id.Org, iD pgtype.UUID) ([]
 			&i.HeadConsistency,
 			&i.WriterClusterID,
 			&i.WriterName,
+			&i.WriterEndedAt,
 			&i.PendingBytes,
 			&i.FlushEtaS,
 			&i.Problem,

@@ -77,4 +77,4 @@ WHERE g.present AND g.removed_at IS NULL AND h.state = 'active'
 GROUP BY g.model;
 
 -- name: VolumeSizes :many
-SELECT size_limit FROM volume WHERE org_id = @org_id AND id = ANY(@ids::uuid[]) AND deleted_at IS NULL;
+SELECT id, size_limit FROM volume WHERE org_id = @org_id AND id = ANY(@ids::uuid[]) AND deleted_at IS NULL;

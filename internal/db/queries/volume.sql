@@ -24,7 +24,7 @@ SELECT sqlc.embed(v), d.bytes AS domain_bytes,
        (SELECT count(*) FROM volume o WHERE o.domain_id = v.domain_id AND o.deleted_at IS NULL) AS sharing,
        h.cut_at AS head_cut_at, coalesce(h.logical_bytes, 0)::bigint AS head_bytes, coalesce(h.files, 0)::bigint AS head_files,
        coalesce(h.label, '') AS head_label, coalesce(h.consistency, '') AS head_consistency,
-       w.cluster_id AS writer_cluster_id, coalesce(c.name, '') AS writer_name,
+       w.cluster_id AS writer_cluster_id, coalesce(c.name, '') AS writer_name, c.ended_at AS writer_ended_at,
        coalesce(x.pending_bytes, 0)::bigint AS pending_bytes, coalesce(x.flush_eta_s, 0)::bigint AS flush_eta_s,
        coalesce(x.problem, '') AS problem, x.reported_at
 FROM volume v

@@ -8,27 +8,54 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
 )
 
 // ReadVolumes reads how much of a host's scratch the volumes of a spec take: nodes are placed only where there is room
-// for them. A volume that the organisation does not have takes none here: renting refuses it. Call it outside of
-// transactions.
+// for them. A volume that the organisation does not have takes none here: quotes and rents refuse it. Call it outside
+// of transactions.
 func (a *Request) ReadVolumes(ctx context.Context, q *dbq.Queries, mounts []Mount) error {
+	_, err := a.readVolumes(ctx, q, mounts)
+	return err
+}
+
+// readVolumes is ReadVolumes, and returns which of the volumes the organisation has.
+func (a *Request) readVolumes(ctx context.Context, q *dbq.Queries, mounts []Mount) (map[id.Volume]bool, error) {
 	if len(mounts) == 0 {
-		return nil
+		return nil, nil
 	}
 	ids := make([]pgtype.UUID, len(mounts))
 	for i, m := range mounts {
 		ids[i] = pgtype.UUID{Bytes: m.Volume.UUID(), Valid: true}
 	}
-	sizes, err := q.VolumeSizes(ctx, a.Renter, ids)
+	rows, err := q.VolumeSizes(ctx, a.Renter, ids)
 	if err != nil {
-		return fmt.Errorf("read sizes of volumes of %s: %w", a.Renter, err)
+		return nil, fmt.Errorf("read sizes of volumes of %s: %w", a.Renter, err)
 	}
+	have := make(map[id.Volume]bool, len(rows))
 	var room int64
-	for _, size := range sizes {
-		room += agentapi.VolumeRoom(size)
+	for _, r := range rows {
+		have[r.ID] = true
+		room += agentapi.VolumeRoom(r.SizeLimit)
 	}
 	a.VolumesGB = (room + 1e9 - 1) / 1e9
-	return nil
+	return have, nil
+}
+
+// quoteVolumes is ReadVolumes for a quote, which could not be rented with a volume that the organisation does not have.
+// Another organisation's volume is refused in the same words as one that does not exist. Fault: Invalid, with the
+// field.
+func (a *Request) quoteVolumes(ctx context.Context, q *dbq.Queries, mounts []Mount) error {
+	have, err := a.readVolumes(ctx, q, mounts)
+	if err != nil {
+		return err
+	}
+	var bad fault.Fields
+	for i, m := range mounts {
+		if !have[m.Volume] {
+			bad.Add(fmt.Sprintf("mounts[%d].volume", i), "volume %s not found", m.Volume)
+		}
+	}
+	return bad.Err()
 }

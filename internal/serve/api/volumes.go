@@ -28,7 +28,7 @@ func viewVolume(v volume.Volume) client.Volume {
 		PendingBytes: v.Pending, ETASeconds: int64(v.ETA / time.Second), Problem: v.Problem, ReportedAt: utc(v.ReportedAt),
 	}
 	if !v.Cluster.IsZero() {
-		out.ClusterID = &v.Cluster
+		out.ClusterID, out.ClusterEndedAt = &v.Cluster, utc(v.ClusterEnd)
 	}
 	return out
 }

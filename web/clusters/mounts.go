@@ -1,0 +1,94 @@
+package clusters
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/data/volume"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/web/page"
+	"github.com/musterhq/muster/web/view"
+)
+
+// MountRow is a volume of the cluster, with how durable it is now.
+type MountRow struct {
+	Path, ID, Name, Mode      string
+	Durable, Age, Consistency string // Durable is "" without a snapshot
+	Pending, Problem, Note    string
+	Requested                 bool // a snapshot is requested
+	MaySnapshot               bool // the visitor may request one now
+	Gone                      bool // the volume is deleted
+}
+
+// mounts reads what a cluster has mounted, and how durable it is.
+func (s *Pages) mounts(ctx context.Context, who account.Principal, c cluster.Cluster, now time.Time) ([]MountRow,
+	error) {
+	var out []MountRow
+	for _, m := range c.Spec.Mounts {
+		row := MountRow{Path: m.Path, ID: m.Volume.String(), Name: m.Volume.String(), Mode: m.Mode}
+		x, err := s.Volumes.Get(ctx, who.Org, m.Volume)
+		switch {
+		case fault.Is(err, fault.NotFound):
+			row.Gone, row.Note = true, "deleted"
+		case err != nil:
+			return nil, err
+		default:
+			row.fill(x, c, now)
+			row.MaySnapshot = row.MaySnapshot && who.CanAny(account.WriteClusters...)
+		}
+		out = append(out, row)
+	}
+	return out, nil
+}
+
+// fill sets what the volume says. Only of its writer the host reports what is not durable yet.
+func (r *MountRow) fill(x volume.Volume, c cluster.Cluster, now time.Time) {
+	r.Name = x.Name
+	if x.DurableTo != nil {
+		r.Durable, r.Age = x.DurableTo.UTC().Format(time.DateTime), view.Ago(now.Sub(*x.DurableTo).Truncate(time.Second))
+	}
+	r.Consistency = map[string]string{
+		"exact": "all files of one moment", "per_file": "each file of one moment",
+	}[x.Consistency]
+	if r.Mode != agentapi.MountRW || x.Cluster != c.ID {
+		if x.ClusterName != "" && x.ClusterEnd == nil {
+			r.Note = "written by " + x.ClusterName
+		}
+		return
+	}
+	r.Requested, r.MaySnapshot, r.Problem = x.Requested, !c.State.Ended(), x.Problem
+	switch {
+	case x.ReportedAt == nil:
+		r.Pending = "not reported"
+	case x.Pending == 0:
+		r.Pending = "nothing"
+	default:
+		r.Pending = view.Bytes(x.Pending)
+		if x.ETA > 0 {
+			r.Pending += fmt.Sprintf(", durable in about %d s", int(x.ETA.Seconds()))
+		}
+	}
+}
+
+// snapshotMount requests a snapshot of a volume that the cluster writes.
+func (s *Pages) snapshotMount(v *page.Visit) error {
+	cl, err := id.Parse[id.Cluster](chi.URLParam(v.R, "id"))
+	if err != nil {
+		return fault.New(fault.NotFound, "cluster not found")
+	}
+	vol, err := id.Parse[id.Volume](v.R.PostFormValue("volume"))
+	if err != nil {
+		return fault.New(fault.NotFound, "volume not found")
+	}
+	if _, err := s.Volumes.Request(v.R.Context(), v.Who, vol); err != nil {
+		return err
+	}
+	return page.Back(v, "/clusters/"+cl.String()+"#mounts")
+}
