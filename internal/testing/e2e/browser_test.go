@@ -227,7 +227,7 @@ func TestARentersJourneyInABrowser(t *testing.T) {
 
 	spec := []string{"#nodes", "2", "#gpus", "1", "#image", p.DemoImage, "#disk_gb", "1", "#name", "first-run",
 		"#env", "TRAIN_STEPS=1000000\nTRAIN_STEP_MS=250\nTRAIN_LOG_EVERY=1"}
-	b.submit("#spec button[type=submit]", spec...)
+	b.submit("#spec button.primary[type=submit]", spec...)
 	b.reads("#spec .callout", "credit")
 
 	b.open("/billing")
@@ -236,10 +236,10 @@ func TestARentersJourneyInABrowser(t *testing.T) {
 	b.reads("#available", "100.00")
 
 	b.open("/offers")
-	b.submit("#spec button[type=submit]", append(spec, "#nodes", "64")...)
+	b.submit("#spec button.primary[type=submit]", append(spec, "#nodes", "64")...)
 	b.see(".explain")
 	b.shot("nothing-fits")
-	b.submit("#spec button[type=submit]", spec...)
+	b.submit("#spec button.primary[type=submit]", spec...)
 	b.see("#quote")
 	b.reads("#quote [data-left]", ":")
 	held := b.text("#quote [data-left]")
