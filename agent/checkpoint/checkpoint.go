@@ -37,7 +37,7 @@ type State struct {
 	Message     string `json:"message,omitempty"`
 }
 
-// Codes of failures beside the control plane's.
+// Codes of failures that the control plane does not have.
 const (
 	CodeReplaced = "replaced"  // by a newer one of the same folder
 	CodeFull     = "full"      // the volume has no room for a snapshot

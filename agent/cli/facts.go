@@ -273,7 +273,7 @@ func wholeGPUs(inv agentapi.Inventory) []string {
 }
 
 // keepUnnamedSlices marks the slices that no CDI specification names as in use, so that they are not offered, and
-// returns the problem: after a new layout, the specification has to be written anew.
+// returns the problem: after a new layout, the specification has to be generated again.
 func keepUnnamedSlices(inv *agentapi.Inventory, facts container.Facts) []agentapi.Problem {
 	var lacking []string
 	for i := range inv.GPUs {
@@ -292,7 +292,7 @@ func keepUnnamedSlices(inv *agentapi.Inventory, facts container.Facts) []agentap
 		Severity: "warn",
 		Cause:    fmt.Sprintf("The CDI specification does not name %d slices: they are not offered.", len(lacking)),
 		Evidence: strings.Join(lacking, ", "),
-		Fix: "Write it anew after each change of the layout: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml " +
+		Fix: "Generate it again after each change of the layout: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml " +
 			"--device-name-strategy=uuid.",
 	}}
 }

@@ -258,7 +258,7 @@ func TestCDIProblems(t *testing.T) {
 	}
 }
 
-// A slice is attached by its CDI name or not at all: NVIDIA's runtime would need device files that nobody names here.
+// A slice is attached by its CDI name or not at all: NVIDIA's runtime would need device files that are not listed here.
 func TestASliceIsAttachedByCDI(t *testing.T) {
 	t.Parallel()
 	d, e := paper(t, func(*Config) {})

@@ -43,7 +43,7 @@ const (
 	minShm      = 64 * mb
 	minShmMulti = 1 << 30 // NCCL between GPUs of one node breaks with Docker's 64 MB
 	// Limit of a node's processes and threads: enough for data loaders with a thread for every core, and few enough that a
-	// fork bomb leaves the host enough of its own (a machine without systemd has 32,768 in all). A node with many cores
+	// fork bomb leaves the host enough processes (a machine without systemd has 32,768 in all). A node with many cores
 	// gets more, as far as the host's own limit allows.
 	basePids, pidsPerCPU, maxPids = 2048, 1024, 16384
 )

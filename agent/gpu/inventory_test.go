@@ -320,7 +320,7 @@ func TestLinkage(t *testing.T) {
 	}
 }
 
-// The owner of a machine with AMD's GPUs is not told to put in others.
+// The inventory of a machine with AMD GPUs does not ask its owner for NVIDIA GPUs.
 func TestAnAMDHostIsToldSo(t *testing.T) {
 	t.Parallel()
 	missing := &wire.Error{Code: wire.CodeLibraryNotFound, Call: "nvmlInit_v2", Text: "the NVML library cannot be loaded"}

@@ -78,7 +78,7 @@ func (m *Monitor) replacedSlice(r *record, sys wire.System) bool {
 }
 
 // forgetSlices removes the records of slices that are not there any more: their operator has made another layout,
-// which is no defect. A slice that is being made anew, one with a lease, and the slices of a GPU that the driver does
+// which is no defect. A slice that is being recreated, one with a lease, and the slices of a GPU that the driver does
 // not list stay. m.mu is held.
 func (m *Monitor) forgetSlices(present map[string]bool) {
 	leased := map[string]bool{}
@@ -98,7 +98,7 @@ func (m *Monitor) forgetSlices(present map[string]bool) {
 	}
 }
 
-// remake destroys the slices among the named devices and makes them anew, so that nothing of a lease is left in their
+// remake destroys the slices among the named devices and recreates them, so that nothing of a lease is left in their
 // memory, and no setting. The layout stays as it is.
 func (m *Monitor) remake(ctx context.Context, uuids []string) error {
 	for _, uuid := range uuids {
@@ -118,7 +118,7 @@ func (m *Monitor) remake(ctx context.Context, uuids []string) error {
 		err := m.finish(ctx, uuid)
 		m.looking.Unlock()
 		if err != nil {
-			return fault.Wrap(err, fault.Conflict, "%s cannot be made anew: %v", uuid, err)
+			return fault.Wrap(err, fault.Conflict, "%s cannot be recreated: %v", uuid, err)
 		}
 	}
 	return nil
@@ -131,12 +131,12 @@ func (m *Monitor) finishRemaking(ctx context.Context) {
 			continue
 		}
 		if err := m.finish(ctx, uuid); err != nil && ctx.Err() == nil {
-			m.log.Warn("a slice cannot be made anew", "gpu", uuid, "err", err)
+			m.log.Warn("a slice cannot be recreated", "gpu", uuid, "err", err)
 		}
 	}
 }
 
-// finish makes a slice anew, unless that is done. Its record moves to the UUID that it has then. m.looking is held.
+// finish recreates a slice, unless that is done. Its record moves to the UUID that it has then. m.looking is held.
 func (m *Monitor) finish(ctx context.Context, uuid string) error {
 	m.mu.Lock()
 	r := m.mem.GPUs[uuid]
@@ -153,9 +153,9 @@ func (m *Monitor) finish(ctx context.Context, uuid string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r.Remaking, r.Instance = false, &made
-	r.CheckedFor = "" // a new device: it proves anew that it computes
+	r.CheckedFor = "" // a new device: it must prove again that it computes
 	if made.UUID != uuid {
-		m.log.Info("a slice has another UUID since it was made anew", "gpu", uuid, "now", made.UUID)
+		m.log.Info("a slice has another UUID since it was recreated", "gpu", uuid, "now", made.UUID)
 		delete(m.mem.GPUs, uuid)
 		r.GPU.UUID, r.GPU.AttachName = made.UUID, "nvidia.com/gpu="+made.UUID
 		m.mem.GPUs[made.UUID] = r

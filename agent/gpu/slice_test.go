@@ -39,7 +39,7 @@ func newSplit(t *testing.T) *host {
 // slice is the UUID of the i-th slice of the split GPU.
 func (h *host) slice(i int) string { return h.GPUs[1].Instances[i].UUID }
 
-// remade is what the library says of the i-th slice: what of it is destroyed, and how often it was made anew.
+// remade is what the library says of the i-th slice: what of it is destroyed, and how often it was recreated.
 func (h *host) remade(t *testing.T, i int) string {
 	t.Helper()
 	b, err := os.ReadFile(h.path + ".mig-" + h.slice(i))
@@ -99,7 +99,7 @@ func TestSlicesAreListed(t *testing.T) {
 	}
 }
 
-// After a lease its slice, and no other, is destroyed and made anew, once nothing runs on it any more.
+// After a lease its slice, and no other, is destroyed and recreated, once nothing runs on it any more.
 func TestSlicesAreMadeAnewAfterALease(t *testing.T) {
 	t.Parallel()
 	h := newSplit(t)

@@ -32,7 +32,7 @@ type record struct {
 	Verdict
 	GPU  agentapi.GPU `json:"gpu"`  // as last described
 	Seen string       `json:"seen"` // boot id in which the driver last listed it
-	// Instance is what a slice is to NVML; nil: it is a GPU. Remaking means that it was being destroyed and made anew when
+	// Instance is what a slice is to NVML; nil: it is a GPU. Remaking means that it was being destroyed and recreated when
 	// the agent last knew.
 	Instance *wire.Instance `json:"instance,omitempty"`
 	Remaking bool           `json:"remaking,omitempty"`

@@ -62,7 +62,7 @@ func (m *Monitor) NoteBefore(ctx context.Context, uuids ...string) error {
 
 // WaitClean returns nil once no process holds the GPUs and their memory is free, apart from the use before the lease.
 // If ctx ends first, it returns a Conflict that names what is left, and the GPUs that are not clean are suspect until a
-// look finds them clean. Slices are then destroyed and made anew. Call it after a lease's containers are gone and
+// look finds them clean. Slices are then destroyed and recreated. Call it after a lease's containers are gone and
 // before its GPUs are given to another lease.
 func (m *Monitor) WaitClean(ctx context.Context, uuids ...string) error {
 	var left []string

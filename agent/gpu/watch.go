@@ -173,7 +173,7 @@ func (m *Monitor) standing(r record, conditions map[string]wire.Condition, faile
 	}
 	if r.Remaking {
 		return append(out, Evidence{Kind: kindMemory, Weight: Suspect,
-			Detail: "after a lease has ended it could not be made anew"}), true
+			Detail: "after a lease has ended it could not be recreated"}), true
 	}
 	if r.Held != "" {
 		out = append(out, Evidence{Kind: kindMemory, Weight: Suspect, Detail: r.Held})

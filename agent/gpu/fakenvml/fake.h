@@ -90,7 +90,7 @@ nvmlDevice_t fake_instance_handle(int slot, int instance);
 /* instance.c */
 struct instance_state {
 	int stage;  /* 0: there; 1: its compute instance is destroyed; 2: its GPU instance is, too */
-	int remade; /* how often it was made anew */
+	int remade; /* how often it was recreated */
 };
 bool fake_takes_instances(const char *function); /* of a call: whether nvml.h lets MIG devices' handles be given to it */
 struct instance_state fake_instance_state(const struct gpu *g, int instance);

@@ -1,5 +1,5 @@
 /*
- * MIG: the devices of a GPU that is split, and how they are destroyed and made anew. What happened to one since the
+ * MIG: the devices of a GPU that is split, and how they are destroyed and recreated. What happened to one since the
  * profile was written lies in PROFILE.mig-UUID, so that it outlives the probe: "STAGE REMADE".
  */
 #include "fake.h"

@@ -200,7 +200,7 @@ func (p *probe) device(uuid, pci string) (nvml.Device, *wire.Error) {
 	if ok {
 		return d, nil
 	}
-	if isSlice(uuid) { // its handle ends when it is made anew
+	if isSlice(uuid) { // its handle ends when it is recreated
 		d, err := p.findSlice(uuid, pci)
 		if err != nil {
 			err.Lookup = true

@@ -49,7 +49,7 @@ func (p *probe) each(d nvml.Device, f func(slice nvml.Device, uuid string) bool)
 }
 
 // slices returns the UUIDs of a GPU's MIG devices, and how many others share a GPU instance: those see each other's
-// memory errors and bandwidth, and cannot be made anew by themselves.
+// memory errors and bandwidth, and cannot be recreated by themselves.
 func (p *probe) slices(d nvml.Device) (uuids []string, shared int) {
 	p.each(d, func(slice nvml.Device, uuid string) bool {
 		a, err := call(p, "nvmlDeviceGetAttributes", slice.GetAttributes)

@@ -24,7 +24,7 @@ const (
 	MethodCondition = "condition" // → Condition
 	MethodUse       = "use"       // → Use
 	MethodPower     = "power"     // → Power, after it was set to Milliwatts
-	MethodRemake    = "remake"    // → Instance, after it was destroyed and made anew like Like
+	MethodRemake    = "remake"    // → Instance, after it was destroyed and recreated like Like
 )
 
 // Request is a request to the probe.
@@ -112,7 +112,7 @@ type Description struct {
 }
 
 // Instance is a slice as NVML knows it: a GPU instance with one compute instance, which takes up all of it. ID and the
-// UUID may change when it is made anew.
+// UUID may change when it is recreated.
 type Instance struct {
 	UUID           string `json:"uuid"`
 	ID             int    `json:"id"`              // of the GPU instance

@@ -12,7 +12,7 @@ import (
 )
 
 // PeriodStorage is what was charged on one day for what volumes store. A charge counts to the day on which it was
-// posted: at most an hour after the time that it is for.
+// posted: normally within an hour after the time that it is for, and later after a time without credit.
 type PeriodStorage struct {
 	Day     string        `json:"day"`
 	Domain  id.DataDomain `json:"domain_id" doc:"what a volume and its clones share, and is stored once"`
