@@ -31,8 +31,7 @@ const (
 func privateRegistry(t *testing.T) string {
 	t.Helper()
 	inner := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
-	var s *httptest.Server
-	s = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, password, _ := r.BasicAuth()
 		switch {
 		case r.URL.Path == "/token" && user == registryUser && password == registryPassword:
@@ -42,7 +41,7 @@ func privateRegistry(t *testing.T) string {
 		case r.Header.Get("Authorization") == "Bearer t0ken":
 			inner.ServeHTTP(w, r)
 		default:
-			w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="test"`, s.URL))
+			w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="http://%s/token",service="test"`, r.Host))
 			w.WriteHeader(http.StatusUnauthorized)
 		}
 	}))

@@ -35,13 +35,14 @@ esac
 // served is a server that offers a release, and its folder.
 func served(t *testing.T, dir string, prepare func() error) *httptest.Server {
 	t.Helper()
-	var r http.Handler
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { r.ServeHTTP(w, q) }))
-	t.Cleanup(srv.Close)
-	r = releases.New(releases.Config{
-		Dir: dir, Prepare: prepare, PublicURL: srv.URL, AgentURL: "https://agents.example:8443", CA: "its ca's PEM\n",
-		Log: slog.New(slog.DiscardHandler),
+	// The server starts after its handler is set: the handler needs the server's address.
+	srv := httptest.NewUnstartedServer(nil)
+	srv.Config.Handler = releases.New(releases.Config{
+		Dir: dir, Prepare: prepare, PublicURL: "http://" + srv.Listener.Addr().String(),
+		AgentURL: "https://agents.example:8443", CA: "its ca's PEM\n", Log: slog.New(slog.DiscardHandler),
 	})
+	srv.Start()
+	t.Cleanup(srv.Close)
 	return srv
 }
 
