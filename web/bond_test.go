@@ -79,7 +79,7 @@ func (b *browser) gangOf(own bool) gang {
 				Kind:      kind,
 				Key:       key,
 				Ref:       g.cluster.String(),
-				Memo:      "node 1 stood by 30s for node 0",
+				Memo:      "node 1 stood by 30.0 s for node 0",
 				Transfers: transfers,
 			})
 			return err

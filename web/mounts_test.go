@@ -71,6 +71,20 @@ func TestRentForm_RowsForVolumes(t *testing.T) {
 	if first.AttrOr("formaction", "/quotes") != "/quotes" {
 		t.Error("the Enter key presses a button of the rows")
 	}
+	quoted := id.New[id.Cluster]()
+	b.exec(`INSERT INTO cluster (id, org_id, created_by, name, spec, image_ref, state, node_count, gpus_per_node, rate,
+		currency, ended_at) SELECT $1, $2, id, 'train', '{"image":"job:1"}', 'job:1', 'failed', 1, 1, 7200000, 'USD', now()
+		FROM app_user`, quoted, b.org())
+	for from, want := range map[string]string{
+		quoted.String(): "This is the spec of train.", "template:pytorch-ddp": "From the template",
+	} {
+		add["from"] = []string{from}
+		_, doc = b.post("/offers/form", add)
+		if text := doc.Find("#spec .callout").Text(); !strings.Contains(text, want) ||
+			doc.Find("#spec input[name=from]").AttrOr("value", "") != from {
+			t.Errorf("after a row was added to the form from %s: %q", from, text)
+		}
+	}
 	form["remove_mount"] = []string{"0"}
 	_, doc = b.post("/offers/form", form)
 	if doc.Find("#mounts [role=group]").Length() != 1 || chosen(doc, "mount-0-volume") != other ||
@@ -194,6 +208,21 @@ func TestQuoteAndCluster_ShowVolumes(t *testing.T) {
 	if !strings.Contains(page.Find("main").Text(), "Last written by") ||
 		!strings.Contains(list.Find("main").Text(), "last written by train") {
 		t.Errorf("the writer has ended: %s", page.Find("main").Text())
+	}
+	b.exec("DELETE FROM volume_writer")
+	for path, c := range map[string]struct {
+		form   url.Values
+		status int
+	}{
+		"/snapshots": {url.Values{"volume": {vol}}, http.StatusConflict},
+		"/actions":   {url.Values{"action": {"restart"}}, http.StatusConflict},
+		"/actions?":  {url.Values{"action": {"nonsense"}}, http.StatusUnprocessableEntity},
+	} {
+		res, page = b.post(at+path, c.form)
+		if text := page.Find("main > .callout").Text(); res.StatusCode != c.status || text == "" ||
+			page.Find("#mounts").Length() != 1 {
+			t.Errorf("POST %s of an ended cluster: %d %q on %s", path, res.StatusCode, text, page.Find("main").Text())
+		}
 	}
 }
 

@@ -47,7 +47,7 @@ func TestTemplates_SaveUseDelete(t *testing.T) {
 	cl := id.New[id.Cluster]()
 	b.exec(`INSERT INTO cluster (id, org_id, created_by, name, spec, image_ref, state, node_count, gpus_per_node, rate,
 		currency, ended_at) SELECT $1, $2, id, 'train', $3, 'job:1', 'failed', 1, 1, 7200000, 'USD', now()
-		FROM app_user`, cl, b.org(), `{"image":"job:1","env":{"HF_TOKEN":"***"},"disk_gb":77}`)
+		FROM app_user`, cl, b.org(), `{"image":"job:1","env":{"HF_TOKEN":"***"},"disk_gb":77,"labels":{"team":"nlp"}}`)
 	_, doc := b.get("/templates?from=" + cl.String())
 	if doc.Find("#save").Length() != 1 {
 		t.Fatal(doc.Find("main").Text())
@@ -66,6 +66,10 @@ func TestTemplates_SaveUseDelete(t *testing.T) {
 	_, doc = b.get("/offers?template=mine")
 	if doc.Find("#disk_gb").AttrOr("value", "") != "77" || doc.Find("#env").Text() != "HF_TOKEN=***" {
 		t.Errorf("the form is not the template's: %s", doc.Find("#spec").Text())
+	}
+	_, lines := b.post("/offers/lines", url.Values{"from": {"template:mine"}, "image": {"job:1"}})
+	if !strings.Contains(lines.Text(), "--label team=nlp") {
+		t.Errorf("what the form does not show is lost: %s", lines.Text())
 	}
 	_, doc = b.post("/templates/mine/delete", nil)
 	if doc.Find("#t-mine").Length() != 0 {

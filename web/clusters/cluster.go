@@ -26,11 +26,17 @@ func (s *Pages) clusterPage(v *page.Visit) error {
 	if err != nil {
 		return fault.New(fault.NotFound, "cluster not found")
 	}
+	return s.showCluster(v, cl, "")
+}
+
+// showCluster renders the page of a cluster. refused is why a request of the visitor was not carried out, or "".
+func (s *Pages) showCluster(v *page.Visit, cl id.Cluster, refused string) error {
 	choice := choiceOf(v)
 	c, err := s.viewCluster(v.R.Context(), v.Who, cl, choice, new(readings))
 	if err != nil {
 		return err
 	}
+	c.Refused = refused
 	c.Grep = strings.TrimSpace(v.R.FormValue("grep"))
 	c.LogRank = rankOf(v.R.FormValue("rank"), c.Ranks)
 	if err := s.tailLogs(v.R.Context(), v.Who.Org, cl, &c); err != nil {
@@ -41,6 +47,16 @@ func (s *Pages) clusterPage(v *page.Visit) error {
 		page.Live = "/clusters/" + c.ID + "/live?" + choice.query()
 	}
 	return s.Render(v, ClusterPage(page, c))
+}
+
+// after goes back to the page of a cluster, which shows why a request was refused.
+func (s *Pages) after(v *page.Visit, cl id.Cluster, part string, err error) error {
+	if err == nil {
+		return page.Back(v, "/clusters/"+cl.String()+part)
+	}
+	return s.Again(v, err, func(errs map[string]string) error {
+		return s.showCluster(v, cl, view.Message("The action", page.First(errs, "", "action")))
+	})
 }
 
 // rankOf returns the rank in ?rank=, or -1 for all ranks.

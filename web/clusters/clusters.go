@@ -2,8 +2,9 @@ package clusters
 
 import (
 	"fmt"
-	"github.com/go-chi/chi/v5"
 	"math"
+
+	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
@@ -34,10 +35,8 @@ func (s *Pages) actOnCluster(v *page.Visit) error {
 	if err != nil {
 		return fault.New(fault.NotFound, "cluster not found")
 	}
-	if _, err := s.Clusters.Act(v.R.Context(), v.Who, c, cluster.Action(v.R.FormValue("action"))); err != nil {
-		return err
-	}
-	return page.Back(v, "/clusters/"+c.String())
+	_, err = s.Clusters.Act(v.R.Context(), v.Who, c, cluster.Action(v.R.FormValue("action")))
+	return s.after(v, c, "", err)
 }
 
 func Summary(c cluster.Cluster) string {

@@ -87,8 +87,6 @@ func (s *Pages) snapshotMount(v *page.Visit) error {
 	if err != nil {
 		return fault.New(fault.NotFound, "volume not found")
 	}
-	if _, err := s.Volumes.Request(v.R.Context(), v.Who, vol); err != nil {
-		return err
-	}
-	return page.Back(v, "/clusters/"+cl.String()+"#mounts")
+	_, err = s.Volumes.Request(v.R.Context(), v.Who, vol)
+	return s.after(v, cl, "#mounts", err)
 }

@@ -55,7 +55,7 @@ func (s *Pages) showMarket(v *page.Visit, m Market) error {
 	if err != nil {
 		return err
 	}
-	if m.Lines, err = s.linesOf(v, m.Spec, m.Query); err != nil {
+	if m.Lines, err = s.linesOf(v, &m.Spec, m.Query); err != nil {
 		return err
 	}
 	var mistake *query.Error

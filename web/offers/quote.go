@@ -49,7 +49,7 @@ func (s *Pages) makeQuote(v *page.Visit) error {
 }
 
 func (s *Pages) quoteFor(v *page.Visit, m Market) (market.Quote, error) {
-	base, err := s.base(v, m.Spec.From)
+	base, err := s.base(v, &m.Spec)
 	if err != nil {
 		return market.Quote{}, err
 	}

@@ -16,7 +16,7 @@ type SpecForm struct {
 	OnNodeFailure, Restart, Egress, Ports, Hours, MinGbps, Project string
 	Runtime, ScratchGB, Entrypoint                                 string
 	Query                                                          string // of a template; "" = the page's
-	From                                                           string // id of the cluster or quote that filled the form; "" = none
+	From                                                           string // what filled the form: see originOf; "" = nothing
 	Note                                                           string // about where the form comes from
 	Mounts                                                         []MountRow
 	DiskLimited, NeedsCredit                                       bool

@@ -114,7 +114,7 @@ func (s *Pages) fillTemplate(v *page.Visit, m *Market, name string) error {
 	for _, k := range slices.Sorted(maps.Keys(env)) {
 		lines = append(lines, k+"="+env[k])
 	}
-	f.Env, f.Note = strings.Join(lines, "\n"), cmp.Or(t.StandIn, "From the template "+cmp.Or(t.Title, t.Name)+".")
+	f.Env, f.From = strings.Join(lines, "\n"), fromTemplate+t.Name
 	m.Query, m.Spec = f.Query, f
 	return nil
 }

@@ -128,20 +128,6 @@ func Dur(d time.Duration) string {
 	}
 }
 
-// Metered formats a billed duration to the tenth of a second: "1 h 41 min 06.0 s".
-func Metered(d time.Duration) string {
-	tenths := d.Milliseconds() / 100
-	h, m, s := tenths/36000, tenths/600%60, float64(tenths%600)/10
-	switch {
-	case h > 0:
-		return fmt.Sprintf("%d h %02d min %04.1f s", h, m, s)
-	case m > 0:
-		return fmt.Sprintf("%d min %04.1f s", m, s)
-	default:
-		return fmt.Sprintf("%.1f s", s)
-	}
-}
-
 // Clock formats a time in UTC, to the second; with the date unless it is the day of now.
 func Clock(t, now time.Time) string {
 	t, now = t.UTC(), now.UTC()

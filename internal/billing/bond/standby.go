@@ -14,6 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/text"
 )
 
 // Post books what standby and relief have come to beyond what is booked already. leases are those that the amounts of
@@ -116,7 +117,8 @@ func (s *posting) payStandby(ctx context.Context, tx *db.Tx, books *ledger.Locke
 	}
 	e := ledger.Entry{
 		Kind: "standby", Key: fmt.Sprintf("standby:%s:%s:%d", v.Lease, c.Lease, int64(paid)), Ref: s.cluster.String(),
-		Memo: fmt.Sprintf("node %d stood by %s for node %d", v.Rank, time.Duration(x.due.MS)*time.Millisecond, c.Rank),
+		Memo: fmt.Sprintf("node %d stood by %s for node %d", v.Rank,
+			text.Duration(time.Duration(x.due.MS)*time.Millisecond), c.Rank),
 	}
 	if toHost > 0 {
 		e.Transfers = append(e.Transfers, ledger.Transfer{
@@ -143,7 +145,8 @@ func (s *posting) payRelief(ctx context.Context, tx *db.Tx, books *ledger.Locked
 			Kind: "relief",
 			Key:  fmt.Sprintf("relief:%s:%s:%d", s.cluster, l.Lease, int64(x.total)),
 			Ref:  s.cluster.String(),
-			Memo: fmt.Sprintf("node %d stood by %s, and no host is to blame", l.Rank, time.Duration(x.ms)*time.Millisecond),
+			Memo: fmt.Sprintf("node %d stood by %s, and no host is to blame", l.Rank,
+				text.Duration(time.Duration(x.ms)*time.Millisecond)),
 			Transfers: []ledger.Transfer{{
 				Debit:  ledger.StandbyRelief(l.Currency),
 				Credit: ledger.HostPending(l.Operator, l.Currency),

@@ -15,6 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/text"
 )
 
 // How far the ledger may be behind what is proven, in ms. An entry costs more than the segment it is for, so a running
@@ -174,7 +175,7 @@ func usageEntry(l *lease, after Meter, p Posting) ledger.Entry {
 	e := ledger.Entry{
 		Kind: "usage",
 		Key:  fmt.Sprintf("usage:%s:%d", l.ID, int64(after.Posted)),
-		Memo: fmt.Sprintf("node %d, %s", l.Rank, time.Duration(p.BilledMS)*time.Millisecond),
+		Memo: fmt.Sprintf("node %d, %s", l.Rank, text.Duration(time.Duration(p.BilledMS)*time.Millisecond)),
 		Ref:  l.ClusterID.String(),
 	}
 	if p.Host > 0 {

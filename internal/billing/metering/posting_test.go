@@ -90,3 +90,11 @@ func TestPosting_NothingWaitsForLong(t *testing.T) {
 	mustEqual(t, "waits anew", w.usage().Posted, money.CostOf(perHour, 30_000))
 	w.ledgerBalances()
 }
+
+// The memo of a posting names its time as people read it.
+func TestUsageEntry_MemoIsForPeople(t *testing.T) {
+	t.Parallel()
+	l := &lease{}
+	l.Rank = 3
+	mustEqual(t, "memo", usageEntry(l, Meter{}, Posting{BilledMS: 162_801}).Memo, "node 3, 2 min 42.8 s")
+}
