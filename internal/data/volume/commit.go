@@ -225,7 +225,8 @@ func (v *Volumes) level(ctx context.Context, tx *db.Tx, domain id.DataDomain, by
 		err = tx.Q.SetDataLevel(ctx, domain, now, stored)
 	}
 	if err == nil {
-		err = tx.Q.InsertDataMeter(ctx, domain, now)
+		next := now.Add(ChargeEvery)
+		err = tx.Q.InsertDataMeter(ctx, domain, now, &next)
 	}
 	if err != nil {
 		return fmt.Errorf("level of %s: %w", domain, err)

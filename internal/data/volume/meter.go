@@ -29,6 +29,13 @@ const ChargeEvery = time.Hour
 // unpaidLife is how long the volumes of an organisation without credit are kept.
 const unpaidLife = 30 * 24 * time.Hour
 
+// What an erased domain still owes is tried once a day for a year, and then written off: otherwise the meters of all
+// organisations that ever left without paying would be read for ever.
+const (
+	retryErased = 24 * time.Hour
+	erasedDebt  = 365 * 24 * time.Hour
+)
+
 // PerHour returns what stored bytes cost in an hour, rounded up to micro-units.
 func (v *Volumes) PerHour(bytes int64) money.Micro {
 	n := new(big.Int).Mul(big.NewInt(bytes), big.NewInt(int64(v.cfg.PricePerGBHour)))
@@ -68,13 +75,14 @@ func byteMicros(levels []level, from, until time.Time) *big.Int {
 	return sum
 }
 
-// Charge posts what is stored and not posted for ChargeEvery, and returns how many postings it made.
+// Charge posts what is stored and not posted for ChargeEvery, and returns how many meters it brought up to now.
 func (v *Volumes) Charge(ctx context.Context) (int, error) {
-	return v.chargeBefore(ctx, time.Now().Add(-ChargeEvery))
+	return v.chargeDue(ctx, time.Now())
 }
 
-func (v *Volumes) chargeBefore(ctx context.Context, before time.Time) (int, error) {
-	domains, err := v.d.Q.MetersDue(ctx, before)
+// chargeDue charges the meters that are due by a moment. One that fails is due again after those that wait now.
+func (v *Volumes) chargeDue(ctx context.Context, by time.Time) (int, error) {
+	domains, err := v.d.Q.MetersDue(ctx, &by)
 	if err != nil {
 		return 0, fmt.Errorf("meters of storage: %w", err)
 	}
@@ -99,7 +107,8 @@ func (v *Volumes) charge(ctx context.Context, domain id.DataDomain) error {
 
 func (v *Volumes) meter(ctx context.Context, domain id.DataDomain, post bool) error {
 	return v.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if _, err := tx.Q.LockDataDomain(ctx, domain); err != nil {
+		row, err := tx.Q.LockDataDomain(ctx, domain)
+		if err != nil {
 			return err
 		}
 		m, err := tx.Q.LockDataMeter(ctx, domain)
@@ -138,6 +147,7 @@ func (v *Volumes) meter(ctx context.Context, domain id.DataDomain, post bool) er
 		case due > 0:
 			p.Posted, p.Steps = p.Posted+due, p.Steps+1
 		}
+		schedule(&p, row, now)
 		if err := tx.Q.SaveDataMeter(ctx, p); err != nil {
 			return err
 		}
@@ -153,6 +163,22 @@ func (v *Volumes) meter(ctx context.Context, domain id.DataDomain, post bool) er
 		})
 		return err
 	})
+}
+
+// schedule sets when a meter is due again. That of an erased domain ends when all is posted.
+func schedule(p *dbq.SaveDataMeterParams, domain dbq.DataDomain, now time.Time) {
+	next := now.Add(ChargeEvery)
+	switch {
+	case domain.ErasedAt == nil || domain.Bytes > 0:
+	case p.UnpaidSince == nil:
+		return
+	case now.Sub(*domain.ErasedAt) >= erasedDebt:
+		p.UnpaidSince = nil
+		return
+	default:
+		next = now.Add(retryErased)
+	}
+	p.NextAt = &next
 }
 
 // integer returns the value of a numeric column without a fraction.

@@ -129,7 +129,7 @@ func TestStorageIsPosted(t *testing.T) {
 	w.Exec("UPDATE data_meter SET through_at = through_at - interval '30 days'")
 	charge := func() (posted, due int64, unpaid *time.Time) {
 		t.Helper()
-		if n, err := w.v.chargeBefore(t.Context(), time.Now().Add(time.Hour)); n != 1 || err != nil {
+		if n, err := w.v.chargeDue(t.Context(), time.Now().Add(2*ChargeEvery)); n != 1 || err != nil {
 			t.Fatalf("%d charged: %v", n, err)
 		}
 		var domain id.DataDomain

@@ -15,8 +15,8 @@ import (
 )
 
 // Sweep applies retention, collects packs that nothing needs, in all data domains, and destroys the keys of those
-// without volumes. It returns how many packs it
-// deleted. Several may run at the same time.
+// without volumes. It returns how many packs it deleted. Several may run at the same time. Domains that are erased and
+// empty are not visited again.
 func (v *Volumes) Sweep(ctx context.Context) (deleted int, err error) {
 	if v.store == nil {
 		return 0, nil
@@ -71,8 +71,10 @@ func (v *Volumes) sweepDomain(ctx context.Context, domain id.DataDomain) (delete
 			return err
 		}
 		before := now.Add(-v.cfg.Grace)
-		ns, err = tx.Q.DeletablePacks(ctx, domain, &before, now)
-		return err
+		if ns, err = tx.Q.DeletablePacks(ctx, domain, &before, now); err != nil || len(ns) > 0 {
+			return err
+		}
+		return tx.Q.SetDomainEmptied(ctx, domain)
 	})
 	if err != nil {
 		return 0, err

@@ -418,7 +418,7 @@ func TestTheKeyIsDestroyed(t *testing.T) {
 	if _, err := w.v.Reseal(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := w.v.chargeBefore(t.Context(), time.Now().Add(time.Hour)); err != nil {
+	if _, err := w.v.chargeDue(t.Context(), time.Now().Add(2*ChargeEvery)); err != nil {
 		t.Errorf("what was stored before is charged: %v", err)
 	}
 }

@@ -225,6 +225,7 @@ type DataDomain struct {
 	Granted   int64
 	CreatedAt time.Time
 	ErasedAt  *time.Time
+	EmptiedAt *time.Time
 }
 
 type DataLevel struct {
@@ -240,6 +241,7 @@ type DataMeter struct {
 	Posted      int64
 	Steps       int64
 	UnpaidSince *time.Time
+	NextAt      *time.Time
 }
 
 type DataPack struct {

@@ -209,7 +209,7 @@ func (q *Queries) DataSession(ctx context.Context, flushS float64, iD id.DataSes
 }
 
 const domainOfVolume = `-- name: DomainOfVolume :one
-SELECT d.id, d.org_id, d.key_sealed, d.next_pack, d.bytes, d.granted, d.created_at, d.erased_at FROM data_domain d JOIN volume v ON v.domain_id = d.id WHERE v.id = $1
+SELECT d.id, d.org_id, d.key_sealed, d.next_pack, d.bytes, d.granted, d.created_at, d.erased_at, d.emptied_at FROM data_domain d JOIN volume v ON v.domain_id = d.id WHERE v.id = $1
 `
 
 func (q *Queries) DomainOfVolume(ctx context.Context, volumeID id.Volume) (DataDomain, error) {
@@ -224,6 +224,7 @@ func (q *Queries) DomainOfVolume(ctx context.Context, volumeID id.Volume) (DataD
 		&i.Granted,
 		&i.CreatedAt,
 		&i.ErasedAt,
+		&i.EmptiedAt,
 	)
 	return i, err
 }
@@ -240,11 +241,12 @@ func (q *Queries) DomainOrg(ctx context.Context, argID id.DataDomain) (id.Org, e
 }
 
 const insertDataMeter = `-- name: InsertDataMeter :exec
-INSERT INTO data_meter (domain_id, through_at) VALUES ($1, $2) ON CONFLICT (domain_id) DO NOTHING
+INSERT INTO data_meter (domain_id, through_at, next_at) VALUES ($1, $2, $3)
+ON CONFLICT (domain_id) DO UPDATE SET next_at = excluded.next_at WHERE data_meter.next_at IS NULL
 `
 
-func (q *Queries) InsertDataMeter(ctx context.Context, domainID id.DataDomain, throughAt time.Time) error {
-	_, err := q.db.Exec(ctx, insertDataMeter, domainID, throughAt)
+func (q *Queries) InsertDataMeter(ctx context.Context, domainID id.DataDomain, throughAt time.Time, nextAt *time.Time) error {
+	_, err := q.db.Exec(ctx, insertDataMeter, domainID, throughAt, nextAt)
 	return err
 }
 

@@ -150,7 +150,7 @@ func (q *Queries) LivePacks(ctx context.Context, domainID id.DataDomain) ([]int6
 }
 
 const lockDataMeter = `-- name: LockDataMeter :one
-SELECT m.domain_id, m.through_at, m.numerator, m.posted, m.steps, m.unpaid_since, d.org_id FROM data_meter m JOIN data_domain d ON d.id = m.domain_id WHERE m.domain_id = $1 FOR UPDATE OF m
+SELECT m.domain_id, m.through_at, m.numerator, m.posted, m.steps, m.unpaid_since, m.next_at, d.org_id FROM data_meter m JOIN data_domain d ON d.id = m.domain_id WHERE m.domain_id = $1 FOR UPDATE OF m
 `
 
 type LockDataMeterRow struct {
@@ -168,17 +168,24 @@ func (q *Queries) LockDataMeter(ctx context.Context, domainID id.DataDomain) (Lo
 		&i.DataMeter.Posted,
 		&i.DataMeter.Steps,
 		&i.DataMeter.UnpaidSince,
+		&i.DataMeter.NextAt,
 		&i.OrgID,
 	)
 	return i, err
 }
 
 const metersDue = `-- name: MetersDue :many
-SELECT m.domain_id FROM data_meter m WHERE m.through_at < $1 ORDER BY m.through_at LIMIT 500
+UPDATE data_meter m SET next_at = clock_timestamp() + interval '10 minutes'
+WHERE m.domain_id = ANY(ARRAY(SELECT d.domain_id FROM data_meter d WHERE d.next_at <= $1 ORDER BY d.next_at LIMIT 500
+                                FOR UPDATE SKIP LOCKED)::uuid[])
+RETURNING m.domain_id
 `
 
-func (q *Queries) MetersDue(ctx context.Context, before time.Time) ([]id.DataDomain, error) {
-	rows, err := q.db.Query(ctx, metersDue, before)
+// scan: moves next_at
+// Takes meters that are due, for as long as one attempt may last. Whoever charges one sets when it is due again. (An array, because
+// a generic plan would join, and read all meters for that.)
+func (q *Queries) MetersDue(ctx context.Context, at *time.Time) ([]id.DataDomain, error) {
+	rows, err := q.db.Query(ctx, metersDue, at)
 	if err != nil {
 		return nil, err
 	}
@@ -272,8 +279,9 @@ func (q *Queries) ResealDomain(ctx context.Context, fresh []byte, iD id.DataDoma
 }
 
 const saveDataMeter = `-- name: SaveDataMeter :exec
-UPDATE data_meter SET through_at = $1, numerator = $2, posted = $3, steps = $4, unpaid_since = $5
-WHERE domain_id = $6
+UPDATE data_meter SET through_at = $1, numerator = $2, posted = $3, steps = $4, unpaid_since = $5,
+       next_at = $6
+WHERE domain_id = $7
 `
 
 type SaveDataMeterParams struct {
@@ -282,6 +290,7 @@ type SaveDataMeterParams struct {
 	Posted      int64
 	Steps       int64
 	UnpaidSince *time.Time
+	NextAt      *time.Time
 	DomainID    id.DataDomain
 }
 
@@ -292,6 +301,7 @@ func (q *Queries) SaveDataMeter(ctx context.Context, arg SaveDataMeterParams) er
 		arg.Posted,
 		arg.Steps,
 		arg.UnpaidSince,
+		arg.NextAt,
 		arg.DomainID,
 	)
 	return err
@@ -299,7 +309,7 @@ func (q *Queries) SaveDataMeter(ctx context.Context, arg SaveDataMeterParams) er
 
 const sealedDomains = `-- name: SealedDomains :many
 SELECT id, key_sealed FROM data_domain
-WHERE id > $1 AND key_sealed IS NOT NULL ORDER BY id LIMIT 200
+WHERE id > $1 AND emptied_at IS NULL AND key_sealed IS NOT NULL ORDER BY id LIMIT 200
 `
 
 type SealedDomainsRow struct {
@@ -327,6 +337,19 @@ func (q *Queries) SealedDomains(ctx context.Context, after id.DataDomain) ([]Sea
 	return items, nil
 }
 
+const setDomainEmptied = `-- name: SetDomainEmptied :exec
+UPDATE data_domain d SET emptied_at = clock_timestamp()
+WHERE d.id = $1 AND d.erased_at IS NOT NULL AND d.emptied_at IS NULL
+  AND NOT EXISTS (SELECT FROM data_pack p WHERE p.domain_id = d.id)
+  AND NOT EXISTS (SELECT FROM data_session x WHERE x.domain_id = d.id AND x.closed_at IS NULL AND x.expires_at > statement_timestamp())
+`
+
+// Notes that a locked domain is erased and that nothing of it is in the store, nor can be sent there any more.
+func (q *Queries) SetDomainEmptied(ctx context.Context, argID id.DataDomain) error {
+	_, err := q.db.Exec(ctx, setDomainEmptied, argID)
+	return err
+}
+
 const setPackLost = `-- name: SetPackLost :exec
 UPDATE data_pack SET lost_at = clock_timestamp(), verified_at = clock_timestamp() WHERE domain_id = $1 AND n = $2
 `
@@ -338,11 +361,12 @@ func (q *Queries) SetPackLost(ctx context.Context, domainID id.DataDomain, n int
 
 const sweepableDomains = `-- name: SweepableDomains :many
 
-SELECT id FROM data_domain WHERE id > $1 AND next_pack > 1 ORDER BY id LIMIT 200
+SELECT id FROM data_domain
+WHERE id > $1 AND emptied_at IS NULL AND (next_pack > 1 OR erased_at IS NOT NULL) ORDER BY id LIMIT 200
 `
 
 // Collection of packs, scrub, and the metering of what is stored.
-// Domains in which there may be something to collect. after pages through them.
+// Domains in which there may be something to collect. after pages through them. An erased domain is left out once it is empty.
 func (q *Queries) SweepableDomains(ctx context.Context, after id.DataDomain) ([]id.DataDomain, error) {
 	rows, err := q.db.Query(ctx, sweepableDomains, after)
 	if err != nil {

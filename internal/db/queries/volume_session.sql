@@ -126,7 +126,8 @@ INSERT INTO data_level (domain_id, from_at, bytes) VALUES (@domain_id, @from_at,
 ON CONFLICT (domain_id, from_at) DO UPDATE SET bytes = excluded.bytes;
 
 -- name: InsertDataMeter :exec
-INSERT INTO data_meter (domain_id, through_at) VALUES (@domain_id, @through_at) ON CONFLICT (domain_id) DO NOTHING;
+INSERT INTO data_meter (domain_id, through_at, next_at) VALUES (@domain_id, @through_at, @next_at)
+ON CONFLICT (domain_id) DO UPDATE SET next_at = excluded.next_at WHERE data_meter.next_at IS NULL;
 
 -- name: InsertSnapshot :exec
 INSERT INTO volume_snapshot (volume_id, seq, id, root_id, root_pack, root_offset, root_length, root_size, packs, logical_bytes,

@@ -1,8 +1,16 @@
 -- Collection of packs, scrub, and the metering of what is stored.
 
 -- name: SweepableDomains :many
--- Domains in which there may be something to collect. after pages through them.
-SELECT id FROM data_domain WHERE id > @after AND next_pack > 1 ORDER BY id LIMIT 200;
+-- Domains in which there may be something to collect. after pages through them. An erased domain is left out once it is empty.
+SELECT id FROM data_domain
+WHERE id > @after AND emptied_at IS NULL AND (next_pack > 1 OR erased_at IS NOT NULL) ORDER BY id LIMIT 200;
+
+-- name: SetDomainEmptied :exec
+-- Notes that a locked domain is erased and that nothing of it is in the store, nor can be sent there any more.
+UPDATE data_domain d SET emptied_at = clock_timestamp()
+WHERE d.id = @id AND d.erased_at IS NOT NULL AND d.emptied_at IS NULL
+  AND NOT EXISTS (SELECT FROM data_pack p WHERE p.domain_id = d.id)
+  AND NOT EXISTS (SELECT FROM data_session x WHERE x.domain_id = d.id AND x.closed_at IS NULL AND x.expires_at > statement_timestamp());
 
 -- name: NeededPacks :many
 -- The sets that keep packs: living snapshots, and sessions that live.
@@ -60,7 +68,13 @@ JOIN volume_snapshot s ON s.volume_id = v.id AND s.deleted_at IS NULL
 WHERE v.domain_id = @domain_id AND v.deleted_at IS NULL ORDER BY v.id, s.seq;
 
 -- name: MetersDue :many
-SELECT m.domain_id FROM data_meter m WHERE m.through_at < @before ORDER BY m.through_at LIMIT 500;
+-- scan: moves next_at
+-- Takes meters that are due, for as long as one attempt may last. Whoever charges one sets when it is due again. (An array, because
+-- a generic plan would join, and read all meters for that.)
+UPDATE data_meter m SET next_at = clock_timestamp() + interval '10 minutes'
+WHERE m.domain_id = ANY(ARRAY(SELECT d.domain_id FROM data_meter d WHERE d.next_at <= @at ORDER BY d.next_at LIMIT 500
+                                FOR UPDATE SKIP LOCKED)::uuid[])
+RETURNING m.domain_id;
 
 -- name: LockDataMeter :one
 SELECT sqlc.embed(m), d.org_id FROM data_meter m JOIN data_domain d ON d.id = m.domain_id WHERE m.domain_id = @domain_id FOR UPDATE OF m;
@@ -73,7 +87,8 @@ WHERE l.domain_id = @domain_id AND l.from_at < @until
 ORDER BY from_at;
 
 -- name: SaveDataMeter :exec
-UPDATE data_meter SET through_at = @through_at, numerator = @numerator, posted = @posted, steps = @steps, unpaid_since = sqlc.narg(unpaid_since)
+UPDATE data_meter SET through_at = @through_at, numerator = @numerator, posted = @posted, steps = @steps, unpaid_since = sqlc.narg(unpaid_since),
+       next_at = sqlc.narg(next_at)
 WHERE domain_id = @domain_id;
 
 -- name: UnpaidVolumes :many
@@ -83,7 +98,7 @@ WHERE m.unpaid_since < @before AND v.deleted_at IS NULL;
 
 -- name: SealedDomains :many
 SELECT id, key_sealed FROM data_domain
-WHERE id > @after AND key_sealed IS NOT NULL ORDER BY id LIMIT 200;
+WHERE id > @after AND emptied_at IS NULL AND key_sealed IS NOT NULL ORDER BY id LIMIT 200;
 
 -- name: ResealDomain :exec
 UPDATE data_domain SET key_sealed = @fresh WHERE id = @id AND key_sealed = @stale;

@@ -62,7 +62,7 @@ func newURL(t testing.TB, base string) string {
 	}
 	name := "mt_" + strings.ReplaceAll(uuid.NewString(), "-", "")
 	if err := admin(base, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s", name, tmpl))
+		_, err := c.Exec(ctx, fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s STRATEGY FILE_COPY", name, tmpl))
 		return err
 	}); err != nil {
 		t.Fatalf("clone the template database: %v", err)
