@@ -152,8 +152,8 @@ func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
 	bounded := httpbody.Limit(compress(people), maxBody, httpbody.DefaultTimeout)
 	apps := httpbody.LimitIdle(s.apps, appBodyIdle)
 	var packs http.Handler // nil: another server has them
-	if s.folder != nil {
-		packs = httpbody.LimitIdle(s.folder.Handler(), appBodyIdle)
+	if s.packs != nil {
+		packs = httpbody.LimitIdle(s.packs, appBodyIdle)
 	}
 	s.people.handler = api.WarnUnlistedProxy(s.log, s.cfg.TrustedProxies,
 		api.ClientAddress(s.cfg.TrustedProxies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -161,7 +161,7 @@ func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
 				apps.ServeHTTP(w, r)
 				return
 			}
-			if packs != nil && strings.HasPrefix(r.URL.Path, store.FolderPath) {
+			if packs != nil && strings.HasPrefix(r.URL.Path, store.SignedPath) {
 				packs.ServeHTTP(w, r)
 				return
 			}

@@ -21,7 +21,6 @@ import (
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/billing/postpaid"
-	"github.com/musterhq/muster/internal/data/store"
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/erasure"
@@ -53,7 +52,7 @@ type Server struct {
 	market     *market.Market
 	hosts      *host.Hosts
 	volumes    *volume.Volumes
-	folder     *store.Folder // nil: packs are not in a folder that this server serves
+	packs      http.Handler // of signed requests to the store; nil: the store answers them itself
 	clusters   *cluster.Clusters
 	outbox     *outbox.Outbox
 	events     *events.Inbox

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -19,29 +20,18 @@ const probeTime = 30 * time.Second
 // openStore opens the store of volumes, checks that it does what volumes rely on, and makes the use cases. Without a
 // store, the platform offers no volumes.
 func (s *Server) openStore(ctx context.Context, box *seal.Box, secret []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
 	var st store.Store
+	var err error
 	switch {
 	case s.cfg.StoreS3 != "":
-		cfg, err := s.cfg.s3()
-		if err != nil {
-			return err
-		}
-		if st, err = store.OpenS3(cfg); err != nil {
-			return err
-		}
+		st, err = s.openS3(ctx, secret)
 	case s.cfg.StoreFolder != "":
-		folder, err := store.OpenFolder(s.cfg.StoreFolder, s.cfg.PublicURL, secret)
-		if err != nil {
-			return err
-		}
-		st, s.folder = folder, folder
+		st, err = s.openFolder(ctx, secret)
 	}
-	if st != nil {
-		ctx, cancel := context.WithTimeout(ctx, probeTime)
-		defer cancel()
-		if err := st.Probe(ctx); err != nil {
-			return fmt.Errorf("the store of volumes is not usable: %w", err)
-		}
+	if err != nil {
+		return err
 	}
 	price, err := s.cfg.storagePrice()
 	if err != nil {
@@ -53,6 +43,50 @@ func (s *Server) openStore(ctx context.Context, box *seal.Box, secret []byte) er
 	})
 	return nil
 }
+
+func (s *Server) openFolder(ctx context.Context, secret []byte) (store.Store, error) {
+	folder, err := store.OpenFolder(s.cfg.StoreFolder, s.cfg.PublicURL, secret)
+	if err != nil {
+		return nil, err
+	}
+	if err := folder.Probe(ctx); err != nil {
+		return nil, unusable(err)
+	}
+	s.packs = folder.Handler()
+	return folder, nil
+}
+
+// openS3 opens an S3 store. If it does not hold to what a signed PUT demands, packs pass through this server.
+func (s *Server) openS3(ctx context.Context, secret []byte) (store.Store, error) {
+	cfg, err := s.cfg.s3()
+	if err != nil {
+		return nil, err
+	}
+	direct, err := store.OpenS3(cfg)
+	if err != nil {
+		return nil, err
+	}
+	err = direct.Probe(ctx)
+	var lack *store.Lack
+	if !errors.As(err, &lack) {
+		if err != nil {
+			return nil, unusable(err)
+		}
+		return direct, nil
+	}
+	proxy, err := store.NewProxy(direct, s.cfg.PublicURL, secret)
+	if err != nil {
+		return nil, err
+	}
+	if err := proxy.Probe(ctx); err != nil {
+		return nil, unusable(fmt.Errorf("%w; and not through this server either: %w", lack, err))
+	}
+	s.log.Warn("hosts send packs to the store through this server", "because", lack)
+	s.packs = proxy.Handler()
+	return proxy, nil
+}
+
+func unusable(err error) error { return fmt.Errorf("the store of volumes is not usable: %w", err) }
 
 // s3 reads MUSTER_STORE_S3: https://host[:port]/bucket[/prefix].
 func (c *Config) s3() (store.S3Config, error) {

@@ -3,13 +3,12 @@ package store
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -38,6 +37,14 @@ type S3Config struct {
 	Secret   string
 }
 
+// How long a store may take to begin an answer, and to take a body or to work through a list; how often a request is
+// sent that it does not answer.
+const (
+	answerTime = 20 * time.Second
+	bulkTime   = 2 * time.Minute
+	tries      = 3
+)
+
 // OpenS3 returns the store. It sends nothing yet; see Probe.
 func OpenS3(cfg S3Config) (*S3, error) {
 	u, err := url.Parse(cfg.Endpoint)
@@ -48,9 +55,14 @@ func OpenS3(cfg S3Config) (*S3, error) {
 	if region == "" {
 		region = "us-east-1"
 	}
+	transport, err := minio.DefaultTransport(u.Scheme == "https")
+	if err != nil {
+		return nil, fmt.Errorf("open the store: %w", err)
+	}
+	transport.ResponseHeaderTimeout = answerTime
 	c, err := minio.New(u.Host, &minio.Options{
 		Creds: credentials.NewStaticV4(cfg.Access, cfg.Secret, ""), Secure: u.Scheme == "https", Region: region,
-		BucketLookup: minio.BucketLookupPath,
+		BucketLookup: minio.BucketLookupPath, MaxRetries: tries, Transport: transport,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the store: %w", err)
@@ -59,7 +71,7 @@ func OpenS3(cfg S3Config) (*S3, error) {
 	if prefix != "" {
 		prefix += "/"
 	}
-	return &S3{c: c, bucket: cfg.Bucket, prefix: prefix, http: &http.Client{Timeout: time.Minute}}, nil
+	return &S3{c: c, bucket: cfg.Bucket, prefix: prefix, http: &http.Client{Timeout: bulkTime}}, nil
 }
 
 // SignPut implements Store.
@@ -99,6 +111,8 @@ func flat(h http.Header) map[string]string {
 
 // Head implements Store. The sum is zero if the store does not return checksums.
 func (s *S3) Head(ctx context.Context, key string) (o Object, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
 	info, err := s.c.StatObject(ctx, s.bucket, s.prefix+key, minio.StatObjectOptions{Checksum: true})
 	if err != nil {
 		return o, named(err)
@@ -167,66 +181,55 @@ func (s *S3) send(ctx context.Context, r Request, body []byte) (status int, err 
 }
 
 // Delete implements Store.
-func (s *S3) Delete(ctx context.Context, key string) error {
-	if err := named(s.c.RemoveObject(ctx, s.bucket, s.prefix+key, minio.RemoveObjectOptions{})); err != nil &&
-		!errors.Is(err, ErrNotFound) {
+func (s *S3) Delete(ctx context.Context, keys ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, bulkTime)
+	defer cancel()
+	if len(keys) == 1 {
+		err := named(s.c.RemoveObject(ctx, s.bucket, s.prefix+keys[0], minio.RemoveObjectOptions{}))
+		if errors.Is(err, ErrNotFound) {
+			err = nil
+		}
 		return err
 	}
-	return nil
+	objects := make(chan minio.ObjectInfo, len(keys))
+	for _, key := range keys {
+		objects <- minio.ObjectInfo{Key: s.prefix + key}
+	}
+	close(objects)
+	var errs []error
+	for failed := range s.c.RemoveObjects(ctx, s.bucket, objects, minio.RemoveObjectsOptions{}) {
+		if err := named(failed.Err); err != nil && !errors.Is(err, ErrNotFound) {
+			errs = append(errs, fmt.Errorf("delete %s: %w", strings.TrimPrefix(failed.ObjectName, s.prefix), err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
-// Probe implements Store.
-func (s *S3) Probe(ctx context.Context) error {
-	var body [64]byte
-	_, _ = rand.Read(body[:]) // never fails
-	key := "probe/x/" + hex.EncodeToString(body[:8])
-	defer func() { _ = s.Delete(ctx, key) }() // it stays: a few bytes
-	r, err := s.SignPut(ctx, key, sha256.Sum256(body[:]), int64(len(body)), time.Now().Add(time.Minute))
-	if err != nil {
-		return err
+// List implements Store.
+func (s *S3) List(ctx context.Context, prefix, after string) iter.Seq2[Listed, error] {
+	opts := minio.ListObjectsOptions{Prefix: s.prefix + prefix, Recursive: true}
+	if after != "" {
+		opts.StartAfter = s.prefix + after
 	}
-	wrong := body
-	wrong[0]++
-	bare := r
-	bare.Header = map[string]string{}
-	for _, step := range []struct {
-		what    string
-		request Request
-		body    []byte
-		ok      func(status int) bool
-	}{
-		{"refuse a body that was not signed", r, wrong[:], func(s int) bool { return s >= 400 && s < 500 }},
-		{"refuse a PUT without the signed headers", bare, body[:], func(s int) bool { return s >= 400 && s < 500 }},
-		{"store an object", r, body[:], func(s int) bool { return s == http.StatusOK }},
-		{"refuse to replace an object (If-None-Match)", r, body[:],
-			func(s int) bool { return s == http.StatusPreconditionFailed }},
-	} {
-		status, err := s.send(ctx, step.request, step.body)
-		if err != nil {
-			return fmt.Errorf("probe the store: %w", err)
-		}
-		if !step.ok(status) {
-			return fmt.Errorf("the store does not %s: it answers %d", step.what, status)
+	return func(yield func(Listed, error) bool) {
+		for o := range s.c.ListObjectsIter(ctx, s.bucket, opts) {
+			if o.Err != nil {
+				yield(Listed{}, fmt.Errorf("list the store: %w", o.Err))
+				return
+			}
+			key := strings.TrimPrefix(o.Key, s.prefix)
+			if !yield(Listed{Key: key, Bytes: o.Size, At: o.LastModified}, nil) {
+				return
+			}
 		}
 	}
-	o, err := s.Head(ctx, key)
-	if err != nil {
-		return fmt.Errorf("look for the object of the probe: %w", err)
-	}
-	if o.Bytes != int64(len(body)) {
-		return fmt.Errorf("the store shows %d bytes of %d that were stored", o.Bytes, len(body))
-	}
-	part, err := s.Read(ctx, key, 8, 8)
-	if err != nil {
-		return fmt.Errorf("read a range from the store: %w", err)
-	}
-	defer part.Close()
-	b, err := io.ReadAll(io.LimitReader(part, 1<<10))
-	if err != nil {
-		return fmt.Errorf("read a range from the store: %w", err)
-	}
-	if !bytes.Equal(b, body[8:16]) {
-		return errors.New("the store does not answer ranges")
-	}
-	return nil
+}
+
+// plainPut stores an object as stores do that know neither checksums of requests nor conditions.
+func (s *S3) plainPut(ctx context.Context, key string, body io.Reader, size int64) error {
+	ctx, cancel := context.WithTimeout(ctx, bulkTime)
+	defer cancel()
+	_, err := s.c.PutObject(ctx, s.bucket, s.prefix+key, body, size,
+		minio.PutObjectOptions{DisableMultipart: true, SendContentMd5: true, ContentType: "application/octet-stream"})
+	return err
 }

@@ -12,8 +12,11 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"iter"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -31,8 +34,10 @@ type Store interface {
 	Read(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error)
 	// Put stores an object, which must not exist, as a signed PUT does.
 	Put(ctx context.Context, key string, body []byte) error
-	// Delete removes an object. One that does not exist is no error.
-	Delete(ctx context.Context, key string) error
+	// Delete removes objects. One that does not exist is no error.
+	Delete(ctx context.Context, keys ...string) error
+	// List returns the objects whose keys begin with prefix and come after the key after, in the order of their keys.
+	List(ctx context.Context, prefix, after string) iter.Seq2[Listed, error]
 	// Probe checks with an object of its own that the store does what this package relies on. Its error names what is
 	// missing.
 	Probe(ctx context.Context) error
@@ -51,10 +56,43 @@ type Object struct {
 	Sum   [32]byte // SHA-256
 }
 
+// Listed is an object in a list.
+type Listed struct {
+	Key   string
+	Bytes int64
+	At    time.Time // when it was stored, by the store's clock
+}
+
+// A Lack is the error of a probe of a store that works, but does not hold to what a signed PUT demands: hosts must not
+// send to it. A [Proxy] can stand between.
+type Lack struct {
+	What   string // "refuse a body that was not signed"
+	Status int    // what it answered
+}
+
+func (l *Lack) Error() string {
+	return fmt.Sprintf("the store does not %s: it answers %d", l.What, l.Status)
+}
+
 // ErrNotFound is the error of reading an object that the store does not have.
 var ErrNotFound = errors.New("object not found")
 
+// Packs is the prefix of the keys of all packs.
+const Packs = "d/"
+
+// ParseKey returns which pack a key is of; ok is false for any other key.
+func ParseKey(key string) (domain id.DataDomain, n int64, ok bool) {
+	rest, ok := strings.CutPrefix(key, Packs)
+	d, num, ok2 := strings.Cut(rest, "/")
+	if !ok || !ok2 {
+		return domain, 0, false
+	}
+	domain, err := id.Parse[id.DataDomain](d)
+	n, err2 := strconv.ParseInt(num, 10, 64)
+	return domain, n, err == nil && err2 == nil && Key(domain, n) == key
+}
+
 // Key returns where a pack of a data domain is.
 func Key(domain id.DataDomain, n int64) string {
-	return "d/" + domain.String() + "/" + strconv.FormatInt(n, 10)
+	return Packs + domain.String() + "/" + strconv.FormatInt(n, 10)
 }

@@ -46,7 +46,7 @@ func newWorld(t testing.TB, cfg Config) *world {
 	t.Cleanup(srv.Close)
 	f, err := store.OpenFolder(t.TempDir(), srv.URL, bytes.Repeat([]byte{7}, 32))
 	w.Must(err)
-	mux.Handle(store.FolderPath, f.Handler())
+	mux.Handle(store.SignedPath, f.Handler())
 	w.store = f
 	cfg.Box, cfg.Currency = w.Box(), "USD"
 	w.v = New(d, f, cfg)

@@ -58,6 +58,7 @@ var asides = map[string][]string{
 	"testing/billingtest": {},
 	"testing/fleettest":   {},
 	"testing/testfield":   {},
+	"testing/s3test":      {},
 	"testing/e2e":         {},
 	"testing/model":       {},
 	"testing/archtest":    {},
