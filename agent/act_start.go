@@ -165,7 +165,7 @@ func (a *Agent) startOverlay(ctx context.Context, l *lease, r *run, v view) erro
 		MTU:        n.MTU,
 		Advertise:  a.cfg.Advertise,
 		Interfaces: a.cfg.Underlay,
-		Userspace:  a.cfg.Userspace != nil && a.cfg.Userspace(),
+		Userspace:  a.cfg.Userspace,
 		Command:    a.cfg.OverlayCommand,
 		Patience:   a.cfg.OverlayPatience,
 	})
@@ -269,6 +269,10 @@ func (a *Agent) preflight(ctx context.Context, l *lease, r *run, v view) error {
 		begun <- nil
 	}
 	r.withdrawn = false
+	a.mu.Lock()
+	h := r.overlay
+	a.mu.Unlock()
+	settled(asking, h)
 	p, err := guest.Dial(r.files.HoldSocket).Preflight(asking, guest.PreflightOf(v.spec()))
 	if err := <-begun; err != nil {
 		return err
@@ -280,6 +284,21 @@ func (a *Agent) preflight(ctx context.Context, l *lease, r *run, v view) error {
 		return err
 	}
 	return a.change(r, func(rec *record) { rec.Preflight = &p })
+}
+
+// settled waits until the overlay has the tunnel that the workload will have, as far as that is foreseeable.
+func settled(ctx context.Context, h *overlay.Handle) {
+	const atMost, every = 4 * time.Second, 100 * time.Millisecond
+	for deadline := time.Now().Add(atMost); h != nil && time.Now().Before(deadline); {
+		if st, err := h.Status(ctx); err != nil || !st.Moving {
+			return
+		}
+		select {
+		case <-time.After(every):
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // withdraw ends a measurement that waits for an absent rank: its result would show nothing about the network. All ranks

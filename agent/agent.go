@@ -97,9 +97,8 @@ type Config struct {
 	// how long a running overlay process that is silent may take to answer before it is replaced; default
 	// overlay.DefaultPatience
 	OverlayPatience time.Duration
-	// Userspace reports whether new overlays must not use the kernel's WireGuard; nil: they may.
-	Userspace func() bool
-	Tick      time.Duration // time between ticks in the journal; default 5 s
+	Userspace       bool          // new overlays never move to the kernel's WireGuard
+	Tick            time.Duration // time between ticks in the journal; default 5 s
 	// FirewallEvery is the time between checks of the firewall's table while nothing starts; default 15 s.
 	FirewallEvery time.Duration
 	// Memory reads the host's memory; the zero Reader reads this machine's, unless the GPUs are simulated.

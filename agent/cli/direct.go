@@ -32,8 +32,8 @@ func (f hostFlags) needsProof() bool {
 	return len(f.advertise) == 0 && hasPublicAddress()
 }
 
-// direct reports whether peers reach this host without help, as far as that is proven. The kernel's WireGuard, which
-// finds no other paths, is used only then.
+// direct reports whether peers anywhere reach this host without help, as far as that is proven. Overlays prove for
+// themselves which peers they reach, and so does not depend on this whether they use the kernel's WireGuard.
 func (h *hostDaemon) direct() bool {
 	if !h.flags.reachable() || !h.flags.needsProof() {
 		return h.flags.reachable()
@@ -111,7 +111,7 @@ func (h *hostDaemon) reachProblem() *agentapi.Problem {
 	return &agentapi.Problem{
 		Code:     "not_reached",
 		Severity: "warn",
-		Cause: "Other hosts do not reach this one, although it has a public address: clusters over several hosts use " +
+		Cause: "Hosts in other networks do not reach this one, although it has a public address: clusters with them use " +
 			"slower paths.",
 		Evidence: p.Why,
 		Fix: "Let UDP in to the ports of net.ipv4.ip_local_port_range, in the machine's firewall and the provider's. It is " +

@@ -376,8 +376,7 @@ func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn 
 		Awake:     h.awake,
 		Updates:   updates,
 		Scratch:   h.flags.store,
-		// The kernel's WireGuard cannot traverse routers: it is for hosts that peers reach directly.
-		Userspace: func() bool { return h.flags.userspace || !h.direct() },
+		Userspace: h.flags.userspace,
 	})
 }
 

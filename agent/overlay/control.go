@@ -79,6 +79,8 @@ func (p *process) answerAll(c net.Conn) {
 func (p *process) answer(q request) (answer, error) {
 	switch q.Op {
 	case "hello":
+		p.memory.Lock()
+		defer p.memory.Unlock()
 		return answer{Hello: &hello{
 			settings:  p.cfg,
 			PublicKey: p.key.PublicKey().String(),
@@ -105,6 +107,8 @@ func (p *process) answer(q request) (answer, error) {
 		p.state.Relays = *q.Relays
 		return answer{}, p.remember()
 	case "status":
+		p.memory.Lock()
+		defer p.memory.Unlock()
 		peers, err := p.roster.status(time.Now())
 		return answer{Status: &Status{
 			Ref:     p.cfg.Ref,
@@ -112,8 +116,11 @@ func (p *process) answer(q request) (answer, error) {
 			PID:     os.Getpid(),
 			Port:    p.tun.port(),
 			Peers:   peers,
+			Moving:  p.moving(),
 		}}, err
 	case "note":
+		p.memory.Lock()
+		defer p.memory.Unlock()
 		if _, err := p.roster.status(time.Now()); err != nil { // also reads the kernel's counters
 			return answer{}, err
 		}

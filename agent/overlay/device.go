@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 
 	"github.com/vishvananda/netlink"
@@ -63,6 +64,63 @@ func bringUp(address *net.IPNet, mtu int) error {
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("set %s up: %w", Interface, err)
+	}
+	return nil
+}
+
+// narrow gives all packets of a kernel device the size that every path carries, until larger ones have proven to pass:
+// sizeRoute then sets a peer's. The device itself sends larger ones, for the scout.
+func narrow(w where) error {
+	link, err := netlink.LinkByName(Interface)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", Interface, err)
+	}
+	old, err := netlink.RouteList(link, netlink.FAMILY_V4)
+	if err != nil {
+		return fmt.Errorf("list the routes of %s: %w", Interface, err)
+	}
+	for i := range old { // an earlier process has set them; what they say is verified again
+		if r := &old[i]; r.Dst != nil && r.Dst.String() != w.cidr.String() {
+			if err := netlink.RouteDel(r); err != nil {
+				return fmt.Errorf("remove a route of %s: %w", Interface, err)
+			}
+		}
+	}
+	return replaceRoute(link, w, w.cidr, w.mtu)
+}
+
+// sizeRoute sets the size of the packets to one peer.
+func sizeRoute(w where, inner netip.Addr, mtu int) error {
+	link, err := netlink.LinkByName(Interface)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", Interface, err)
+	}
+	return replaceRoute(link, w, &net.IPNet{IP: inner.AsSlice(), Mask: net.CIDRMask(32, 32)}, mtu)
+}
+
+func replaceRoute(link netlink.Link, w where, to *net.IPNet, mtu int) error {
+	err := netlink.RouteReplace(&netlink.Route{
+		LinkIndex: link.Attrs().Index,
+		Dst:       to,
+		Src:       w.address.IP,
+		Scope:     netlink.SCOPE_LINK,
+		Protocol:  unix.RTPROT_KERNEL,
+		MTU:       mtu,
+	})
+	if err != nil {
+		return fmt.Errorf("set the size of packets to %s to %d: %w", to, mtu, err)
+	}
+	return nil
+}
+
+// widen lets the device send packets of a size.
+func widen(mtu int) error {
+	link, err := netlink.LinkByName(Interface)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", Interface, err)
+	}
+	if err := netlink.LinkSetMTU(link, mtu); err != nil {
+		return fmt.Errorf("set %s's MTU to %d: %w", Interface, mtu, err)
 	}
 	return nil
 }

@@ -88,7 +88,8 @@ func (h *Handle) adopt(ctx context.Context, want settings, patience time.Duratio
 	for {
 		a, err := call(asking, h.dir, request{Op: "hello"})
 		if err == nil && a.Hello != nil {
-			want.Rails = a.Hello.Rails // a different configuration does not justify an interruption
+			// A different configuration does not justify an interruption.
+			want.Rails, want.Userspace = a.Hello.Rails, a.Hello.Userspace
 			if a.Hello.settings != want {
 				return false, nil
 			}

@@ -92,6 +92,9 @@ type Status struct {
 	PID     int               `json:"pid"`
 	Port    int               `json:"port"`
 	Peers   []PeerStatus      `json:"peers"` // ordered by rank
+	// Moving: the overlay may move to the kernel's WireGuard within a few seconds. What is measured now is not what the
+	// workload will have.
+	Moving bool `json:"moving,omitempty"`
 }
 
 // PeerStatus is one peer as this host's overlay sees it.

@@ -27,6 +27,8 @@ type kernel struct {
 	gone    chan struct{} // closed when the device was removed
 	lost    sync.Once
 	meter   meter
+	scout   *scout // nil: sizes of packets are not searched
+	end     func()
 }
 
 // control is the part of wgctrl.Client that this package uses.
@@ -51,25 +53,69 @@ func named(name string) netlink.LinkAttrs {
 	return a
 }
 
-func openKernel(w where) (tunnel, error) {
-	k := newKernel(func(f func(control) error) error { return withControl(w.ns, f) })
+// openKernel takes up the guest's WireGuard device, and creates it if an earlier process has not.
+func openKernel(w where) (*kernel, error) {
 	there, err := present(w)
+	var do func(func(control) error) error
+	var end func()
+	if err == nil {
+		do, end, err = wireGuard.make(w, there)
+	}
+	if err != nil {
+		return nil, err
+	}
+	k := newKernel(do)
+	k.end = end
 	if there {
 		k.meter.resume(w.read)
 	}
-	if err == nil && !there {
-		err = bear(&netlink.Wireguard{LinkAttrs: named(Interface)}, w.ns)
-	}
-	if err == nil {
-		err = netns.Inside(w.ns, func() error { return bringUp(w.address, w.mtu) })
+	if err = netns.Inside(w.ns, func() error { return bringUp(w.address, w.mtu) }); err == nil {
+		err = netns.Inside(w.ns, func() error { return narrow(w) })
 	}
 	if err == nil {
 		err = k.listen(w.key, w.port)
 	}
 	if err != nil {
+		k.close()
 		return nil, err
 	}
+	k.explore(w)
 	return k, nil
+}
+
+// wireGuard creates the kernel's devices. Tests replace it where the kernel has no WireGuard.
+var wireGuard = struct {
+	there func() bool
+	// make creates the device, or takes up the one that is there. It returns how to configure it, and what to do when this
+	// process needs it no more: nothing, the kernel's device goes on until it is removed from its namespace.
+	make func(w where, there bool) (do func(func(control) error) error, end func(), err error)
+}{
+	KernelWireGuard,
+	func(w where, there bool) (func(func(control) error) error, func(), error) {
+		if !there {
+			if err := bear(&netlink.Wireguard{LinkAttrs: named(Interface)}, w.ns); err != nil {
+				return nil, nil, err
+			}
+		}
+		return func(f func(control) error) error { return withControl(w.ns, f) }, func() {}, nil
+	},
+}
+
+// explore starts the search for the size of packets. Without it, packets keep the size that every path carries.
+func (k *kernel) explore(w where) {
+	s := newScout(w.key)
+	if err := s.listen(w.ns, w.address.IP); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	s.outer, s.nudge = paths.Room, provoke
+	s.resize = func(inner netip.Addr, mtu int) error {
+		return netns.Inside(w.ns, func() error { return sizeRoute(w, inner, mtu) })
+	}
+	s.widen = func(mtu int) error { return netns.Inside(w.ns, func() error { return widen(mtu) }) }
+	s.wide = w.mtu
+	k.scout = s
+	go s.run()
 }
 
 func newKernel(control func(func(control) error) error) *kernel {
@@ -109,7 +155,7 @@ func present(w where) (there bool, err error) {
 			there = true
 			return nil
 		}
-		return netlink.LinkDel(link) // a TUN device from before the kernel had WireGuard
+		return netlink.LinkDel(link) // the TUN device with which the overlay began
 	})
 	return there, err
 }
@@ -164,11 +210,32 @@ func (k *kernel) backend() string       { return "kernel" }
 func (k *kernel) port() int             { return k.udp }
 func (k *kernel) done() <-chan struct{} { return k.gone }
 
-// The kernel's socket only sends WireGuard's packets and finds no paths by itself. The agent uses it only where peers
-// reach this host directly (see agent.Config.Userspace).
-func (k *kernel) meet(map[wgtypes.Key]*agentapi.Peer) error { return nil }
-func (k *kernel) relays([]string, string) error             { return nil }
-func (k *kernel) paths() map[wgtypes.Key]paths.Path         { return nil }
+// The kernel's socket only sends WireGuard's packets and finds no paths by itself. The process uses it once all ends
+// have proven an address to each other (see paths.Board.Agreed).
+func (k *kernel) meet(peers map[wgtypes.Key]*agentapi.Peer) error {
+	if k.scout == nil {
+		return nil
+	}
+	return k.scout.meet(peers)
+}
+
+func (k *kernel) relays([]string, string) error { return nil }
+
+func (k *kernel) paths() map[wgtypes.Key]paths.Path {
+	if k.scout == nil {
+		return nil
+	}
+	return k.scout.paths()
+}
+
+func (k *kernel) close() {
+	if k.scout != nil {
+		k.scout.close()
+	}
+	if k.end != nil {
+		k.end()
+	}
+}
 
 func (k *kernel) apply(changes []peerChange) error {
 	every := keepalive
@@ -219,6 +286,10 @@ func (k *kernel) counters() (map[wgtypes.Key]counter, error) {
 			}
 			if p.Endpoint != nil {
 				c.endpoint = p.Endpoint.String()
+				if k.scout != nil {
+					at := p.Endpoint.AddrPort()
+					k.scout.seen(p.PublicKey, netip.AddrPortFrom(at.Addr().Unmap(), at.Port()))
+				}
 			}
 			out[p.PublicKey] = c
 		}

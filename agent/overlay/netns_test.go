@@ -19,6 +19,10 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "overlay" {
 		os.Exit(Main(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && (os.Args[1] == fast || os.Args[1] == refusing) {
+		useStandIn(os.Args[1] == refusing)
+		os.Exit(Main(os.Args[2:]))
+	}
 	os.Exit(m.Run())
 }
 

@@ -46,7 +46,7 @@ type Config struct {
 	// started with.
 	Interfaces []string
 	Port       int      // UDP port to bind; 0 means the port used before, else any free one
-	Userspace  bool     // never use the kernel's WireGuard
+	Userspace  bool     // never move to the kernel's WireGuard; a running process keeps what it was started with
 	Command    []string // command that starts the process; empty means this executable with "overlay" (see Main)
 	// Patience is how long a running process may take to answer before Ensure considers it hung and replaces it; 0 means
 	// DefaultPatience.

@@ -35,13 +35,19 @@ var relaySecret = bytes.Repeat([]byte{3}, 32)
 
 func newSite(t *testing.T, host *testnet.Host, n int, relays []string, advertise ...string) *site {
 	t.Helper()
+	return startSite(t, host, n, relays, func(c *Config) { c.Userspace, c.Advertise = true, advertise })
+}
+
+func startSite(t *testing.T, host *testnet.Host, n int, relays []string, set func(*Config)) *site {
+	t.Helper()
 	dir := t.TempDir()
 	if err := os.MkdirAll(leasefiles.At(dir).Overlay, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	s := &site{&rank{n: n, ns: newNamespace(t)}, host}
 	s.cfg = Config{Dir: dir, Ref: agentapi.LeaseRef{Lease: fmt.Sprintf("lease_%d", n), Epoch: 1}, NetNS: s.ns.path(),
-		Address: address(n), CIDR: cidr, Advertise: advertise, Userspace: true}
+		Address: address(n), CIDR: cidr}
+	set(&s.cfg)
 	t.Cleanup(func() {
 		if err := Stop(context.Background(), dir); err != nil {
 			t.Error(err)

@@ -66,6 +66,7 @@ type watched struct {
 
 	rx       int64
 	received bool
+	since    bool      // whether bytes have arrived in the present tunnel
 	quiet    time.Time // when bytes last arrived, or when the peer was set
 	// deafFrom and deafTo delimit the last completed silence that was longer than agentapi.PeerSilenceMS; zero if there
 	// was none.
@@ -175,6 +176,11 @@ func same(a, b agentapi.Peer) bool {
 	return a.Rank == b.Rank && a.Address == b.Address && a.Key == b.Key && slices.Equal(a.Endpoints, b.Endpoints)
 }
 
+// placesOf returns one peer in the form that meet takes.
+func placesOf(key wgtypes.Key, w *watched) map[wgtypes.Key]*agentapi.Peer {
+	return map[wgtypes.Key]*agentapi.Peer{key: &w.peer}
+}
+
 // change returns the peer in the form that the device takes. With a keepalive the device calls it at once.
 func (w *watched) change(key wgtypes.Key) peerChange {
 	addr := netip.MustParseAddr(w.peer.Address)
@@ -267,7 +273,7 @@ func (r *roster) count(now time.Time) (map[wgtypes.Key]counter, error) {
 			if now.Sub(w.quiet).Milliseconds() > agentapi.PeerSilenceMS {
 				w.deafFrom, w.deafTo = w.quiet, now
 			}
-			w.received = true
+			w.received, w.since = true, true
 			w.quiet = now
 		}
 		w.rx = c.rx

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -57,11 +58,14 @@ type process struct {
 	netns  *os.File // namespace of the guest
 	cfg    settings
 	key    wgtypes.Key
+	site   where // what tunnels are created from
+	able   bool  // whether the kernel's WireGuard may be used
 	tun    tunnel
+	moved  map[wgtypes.Key]netip.AddrPort // the peers' addresses since the overlay moved to the kernel
 	roster *roster
 	usage  usageFile
 	listen *net.UnixListener
-	memory sync.Mutex // guards state and its file
+	memory sync.Mutex // guards state and its file; held to replace tun, and to use it outside serve
 	state  state
 }
 
@@ -101,27 +105,40 @@ func (p *process) open(netns *os.File, former state) error {
 	if err != nil {
 		return err
 	}
-	w.ns, w.key, w.port, w.near = netns, p.key, p.cfg.Port, nearness(p.cfg.Rails)
-	if w.port == 0 {
-		w.port = former.Port
+	w.ns, w.key, w.near = netns, p.key, nearness(p.cfg.Rails)
+	p.site, p.able = w, !p.cfg.Userspace && wireGuard.there()
+	p.state = former
+	if p.cfg.Port != 0 {
+		p.state.Port = p.cfg.Port
 	}
+	w = p.where()
 	w.read = p.usage.open(p.dir).Read
-	if p.tun, err = open(w, p.cfg.Userspace); err != nil {
+	at := former.movedTo()
+	t, err := p.first(w, at != nil)
+	if err != nil {
 		return err
 	}
-	if err := p.usage.keep(p.tun, time.Now()); err != nil {
-		fmt.Fprintln(os.Stderr, err)
+	if _, ok := t.(*kernel); !ok {
+		at = nil
 	}
-	p.roster = newRoster(p.tun, p.key.PublicKey())
+	p.roster = newRoster(t, p.key.PublicKey())
 	p.roster.near = w.near
-	if err := p.tun.relays(former.Relays.Names, former.Relays.Token); err != nil {
-		return err
-	}
 	if err := p.roster.set(former.Peers, true, time.Now()); err != nil {
 		return err
 	}
-	p.state = former
-	return p.remember()
+	return p.take(t, at, time.Now())
+}
+
+// first opens the tunnel that an earlier process had, or else the one that finds paths.
+func (p *process) first(w where, moved bool) (tunnel, error) {
+	if p.able && moved {
+		k, err := openKernel(w)
+		if err == nil {
+			return k, nil
+		}
+		fmt.Fprintln(os.Stderr, "the kernel's WireGuard is not used:", err)
+	}
+	return openUserspace(w)
 }
 
 func (p *process) remember() error {
@@ -148,6 +165,10 @@ func (p *process) serve() int {
 					fmt.Fprintln(os.Stderr, "the lease folder is gone:", err)
 				}
 				return 0
+			}
+			if err := p.move(now); err != nil {
+				fmt.Fprintln(os.Stderr, "change the overlay's tunnel:", err)
+				return 1 // the agent starts another process
 			}
 			next, err := p.roster.tick(now)
 			if err != nil {

@@ -52,6 +52,8 @@ type state struct {
 	Peers []agentapi.Peer   `json:"peers"`
 
 	Relays relays `json:"relays"`
+	// Moved has, by peer's key, the addresses with which the overlay moved to the kernel's WireGuard; nil: it has not.
+	Moved map[string]string `json:"moved,omitempty"`
 }
 
 // loadKey reads the folder's private key, and creates it on first use.

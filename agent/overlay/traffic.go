@@ -113,6 +113,18 @@ func (b *usageFile) note(t tunnel) error {
 	return b.write(t.tally())
 }
 
+// hand stores everything that the tunnel has counted before another one takes its place. The next call of keep passes
+// that one the host's networks.
+func (b *usageFile) hand(t tunnel) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	sum := t.tally()
+	sum.Read = nil // a device of the other kind begins at zero
+	err := b.write(sum)
+	b.former, b.networks = b.written, time.Time{}
+	return err
+}
+
 func (b *usageFile) write(t tally) error {
 	t.Sum = b.former.Plus(t.Sum)
 	if err := writeJSON(filepath.Join(b.dir, trafficFile), t); err != nil {

@@ -37,6 +37,8 @@ type tunnel interface {
 	tally() tally
 	// done is closed when the device has disappeared.
 	done() <-chan struct{}
+	// close ends this process's part in the tunnel. The device stays in the guest.
+	close()
 }
 
 // peerChange is one step from the present peers to the wanted ones.
@@ -60,7 +62,7 @@ type where struct {
 	ns      *os.File // the guest's network namespace
 	address *net.IPNet
 	cidr    *net.IPNet
-	mtu     int
+	mtu     int // of every path; larger sizes are probed
 	key     wgtypes.Key
 	port    int // 0 = any
 	near    func(netip.Addr) int
@@ -80,15 +82,6 @@ func (s settings) place() (w where, err error) {
 	w.address = &net.IPNet{IP: ip, Mask: w.cidr.Mask}
 	w.mtu = s.MTU
 	return w, nil
-}
-
-// open creates the tunnel: the kernel's if the kernel has WireGuard, else our own. It reuses a device of the same kind
-// that an earlier process left in the namespace.
-func open(w where, userspace bool) (tunnel, error) {
-	if !userspace && KernelWireGuard() {
-		return openKernel(w)
-	}
-	return openUserspace(w)
 }
 
 // peerKey parses a peer's public key.

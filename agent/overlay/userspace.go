@@ -30,14 +30,14 @@ type userspace struct {
 	udp   int
 }
 
-func openUserspace(w where) (tunnel, error) {
+func openUserspace(w where) (*userspace, error) {
 	var fd int
 	err := netns.Inside(w.ns, func() (err error) {
 		if err := sealOff(w.cidr); err != nil {
 			return err
 		}
 		if link, err := netlink.LinkByName(Interface); err == nil && link.Type() == "wireguard" {
-			if err := netlink.LinkDel(link); err != nil { // since when this host is reached directly
+			if err := netlink.LinkDel(link); err != nil { // the overlay was the kernel's
 				return err
 			}
 		}
@@ -123,6 +123,10 @@ func (u *userspace) start(w where) error {
 		}
 		return err
 	})
+}
+
+func (u *userspace) close() {
+	u.dev.Close() // the TUN device is persistent
 }
 
 func (u *userspace) backend() string       { return "userspace" }

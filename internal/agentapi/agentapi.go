@@ -306,13 +306,15 @@ type Layer struct {
 	Cached bool   `json:"cached,omitempty"`
 }
 
-// Preflight is what a rank measured on the overlay before the workload started.
+// Preflight is what a rank measured on the overlay before the workload started: data sent by processors over TCP, not
+// what NCCL reaches with GPUs or RDMA.
 type Preflight struct {
 	OK        bool      `json:"ok"`
 	Detail    string    `json:"detail,omitempty"`    // why OK is false
 	BusbwGbps float64   `json:"busbw_gbps"`          // ring all-reduce: S/t·2(n−1)/n, gigabits per second; 0 for one node
 	Bytes     int64     `json:"bytes"`               // S
 	Seconds   float64   `json:"seconds"`             // t
+	Streams   int       `json:"streams,omitempty"`   // TCP connections used at once; 0: one, of an older agent
 	RTTMicros []float64 `json:"rtt_us,omitempty"`    // median round trip to each rank; 0 for its own
 	PairGbps  []float64 `json:"pair_gbps,omitempty"` // bandwidth to each rank, 0 for its own; empty if not measured
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/musterhq/muster/agent/guest"
@@ -39,6 +40,9 @@ type mesh struct {
 	pair []net.Conn // by rank; nil for its own
 	ring *ring
 	stop func() bool // releases the context
+
+	mu        sync.Mutex   // guards ring.more and morePairs, which are set while stop may look at them
+	morePairs [][]net.Conn // further connections, by rank; see widen
 }
 
 // silent lists the ranks without a connection.
@@ -149,7 +153,13 @@ func callOnce(ctx context.Context, q guest.PreflightRequest, p purpose, rank int
 }
 
 func (m *mesh) each(f func(net.Conn)) {
-	for _, c := range slices.Concat(m.pair, []net.Conn{m.ring.next, m.ring.prev}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := slices.Concat(m.pair, []net.Conn{m.ring.next, m.ring.prev})
+	for _, l := range m.ring.more {
+		all = append(all, l.next, l.prev)
+	}
+	for _, c := range append(all, slices.Concat(m.morePairs...)...) {
 		if c != nil {
 			f(c)
 		}

@@ -85,7 +85,7 @@ func (m *mesh) pairs(size int) ([]float64, error) {
 	out := make([]float64, len(m.pair))
 	for turn := range turns(len(m.pair)) {
 		if rank := opponent(m.q.Rank, turn, len(m.pair)); rank >= 0 {
-			speed, err := pairSpeed(m.pair[rank], size, m.q.Rank < rank)
+			speed, err := pairSpeed(m.lines(rank), size, m.q.Rank < rank)
 			if err != nil {
 				return nil, fmt.Errorf("between ranks %d and %d: %w", m.q.Rank, rank, err)
 			}
@@ -155,37 +155,45 @@ func opponent(rank, turn, n int) int {
 	return other
 }
 
-func pairSpeed(c net.Conn, size int, first bool) (speed float64, err error) {
+func pairSpeed(lines []net.Conn, size int, first bool) (speed float64, err error) {
 	if !first {
-		if err := takeIn(c, size); err != nil {
+		if err := overAll(lines, size, takeIn); err != nil {
 			return 0, err
 		}
 	}
-	if speed, err = sendOut(c, size); err != nil {
+	start := time.Now()
+	if err = overAll(lines, size, sendOut); err != nil {
 		return 0, err
 	}
+	speed = gbps(int64(size), time.Since(start).Seconds())
 	if first {
-		err = takeIn(c, size)
+		err = overAll(lines, size, takeIn)
 	}
 	return speed, err
 }
 
-// sendOut measures the time until the other rank has received everything.
-func sendOut(c net.Conn, size int) (float64, error) {
+// overAll sends or receives an equal part of size over each connection at once.
+func overAll(lines []net.Conn, size int, do func(net.Conn, int) error) error {
+	var all errgroup.Group
+	for _, c := range lines {
+		all.Go(func() error { return do(c, size/len(lines)) })
+	}
+	return all.Wait()
+}
+
+// sendOut returns when the other rank has received everything.
+func sendOut(c net.Conn, size int) error {
 	buf := make([]byte, block)
 	for i := range buf {
 		buf[i] = byte(sample(i))
 	}
-	start := time.Now()
 	for left := size; left > 0; left -= len(buf) {
 		if _, err := c.Write(buf); err != nil {
-			return 0, err
+			return err
 		}
 	}
-	if _, err := io.ReadFull(c, buf[:1]); err != nil {
-		return 0, err
-	}
-	return gbps(int64(size), time.Since(start).Seconds()), nil
+	_, err := io.ReadFull(c, buf[:1])
+	return err
 }
 
 func takeIn(c net.Conn, size int) error {

@@ -171,13 +171,18 @@ func measure(ctx context.Context, q guest.PreflightRequest) (p measured, joined 
 	if p.RTTMicros, err = m.roundTrips(); err != nil {
 		return p, true, err
 	}
-	r, err := m.allReduces(q.Bytes)
+	r, err := m.allReduces(ctx, q.Bytes)
 	if err != nil {
 		return p, true, err
 	}
 	p.Bytes, p.Seconds, p.BusbwGbps = r.bytes, r.seconds, r.busbw(n)
+	p.Streams = 1 + len(m.ring.more)
 	if n <= pairsUpTo {
-		if p.PairGbps, err = m.pairs(pairBytes(r.bytes, q.Bytes)); err != nil {
+		size := pairBytes(r.bytes, q.Bytes)
+		if r.scaled {
+			size = pairBytesAt(p.BusbwGbps, n)
+		}
+		if p.PairGbps, err = m.pairs(size); err != nil {
 			return p, true, err
 		}
 		if p.slow, err = m.slowestPair(p.PairGbps); err != nil {

@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,12 +10,19 @@ import (
 	"net"
 	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // ring is this rank's position: it sends to the next rank and receives from the previous one.
 type ring struct {
 	rank, n    int
 	next, prev net.Conn
+	more       []link // further connections; see widen
+
+	begun     int  // rounds
+	knowsPrev bool // whether the previous rank can measure with more data and connections
+	scales    bool // whether all can
 }
 
 // block is how much is received before it is added: small enough for the guest's 64 MB.
@@ -24,6 +32,7 @@ const block = 256 << 10
 type result struct {
 	bytes   int64
 	seconds float64 // duration of one round: the slowest rank's median
+	scaled  bool    // whether more data was sent, over several connections
 }
 
 // busbw returns the bus bandwidth in gigabits per second as nccl-tests define it: S/t·2(n−1)/n.
@@ -43,14 +52,25 @@ const (
 )
 
 // allReduces runs growing rounds to warm up, then timed ones, each with fresh data whose result it checks.
-func (m *mesh) allReduces(size int64) (result, error) {
+func (m *mesh) allReduces(ctx context.Context, size int64) (result, error) {
 	r := m.ring
 	all := make([]uint32, size/4)
 	words, warm, err := r.warmUp(all)
 	if err != nil {
 		return result{}, err
 	}
-	rounds := min(max(int(budget/warm), minRounds), maxRounds) // the same on every rank, because warm is
+	most, scaled := maxRounds, false
+	// What follows depends on warm, which is the same on every rank.
+	if r.scales && (result{bytes: int64(len(words)) * 4, seconds: warm}).busbw(r.n) >= fastLine {
+		if err = m.widen(ctx); err == nil {
+			words, most, scaled = make([]uint32, maxBytes/4), scaledRounds, true
+			warm, err = r.timed(words)
+		}
+		if err != nil {
+			return result{}, err
+		}
+	}
+	rounds := min(max(int(budget/warm), minRounds), most)
 	times := make([]float64, rounds)
 	for i := range times {
 		if times[i], err = r.round(words); err != nil {
@@ -59,27 +79,20 @@ func (m *mesh) allReduces(size int64) (result, error) {
 	}
 	slices.Sort(times)
 	median, err := r.slowest(times[rounds/2])
-	return result{bytes: int64(len(words)) * 4, seconds: median}, err
+	return result{bytes: int64(len(words)) * 4, seconds: median, scaled: scaled}, err
 }
 
 // warmUp runs rounds that grow up to the full size, or to as much as a round may take, and returns that size and the
 // duration of the last round. Both are the same on every rank, because each round's time is the slowest rank's.
 func (r *ring) warmUp(all []uint32) (words []uint32, took float64, err error) {
-	timed := func(words []uint32) (float64, error) {
-		took, err := r.round(words)
-		if err != nil {
-			return 0, err
-		}
-		return r.slowest(took)
-	}
 	words = all[:min(r.n, len(all))]
-	latency, err := timed(words)
+	latency, err := r.timed(words)
 	if err != nil {
 		return nil, 0, err
 	}
 	words = all[:max(len(all)/firstPart, len(words))]
 	for again := true; ; {
-		if took, err = timed(words); err != nil {
+		if took, err = r.timed(words); err != nil {
 			return nil, 0, err
 		}
 		switch next := larger(len(words), len(all), took-latency); {
@@ -91,6 +104,15 @@ func (r *ring) warmUp(all []uint32) (words []uint32, took float64, err error) {
 			return words, took, nil
 		}
 	}
+}
+
+// timed runs a round and returns how long it took the slowest rank.
+func (r *ring) timed(words []uint32) (float64, error) {
+	took, err := r.round(words)
+	if err != nil {
+		return 0, err
+	}
+	return r.slowest(took)
 }
 
 // larger returns how many words the next round may have if a round of words took so many seconds more than an almost
@@ -109,7 +131,7 @@ func (r *ring) round(words []uint32) (float64, error) {
 	for i := range words {
 		words[i] = sample(i) * (2*uint32(r.rank) + 1)
 	}
-	if err := r.agree(); err != nil { // start together
+	if err := r.begin(); err != nil {
 		return 0, err
 	}
 	start := time.Now()
@@ -155,13 +177,25 @@ func (r *ring) allReduce(words []uint32) error {
 	return nil
 }
 
-// exchange sends one chunk to the next rank while it receives another from the previous one.
+// exchange sends one chunk to the next rank while it receives another from the previous one, a part over each stream.
 func (r *ring) exchange(out, in []uint32, sum bool) error {
+	links := r.links()
+	var all errgroup.Group
+	for i, l := range links {
+		all.Go(func() error { return r.exchangeOver(l, part(out, i, len(links)), part(in, i, len(links)), sum) })
+	}
+	return all.Wait()
+}
+
+func (r *ring) exchangeOver(l link, out, in []uint32, sum bool) error {
 	sent := make(chan error, 1)
-	go func() { sent <- send(r.next, out) }()
-	err := receive(r.prev, in, sum)
+	go func() { sent <- send(l.next, out) }()
+	err := receive(l.prev, in, sum)
 	if err != nil {
-		r.next.SetWriteDeadline(time.Unix(1, 0)) // do not wait for a rank that waits for us
+		for _, o := range r.links() {
+			o.next.SetWriteDeadline(time.Unix(1, 0)) // do not wait for a rank that waits for us
+			o.prev.SetReadDeadline(time.Unix(1, 0))
+		}
 	}
 	if sendErr := <-sent; err == nil && sendErr != nil {
 		return fmt.Errorf("rank %d takes no more data: %w", (r.rank+1)%r.n, sendErr)
@@ -213,21 +247,54 @@ func (r *ring) agree() error {
 	return err
 }
 
-// slowest returns the greatest of all ranks' v: n−1 times, every rank passes on the greatest that it has seen.
-func (r *ring) slowest(v float64) (float64, error) {
-	if v < 0 || math.IsNaN(v) {
-		return 0, errors.New("not a time")
+// begin starts a round together with all ranks. In the first two they find out whether all can measure with more data
+// and connections; see scaling.
+func (r *ring) begin() error {
+	r.begun++
+	switch r.begun {
+	case 1:
+		first, _, err := r.pass(scaling)
+		r.knowsPrev = first == scaling
+		return err
+	case 2:
+		objection := 0.0
+		if !r.knowsPrev {
+			objection = 1
+		}
+		_, most, err := r.pass(objection)
+		r.scales = most == 0
+		return err
 	}
-	for range r.n - 1 {
+	return r.agree()
+}
+
+// slowest returns the greatest of all ranks' v.
+func (r *ring) slowest(v float64) (float64, error) {
+	_, most, err := r.pass(v)
+	return most, err
+}
+
+// pass returns the previous rank's v and the greatest of all ranks': n−1 times, every rank passes on the greatest that
+// it has seen.
+func (r *ring) pass(v float64) (first, most float64, err error) {
+	if v < 0 || math.IsNaN(v) {
+		return 0, 0, errors.New("not a time")
+	}
+	most = v
+	for step := range r.n - 1 {
 		var b [8]byte
-		binary.LittleEndian.PutUint64(b[:], math.Float64bits(v))
+		binary.LittleEndian.PutUint64(b[:], math.Float64bits(most))
 		if _, err := r.next.Write(b[:]); err != nil {
-			return 0, fmt.Errorf("rank %d takes no more data: %w", (r.rank+1)%r.n, err)
+			return 0, 0, fmt.Errorf("rank %d takes no more data: %w", (r.rank+1)%r.n, err)
 		}
 		if _, err := io.ReadFull(r.prev, b[:]); err != nil {
-			return 0, fmt.Errorf("rank %d sends no more data: %w", (r.rank+r.n-1)%r.n, err)
+			return 0, 0, fmt.Errorf("rank %d sends no more data: %w", (r.rank+r.n-1)%r.n, err)
 		}
-		v = max(v, math.Float64frombits(binary.LittleEndian.Uint64(b[:])))
+		got := math.Float64frombits(binary.LittleEndian.Uint64(b[:]))
+		if step == 0 {
+			first = got
+		}
+		most = max(most, got)
 	}
-	return v, nil
+	return first, most, nil
 }

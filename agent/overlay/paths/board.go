@@ -46,6 +46,11 @@ type Board struct {
 	token  *agentapi.RelayToken
 	size   int
 	stop   context.CancelFunc
+	// able and saying are what this end says in its probes, readySince and agreedSince since when this end and all ends
+	// are ready to leave the board; see consent.
+	able                    bool
+	saying                  byte
+	readySince, agreedSince time.Time
 
 	table atomic.Pointer[table] // index for receiving; replaced, never modified
 	wake  chan struct{}
@@ -135,7 +140,7 @@ func (b *Board) Paths() map[wgtypes.Key]Path {
 	out := make(map[wgtypes.Key]Path, len(b.peers))
 	for k, p := range b.peers {
 		if r := p.best.Load(); r != nil {
-			out[k] = Path{Kind: r.kind, Addr: r.addr.String(), RTT: r.rtt, MTU: max(r.mtu, Base)}
+			out[k] = Path{Kind: r.kind, Addr: r.addr.String(), RTT: r.rtt, MTU: r.climb.MTU()}
 		} else {
 			out[k] = Path{}
 		}
@@ -290,7 +295,11 @@ func (b *Board) tick(now time.Time) {
 	b.mu.Lock()
 	hellos := b.dueHellos(now)
 	mine := b.seenAt(now)
+	changed := b.consent(now)
 	for _, p := range b.peers {
+		if r := p.best.Load(); changed && r != nil {
+			r.pingedAt = time.Time{} // tell the peer at once
+		}
 		for _, r := range p.due(now) {
 			text := p.ping(r, mine, 0, now)
 			out = append(out, message{r, p.rank, text})
@@ -322,8 +331,8 @@ func (b *Board) tick(now time.Time) {
 func (b *Board) resize() bool {
 	size := 0
 	for _, p := range b.peers {
-		if r := p.best.Load(); r != nil && (size == 0 || max(r.mtu, Base) < size) {
-			size = max(r.mtu, Base)
+		if r := p.best.Load(); r != nil && (size == 0 || r.climb.MTU() < size) {
+			size = r.climb.MTU()
 		}
 	}
 	if size == 0 || size == b.size {

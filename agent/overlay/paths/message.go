@@ -17,7 +17,8 @@ import (
 // A message between two hosts consists of magic, kind, the sender's tag, a nonce, a body, padding, and a MAC over all
 // of these.
 //
-//	question: body is a count and as many addresses at which the sender was seen
+//	question: body is a count, as many addresses at which the sender was seen, and what the sender says about leaving
+//	          the board (see consent), which older ends omit
 //	answer:   the question's nonce; body is the address that the question came from
 const (
 	kindPing   = 16
@@ -39,9 +40,9 @@ type question struct {
 	size int // size of the overlay packet that it stands for; 0: not a size probe
 }
 
-// pairKey is the key that two ends share without exchanging it: each derives it from its own private key and the
+// PairKey is the key that two ends share without exchanging it: each derives it from its own private key and the
 // other's public key.
-func pairKey(own, theirs wgtypes.Key) ([]byte, error) {
+func PairKey(own, theirs wgtypes.Key) ([]byte, error) {
 	private, err := ecdh.X25519().NewPrivateKey(own[:])
 	if err != nil {
 		return nil, err
@@ -87,8 +88,9 @@ func (p *peer) ping(r *route, seen []netip.AddrPort, size int, now time.Time) []
 	for _, a := range seen[:min(len(seen), maxSeen)] {
 		body = agentapi.AppendAddress(body, a)
 	}
+	body = append(body, p.b.saying)
 	if size > 0 {
-		size += tunnelling
+		size += Tunnelling
 	}
 	return p.message(kindPing, n, body, size)
 }
@@ -130,6 +132,10 @@ func (b *Board) receivePing(p *peer, n nonce, body []byte, w way) {
 		}
 		fresh = p.add(way{addr: agentapi.AddressAt(body[at:])}, false, now) || fresh
 	}
+	p.says, p.said = 0, true
+	if at := 1 + count*agentapi.AddressSize; at < len(body) {
+		p.says = body[at]
+	}
 	r := p.routes[w]
 	if fresh {
 		b.rebuild()
@@ -156,7 +162,7 @@ func (b *Board) learned(p *peer, n nonce, w way) {
 	r.answeredAt, r.rtt = now, now.Sub(q.at)
 	r.broken.Store(false)
 	if q.size > 0 {
-		r.climb.passed(r, q.size, now)
+		r.climb.Passed(q.size, r.room(), now)
 	}
 	if p.best.Load() == nil || p.best.Load() != r {
 		p.choose(now)

@@ -34,8 +34,8 @@ func sizes(room int) []int {
 	return out
 }
 
-// tunnelling is the size of WireGuard's headers around a packet, within its datagram.
-const tunnelling = 32
+// Tunnelling is the size of WireGuard's headers around a packet, within its datagram.
+const Tunnelling = 32
 
 const (
 	probeEvery = 300 * time.Millisecond
@@ -43,8 +43,10 @@ const (
 	verify     = 20 * time.Second // sizes are verified again, because routers change
 )
 
-// climb is the search for the greatest size of a path.
-type climb struct {
+// Climb is the search for the greatest overlay packet that a path carries. The zero Climb begins one. room is always
+// how much leaves this host unfragmented, as far as the kernel knows the path.
+type Climb struct {
+	mtu   int   // verified size; 0 means Base
 	sizes []int // to try, nil before the search begins
 	step  int   // index in sizes of the size being tried
 	tries int
@@ -52,34 +54,31 @@ type climb struct {
 	found bool // the greatest size that passed
 }
 
-// probeDue returns the path in use and the size to try, if a size probe is due.
-func (p *peer) probeDue(now time.Time) (*route, int) {
-	r := p.best.Load()
-	if r == nil || !r.live(now) || now.Before(r.climb.next) {
-		return nil, 0
-	}
-	return r, r.climb.due(r, now)
-}
+// MTU returns the verified size.
+func (c *Climb) MTU() int { return max(c.mtu, Base) }
 
-// due returns the size to try now, or 0.
-func (c *climb) due(r *route, now time.Time) int {
+// Due returns the size to try now, or 0.
+func (c *Climb) Due(room func() int, now time.Time) int {
+	if now.Before(c.next) {
+		return 0
+	}
 	c.next = now.Add(probeEvery)
 	if c.found {
 		if c.tries++; c.tries > probeTries { // the size no longer passes
-			*c = climb{next: now}
-			r.mtu = 0
+			*c = Climb{next: now}
 			return 0
 		}
-		if r.mtu > Base {
-			return r.mtu
+		if c.mtu > Base {
+			return c.mtu
 		}
-		*c = climb{} // a greater size may pass by now
+		*c = Climb{} // a greater size may pass by now
 	}
+	most := room()
 	if c.sizes == nil {
-		c.sizes = sizes(carries(r))
+		c.sizes = sizes(most)
 	}
 	for c.step < len(c.sizes) {
-		if size := c.sizes[c.step]; c.tries < probeTries && fits(r, size) {
+		if size := c.sizes[c.step]; c.tries < probeTries && size <= most {
 			c.tries++
 			return size
 		}
@@ -89,28 +88,40 @@ func (c *climb) due(r *route, now time.Time) int {
 	return 0
 }
 
-// passed records that a size got through.
-func (c *climb) passed(r *route, size int, now time.Time) {
-	if !c.found && (c.step >= len(c.sizes) || size != c.sizes[c.step]) || !fits(r, size) {
-		return // of an earlier search, or fragmented and reassembled
+// Passed records that a size got through. A size of an earlier search does not count, nor one for which there is no
+// room: it was fragmented and reassembled.
+func (c *Climb) Passed(size, room int, now time.Time) {
+	if !c.found && (c.step >= len(c.sizes) || size != c.sizes[c.step]) || size > room {
+		return
 	}
-	r.mtu = size
-	*c = climb{found: true, step: c.step, next: now.Add(verify)}
+	*c = Climb{mtu: size, found: true, step: c.step, next: now.Add(verify)}
 }
 
-// fits reports whether an overlay packet of a size leaves this host unfragmented, as far as the kernel knows the path.
-func fits(r *route, size int) bool { return size <= carries(r) }
+// probeDue returns the path in use and the size to try, if a size probe is due.
+func (p *peer) probeDue(now time.Time) (*route, int) {
+	r := p.best.Load()
+	if r == nil || !r.live(now) {
+		return nil, 0
+	}
+	return r, r.climb.Due(r.room, now)
+}
 
-// carries returns the largest overlay packet that leaves this host unfragmented on a path.
-func carries(r *route) int {
-	around := 20 + 8 + tunnelling
-	if r.addr.Addr().Is6() {
+// room returns the largest overlay packet that leaves this host unfragmented on the path.
+func (r *route) room() int {
+	room := Room(r.addr)
+	if r.relayed {
+		room -= agentapi.RelayHeader
+	}
+	return room
+}
+
+// Room returns the largest overlay packet that leaves this host unfragmented for an address.
+func Room(to netip.AddrPort) int {
+	around := 20 + 8 + Tunnelling
+	if to.Addr().Unmap().Is6() {
 		around += 20
 	}
-	if r.relayed {
-		around += agentapi.RelayHeader
-	}
-	return pathMTU(r.addr) - around
+	return pathMTU(to) - around
 }
 
 // pathMTU returns what the kernel knows about the path to an address: the device's MTU, or less if a router said so.

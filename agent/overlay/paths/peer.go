@@ -44,8 +44,7 @@ type route struct {
 	rtt        time.Duration
 	broken     atomic.Bool // whether sending failed
 
-	mtu   int // verified size; 0 means Base
-	climb climb
+	climb Climb
 }
 
 const (
@@ -75,6 +74,9 @@ type peer struct {
 	ours       tag    // tag of the messages we send
 	theirs     tag    // tag of the messages we receive
 	advertised []netip.AddrPort
+	since      time.Time // when the peer was added
+	says       byte      // what it last said in a probe, if it said something; see consent
+	said       bool
 
 	routes  map[way]*route
 	pending map[nonce]question
@@ -82,12 +84,12 @@ type peer struct {
 }
 
 func newPeer(b *Board, key wgtypes.Key, rank int) (*peer, error) {
-	pair, err := pairKey(b.key, key)
+	pair, err := PairKey(b.key, key)
 	if err != nil {
 		return nil, err
 	}
 	p := &peer{b: b, key: key, rank: uint16(rank), pair: pair, ours: tagOf(pair, b.self), theirs: tagOf(pair, key),
-		routes: map[way]*route{}, pending: map[nonce]question{}}
+		since: time.Now(), routes: map[way]*route{}, pending: map[nonce]question{}}
 	p.place = &place{p}
 	return p, nil
 }
@@ -117,6 +119,9 @@ func (p *peer) put(r *route, now time.Time) {
 		r.near = p.b.near(r.addr.Addr())
 	}
 }
+
+// KindOf returns the kind of the path to an address that a peer announced.
+func KindOf(a netip.AddrPort) string { return kindOf(way{addr: a}, true) }
 
 // kindOf derives the kind of a path from its address: a private address is only ever reached within its network, an
 // address that the peer announced is its own, and any other is what its router shows for it.
@@ -156,6 +161,9 @@ func (p *peer) due(now time.Time) []*route {
 		switch {
 		case r == p.best.Load():
 			every = pingUsed
+			if !p.b.readySince.IsZero() && now.Sub(p.b.readySince) < readyFor {
+				every = pingReady
+			}
 		case r.live(now):
 			every = pingWarm
 		case now.Sub(r.since) < newFor:

@@ -60,10 +60,12 @@ func (m *machines) runs(t *testing.T) {
 	m.idleAgain(t)
 }
 
-// carries has a cluster over two hosts: the machine's end of the overlay is the kernel's WireGuard, the other is ours
-// in userspace. While it is leased the machine may not sleep.
+// carries has a cluster over two machines: once they have proven that they reach each other, both ends of the overlay
+// are the kernel's WireGuard. While it is leased a machine may not sleep.
 func (m *machines) carries(t *testing.T) {
-	beside := m.Box(t, "beside", m.Internet, "", "1.00", "203.0.113.70/24")
+	beside := m.boot(t, "machine-b", "203.0.113.61/24")
+	beside.install(t)
+	beside.sells(t)
 	r := m.renter(t, 50*money.Unit)
 	c := r.run(t, untilEnough(m.spec(2, 1, "train")))
 	guests := m.a.pids("guest")
@@ -71,9 +73,12 @@ func (m *machines) carries(t *testing.T) {
 		t.Fatalf("guests on %s: %q", m.a.Name, guests)
 	}
 	inside := "nsenter -t " + guests[0] + " -n "
-	if link := m.a.Do(inside + "ip -details link show ovl0"); !strings.Contains(link, "wireguard") {
-		t.Errorf("the overlay is not the kernel's:\n%s", link)
-	}
+	eventually(t, "the overlay is the kernel's", func() bool {
+		return strings.Contains(m.a.Do(inside+"ip -details link show ovl0"), "wireguard")
+	})
+	eventually(t, "packets fill Ethernet's frames", func() bool {
+		return strings.Contains(m.a.Do(inside+"ip -4 route show dev ovl0"), "mtu 1440")
+	})
 	received := func() (rx int64) {
 		f := strings.Fields(m.a.Do(inside + "wg show ovl0 transfer"))
 		if len(f) != 3 {
@@ -102,7 +107,7 @@ func (m *machines) carries(t *testing.T) {
 	r.owes(t, u)
 	m.idleAgain(t)
 	// What follows is to be on the machine.
-	if _, err := m.Operator.ActOnHost(t.Context(), beside.ID, "drain"); err != nil {
+	if _, err := m.Operator.ActOnHost(t.Context(), beside.id, "drain"); err != nil {
 		t.Fatal(err)
 	}
 }

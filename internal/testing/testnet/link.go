@@ -79,7 +79,9 @@ func newLink(h *Host, s *Segment, name string) (*Link, error) {
 	l := &Link{net: h.net, far: h.net.name("port"), port: s.bridge}
 	near := h.net.name("near")
 	err := h.net.fabric.inside(func() error {
-		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: named(l.far), PeerName: near}); err != nil {
+		pair := &netlink.Veth{LinkAttrs: named(l.far), PeerName: near}
+		pair.MTU, pair.PeerMTU = s.mtu, uint32(s.mtu)
+		if err := netlink.LinkAdd(pair); err != nil {
 			return err
 		}
 		end, err := netlink.LinkByName(near)

@@ -67,7 +67,12 @@ func (n *Net) Dir() string { return n.dir }
 type Segment struct {
 	net    *Net
 	bridge string
+	mtu    int // 0: Ethernet's usual 1500
 }
+
+// SetMTU sets the size of the frames that the segment carries, for the hosts that join it from now on. A host that
+// raises only its own device's MTU loses its larger frames.
+func (s *Segment) SetMTU(mtu int) { s.mtu = mtu }
 
 // Segment adds a segment.
 func (n *Net) Segment() *Segment {
