@@ -128,7 +128,7 @@ func filterBar(m Market) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = filterNumber("busbw", "All-reduce Gbit/s, at least", f.Value["busbw"]).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = filterNumber("busbw", "All-reduce over TCP, Gbit/s, at least", f.Value["busbw"]).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

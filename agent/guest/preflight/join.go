@@ -42,7 +42,7 @@ func join(ctx context.Context, q guest.PreflightRequest) (*mesh, error) {
 	defer cancel()
 
 	j := &joining{
-		mesh:  &mesh{q: q, pair: make([]net.Conn, n), ring: &ring{rank: q.Rank, n: n}},
+		mesh:  &mesh{q: q, pair: make([]net.Conn, n), ring: &ring{rank: q.Rank, n: n}, fast: fastLine},
 		met:   map[int]bool{},
 		moved: make(chan struct{}, 1),
 	}

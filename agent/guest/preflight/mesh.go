@@ -39,6 +39,7 @@ type mesh struct {
 	q    guest.PreflightRequest
 	pair []net.Conn // by rank; nil for its own
 	ring *ring
+	fast float64     // see fastLine
 	stop func() bool // releases the context
 
 	mu        sync.Mutex   // guards ring.more and morePairs, which are set while stop may look at them

@@ -61,9 +61,9 @@ func (m *mesh) allReduces(ctx context.Context, size int64) (result, error) {
 	}
 	most, scaled := maxRounds, false
 	// What follows depends on warm, which is the same on every rank.
-	if r.scales && (result{bytes: int64(len(words)) * 4, seconds: warm}).busbw(r.n) >= fastLine {
+	if r.scales && (result{bytes: int64(len(words)) * 4, seconds: warm}).busbw(r.n) >= m.fast {
 		if err = m.widen(ctx); err == nil {
-			words, most, scaled = make([]uint32, maxBytes/4), scaledRounds, true
+			words, most, scaled = make([]uint32, min(moreData*size, maxBytes)/4), scaledRounds, true
 			warm, err = r.timed(words)
 		}
 		if err != nil {

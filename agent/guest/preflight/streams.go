@@ -24,6 +24,7 @@ const scaling = 2
 
 const (
 	fastLine     = 1.0 // Gbit/s of the warm-up from which more is sent
+	moreData     = 2   // times as much
 	streamCount  = 4
 	streamBuffer = 1 << 20 // of each connection's two buffers: a guest has 64 MB in total
 	scaledRounds = 100
