@@ -49,7 +49,7 @@ type scouted struct {
 	secret   []byte
 	climb    paths.Climb
 	set      int // the size that packets to it have
-	asked    map[scoutNonce]question
+	pending  map[scoutNonce]question
 	rtt      time.Duration
 }
 
@@ -66,8 +66,8 @@ const scoutPort = 29401
 const (
 	scoutEvery   = 100 * time.Millisecond
 	scoutPatient = 10 * time.Second // after which an answer no longer counts
-	scoutAsk     = 1
-	scoutAnswer  = 2
+	scoutProbe   = 1
+	scoutEcho    = 2
 	scoutProof   = 16
 	scoutHead    = 4 + 1 + 4 + 8 // magic, kind, sender, nonce
 	udpHeaders   = 20 + 8
@@ -146,7 +146,7 @@ func (s *scout) meet(peers map[wgtypes.Key]*agentapi.Peer) error {
 			return err
 		}
 		x := &scouted{address: address, secret: seal(pair, []byte("muster-size-v1")), set: DefaultMTU,
-			asked: map[scoutNonce]question{}}
+			pending: map[scoutNonce]question{}}
 		s.peers[key], s.inner[address] = x, x
 	}
 	return nil
@@ -203,12 +203,12 @@ func (s *scout) close() {
 
 // tick asks what is due and applies what was found.
 func (s *scout) tick(now time.Time) error {
-	type probe struct {
+	type dueProbe struct {
 		to   *scouted
 		size int
 		text []byte
 	}
-	var due []probe
+	var due []dueProbe
 	var errs []error
 	s.mu.Lock()
 	for _, p := range s.peers {
@@ -217,7 +217,7 @@ func (s *scout) tick(now time.Time) error {
 		}
 		at := p.endpoint
 		if size := p.climb.Due(func() int { return s.outer(at) }, now); size > 0 {
-			due = append(due, probe{p, size, s.ask(p, size, now)})
+			due = append(due, dueProbe{p, size, s.probe(p, size, now)})
 		}
 		if want := p.climb.MTU(); want != p.set {
 			if err := s.resize(p.address, want); err != nil {
@@ -244,17 +244,17 @@ func (s *scout) tick(now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// ask builds a question that is as large as an overlay packet of a size.
-func (s *scout) ask(p *scouted, size int, now time.Time) []byte {
-	for n, q := range p.asked {
+// probe builds a question that is as large as an overlay packet of a size.
+func (s *scout) probe(p *scouted, size int, now time.Time) []byte {
+	for n, q := range p.pending {
 		if now.Sub(q.at) > scoutPatient {
-			delete(p.asked, n)
+			delete(p.pending, n)
 		}
 	}
 	var n scoutNonce
 	_, _ = rand.Read(n[:])
-	p.asked[n] = question{now, size}
-	return p.message(scoutAsk, s.self(), n, size-udpHeaders)
+	p.pending[n] = question{now, size}
+	return p.message(scoutProbe, s.self(), n, size-udpHeaders)
 }
 
 // self is the address that this end's socket is bound to.
@@ -309,14 +309,14 @@ func (s *scout) take(msg []byte, from netip.Addr, now time.Time) []byte {
 	}
 	n := scoutNonce(msg[9:scoutHead])
 	switch msg[4] {
-	case scoutAsk:
-		return p.message(scoutAnswer, s.self(), n, 0)
-	case scoutAnswer:
-		q, ok := p.asked[n]
+	case scoutProbe:
+		return p.message(scoutEcho, s.self(), n, 0)
+	case scoutEcho:
+		q, ok := p.pending[n]
 		if !ok {
 			return nil
 		}
-		delete(p.asked, n)
+		delete(p.pending, n)
 		p.rtt = now.Sub(q.at)
 		p.climb.Passed(q.size, s.outer(p.endpoint), now)
 	}

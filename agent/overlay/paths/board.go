@@ -46,10 +46,10 @@ type Board struct {
 	token  *agentapi.RelayToken
 	size   int
 	stop   context.CancelFunc
-	// able and saying are what this end says in its probes, readySince and agreedSince since when this end and all ends
+	// able and sent are what this end puts into its probes, readySince and agreedSince since when this end and all ends
 	// are ready to leave the board; see consent.
 	able                    bool
-	saying                  byte
+	sent                    byte
 	readySince, agreedSince time.Time
 
 	table atomic.Pointer[table] // index for receiving; replaced, never modified

@@ -12,8 +12,8 @@ import (
 // the boards of the others, so all of them leave at about the same time, and only if every pair has proven an address at
 // which packets arrive without a router's or a relay's help. An older end says neither.
 const (
-	sayAble  = 1 << 0 // could leave
-	sayReady = 1 << 1 // could leave, as could all its peers, and each of them answers at such an address
+	flagAble  = 1 << 0 // could leave
+	flagReady = 1 << 1 // could leave, as could all its peers, and each of them answers at such an address
 )
 
 const (
@@ -40,7 +40,7 @@ func (b *Board) SetAble() {
 func (b *Board) Agreed(now time.Time) map[wgtypes.Key]netip.AddrPort {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.agreedSince.IsZero() || now.Sub(b.agreedSince) < settle || b.say(now)&sayReady == 0 {
+	if b.agreedSince.IsZero() || now.Sub(b.agreedSince) < settle || b.flagsNow(now)&flagReady == 0 {
 		return nil
 	}
 	out := make(map[wgtypes.Key]netip.AddrPort, len(b.peers))
@@ -76,7 +76,7 @@ func (b *Board) Undecided(now time.Time) bool {
 
 // keeps reports whether a peer keeps the others on the board: it cannot leave, or is reached with help only.
 func (p *peer) keeps(now time.Time) bool {
-	if p.said && p.says&sayAble == 0 {
+	if p.reported && p.flags&flagAble == 0 {
 		return true
 	}
 	r := p.best.Load()
@@ -85,18 +85,18 @@ func (p *peer) keeps(now time.Time) bool {
 
 // consent decides what this end says. It returns whether that has changed. Callers hold mu.
 func (b *Board) consent(now time.Time) (changed bool) {
-	was := b.saying
-	b.saying = b.say(now)
+	was := b.sent
+	b.sent = b.flagsNow(now)
 	switch {
-	case b.saying&sayReady == 0:
+	case b.sent&flagReady == 0:
 		b.readySince, b.agreedSince = time.Time{}, time.Time{}
-	case was&sayReady == 0:
+	case was&flagReady == 0:
 		b.readySince = now
 	}
-	if b.saying&sayReady != 0 {
+	if b.sent&flagReady != 0 {
 		all := true
 		for _, p := range b.peers {
-			all = all && (p.says&sayReady != 0 || p.absent(now))
+			all = all && (p.flags&flagReady != 0 || p.absent(now))
 		}
 		if !all {
 			b.agreedSince = time.Time{}
@@ -104,10 +104,10 @@ func (b *Board) consent(now time.Time) (changed bool) {
 			b.agreedSince = now
 		}
 	}
-	return b.saying != was
+	return b.sent != was
 }
 
-func (b *Board) say(now time.Time) byte {
+func (b *Board) flagsNow(now time.Time) byte {
 	if !b.able {
 		return 0
 	}
@@ -118,14 +118,14 @@ func (b *Board) say(now time.Time) byte {
 		}
 		present++
 		r := p.best.Load()
-		if p.says&sayAble == 0 || r == nil || !r.live(now) || r.kind != LAN && r.kind != Direct {
-			return sayAble
+		if p.flags&flagAble == 0 || r == nil || !r.live(now) || r.kind != LAN && r.kind != Direct {
+			return flagAble
 		}
 	}
 	if present == 0 {
-		return sayAble
+		return flagAble
 	}
-	return sayAble | sayReady
+	return flagAble | flagReady
 }
 
 // absent reports whether none of the peer's paths has answered for long.

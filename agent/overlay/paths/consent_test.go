@@ -43,8 +43,8 @@ func lan(j int) way {
 	return way{addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(j + 1)}), 4000)}
 }
 
-// tell has every end decide, and then send what it says to all others, except to those for which lost returns true.
-func tell(t *testing.T, boards []*Board, at time.Time, lost func(from, to int) bool) {
+// spread has every end decide, and then send what it says to all others, except to those for which lost returns true.
+func spread(t *testing.T, boards []*Board, at time.Time, lost func(from, to int) bool) {
 	t.Helper()
 	for _, b := range boards {
 		b.mu.Lock()
@@ -84,7 +84,7 @@ func TestAllEndsAgreeToLeave(t *testing.T) {
 	}
 	step := func(lost func(from, to int) bool) {
 		now = now.Add(100 * time.Millisecond)
-		tell(t, boards, now, lost)
+		spread(t, boards, now, lost)
 	}
 	for i, b := range boards {
 		for j, o := range boards {
@@ -149,7 +149,7 @@ func TestWhatKeepsAnEndOnTheBoard(t *testing.T) {
 	}{
 		{"nothing", func([]*Board) {}, 0, true, true},
 		{"an end that cannot", func(b []*Board) { b[0].able = false }, 0, false, false},
-		{"a peer that cannot", func(b []*Board) { b[0].peers[b[2].self].says = 0 }, 0, false, false},
+		{"a peer that cannot", func(b []*Board) { b[0].peers[b[2].self].flags = 0 }, 0, false, false},
 		{"a relay", func(b []*Board) { reach(b[0], b[2], relayed, now.Add(time.Second)) }, time.Second, false, false},
 		{"a hole", func(b []*Board) { reach(b[0], b[2], punched, now.Add(time.Second)) }, time.Second, false, false},
 		{"a dead peer", func(b []*Board) {
@@ -165,7 +165,7 @@ func TestWhatKeepsAnEndOnTheBoard(t *testing.T) {
 		for j := 1; j < 3; j++ {
 			reach(boards[0], boards[j], lan(j), now)
 			p := boards[0].peers[boards[j].self]
-			p.says, p.said = sayAble|sayReady, true
+			p.flags, p.reported = flagAble|flagReady, true
 		}
 		tc.change(boards)
 		at := now.Add(tc.later)
@@ -195,12 +195,12 @@ func TestOlderEndsSayNothing(t *testing.T) {
 	a, b := pair(t)
 	p := only(b)
 	for _, size := range []int{0, 900} {
-		p.says = sayAble
+		p.flags = flagAble
 		from := only(a)
 		msg := from.message(kindPing, nonce{1}, []byte{0}, size)
 		b.handleMessage(b.table.Load(), msg, way{addr: netip.MustParseAddrPort("192.0.2.9:7")})
-		if p.says != 0 || !p.said {
-			t.Errorf("a probe of %d bytes says %d", size, p.says)
+		if p.flags != 0 || !p.reported {
+			t.Errorf("a probe of %d bytes says %d", size, p.flags)
 		}
 	}
 }

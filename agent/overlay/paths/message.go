@@ -88,7 +88,7 @@ func (p *peer) ping(r *route, seen []netip.AddrPort, size int, now time.Time) []
 	for _, a := range seen[:min(len(seen), maxSeen)] {
 		body = agentapi.AppendAddress(body, a)
 	}
-	body = append(body, p.b.saying)
+	body = append(body, p.b.sent)
 	if size > 0 {
 		size += Tunnelling
 	}
@@ -132,9 +132,9 @@ func (b *Board) receivePing(p *peer, n nonce, body []byte, w way) {
 		}
 		fresh = p.add(way{addr: agentapi.AddressAt(body[at:])}, false, now) || fresh
 	}
-	p.says, p.said = 0, true
+	p.flags, p.reported = 0, true
 	if at := 1 + count*agentapi.AddressSize; at < len(body) {
-		p.says = body[at]
+		p.flags = body[at]
 	}
 	r := p.routes[w]
 	if fresh {

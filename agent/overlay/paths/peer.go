@@ -75,8 +75,8 @@ type peer struct {
 	theirs     tag    // tag of the messages we receive
 	advertised []netip.AddrPort
 	since      time.Time // when the peer was added
-	says       byte      // what it last said in a probe, if it said something; see consent
-	said       bool
+	flags      byte      // of its last probe, if reported; see consent
+	reported   bool
 
 	routes  map[way]*route
 	pending map[nonce]question
