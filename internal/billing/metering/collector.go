@@ -25,6 +25,7 @@ const (
 type Collector struct {
 	db         *db.DB
 	deliveries *db.Gather[Delivery, []agentapi.UsageAck]
+	clocks     *db.Gather[BootClock, *agentapi.Anchor]
 }
 
 // NewCollector makes a Collector for this replica.
@@ -32,8 +33,11 @@ func NewCollector(d *db.DB) *Collector {
 	ingest := func(ctx context.Context, all []Delivery) ([][]agentapi.UsageAck, error) {
 		return IngestAll(ctx, d, all)
 	}
-	return &Collector{d, db.NewGather(collecting, maxCollected, collectFor, ingest).
-		Weighing(func(v Delivery) int { return len(v.Segments) })}
+	c := &Collector{db: d}
+	c.deliveries = db.NewGather(collecting, maxCollected, collectFor, ingest).
+		Weighing(func(v Delivery) int { return len(v.Segments) })
+	c.clocks = db.NewGather(collecting, maxCollected, collectFor, c.issueAnchors)
+	return c
 }
 
 // Ingest takes in the segments of one host, with the fields of Delivery, as IngestAll does. If ctx ends first, its

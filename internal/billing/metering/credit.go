@@ -63,7 +63,7 @@ func CreditLoss(ctx context.Context, tx *db.Tx, cluster id.Cluster, lost id.Leas
 	if err != nil {
 		return fmt.Errorf("insert credit for %s: %w", lost, err)
 	}
-	if err := charge(ctx, tx, unsettled(leases), nil, nil, inFull); err != nil {
+	if err := charge(ctx, tx, unsettled(leases), inFull); err != nil {
 		return err
 	}
 	if err := capCredit(ctx, tx, leases, lost, Inducible(reason)); err != nil {

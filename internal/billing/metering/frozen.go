@@ -157,7 +157,7 @@ func (s *Leases) Unfreeze(ctx context.Context, who account.Principal, of id.Leas
 		l := leases[i]
 		l.frozen = false
 		before := l.meter.Posted
-		if err := charge(ctx, tx, unsettled(leases), nil, nil, inFull); err != nil {
+		if err := charge(ctx, tx, unsettled(leases), inFull); err != nil {
 			return of, err
 		}
 		posted := l.meter.Posted - before

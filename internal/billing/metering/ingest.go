@@ -102,22 +102,18 @@ func attestKeys(ctx context.Context, q *dbq.Queries, hosts []pgtype.UUID) (map[i
 }
 
 func ingest(ctx context.Context, tx *db.Tx, rs []*received) error {
-	leases, err := lockOf(ctx, tx, rs)
-	if err != nil {
-		return err
-	}
-	anchors, accepted, now, err := readKnown(ctx, tx.Q, rs)
+	k, err := readKnown(ctx, tx, rs)
 	if err != nil {
 		return err
 	}
 	add := map[id.Lease]fresh{}
 	for _, r := range rs {
-		l := leases[r.lease]
+		l := k.leases[r.lease]
 		if l != nil && l.HostID != r.host {
 			l = nil
 		}
 		if r.refused == "" {
-			r.decide(l, anchors, accepted, now)
+			r.decide(l, k)
 		}
 		if r.refused == "" && !r.known {
 			f := add[r.lease]
@@ -126,37 +122,42 @@ func ingest(ctx context.Context, tx *db.Tx, rs []*received) error {
 			add[r.lease] = f
 		}
 	}
-	holdBack(leases, add, rs)
-	if err := quarantine(ctx, tx, leases, rs); err != nil {
+	holdBack(k.leases, add, rs)
+	if err := quarantine(ctx, tx, k.leases, rs); err != nil {
 		return err
 	}
-	touched := make([]*lease, 0, len(leases))
-	for _, l := range sorted(leases) {
+	touched := make([]*lease, 0, len(k.leases))
+	for _, l := range sorted(k.leases) {
 		if _, ok := add[l.ID]; ok || l.freezing {
 			touched = append(touched, l)
 		}
 	}
-	was := postedOf(touched)
-	if err := charge(ctx, tx, touched, add, rs, inSteps); err != nil || postedOf(touched) == was {
+	was, writes := postedOf(touched), &pgx.Batch{}
+	if err := queueCharge(ctx, tx, writes, touched, add, rs, inSteps); err != nil {
 		return err
 	}
-	notifySpent(ctx, tx, touched)
+	if writes.Len() > 0 {
+		tx.Last = writes
+	}
+	if postedOf(touched) != was {
+		notifySpent(ctx, tx, touched)
+	}
 	return nil
 }
 
 // decide returns what becomes of a signed segment. The first content accepted under a number stands.
-func (r *received) decide(l *lease, anchors map[anchorKey]*agentapi.Anchor, accepted map[segmentKey][]byte, now int64) {
-	if before, ok := accepted[r.key()]; ok && l != nil {
+func (r *received) decide(l *lease, k *known) {
+	if before, ok := k.accepted[r.key()]; ok && l != nil {
 		if r.known = bytes.Equal(before, r.hash[:]); !r.known {
 			r.refused = refusedConflict
 		}
 		return
 	}
-	anchor := anchors[anchorKey{r.host, r.BootID, r.Anchor}]
-	r.refused = r.judge(l, anchor, now)
+	anchor := k.anchors[anchorKey{r.host, r.BootID, r.Anchor}]
+	r.refused = r.judge(l, anchor, k.now)
 	if r.refused == "" {
 		r.anchor = *anchor
-		accepted[r.key()] = r.hash[:]
+		k.accepted[r.key()] = r.hash[:]
 	}
 }
 
@@ -175,14 +176,13 @@ func holdBack(leases map[id.Lease]*lease, add map[id.Lease]fresh, rs []*received
 	}
 }
 
-// lockOf locks the meters of the leases that the segments name and that are of their hosts, in id order, and reads the
-// leases.
-func lockOf(ctx context.Context, tx *db.Tx, rs []*received) (map[id.Lease]*lease, error) {
+// lockOf locks the meters of the leases that the segments name and that are of their hosts, in id order.
+func lockOf(ctx context.Context, tx *db.Tx, rs []*received) ([]dbq.LeaseMeter, error) {
 	type claim struct { // a host may name another's lease
 		lease id.Lease
 		host  id.Host
 	}
-	seen := map[claim]bool{}
+	seen := make(map[claim]bool, len(rs))
 	var ids, hosts []pgtype.UUID
 	for _, r := range rs {
 		if c := (claim{r.lease, r.host}); r.refused == "" && !seen[c] {
@@ -194,15 +194,7 @@ func lockOf(ctx context.Context, tx *db.Tx, rs []*received) (map[id.Lease]*lease
 	if err != nil {
 		return nil, fmt.Errorf("lock meters: %w", err)
 	}
-	leases, err := withMeters(ctx, tx.Q, meters, true)
-	if err != nil {
-		return nil, err
-	}
-	out := make(map[id.Lease]*lease, len(leases))
-	for _, l := range leases {
-		out[l.ID] = l
-	}
-	return out, nil
+	return meters, nil
 }
 
 func sorted(leases map[id.Lease]*lease) []*lease {
@@ -220,72 +212,103 @@ type anchorKey struct {
 	number int64
 }
 
-// readKnown reads what the segments are judged by: the anchors that they name, the hashes of those that are stored
-// already, and PostgreSQL's clock, unix ms. It also draws the batches' numbers. Call it after the meters are locked.
-func readKnown(ctx context.Context, q *dbq.Queries,
-	rs []*received) (map[anchorKey]*agentapi.Anchor, map[segmentKey][]byte, int64, error) {
-	named := map[anchorKey]bool{}
-	var a struct {
-		hosts   []pgtype.UUID
-		boots   []string
+// known is what segments are judged by.
+type known struct {
+	leases   map[id.Lease]*lease
+	anchors  map[anchorKey]*agentapi.Anchor // that they name
+	accepted map[segmentKey][]byte          // the hashes of those that are stored
+	now      int64                          // PostgreSQL's clock, unix ms; 0 if there are no leases
+}
+
+// readKnown locks the meters of the segments' leases and then reads what the segments are judged by. It also draws the
+// batches' numbers.
+func readKnown(ctx context.Context, tx *db.Tx, rs []*received) (*known, error) {
+	meters, err := lockOf(ctx, tx, rs)
+	if err != nil {
+		return nil, err
+	}
+	var rows struct {
+		anchors []dbq.TimeAnchor
+		known   []dbq.KnownSegmentsRow
 		numbers []int64
 	}
-	var k dbq.KnownSegmentsParams
-	batches := batchesOf(rs)
+	named, runs, batches := namedAnchors(rs), runsOf(rs), batchesOf(rs)
+	b := &pgx.Batch{}
+	leases := queueWithMeters(b, meters, true)
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
+		rows.anchors, err = q.AnchorsOfHosts(ctx, named.hosts, named.boots, named.numbers)
+		return err
+	})
+	db.Read(b, &rows.known, (*dbq.Queries).KnownSegments, runs)
+	if len(batches) > 0 {
+		db.Read(b, &rows.numbers, (*dbq.Queries).NewBatchNumbers, int32(len(batches)))
+	}
+	if err := tx.Send(ctx, b); err != nil {
+		return nil, fmt.Errorf("leases, anchors and known segments: %w", err)
+	}
+	if len(rows.numbers) != len(batches) {
+		return nil, fmt.Errorf("%d numbers for %d batches", len(rows.numbers), len(batches))
+	}
+	for i, b := range batches {
+		b.id = rows.numbers[i]
+	}
+	of, err := leases()
+	if err != nil {
+		return nil, err
+	}
+	k := &known{
+		leases:   make(map[id.Lease]*lease, len(of)),
+		anchors:  make(map[anchorKey]*agentapi.Anchor, len(rows.anchors)),
+		accepted: make(map[segmentKey][]byte, len(rows.known)+len(rs)),
+	}
+	for _, l := range of {
+		k.leases[l.ID], k.now = l, l.readAt // the same of all
+	}
+	for _, r := range rows.anchors {
+		k.anchors[anchorKey{r.HostID, r.BootID, r.Number}] = anchorOf(r)
+	}
+	for _, r := range rows.known {
+		k.accepted[segmentKey{r.LeaseID, int(r.Epoch), r.BootID, r.Seq}] = r.PayloadHash
+	}
+	return k, nil
+}
+
+// anchorList is keys of anchors as query parameters.
+type anchorList struct {
+	hosts   []pgtype.UUID
+	boots   []string
+	numbers []int64
+}
+
+// namedAnchors returns the anchors that segments name, each once.
+func namedAnchors(rs []*received) (out anchorList) {
+	seen := map[anchorKey]bool{}
+	for _, r := range rs {
+		if n := (anchorKey{r.host, r.BootID, r.Anchor}); r.refused == "" && !seen[n] {
+			seen[n] = true
+			out.hosts, out.boots = append(out.hosts, raw(r.host)), append(out.boots, r.BootID)
+			out.numbers = append(out.numbers, r.Anchor)
+		}
+	}
+	return out
+}
+
+// runsOf returns the keys of segments as runs of numbers.
+func runsOf(rs []*received) (out dbq.KnownSegmentsParams) {
 	var last *received
 	for _, r := range rs {
 		if r.refused != "" {
 			continue
 		}
-		if n := (anchorKey{r.host, r.BootID, r.Anchor}); !named[n] {
-			named[n] = true
-			a.hosts, a.boots, a.numbers = append(a.hosts, raw(r.host)), append(a.boots, r.BootID), append(a.numbers, r.Anchor)
-		}
 		if last != nil && r.follows(last) {
-			k.Lasts[len(k.Lasts)-1] = r.Seq
+			out.Lasts[len(out.Lasts)-1] = r.Seq
 		} else {
-			k.Leases, k.Epochs = append(k.Leases, raw(r.lease)), append(k.Epochs, int32(r.Epoch))
-			k.Boots, k.Firsts, k.Lasts = append(k.Boots, r.BootID), append(k.Firsts, r.Seq), append(k.Lasts, r.Seq)
+			out.Leases, out.Epochs = append(out.Leases, raw(r.lease)), append(out.Epochs, int32(r.Epoch))
+			out.Boots, out.Firsts, out.Lasts = append(out.Boots, r.BootID), append(out.Firsts, r.Seq), append(out.Lasts, r.Seq)
 		}
 		last = r
 	}
-	var anchorRows []dbq.TimeAnchor
-	var known []dbq.KnownSegmentsRow
-	var now time.Time
-	var numbers []int64
-	queued := &pgx.Batch{}
-	db.Queue(queued, func(ctx context.Context, q *dbq.Queries) (err error) {
-		anchorRows, err = q.AnchorsOfHosts(ctx, a.hosts, a.boots, a.numbers)
-		return err
-	})
-	db.Read(queued, &known, (*dbq.Queries).KnownSegments, k)
-	db.ReadNow(queued, &now)
-	if len(batches) > 0 {
-		db.Read(queued, &numbers, (*dbq.Queries).NewBatchNumbers, int32(len(batches)))
-	}
-	if err := db.Send(ctx, q, queued); err != nil {
-		return nil, nil, 0, fmt.Errorf("anchors and known segments: %w", err)
-	}
-	if len(numbers) != len(batches) {
-		return nil, nil, 0, fmt.Errorf("%d numbers for %d batches", len(numbers), len(batches))
-	}
-	for i, b := range batches {
-		b.id = numbers[i]
-	}
-	anchors := make(map[anchorKey]*agentapi.Anchor, len(anchorRows))
-	for _, r := range anchorRows {
-		anchors[anchorKey{r.HostID, r.BootID, r.Number}] = &agentapi.Anchor{
-			BootID:   r.BootID,
-			Number:   r.Number,
-			BootMS:   r.BootMs,
-			ServerMS: r.ServerMs,
-		}
-	}
-	accepted := make(map[segmentKey][]byte, len(known)+len(rs))
-	for _, r := range known {
-		accepted[segmentKey{r.LeaseID, int(r.Epoch), r.BootID, r.Seq}] = r.PayloadHash
-	}
-	return anchors, accepted, now.UnixMilli(), nil
+	return out
 }
 
 // follows reports whether r is the segment after before.

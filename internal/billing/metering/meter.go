@@ -62,8 +62,18 @@ func lockCluster(ctx context.Context, tx *db.Tx, cluster id.Cluster) ([]*lease, 
 // been changed by the transaction that held the locks before. With above it leaves out the windows that end below the
 // meters' watermarks: no charge depends on them, and a lease of a year may have thousands.
 func withMeters(ctx context.Context, q *dbq.Queries, meters []dbq.LeaseMeter, above bool) ([]*lease, error) {
+	b := &pgx.Batch{}
+	leases := queueWithMeters(b, meters, above)
+	if err := db.Send(ctx, q, b); err != nil {
+		return nil, fmt.Errorf("read leases: %w", err)
+	}
+	return leases()
+}
+
+// queueWithMeters queues the reads of withMeters. Once they are sent, the function that it returns returns the leases.
+func queueWithMeters(b *pgx.Batch, meters []dbq.LeaseMeter, above bool) func() ([]*lease, error) {
 	if len(meters) == 0 {
-		return nil, nil
+		return func() ([]*lease, error) { return nil, nil }
 	}
 	ids, since := make([]pgtype.UUID, len(meters)), make([]int64, len(meters))
 	for i, m := range meters {
@@ -72,40 +82,46 @@ func withMeters(ctx context.Context, q *dbq.Queries, meters []dbq.LeaseMeter, ab
 			since[i] = m.SettledThroughMs
 		}
 	}
-	var rows []dbq.LeasesByIDRow
-	var prices []dbq.LeasePricesRow
-	var windows []dbq.ClusterWindow
-	var now time.Time
-	b := &pgx.Batch{}
-	db.Read(b, &rows, (*dbq.Queries).LeasesByID, ids)
-	db.Read(b, &prices, (*dbq.Queries).LeasePrices, ids)
+	var r leaseRows
+	db.Read(b, &r.leases, (*dbq.Queries).LeasesByID, ids)
+	db.Read(b, &r.prices, (*dbq.Queries).LeasePrices, ids)
 	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
-		windows, err = q.WindowsOfLeases(ctx, ids, since)
+		r.windows, err = q.WindowsOfLeases(ctx, ids, since)
 		return err
 	})
-	db.ReadNow(b, &now)
-	if err := db.Send(ctx, q, b); err != nil {
-		return nil, fmt.Errorf("read leases: %w", err)
+	db.ReadNow(b, &r.now)
+	return func() ([]*lease, error) { return r.with(meters) }
+}
+
+// leaseRows is what the tables hold of some leases, without their meters.
+type leaseRows struct {
+	leases  []dbq.LeasesByIDRow
+	prices  []dbq.LeasePricesRow
+	windows []dbq.ClusterWindow
+	now     time.Time // PostgreSQL's clock when they were read
+}
+
+// with returns the leases with their meters.
+func (r leaseRows) with(meters []dbq.LeaseMeter) ([]*lease, error) {
+	if len(r.leases) != len(meters) {
+		return nil, fmt.Errorf("%d meters of %d leases", len(meters), len(r.leases))
 	}
-	if len(rows) != len(meters) {
-		return nil, fmt.Errorf("%d meters of %d leases", len(meters), len(rows))
-	}
-	byLease := map[id.Lease][]Price{}
-	for _, p := range prices {
+	byLease := make(map[id.Lease][]Price, len(meters))
+	for _, p := range r.prices {
 		byLease[p.LeaseID] = append(byLease[p.LeaseID], Price{p.FromMs, p.Rate})
 	}
-	byCluster := map[id.Cluster][]Window{}
-	for _, w := range windows {
+	byCluster := make(map[id.Cluster][]Window, len(meters))
+	for _, w := range r.windows {
 		byCluster[w.ClusterID] = append(byCluster[w.ClusterID], windowOf(w))
 	}
-	out := make([]*lease, len(rows))
-	for i, r := range rows {
+	out := make([]*lease, len(meters))
+	for i, l := range r.leases {
 		m := meters[i] // both in lease-id order
-		if m.LeaseID != r.ID || len(byLease[r.ID]) == 0 {
-			return nil, fmt.Errorf("lease %s has no meter or price", r.ID)
+		if m.LeaseID != l.ID || len(byLease[l.ID]) == 0 {
+			return nil, fmt.Errorf("lease %s has no meter or price", l.ID)
 		}
-		out[i] = leaseOf(r, m, now)
-		out[i].terms.Prices, out[i].windows = byLease[r.ID], byCluster[r.ClusterID]
+		out[i] = leaseOf(l, m, r.now)
+		out[i].terms.Prices, out[i].windows = byLease[l.ID], byCluster[l.ClusterID]
 	}
 	return out, nil
 }

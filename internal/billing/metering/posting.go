@@ -87,10 +87,23 @@ func literal(s Set) string {
 	return string(append(b, '}'))
 }
 
-// charge adds fresh time to the leases, whose meters are locked, writes the segments it comes from, and books what
-// their proven time costs beyond what is booked: of all of them or of those that are due.
-func charge(ctx context.Context, tx *db.Tx, leases []*lease, add map[id.Lease]fresh, from []*received,
-	how steps) error {
+// charge books what the proven time of leases, whose meters are locked, costs beyond what is booked: of all of them or
+// of those that are due.
+func charge(ctx context.Context, tx *db.Tx, leases []*lease, how steps) error {
+	b := &pgx.Batch{}
+	if err := queueCharge(ctx, tx, b, leases, nil, nil, how); err != nil {
+		return err
+	}
+	if err := tx.Send(ctx, b); err != nil {
+		return fmt.Errorf("write meters and charges: %w", err)
+	}
+	return nil
+}
+
+// queueCharge queues the writes of charge, after those that add fresh time to the leases and the segments it comes
+// from.
+func queueCharge(ctx context.Context, tx *db.Tx, b *pgx.Batch, leases []*lease, add map[id.Lease]fresh,
+	from []*received, how steps) error {
 	var entries []ledger.Entry
 	var changed []*lease
 	for _, l := range leases {
@@ -118,15 +131,11 @@ func charge(ctx context.Context, tx *db.Tx, leases []*lease, add map[id.Lease]fr
 	if err != nil {
 		return fmt.Errorf("post usage: %w", err)
 	}
-	b := &pgx.Batch{}
 	if err := queueSegments(b, from); err != nil {
 		return err
 	}
 	db.Write(b, (*dbq.Queries).UpdateMeters, metersOf(changed))
 	booking.QueueWrite(b)
-	if err := tx.Send(ctx, b); err != nil {
-		return fmt.Errorf("write segments, meters and charges: %w", err)
-	}
 	return nil
 }
 

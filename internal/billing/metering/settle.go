@@ -27,7 +27,7 @@ func Post(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
 	}
 	open := unsettled(leases)
 	was := postedOf(open)
-	if err := charge(ctx, tx, open, nil, nil, inSteps); err != nil || postedOf(open) == was {
+	if err := charge(ctx, tx, open, inSteps); err != nil || postedOf(open) == was {
 		return err
 	}
 	notifySpent(ctx, tx, open)
@@ -44,7 +44,7 @@ func Settle(ctx context.Context, tx *db.Tx, cluster id.Cluster) (done bool, err 
 		return err == nil, err
 	}
 	open := unsettled(leases)
-	if err := charge(ctx, tx, open, nil, nil, inFull); err != nil {
+	if err := charge(ctx, tx, open, inFull); err != nil {
 		return false, err
 	}
 	if err := settleLeases(ctx, tx, open); err != nil {

@@ -244,7 +244,7 @@ func (w *world) posted() money.Nano {
 		if err != nil {
 			return err
 		}
-		return charge(ctx, tx, unsettled(leases), nil, nil, inFull)
+		return charge(ctx, tx, unsettled(leases), inFull)
 	})
 	return w.usage().Posted
 }

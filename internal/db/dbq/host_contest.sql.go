@@ -13,6 +13,33 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
+const challengedUUIDs = `-- name: ChallengedUUIDs :many
+SELECT DISTINCT g.uuid FROM gpu g JOIN host h ON h.id = g.host_id JOIN host me ON me.id = $1
+WHERE g.uuid = ANY($2::text[]) AND g.removed_at IS NULL AND h.org_id <> me.org_id
+ORDER BY g.uuid
+`
+
+// Those of the UUIDs that a host of another organisation lists.
+func (q *Queries) ChallengedUUIDs(ctx context.Context, hostID id.Host, uuids []string) ([]string, error) {
+	rows, err := q.db.Query(ctx, challengedUUIDs, hostID, uuids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var uuid string
+		if err := rows.Scan(&uuid); err != nil {
+			return nil, err
+		}
+		items = append(items, uuid)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const contestedGPUs = `-- name: ContestedGPUs :many
 SELECT g.uuid, g.contest, g.model, g.host_id, h.name AS host_name, h.state AS host_state, h.org_id, o.name AS org_name, g.created_at,
        (SELECT count(*) FROM lease l JOIN lease_meter m ON m.lease_id = l.id
@@ -161,9 +188,9 @@ func (q *Queries) EndContests(ctx context.Context, hostID id.Host) error {
 	return err
 }
 
-const holderOfUUID = `-- name: HolderOfUUID :one
+const holdersOfUUIDs = `-- name: HoldersOfUUIDs :many
 
-SELECT g.id, g.host_id, h.org_id, h.name AS host_name, (h.org_id = me.org_id)::boolean AS same_org, me.org_id AS my_org, g.present,
+SELECT g.uuid, g.id, g.host_id, h.org_id, h.name AS host_name, (h.org_id = me.org_id)::boolean AS same_org, me.org_id AS my_org, g.present,
        (CASE WHEN EXISTS (SELECT FROM replica r WHERE r.seen_at > clock_timestamp() - interval '1 minute'
                                                   AND r.started_at > clock_timestamp() - interval '1 hour') THEN 0
              ELSE extract(epoch FROM clock_timestamp() - coalesce(s.last_sync_at, h.created_at)) END)::bigint AS silent_s,
@@ -175,10 +202,11 @@ SELECT g.id, g.host_id, h.org_id, h.name AS host_name, (h.org_id = me.org_id)::b
                JOIN lease_meter m ON m.lease_id = l.id
                WHERE o.uuid = g.uuid AND oh.org_id = h.org_id AND l.renter_org_id <> l.host_org_id AND m.billed_ms > 0)::boolean AS proven
 FROM gpu g JOIN host h ON h.id = g.host_id JOIN host_status s ON s.host_id = h.id JOIN host me ON me.id = $1
-WHERE g.uuid = $2 AND g.removed_at IS NULL AND g.contest <> 'challenger' AND g.host_id <> $1
+WHERE g.uuid = ANY($2::text[]) AND g.removed_at IS NULL AND g.contest <> 'challenger' AND g.host_id <> $1
 `
 
-type HolderOfUUIDRow struct {
+type HoldersOfUUIDsRow struct {
+	UUID     string
 	ID       id.GPU
 	HostID   id.Host
 	OrgID    id.Org
@@ -193,38 +221,39 @@ type HolderOfUUIDRow struct {
 }
 
 // GPUs that hosts of several organisations list.
-// The GPU that holds a UUID on another host than this, whether both hosts belong to one organisation, and how long the
+// The GPUs that hold UUIDs on other hosts than this, at most one of each, whether both hosts belong to one organisation, and how long the
 // holder's host has not reported: 0 while a server runs that started less than an hour ago, because hosts may not have found it yet.
-func (q *Queries) HolderOfUUID(ctx context.Context, hostID id.Host, uUID string) (HolderOfUUIDRow, error) {
-	row := q.db.QueryRow(ctx, holderOfUUID, hostID, uUID)
-	var i HolderOfUUIDRow
-	err := row.Scan(
-		&i.ID,
-		&i.HostID,
-		&i.OrgID,
-		&i.HostName,
-		&i.SameOrg,
-		&i.MyOrg,
-		&i.Present,
-		&i.SilentS,
-		&i.Claimed,
-		&i.Awarded,
-		&i.Proven,
-	)
-	return i, err
-}
-
-const isUUIDChallenged = `-- name: IsUUIDChallenged :one
-SELECT EXISTS (SELECT FROM gpu g JOIN host h ON h.id = g.host_id JOIN host me ON me.id = $1
-               WHERE g.uuid = $2 AND g.removed_at IS NULL AND h.org_id <> me.org_id)::boolean
-`
-
-// Whether a host of another organisation lists a UUID.
-func (q *Queries) IsUUIDChallenged(ctx context.Context, hostID id.Host, uUID string) (bool, error) {
-	row := q.db.QueryRow(ctx, isUUIDChallenged, hostID, uUID)
-	var column_1 bool
-	err := row.Scan(&column_1)
-	return column_1, err
+func (q *Queries) HoldersOfUUIDs(ctx context.Context, hostID id.Host, uuids []string) ([]HoldersOfUUIDsRow, error) {
+	rows, err := q.db.Query(ctx, holdersOfUUIDs, hostID, uuids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []HoldersOfUUIDsRow{}
+	for rows.Next() {
+		var i HoldersOfUUIDsRow
+		if err := rows.Scan(
+			&i.UUID,
+			&i.ID,
+			&i.HostID,
+			&i.OrgID,
+			&i.HostName,
+			&i.SameOrg,
+			&i.MyOrg,
+			&i.Present,
+			&i.SilentS,
+			&i.Claimed,
+			&i.Awarded,
+			&i.Proven,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const lockGPUsOfUUID = `-- name: LockGPUsOfUUID :many

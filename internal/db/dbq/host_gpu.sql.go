@@ -263,69 +263,6 @@ func (q *Queries) InsertClaims(ctx context.Context, arg InsertClaimsParams) (int
 	return count, err
 }
 
-const insertGPU = `-- name: InsertGPU :exec
-INSERT INTO gpu (id, host_id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, power_limit_w, power_default_w, facts, health, health_reason, in_use, contest, vendor, kind, parent_id, attach_name, rocm_max)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
-        $22, $23, $24)
-`
-
-type InsertGPUParams struct {
-	ID            id.GPU
-	HostID        id.Host
-	UUID          string
-	Idx           int32
-	PCIBus        string
-	Model         string
-	Arch          string
-	VramMb        int64
-	ComputeCap    string
-	PcieGen       int32
-	Nvlink        bool
-	NvlinkGbps    float64
-	PowerLimitW   *int32
-	PowerDefaultW *int32
-	Facts         []byte
-	Health        string
-	HealthReason  string
-	InUse         string
-	Contest       string
-	Vendor        string
-	Kind          string
-	ParentID      id.GPU
-	AttachName    string
-	RocmMax       string
-}
-
-func (q *Queries) InsertGPU(ctx context.Context, arg InsertGPUParams) error {
-	_, err := q.db.Exec(ctx, insertGPU,
-		arg.ID,
-		arg.HostID,
-		arg.UUID,
-		arg.Idx,
-		arg.PCIBus,
-		arg.Model,
-		arg.Arch,
-		arg.VramMb,
-		arg.ComputeCap,
-		arg.PcieGen,
-		arg.Nvlink,
-		arg.NvlinkGbps,
-		arg.PowerLimitW,
-		arg.PowerDefaultW,
-		arg.Facts,
-		arg.Health,
-		arg.HealthReason,
-		arg.InUse,
-		arg.Contest,
-		arg.Vendor,
-		arg.Kind,
-		arg.ParentID,
-		arg.AttachName,
-		arg.RocmMax,
-	)
-	return err
-}
-
 const insertGPUHealth = `-- name: InsertGPUHealth :execrows
 INSERT INTO gpu_health (gpu_id, seq, kind, xid, detail, state, at, vendor, code)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
@@ -488,6 +425,81 @@ func (q *Queries) NeedFullReport(ctx context.Context, argID id.Host) error {
 	return err
 }
 
+const putGPUs = `-- name: PutGPUs :exec
+INSERT INTO gpu AS g (host_id, id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, power_limit_w,
+                      power_default_w, facts, health, health_reason, in_use, contest, vendor, kind, parent_id, attach_name, rocm_max)
+SELECT $1, unnest($2::uuid[]), unnest($3::text[]), unnest($4::integer[]), unnest($5::text[]), unnest($6::text[]),
+       unnest($7::text[]), unnest($8::bigint[]), unnest($9::text[]), unnest($10::integer[]),
+       unnest($11::boolean[]), unnest($12::float8[]), nullif(unnest($13::integer[]), 0),
+       nullif(unnest($14::integer[]), 0), unnest($15::text[])::jsonb, unnest($16::text[]), unnest($17::text[]),
+       unnest($18::text[]), unnest($19::text[]), unnest($20::text[]), unnest($21::text[]),
+       nullif(unnest($22::uuid[]), '00000000-0000-0000-0000-000000000000'), unnest($23::text[]), unnest($24::text[])
+ON CONFLICT (id) DO UPDATE
+SET idx = excluded.idx, pci_bus = excluded.pci_bus, model = excluded.model, arch = excluded.arch, vram_mb = excluded.vram_mb, compute_cap = excluded.compute_cap, pcie_gen = excluded.pcie_gen, nvlink = excluded.nvlink, 
+    nvlink_gbps = excluded.nvlink_gbps, power_limit_w = excluded.power_limit_w, power_default_w = excluded.power_default_w, facts = excluded.facts, in_use = excluded.in_use, vendor = excluded.vendor, kind = excluded.kind, parent_id = excluded.parent_id, attach_name = excluded.attach_name, rocm_max = excluded.rocm_max, present = true
+WHERE NOT g.present
+   OR (g.idx, g.pci_bus, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps, g.power_limit_w, g.power_default_w, g.facts, g.in_use, g.vendor, g.kind, g.parent_id, g.attach_name, g.rocm_max)
+   IS DISTINCT FROM (excluded.idx, excluded.pci_bus, excluded.model, excluded.arch, excluded.vram_mb, excluded.compute_cap, excluded.pcie_gen, excluded.nvlink, excluded.nvlink_gbps, excluded.power_limit_w, excluded.power_default_w, excluded.facts, excluded.in_use, excluded.vendor, excluded.kind, excluded.parent_id, excluded.attach_name, excluded.rocm_max)
+`
+
+type PutGPUsParams struct {
+	HostID         id.Host
+	Ids            []pgtype.UUID
+	Uuids          []string
+	Idxs           []int32
+	PCIBuses       []string
+	Models         []string
+	Archs          []string
+	VramMbs        []int64
+	ComputeCaps    []string
+	PcieGens       []int32
+	Nvlinks        []bool
+	NvlinkGbps     []float64
+	PowerLimitsW   []int32
+	PowerDefaultsW []int32
+	Facts          []string
+	Healths        []string
+	HealthReasons  []string
+	InUses         []string
+	Contests       []string
+	Vendors        []string
+	Kinds          []string
+	Parents        []pgtype.UUID
+	AttachNames    []string
+	RocmMaxes      []string
+}
+
+// Adds GPUs of a host, or stores what has changed of those that it has. Those keep their health and their contest.
+func (q *Queries) PutGPUs(ctx context.Context, arg PutGPUsParams) error {
+	_, err := q.db.Exec(ctx, putGPUs,
+		arg.HostID,
+		arg.Ids,
+		arg.Uuids,
+		arg.Idxs,
+		arg.PCIBuses,
+		arg.Models,
+		arg.Archs,
+		arg.VramMbs,
+		arg.ComputeCaps,
+		arg.PcieGens,
+		arg.Nvlinks,
+		arg.NvlinkGbps,
+		arg.PowerLimitsW,
+		arg.PowerDefaultsW,
+		arg.Facts,
+		arg.Healths,
+		arg.HealthReasons,
+		arg.InUses,
+		arg.Contests,
+		arg.Vendors,
+		arg.Kinds,
+		arg.Parents,
+		arg.AttachNames,
+		arg.RocmMaxes,
+	)
+	return err
+}
+
 const putHostInventory = `-- name: PutHostInventory :exec
 
 INSERT INTO host_inventory (host_id, inventory, hash, gpus) VALUES ($1, $2, $3, $4)
@@ -626,62 +638,6 @@ func (q *Queries) TouchInventories(ctx context.Context, hosts []pgtype.UUID, has
 		return nil, err
 	}
 	return items, nil
-}
-
-const updateGPU = `-- name: UpdateGPU :exec
-UPDATE gpu
-SET idx = $1, pci_bus = $2, model = $3, arch = $4, vram_mb = $5, compute_cap = $6,
-    pcie_gen = $7, nvlink = $8, nvlink_gbps = $9, power_limit_w = $10, power_default_w = $11,
-    facts = $12, in_use = $13, vendor = $14, kind = $15, parent_id = $16, attach_name = $17,
-    rocm_max = $18, present = true
-WHERE id = $19
-`
-
-type UpdateGPUParams struct {
-	Idx           int32
-	PCIBus        string
-	Model         string
-	Arch          string
-	VramMb        int64
-	ComputeCap    string
-	PcieGen       int32
-	Nvlink        bool
-	NvlinkGbps    float64
-	PowerLimitW   *int32
-	PowerDefaultW *int32
-	Facts         []byte
-	InUse         string
-	Vendor        string
-	Kind          string
-	ParentID      id.GPU
-	AttachName    string
-	RocmMax       string
-	ID            id.GPU
-}
-
-func (q *Queries) UpdateGPU(ctx context.Context, arg UpdateGPUParams) error {
-	_, err := q.db.Exec(ctx, updateGPU,
-		arg.Idx,
-		arg.PCIBus,
-		arg.Model,
-		arg.Arch,
-		arg.VramMb,
-		arg.ComputeCap,
-		arg.PcieGen,
-		arg.Nvlink,
-		arg.NvlinkGbps,
-		arg.PowerLimitW,
-		arg.PowerDefaultW,
-		arg.Facts,
-		arg.InUse,
-		arg.Vendor,
-		arg.Kind,
-		arg.ParentID,
-		arg.AttachName,
-		arg.RocmMax,
-		arg.ID,
-	)
-	return err
 }
 
 const vanishGPUs = `-- name: VanishGPUs :exec

@@ -462,28 +462,53 @@ func (q *Queries) FrozenPrices(ctx context.Context, ids []pgtype.UUID) ([]LeaseP
 	return items, nil
 }
 
-const insertAnchor = `-- name: InsertAnchor :exec
-INSERT INTO time_anchor (host_id, boot_id, number, boot_ms, server_ms) VALUES ($1, $2, $3, $4, $5)
+const insertAnchors = `-- name: InsertAnchors :many
+INSERT INTO time_anchor (host_id, boot_id, number, boot_ms, server_ms)
+SELECT unnest($1::uuid[]), unnest($2::text[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::bigint[])
 ON CONFLICT DO NOTHING
+RETURNING host_id, boot_id, number, boot_ms, server_ms, created_at
 `
 
-type InsertAnchorParams struct {
-	HostID   id.Host
-	BootID   string
-	Number   int64
-	BootMs   int64
-	ServerMs int64
+type InsertAnchorsParams struct {
+	Hosts    []pgtype.UUID
+	Boots    []string
+	Numbers  []int64
+	BootMs   []int64
+	ServerMs []int64
 }
 
-func (q *Queries) InsertAnchor(ctx context.Context, arg InsertAnchorParams) error {
-	_, err := q.db.Exec(ctx, insertAnchor,
-		arg.HostID,
-		arg.BootID,
-		arg.Number,
+// The answer is those whose numbers were free.
+func (q *Queries) InsertAnchors(ctx context.Context, arg InsertAnchorsParams) ([]TimeAnchor, error) {
+	rows, err := q.db.Query(ctx, insertAnchors,
+		arg.Hosts,
+		arg.Boots,
+		arg.Numbers,
 		arg.BootMs,
 		arg.ServerMs,
 	)
-	return err
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []TimeAnchor{}
+	for rows.Next() {
+		var i TimeAnchor
+		if err := rows.Scan(
+			&i.HostID,
+			&i.BootID,
+			&i.Number,
+			&i.BootMs,
+			&i.ServerMs,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const insertClosedWindow = `-- name: InsertClosedWindow :exec
@@ -1354,16 +1379,19 @@ func (q *Queries) NewBatchNumbers(ctx context.Context, count int32) ([]int64, er
 	return items, nil
 }
 
-const newestAnchor = `-- name: NewestAnchor :many
-SELECT host_id, boot_id, number, boot_ms, server_ms, created_at
-FROM time_anchor
-WHERE host_id = $1 AND boot_id = $2
-ORDER BY number DESC
-LIMIT 1
+const newestAnchors = `-- name: NewestAnchors :many
+SELECT a.host_id, a.boot_id, a.number, a.boot_ms, a.server_ms, a.created_at
+FROM (SELECT unnest($1::uuid[]) AS host_id, unnest($2::text[]) AS boot_id) u
+CROSS JOIN LATERAL (
+    SELECT t.host_id, t.boot_id, t.number, t.boot_ms, t.server_ms, t.created_at FROM time_anchor t
+    WHERE t.host_id = u.host_id AND t.boot_id = u.boot_id
+    ORDER BY t.number DESC
+    LIMIT 1) a
 `
 
-func (q *Queries) NewestAnchor(ctx context.Context, hostID id.Host, bootID string) ([]TimeAnchor, error) {
-	rows, err := q.db.Query(ctx, newestAnchor, hostID, bootID)
+// The last anchor of each boot.
+func (q *Queries) NewestAnchors(ctx context.Context, hosts []pgtype.UUID, boots []string) ([]TimeAnchor, error) {
+	rows, err := q.db.Query(ctx, newestAnchors, hosts, boots)
 	if err != nil {
 		return nil, err
 	}

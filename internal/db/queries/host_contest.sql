@@ -1,9 +1,9 @@
 -- GPUs that hosts of several organisations list.
 
--- name: HolderOfUUID :one
--- The GPU that holds a UUID on another host than this, whether both hosts belong to one organisation, and how long the
+-- name: HoldersOfUUIDs :many
+-- The GPUs that hold UUIDs on other hosts than this, at most one of each, whether both hosts belong to one organisation, and how long the
 -- holder's host has not reported: 0 while a server runs that started less than an hour ago, because hosts may not have found it yet.
-SELECT g.id, g.host_id, h.org_id, h.name AS host_name, (h.org_id = me.org_id)::boolean AS same_org, me.org_id AS my_org, g.present,
+SELECT g.uuid, g.id, g.host_id, h.org_id, h.name AS host_name, (h.org_id = me.org_id)::boolean AS same_org, me.org_id AS my_org, g.present,
        (CASE WHEN EXISTS (SELECT FROM replica r WHERE r.seen_at > clock_timestamp() - interval '1 minute'
                                                   AND r.started_at > clock_timestamp() - interval '1 hour') THEN 0
              ELSE extract(epoch FROM clock_timestamp() - coalesce(s.last_sync_at, h.created_at)) END)::bigint AS silent_s,
@@ -15,7 +15,7 @@ SELECT g.id, g.host_id, h.org_id, h.name AS host_name, (h.org_id = me.org_id)::b
                JOIN lease_meter m ON m.lease_id = l.id
                WHERE o.uuid = g.uuid AND oh.org_id = h.org_id AND l.renter_org_id <> l.host_org_id AND m.billed_ms > 0)::boolean AS proven
 FROM gpu g JOIN host h ON h.id = g.host_id JOIN host_status s ON s.host_id = h.id JOIN host me ON me.id = @host_id
-WHERE g.uuid = @uuid AND g.removed_at IS NULL AND g.contest <> 'challenger' AND g.host_id <> @host_id;
+WHERE g.uuid = ANY(@uuids::text[]) AND g.removed_at IS NULL AND g.contest <> 'challenger' AND g.host_id <> @host_id;
 
 -- name: RemoveGPU :execrows
 -- Removes a GPU from its host unless it is claimed. It changes no row while another transaction holds the host's lock: the caller
@@ -27,10 +27,11 @@ WHERE g.id = @id AND g.host_id = free.id AND g.removed_at IS NULL
   AND NOT EXISTS (SELECT FROM gpu_claim c WHERE c.gpu_id = g.id AND c.ended_at IS NULL
                                             AND (c.expires_at IS NULL OR c.expires_at > clock_timestamp()));
 
--- name: IsUUIDChallenged :one
--- Whether a host of another organisation lists a UUID.
-SELECT EXISTS (SELECT FROM gpu g JOIN host h ON h.id = g.host_id JOIN host me ON me.id = @host_id
-               WHERE g.uuid = @uuid AND g.removed_at IS NULL AND h.org_id <> me.org_id)::boolean;
+-- name: ChallengedUUIDs :many
+-- Those of the UUIDs that a host of another organisation lists.
+SELECT DISTINCT g.uuid FROM gpu g JOIN host h ON h.id = g.host_id JOIN host me ON me.id = @host_id
+WHERE g.uuid = ANY(@uuids::text[]) AND g.removed_at IS NULL AND h.org_id <> me.org_id
+ORDER BY g.uuid;
 
 -- name: DefendGPU :one
 -- Makes the GPU that holds its UUID the incumbent, if staff gave it to its organisation, or another organisation rented it there and was billed

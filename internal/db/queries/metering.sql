@@ -225,21 +225,27 @@ UPDATE lease SET settled_at = clock_timestamp() WHERE id = ANY(@ids::uuid[]) AND
 -- name: AttestKeys :many
 SELECT host_id, attest_key FROM host_key WHERE host_id = ANY(@hosts::uuid[]) AND revoked_at IS NULL;
 
--- name: NewestAnchor :many
-SELECT host_id, boot_id, number, boot_ms, server_ms, created_at
-FROM time_anchor
-WHERE host_id = $1 AND boot_id = $2
-ORDER BY number DESC
-LIMIT 1;
+-- name: NewestAnchors :many
+-- The last anchor of each boot.
+SELECT a.host_id, a.boot_id, a.number, a.boot_ms, a.server_ms, a.created_at
+FROM (SELECT unnest(@hosts::uuid[]) AS host_id, unnest(@boots::text[]) AS boot_id) u
+CROSS JOIN LATERAL (
+    SELECT t.host_id, t.boot_id, t.number, t.boot_ms, t.server_ms, t.created_at FROM time_anchor t
+    WHERE t.host_id = u.host_id AND t.boot_id = u.boot_id
+    ORDER BY t.number DESC
+    LIMIT 1) a;
 
 -- name: AnchorsOfHosts :many
 SELECT a.host_id, a.boot_id, a.number, a.boot_ms, a.server_ms, a.created_at
 FROM (SELECT unnest(@hosts::uuid[]) AS host_id, unnest(@boots::text[]) AS boot_id, unnest(@numbers::bigint[]) AS number) u
 JOIN time_anchor a ON a.host_id = u.host_id AND a.boot_id = u.boot_id AND a.number = u.number;
 
--- name: InsertAnchor :exec
-INSERT INTO time_anchor (host_id, boot_id, number, boot_ms, server_ms) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT DO NOTHING;
+-- name: InsertAnchors :many
+-- The answer is those whose numbers were free.
+INSERT INTO time_anchor (host_id, boot_id, number, boot_ms, server_ms)
+SELECT unnest(@hosts::uuid[]), unnest(@boots::text[]), unnest(@numbers::bigint[]), unnest(@boot_ms::bigint[]), unnest(@server_ms::bigint[])
+ON CONFLICT DO NOTHING
+RETURNING host_id, boot_id, number, boot_ms, server_ms, created_at;
 
 -- name: KnownSegments :many
 -- Of runs of numbers, those that are there. (OFFSET 0: one lookup by key per run, also by a plan made while the table was

@@ -3,6 +3,8 @@ package host
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
@@ -180,18 +182,12 @@ func award(ctx context.Context, tx *db.Tx, uuid string, to id.Host, why string) 
 	return nil
 }
 
-// contest returns the status of a GPU that a host lists for the first time. If a host of another organisation holds the
-// UUID, contest makes that GPU the holder or incumbent and notifies both organisations, unless that host is gone: see
-// takeOver. Fault: Conflict if another host of the same organisation holds the UUID and is not gone.
-func contest(ctx context.Context, tx *db.Tx, host id.Host, uuid string) (Contest, error) {
-	holder, err := tx.Q.HolderOfUUID(ctx, host, uuid)
-	if db.NoRows(err) {
-		return NotContested, nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("who holds %s: %w", uuid, err)
-	}
-	if took, err := takeOver(ctx, tx, host, uuid, holder); err != nil || took {
+// contest returns the status of a GPU that a host lists for the first time and that another host holds. If that host is
+// of another organisation, contest makes its GPU the holder or incumbent and notifies both organisations, unless the
+// host is gone: see takeOver. Fault: Conflict if it is of the same organisation and is not gone.
+func contest(ctx context.Context, tx *db.Tx, host id.Host, holder dbq.HoldersOfUUIDsRow) (Contest, error) {
+	uuid := holder.UUID
+	if took, err := takeOver(ctx, tx, uuid, holder); err != nil || took {
 		return NotContested, err
 	}
 	if holder.SameOrg {
@@ -223,14 +219,16 @@ func contest(ctx context.Context, tx *db.Tx, host id.Host, uuid string) (Contest
 	return Challenger, notifyContest(ctx, tx, theirs, key, title, body)
 }
 
-// defend makes a newly inserted GPU the holder or incumbent if earlier challengers list its UUID, too.
-func defend(ctx context.Context, tx *db.Tx, host id.Host, gpu id.GPU, uuid string) error {
-	challenged, err := tx.Q.IsUUIDChallenged(ctx, host, uuid)
-	if err == nil && challenged {
-		_, err = tx.Q.DefendGPU(ctx, gpu)
-	}
+// defend makes those of a host's GPUs, by UUID, the holders or incumbents that challengers list, too.
+func defend(ctx context.Context, tx *db.Tx, host id.Host, gpus map[string]id.GPU) error {
+	challenged, err := tx.Q.ChallengedUUIDs(ctx, host, slices.Collect(maps.Keys(gpus)))
 	if err != nil {
-		return fmt.Errorf("contest %s: %w", uuid, err)
+		return fmt.Errorf("GPUs of %s that others list: %w", host, err)
+	}
+	for _, uuid := range challenged {
+		if _, err := tx.Q.DefendGPU(ctx, gpus[uuid]); err != nil {
+			return fmt.Errorf("contest %s: %w", uuid, err)
+		}
 	}
 	return nil
 }

@@ -6,8 +6,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/text"
 )
 
@@ -22,20 +25,20 @@ type floor struct {
 	blocksFrom time.Time // or from then on; zero: never
 }
 
-func versionFloors(ctx context.Context, tx *db.Tx) ([]floor, error) {
-	rows, err := tx.Q.VersionFloors(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("version floors: %w", err)
-	}
-	out := make([]floor, len(rows))
-	for i, r := range rows {
-		out[i] = floor{component: r.Component, branch: r.Branch, least: r.Least, reason: r.Reason,
-			noticed: r.NoticedOn.Time, blocks: r.Blocks}
-		if r.WillBlock {
-			out[i].blocksFrom = r.BlocksFrom.UTC()
+// queueFloors queues the read of all floors.
+func queueFloors(b *pgx.Batch, into *[]floor) {
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+		rows, err := q.VersionFloors(ctx)
+		for _, r := range rows {
+			f := floor{component: r.Component, branch: r.Branch, least: r.Least, reason: r.Reason,
+				noticed: r.NoticedOn.Time, blocks: r.Blocks}
+			if r.WillBlock {
+				f.blocksFrom = r.BlocksFrom.UTC()
+			}
+			*into = append(*into, f)
 		}
-	}
-	return out, nil
+		return err
+	})
 }
 
 // floorProblems returns the problems of an inventory's versions that are older than they may be. A version that is not

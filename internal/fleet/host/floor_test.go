@@ -1,10 +1,11 @@
 package host
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
@@ -15,11 +16,9 @@ func TestVersionFloors(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	var floors []floor
-	err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) (err error) {
-		floors, err = versionFloors(ctx, tx)
-		return err
-	})
-	if err != nil {
+	b := &pgx.Batch{}
+	queueFloors(b, &floors)
+	if err := db.Send(t.Context(), d.Q, b); err != nil {
 		t.Fatal(err)
 	}
 	later := floor{component: "driver", branch: "550.", least: "550.163.1", reason: "a bulletin",

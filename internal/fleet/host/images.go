@@ -2,16 +2,18 @@ package host
 
 import (
 	"context"
-	"fmt"
 	"strings"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
 )
 
-// putImages stores which public images a host has. It ignores malformed entries: the list is only a hint.
-func putImages(ctx context.Context, tx *db.Tx, host id.Host, images []agentapi.CachedImage) error {
+// queueImages queues the writes of which public images a host has. It ignores malformed entries: the list is only a hint.
+func queueImages(b *pgx.Batch, host id.Host, images []agentapi.CachedImage) {
 	refs, digests := []string{}, []string{}
 	seen := map[string]bool{}
 	for _, i := range images {
@@ -23,14 +25,8 @@ func putImages(ctx context.Context, tx *db.Tx, host id.Host, images []agentapi.C
 		seen[i.Ref] = true
 		refs, digests = append(refs, i.Ref), append(digests, i.Digest)
 	}
-	if err := tx.Q.ForgetHostImages(ctx, host, refs); err != nil {
-		return fmt.Errorf("images of %s: %w", host, err)
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error { return q.ForgetHostImages(ctx, host, refs) })
+	if len(refs) > 0 {
+		db.Queue(b, func(ctx context.Context, q *dbq.Queries) error { return q.PutHostImages(ctx, host, refs, digests) })
 	}
-	if len(refs) == 0 {
-		return nil
-	}
-	if err := tx.Q.PutHostImages(ctx, host, refs, digests); err != nil {
-		return fmt.Errorf("images of %s: %w", host, err)
-	}
-	return nil
 }

@@ -11,6 +11,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -224,7 +227,14 @@ func SameInventories(ctx context.Context, d *db.DB, all []Sent) ([]bool, error) 
 // putInventory stores a checked inventory. The host must be locked or new. hash is that of the inventory as the host
 // sent it; nil: the next inventory is stored whatever it is.
 func putInventory(ctx context.Context, tx *db.Tx, host id.Host, inv *agentapi.Inventory, hash []byte) error {
-	floors, err := versionFloors(ctx, tx)
+	var floors []floor
+	b := &pgx.Batch{}
+	queueFloors(b, &floors)
+	found := queueFoundGPUs(b, host, inv)
+	if err := tx.Send(ctx, b); err != nil {
+		return fmt.Errorf("GPUs of %s: %w", host, err)
+	}
+	gpus, err := found.judge(ctx, tx, host, inv)
 	if err != nil {
 		return err
 	}
@@ -233,17 +243,15 @@ func putInventory(ctx context.Context, tx *db.Tx, host id.Host, inv *agentapi.In
 	if err != nil {
 		return err
 	}
-	gpus := int32(len(inv.GPUs))
-	err = tx.Q.PutHostInventory(ctx, dbq.PutHostInventoryParams{
+	n := int32(len(inv.GPUs))
+	b = &pgx.Batch{}
+	db.Write(b, (*dbq.Queries).PutHostInventory, dbq.PutHostInventoryParams{
 		HostID:    host,
 		Inventory: raw,
 		Hash:      hash,
-		Gpus:      &gpus,
+		Gpus:      &n,
 	})
-	if err != nil {
-		return fmt.Errorf("inventory of %s: %w", host, err)
-	}
-	err = tx.Q.SetHostInventory(ctx, dbq.SetHostInventoryParams{
+	db.Write(b, (*dbq.Queries).SetHostInventory, dbq.SetHostInventoryParams{
 		ID:          host,
 		BootID:      text.Clip(inv.BootID, 64),
 		CPUCores:    int32(inv.CPUCores),
@@ -257,32 +265,18 @@ func putInventory(ctx context.Context, tx *db.Tx, host id.Host, inv *agentapi.In
 		MultiNode:   inv.MultiNode,
 		Blocked:     blocked(inv),
 	})
-	if err != nil {
+	queueImages(b, host, inv.Images)
+	gpus.queueWrite(b, host)
+	if err := tx.Send(ctx, b); db.IsUnique(err, "gpu_uuid_active") {
+		return refused(fault.Conflict, "gpu_active", "A GPU of this host was listed by another host at the same time: "+
+			"send the inventory again.")
+	} else if err != nil {
 		return fmt.Errorf("inventory of %s: %w", host, err)
 	}
-	if err := putImages(ctx, tx, host, inv.Images); err != nil {
-		return err
+	if len(gpus.free) == 0 {
+		return nil
 	}
-	known, err := tx.Q.ActiveGPUs(ctx, host)
-	if err != nil {
-		return fmt.Errorf("GPUs of %s: %w", host, err)
-	}
-	byUUID := map[string]dbq.ActiveGPUsRow{}
-	for _, g := range known {
-		byUUID[g.UUID] = g
-	}
-	var present []string
-	ids := map[string]id.GPU{} // by UUID; GPUs before their slices
-	for _, g := range parentsFirst(inv.GPUs) {
-		present = append(present, g.UUID)
-		if ids[g.UUID], err = putGPU(ctx, tx, host, g, byUUID[g.UUID], ids[g.Parent]); err != nil {
-			return err
-		}
-	}
-	if err := tx.Q.VanishGPUs(ctx, host, present); err != nil {
-		return fmt.Errorf("GPUs of %s: %w", host, err)
-	}
-	return nil
+	return defend(ctx, tx, host, gpus.free)
 }
 
 // runtimes returns the OCI runtimes of an inventory that renters can choose, sorted and without duplicates.
@@ -307,14 +301,13 @@ func scratch(inv *agentapi.Inventory) int64 {
 	return inv.ScratchGB
 }
 
-// watts converts a power limit to whole watts, rounded down. It returns nil if the limit is unknown or implausible.
-func watts(mw agentapi.Optional[int64]) *int32 {
+// watts converts a power limit to whole watts, rounded down. It returns 0 if the limit is unknown or implausible.
+func watts(mw agentapi.Optional[int64]) int32 {
 	const most = 100_000
 	if w := mw.Or(0) / 1000; w >= 1 && w <= most {
-		n := int32(w)
-		return &n
+		return int32(w)
 	}
-	return nil
+	return 0
 }
 
 // inUse returns the reason for which a GPU without a claim cannot be rented, or "": the host itself uses it, or it is
@@ -326,91 +319,120 @@ func inUse(g *agentapi.GPU) string {
 	return text.Clip(g.InUse, 200)
 }
 
-func putGPU(ctx context.Context, tx *db.Tx, host id.Host, g *agentapi.GPU, old dbq.ActiveGPUsRow,
-	parent id.GPU) (id.GPU, error) {
+// foundGPUs is what is stored of the GPUs of an inventory.
+type foundGPUs struct {
+	known   []dbq.ActiveGPUsRow     // of the host
+	holders []dbq.HoldersOfUUIDsRow // on other hosts
+}
+
+// queueFoundGPUs queues the reads of it.
+func queueFoundGPUs(b *pgx.Batch, host id.Host, inv *agentapi.Inventory) *foundGPUs {
+	f, listed := &foundGPUs{}, make([]string, len(inv.GPUs))
+	for i, g := range inv.GPUs {
+		listed[i] = g.UUID
+	}
+	db.Read(b, &f.known, (*dbq.Queries).ActiveGPUs, host)
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
+		f.holders, err = q.HoldersOfUUIDs(ctx, host, listed)
+		return err
+	})
+	return f
+}
+
+// gpuWrites is what is to be stored of a host's GPUs.
+type gpuWrites struct {
+	put    dbq.PutGPUsParams
+	worse  []worseGPU
+	listed []string          // all that are present
+	free   map[string]id.GPU // new ones that no other host holds, by UUID
+}
+
+// worseGPU is a GPU whose health is worse than stored.
+type worseGPU struct {
+	id             id.GPU
+	health, reason string
+}
+
+// judge decides about the GPUs of an inventory, and those that other hosts hold, too.
+func (f *foundGPUs) judge(ctx context.Context, tx *db.Tx, host id.Host, inv *agentapi.Inventory) (*gpuWrites, error) {
+	known, held := make(map[string]dbq.ActiveGPUsRow, len(f.known)), make(map[string]dbq.HoldersOfUUIDsRow, len(f.holders))
+	for _, g := range f.known {
+		known[g.UUID] = g
+	}
+	for _, h := range f.holders {
+		held[h.UUID] = h
+	}
+	w := &gpuWrites{put: dbq.PutGPUsParams{HostID: host}, listed: []string{}, free: map[string]id.GPU{}}
+	ids := make(map[string]id.GPU, len(inv.GPUs))
+	for _, g := range parentsFirst(inv.GPUs) {
+		old, standing := known[g.UUID], NotContested
+		holder, taken := held[g.UUID]
+		var err error
+		switch {
+		case !old.ID.IsZero():
+			ids[g.UUID] = old.ID
+			if taken && Contest(old.Contest) == Challenger { // without a holder, admins decide among challengers
+				err = challengeAgain(ctx, tx, host, old.ID, holder)
+			}
+		case taken:
+			ids[g.UUID] = id.New[id.GPU]()
+			standing, err = contest(ctx, tx, host, holder)
+		default:
+			ids[g.UUID] = id.New[id.GPU]()
+		}
+		if err != nil {
+			return nil, err
+		}
+		if old.ID.IsZero() && standing == NotContested {
+			w.free[g.UUID] = ids[g.UUID]
+		}
+		if err := w.add(g, old, ids[g.UUID], ids[g.Parent], standing); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+// add adds a GPU, which is old if the host has it already.
+func (w *gpuWrites) add(g *agentapi.GPU, old dbq.ActiveGPUsRow, gpu, parent id.GPU, standing Contest) error {
 	facts, err := json.Marshal(g)
 	if err != nil {
-		return old.ID, err
+		return err
 	}
 	health := g.Health
 	if _, ok := badness[health]; !ok {
 		health = Healthy
 	}
-	linked, gbps := nvlink(g)
-	if old.ID.IsZero() {
-		standing, err := contest(ctx, tx, host, g.UUID)
-		if err != nil {
-			return old.ID, err
-		}
-		gpu := id.New[id.GPU]()
-		err = tx.Q.InsertGPU(ctx, dbq.InsertGPUParams{
-			ID:            gpu,
-			HostID:        host,
-			UUID:          g.UUID,
-			Idx:           int32(g.Index),
-			PCIBus:        g.PCIBus,
-			Model:         g.Model,
-			Arch:          g.Architecture,
-			VramMb:        g.VRAMMB,
-			ComputeCap:    g.ComputeCap,
-			PcieGen:       int32(g.PCIeGenMax.Or(0)),
-			Nvlink:        linked,
-			NvlinkGbps:    gbps,
-			PowerLimitW:   watts(g.PowerLimitMW),
-			PowerDefaultW: watts(g.PowerDefaultMW),
-			Facts:         facts,
-			Health:        health,
-			HealthReason:  text.Clip(g.HealthReason, 300),
-			InUse:         inUse(g),
-			Contest:       string(standing),
-			Vendor:        g.VendorOf(),
-			Kind:          g.KindOf(),
-			ParentID:      parent,
-			AttachName:    text.Clip(g.AttachName, 100),
-			RocmMax:       text.Clip(g.Runtimes["rocm"], 20),
-		})
-		if db.IsUnique(err, "gpu_uuid_active") { // another host listed it at the same time
-			return gpu, refused(fault.Conflict, "gpu_active",
-				"GPU %s is enrolled with another host: retire that one first.", g.UUID)
-		}
-		if err != nil {
-			return gpu, fmt.Errorf("GPU %s of %s: %w", g.UUID, host, err)
-		}
-		if standing == NotContested {
-			return gpu, defend(ctx, tx, host, gpu, g.UUID)
-		}
-		return gpu, nil
-	}
-	err = tx.Q.UpdateGPU(ctx, dbq.UpdateGPUParams{
-		ID:            old.ID,
-		Idx:           int32(g.Index),
-		PCIBus:        g.PCIBus,
-		Model:         g.Model,
-		Arch:          g.Architecture,
-		VramMb:        g.VRAMMB,
-		ComputeCap:    g.ComputeCap,
-		PcieGen:       int32(g.PCIeGenMax.Or(0)),
-		Nvlink:        linked,
-		NvlinkGbps:    gbps,
-		PowerLimitW:   watts(g.PowerLimitMW),
-		PowerDefaultW: watts(g.PowerDefaultMW),
-		Facts:         facts,
-		InUse:         inUse(g),
-		Vendor:        g.VendorOf(),
-		Kind:          g.KindOf(),
-		ParentID:      parent,
-		AttachName:    text.Clip(g.AttachName, 100),
-		RocmMax:       text.Clip(g.Runtimes["rocm"], 20),
-	})
-	if err == nil && Contest(old.Contest) == Challenger {
-		err = challengeAgain(ctx, tx, host, old.ID, g.UUID)
-	}
 	// An inventory can make a GPU's health worse but not better: only a health event can improve it.
-	if err == nil && badness[health] > badness[old.Health] {
-		err = tx.Q.SetGPUHealth(ctx, health, text.Clip(g.HealthReason, 300), old.ID)
+	if !old.ID.IsZero() && badness[health] > badness[old.Health] {
+		w.worse = append(w.worse, worseGPU{old.ID, health, text.Clip(g.HealthReason, 300)})
 	}
-	if err != nil {
-		return old.ID, fmt.Errorf("GPU %s of %s: %w", g.UUID, host, err)
+	linked, gbps := nvlink(g)
+	p := &w.put
+	w.listed = append(w.listed, g.UUID)
+	p.Ids, p.Uuids = append(p.Ids, uuids([]id.GPU{gpu})...), append(p.Uuids, g.UUID)
+	p.Idxs, p.PCIBuses = append(p.Idxs, int32(g.Index)), append(p.PCIBuses, g.PCIBus)
+	p.Models, p.Archs = append(p.Models, g.Model), append(p.Archs, g.Architecture)
+	p.VramMbs, p.ComputeCaps = append(p.VramMbs, g.VRAMMB), append(p.ComputeCaps, g.ComputeCap)
+	p.PcieGens = append(p.PcieGens, int32(g.PCIeGenMax.Or(0)))
+	p.Nvlinks, p.NvlinkGbps = append(p.Nvlinks, linked), append(p.NvlinkGbps, gbps)
+	p.PowerLimitsW = append(p.PowerLimitsW, watts(g.PowerLimitMW))
+	p.PowerDefaultsW = append(p.PowerDefaultsW, watts(g.PowerDefaultMW))
+	p.Facts, p.Healths = append(p.Facts, string(facts)), append(p.Healths, health)
+	p.HealthReasons = append(p.HealthReasons, text.Clip(g.HealthReason, 300))
+	p.InUses, p.Contests = append(p.InUses, inUse(g)), append(p.Contests, string(standing))
+	p.Vendors, p.Kinds = append(p.Vendors, g.VendorOf()), append(p.Kinds, g.KindOf())
+	p.Parents = append(p.Parents, pgtype.UUID{Bytes: parent.UUID(), Valid: true})
+	p.AttachNames = append(p.AttachNames, text.Clip(g.AttachName, 100))
+	p.RocmMaxes = append(p.RocmMaxes, text.Clip(g.Runtimes["rocm"], 20))
+	return nil
+}
+
+// queueWrite queues the writes.
+func (w *gpuWrites) queueWrite(b *pgx.Batch, host id.Host) {
+	db.Write(b, (*dbq.Queries).PutGPUs, w.put)
+	for _, g := range w.worse {
+		db.Queue(b, func(ctx context.Context, q *dbq.Queries) error { return q.SetGPUHealth(ctx, g.health, g.reason, g.id) })
 	}
-	return old.ID, nil
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error { return q.VanishGPUs(ctx, host, w.listed) })
 }

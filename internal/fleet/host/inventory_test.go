@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -310,5 +311,61 @@ func TestInventory_OutOfRangeNamesTheField(t *testing.T) {
 		if f := fault.From(err); f == nil || f.Kind != fault.Invalid || len(f.Fields) != 1 || f.Fields[0].Location != field {
 			t.Errorf("%s: %+v", field, f)
 		}
+	}
+}
+
+// A new inventory costs as many statements for eight GPUs as for one, and does not write those again that are as they
+// were.
+func TestInventory_ItsStatementsDoNotDependOnItsGPUs(t *testing.T) {
+	t.Parallel()
+	d, k := dbtest.NewMortal(t)
+	org, user := fleettest.Org(t, d)
+	record := func(h id.Host, inv agentapi.Inventory) int64 {
+		t.Helper()
+		before := k.Statements.Load()
+		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+			return host.RecordInventory(ctx, tx, h, inv)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k.Statements.Load() - before
+	}
+	versions := func(h id.Host) (out []string) {
+		t.Helper()
+		rows, err := d.Pool.Query(t.Context(), "SELECT uuid || xmin::text FROM gpu WHERE host_id = $1 AND present ORDER BY uuid", h)
+		if err == nil {
+			out, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	var added, changed [2]int64
+	for i, n := range []int{1, 8} {
+		h := fleettest.Enroll(t, d, org, user, n).Host
+		inv := fleettest.Inventory(n) // other GPUs than those it enrolled with
+		added[i] = record(h, inv)
+		was := versions(h)
+		if len(was) != n {
+			t.Fatalf("%d GPUs are present", len(was))
+		}
+		inv.DiskGB++
+		changed[i] = record(h, inv)
+		if diff := cmp.Diff(was, versions(h)); diff != "" {
+			t.Errorf("GPUs that are as they were are written again: %s", diff)
+		}
+		for i := range inv.GPUs {
+			inv.GPUs[i].VRAMMB++
+		}
+		record(h, inv)
+		if got := versions(h); cmp.Equal(was, got) {
+			t.Errorf("other GPUs are not written: %v", got)
+		}
+	}
+	if added[0] != added[1] || changed[0] != changed[1] {
+		t.Errorf("statements for one GPU and for eight: %d and %d for new ones, %d and %d for known ones",
+			added[0], added[1], changed[0], changed[1])
 	}
 }

@@ -24,7 +24,7 @@ const (
 // claim stays, and so does one that admins awarded to the holder's organisation. Within an organisation it is enough
 // that the holder's inventory does not list the GPU. Another operator must wait longer: a GPU that is off the bus for
 // an hour, or a host that is switched off for a weekend, must not be lost to someone who knows the UUID.
-func holderGone(h dbq.HolderOfUUIDRow) bool {
+func holderGone(h dbq.HoldersOfUUIDsRow) bool {
 	silent := time.Duration(h.SilentS) * time.Second
 	switch {
 	case h.Claimed:
@@ -41,7 +41,7 @@ func holderGone(h dbq.HolderOfUUIDRow) bool {
 
 // takeOver removes a GPU from the host that holds it if that host is gone, records this, and notifies the organisation
 // of that host if it is another one. It reports whether the UUID is free now.
-func takeOver(ctx context.Context, tx *db.Tx, host id.Host, uuid string, holder dbq.HolderOfUUIDRow) (bool, error) {
+func takeOver(ctx context.Context, tx *db.Tx, uuid string, holder dbq.HoldersOfUUIDsRow) (bool, error) {
 	if !holderGone(holder) {
 		return false, nil
 	}
@@ -72,20 +72,13 @@ func takeOver(ctx context.Context, tx *db.Tx, host id.Host, uuid string, holder 
 
 // challengeAgain makes a challenger an ordinary GPU if the host that holds its UUID is gone by now, or no longer has
 // it.
-func challengeAgain(ctx context.Context, tx *db.Tx, host id.Host, gpu id.GPU, uuid string) error {
-	holder, err := tx.Q.HolderOfUUID(ctx, host, uuid)
-	switch {
-	case db.NoRows(err):
-		return nil // admins decide among challengers
-	case err != nil:
-		return fmt.Errorf("who holds %s: %w", uuid, err)
-	}
-	took, err := takeOver(ctx, tx, host, uuid, holder)
+func challengeAgain(ctx context.Context, tx *db.Tx, host id.Host, gpu id.GPU, holder dbq.HoldersOfUUIDsRow) error {
+	took, err := takeOver(ctx, tx, holder.UUID, holder)
 	if err != nil || !took {
 		return err
 	}
 	if err := tx.Q.SetContest(ctx, string(NotContested), uuids([]id.GPU{gpu})); err != nil {
-		return fmt.Errorf("take %s over: %w", uuid, err)
+		return fmt.Errorf("take %s over: %w", holder.UUID, err)
 	}
-	return defend(ctx, tx, host, gpu, uuid)
+	return defend(ctx, tx, host, map[string]id.GPU{holder.UUID: gpu})
 }

@@ -72,19 +72,27 @@ type clustersInput struct {
 	Sort  string `query:"sort" enum:"-created,created,name,-name,price,-price,project,-project" default:"-created" doc:"the order; - reverses it"`
 }
 
-func (a *API) listClusters(ctx context.Context, p account.Principal, in *clustersInput) (list[cluster.Cluster], error) {
+func (a *API) listClusters(ctx context.Context, p account.Principal, in *clustersInput) ([]byte, error) {
 	after, err := cursor[id.Cluster](in.Page)
 	if err != nil {
-		return list[cluster.Cluster]{}, err
+		return nil, err
 	}
-	rows, err := a.clusters.List(ctx, p.Org, cluster.ListRequest{
+	rows, err := a.clusters.ListEncoded(ctx, p.Org, cluster.ListRequest{
 		Filter: cluster.Filter(in.State),
 		Words:  in.Query,
 		Sort:   cluster.Sort(in.Sort),
 		After:  after,
 		Limit:  in.Limit + 1,
 	})
-	return cut(rows, in.Limit, same[cluster.Cluster], func(c cluster.Cluster) string { return c.ID.String() }), err
+	if err != nil {
+		return nil, err
+	}
+	page := cut(rows, in.Limit, same[cluster.Encoded], func(c cluster.Encoded) string { return c.ID.String() })
+	items := make([][]byte, len(page.Items))
+	for i, c := range page.Items {
+		items[i] = c.JSON
+	}
+	return encodeList(items, page.Next), nil
 }
 
 func same[T any](v T) T { return v }

@@ -4,6 +4,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/fleet/cluster"
 )
 
 // The rules of who may call what: what account requires, and which roles have that is in its permission table.
@@ -145,7 +146,8 @@ func (a *API) inside(t *table) {
 
 	// Clusters.
 	post(t, "/clusters", writeClusters, 202, "rentCluster: Rent a cluster", a.rent, withSpec)
-	get(t, "/clusters", readClusters, "listClusters: List and search your organisation's clusters", a.listClusters)
+	getEncoded[list[cluster.Cluster]](t, "/clusters", readClusters,
+		"listClusters: List and search your organisation's clusters", a.listClusters)
 	get(t, "/clusters/{id}", readClusters, "getCluster: Get a cluster, now or once it is in a given state", a.getCluster)
 	post(t, "/clusters/{id}/actions", writeClusters, 200, "actOnCluster: Release or restart a cluster", a.actOnCluster)
 	remove(t, "/clusters/{id}", writeClusters, "releaseCluster: Release a cluster; repeating it is no error",
