@@ -95,7 +95,7 @@ func TestIngest_CrashAtAnyStatement(t *testing.T) {
 			}
 		}
 	})
-	if crashes < 60 {
+	if crashes < 50 { // four round trips for each report, one more where it books
 		t.Fatalf("only %d crash points: the killer does not strike", crashes)
 	}
 	mustEqual(t, "books", crashed, quiet)
