@@ -1389,6 +1389,7 @@ CROSS JOIN LATERAL (
     LIMIT 1) a
 `
 
+// scan: lookup
 // The last anchor of each boot.
 func (q *Queries) NewestAnchors(ctx context.Context, hosts []pgtype.UUID, boots []string) ([]TimeAnchor, error) {
 	rows, err := q.db.Query(ctx, newestAnchors, hosts, boots)

@@ -226,6 +226,7 @@ UPDATE lease SET settled_at = clock_timestamp() WHERE id = ANY(@ids::uuid[]) AND
 SELECT host_id, attest_key FROM host_key WHERE host_id = ANY(@hosts::uuid[]) AND revoked_at IS NULL;
 
 -- name: NewestAnchors :many
+-- scan: lookup
 -- The last anchor of each boot.
 SELECT a.host_id, a.boot_id, a.number, a.boot_ms, a.server_ms, a.created_at
 FROM (SELECT unnest(@hosts::uuid[]) AS host_id, unnest(@boots::text[]) AS boot_id) u

@@ -333,7 +333,8 @@ func TestInventory_ItsStatementsDoNotDependOnItsGPUs(t *testing.T) {
 	}
 	versions := func(h id.Host) (out []string) {
 		t.Helper()
-		rows, err := d.Pool.Query(t.Context(), "SELECT uuid || xmin::text FROM gpu WHERE host_id = $1 AND present ORDER BY uuid", h)
+		rows, err := d.Pool.Query(t.Context(),
+			"SELECT uuid || xmin::text FROM gpu WHERE host_id = $1 AND present ORDER BY uuid", h)
 		if err == nil {
 			out, err = pgx.CollectRows(rows, pgx.RowTo[string])
 		}
