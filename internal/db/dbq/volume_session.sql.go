@@ -441,7 +441,7 @@ const missingPacks = `-- name: MissingPacks :many
 SELECT x.n::bigint FROM (SELECT unnest($1::bigint[]) AS first, unnest($2::bigint[]) AS last) r
 CROSS JOIN LATERAL generate_series(r.first, least(r.last, r.first + 100000)) AS x(n)
 WHERE NOT EXISTS (SELECT FROM data_pack p WHERE p.domain_id = $3 AND p.n = x.n AND p.lost_at IS NULL
-    AND (p.state IN ('live', 'doomed') OR p.state = 'granted' AND p.session_id = $4 AND p.verified_at IS NOT NULL))
+    AND p.verified_at IS NOT NULL AND (p.state IN ('live', 'doomed') OR p.state = 'granted' AND p.session_id = $4))
 ORDER BY x.n LIMIT 1000
 `
 
@@ -753,7 +753,8 @@ func (q *Queries) UnverifiedPacks(ctx context.Context, arg UnverifiedPacksParams
 const usablePacks = `-- name: UsablePacks :one
 SELECT count(*) FROM (SELECT unnest($1::bigint[]) AS first, unnest($2::bigint[]) AS last) r
 JOIN data_pack p ON p.domain_id = $3 AND p.n BETWEEN r.first AND r.last
-WHERE p.lost_at IS NULL AND (p.state IN ('live', 'doomed') OR p.state = 'granted' AND p.session_id = $4 AND p.verified_at IS NOT NULL)
+WHERE p.lost_at IS NULL AND p.verified_at IS NOT NULL
+  AND (p.state IN ('live', 'doomed') OR p.state = 'granted' AND p.session_id = $4)
 `
 
 type UsablePacksParams struct {
@@ -763,7 +764,8 @@ type UsablePacksParams struct {
 	SessionID id.DataSession
 }
 
-// How many packs of these runs a commit of the session may refer to. The domain is locked.
+// How many packs of these runs a commit of the session may refer to. The domain is locked. A pack that was doomed before anybody
+// saw it in the store may never have got there.
 func (q *Queries) UsablePacks(ctx context.Context, arg UsablePacksParams) (int64, error) {
 	row := q.db.QueryRow(ctx, usablePacks,
 		arg.Firsts,

@@ -95,17 +95,19 @@ ORDER BY p.n;
 UPDATE data_pack SET verified_at = clock_timestamp(), lost_at = NULL WHERE domain_id = @domain_id AND n = ANY(@ns::bigint[]);
 
 -- name: UsablePacks :one
--- How many packs of these runs a commit of the session may refer to. The domain is locked.
+-- How many packs of these runs a commit of the session may refer to. The domain is locked. A pack that was doomed before anybody
+-- saw it in the store may never have got there.
 SELECT count(*) FROM (SELECT unnest(@firsts::bigint[]) AS first, unnest(@lasts::bigint[]) AS last) r
 JOIN data_pack p ON p.domain_id = @domain_id AND p.n BETWEEN r.first AND r.last
-WHERE p.lost_at IS NULL AND (p.state IN ('live', 'doomed') OR p.state = 'granted' AND p.session_id = @session_id AND p.verified_at IS NOT NULL);
+WHERE p.lost_at IS NULL AND p.verified_at IS NOT NULL
+  AND (p.state IN ('live', 'doomed') OR p.state = 'granted' AND p.session_id = @session_id);
 
 -- name: MissingPacks :many
 -- Which packs of these runs it may not refer to.
 SELECT x.n::bigint FROM (SELECT unnest(@firsts::bigint[]) AS first, unnest(@lasts::bigint[]) AS last) r
 CROSS JOIN LATERAL generate_series(r.first, least(r.last, r.first + 100000)) AS x(n)
 WHERE NOT EXISTS (SELECT FROM data_pack p WHERE p.domain_id = @domain_id AND p.n = x.n AND p.lost_at IS NULL
-    AND (p.state IN ('live', 'doomed') OR p.state = 'granted' AND p.session_id = @session_id AND p.verified_at IS NOT NULL))
+    AND p.verified_at IS NOT NULL AND (p.state IN ('live', 'doomed') OR p.state = 'granted' AND p.session_id = @session_id))
 ORDER BY x.n LIMIT 1000;
 
 -- name: PromotePacks :one
