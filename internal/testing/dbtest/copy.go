@@ -26,8 +26,7 @@ func Copy(t testing.TB, original string) string {
 	}
 	name := "mt_" + strings.ReplaceAll(uuid.NewString(), "-", "")
 	if err := admin(base, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s STRATEGY FILE_COPY", name, strings.TrimPrefix(u.Path, "/")))
-		return err
+		return clone(ctx, c, name, strings.TrimPrefix(u.Path, "/"))
 	}); err != nil {
 		t.Fatalf("copy the database: %v", err)
 	}

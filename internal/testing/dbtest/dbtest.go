@@ -62,8 +62,7 @@ func newURL(t testing.TB, base string) string {
 	}
 	name := "mt_" + strings.ReplaceAll(uuid.NewString(), "-", "")
 	if err := admin(base, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s STRATEGY FILE_COPY", name, tmpl))
-		return err
+		return clone(ctx, c, name, tmpl)
 	}); err != nil {
 		t.Fatalf("clone the template database: %v", err)
 	}
@@ -74,6 +73,13 @@ func newURL(t testing.TB, base string) string {
 		})
 	})
 	return with(base, name)
+}
+
+// clone copies a database file by file: with a thousand small files and data in memory, that takes a fifth of the time
+// that it takes to write all pages to the log.
+func clone(ctx context.Context, c *pgx.Conn, name, of string) error {
+	_, err := c.Exec(ctx, fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s STRATEGY FILE_COPY", name, of))
+	return err
 }
 
 var templates sync.Map // base URL → func() (string, error)
