@@ -3,11 +3,13 @@
 // working tree is never touched. A mutant whose text is no longer there, or that does not compile, is a failure too. So
 // is a suite that fails on the unbroken code: it would notice everything.
 //
+// Nearly all mutants are compiled together, see weave, and the environment says which one a test binary is. What cannot
+// be woven is compiled by itself.
+//
 // Usage, from the root of the repository: go run ./internal/testing/model/mutants [name…]
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -33,9 +35,8 @@ type suite struct{ pkg, run string }
 // bills is the proof of the bills itself.
 var bills = suite{"./internal/testing/model", "TestEveryBillIsTheOracles"}
 
-// atOnce is how many mutants are tried at the same time: one compiles and links while the tests of another wait for
-// the database.
-const atOnce = 2
+// atOnce is how many mutants are tried at the same time: the tests of one wait for the database while another's compute.
+const atOnce = 3
 
 func main() {
 	var chosen []mutant
@@ -48,22 +49,64 @@ func main() {
 		}
 		chosen = append(chosen, m)
 	}
-	survivors := unbroken(chosen)
-	survivors += each(chosen, func(m mutant) bool {
-		start := time.Now()
-		how, err := m.try()
-		if err != nil {
-			fmt.Printf("FAIL  %-24s %s: %v\n", m.name, m.rule, err)
-			return false
-		}
-		fmt.Printf("ok    %-24s %s: %s (%.0f s)\n", m.name, m.rule, how, time.Since(start).Seconds())
-		return true
-	})
+	survivors, err := run(chosen)
+	if err != nil {
+		fmt.Println("FAIL ", err)
+		os.Exit(1)
+	}
 	if survivors > 0 {
-		fmt.Printf("%d of %d mutants were not caught\n", survivors, len(chosen))
+		fmt.Printf("%d of %d mutants were not caught, or suites fail without any\n", survivors, len(chosen))
 		os.Exit(1)
 	}
 	fmt.Printf("%d mutants, each caught\n", len(chosen))
+}
+
+// run tries all mutants, and returns how many are not caught or suites fail without any.
+func run(chosen []mutant) (failed int, err error) {
+	dir, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	var together, apart []mutant
+	for _, m := range chosen {
+		if err := m.find(); err != nil {
+			return 0, err
+		}
+	}
+	start := time.Now()
+	b := newBuild(filepath.Join(dir, "woven"))
+	if together, apart, err = b.weave(chosen); err != nil {
+		return 0, err
+	}
+	if err := b.compile(together); err != nil {
+		return 0, err
+	}
+	fmt.Printf("%d mutants compiled together (%.0f s)\n", len(together), time.Since(start).Seconds())
+	failed = each(suitesOf(together), func(s suite) bool {
+		return report("(unbroken)", s.pkg+" "+s.run, func() (string, error) { return "passes", s.passes(b, "") })
+	})
+	failed += each(together, func(m mutant) bool {
+		return report(m.name, m.rule, func() (string, error) { return m.caught(b) })
+	})
+	for _, m := range apart {
+		if !report(m.name, m.rule, func() (string, error) { return m.tryAlone(filepath.Join(dir, m.name)) }) {
+			failed++
+		}
+	}
+	return failed, nil
+}
+
+// report says how a step ended.
+func report(name, what string, f func() (how string, err error)) bool {
+	start := time.Now()
+	how, err := f()
+	if err != nil {
+		fmt.Printf("FAIL  %-24s %s: %v\n", name, what, err)
+		return false
+	}
+	fmt.Printf("ok    %-24s %s: %s (%.0f s)\n", name, what, how, time.Since(start).Seconds())
+	return true
 }
 
 // each calls f with all of what, atOnce at a time, and returns how often it returned false.
@@ -90,89 +133,47 @@ func each[T any](what []T, f func(T) bool) (failed int) {
 	return failed
 }
 
-// unbroken runs the suites of mutants on the code as it is, and returns how many packages have one that fails.
-func unbroken(of []mutant) (failed int) {
-	suites := map[string][]suite{}
-	var pkgs []string
-	for _, m := range of {
+// suitesOf returns the suites of mutants, each once.
+func suitesOf(ms []mutant) (out []suite) {
+	for _, m := range ms {
 		for _, s := range m.by {
-			if suites[s.pkg] == nil {
-				pkgs = append(pkgs, s.pkg)
-			}
-			if !slices.Contains(suites[s.pkg], s) {
-				suites[s.pkg] = append(suites[s.pkg], s)
+			if !slices.Contains(out, s) {
+				out = append(out, s)
 			}
 		}
 	}
-	return each(pkgs, func(pkg string) bool {
-		start := time.Now()
-		if err := passes(pkg, suites[pkg]); err != nil {
-			fmt.Printf("FAIL  %-24s %s: %v\n", "(unbroken)", pkg, err)
-			return false
-		}
-		fmt.Printf("ok    %-24s %s passes (%.0f s)\n", "(unbroken)", pkg, time.Since(start).Seconds())
-		return true
-	})
+	return out
 }
 
-// passes reports which of the suites of one package does not pass.
-func passes(pkg string, suites []suite) error {
-	dir, err := os.MkdirTemp("", "mutant")
+// find fails unless the mutant's text is in its file, once.
+func (m mutant) find() error {
+	src, err := os.ReadFile(m.file)
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	binary, err := compile(dir, "", pkg)
-	if err != nil {
-		return err
-	}
-	for _, s := range suites {
-		if out, err := s.play(binary); err != nil {
-			return fmt.Errorf("%s: %w\n%s", s.run, err, out)
-		}
+	if n := strings.Count(string(src), m.old); n != 1 {
+		return fmt.Errorf("%s: its text is %d times in %s: bring the mutant up to date", m.name, n, m.file)
 	}
 	return nil
 }
 
-// try reports how the mutant was caught.
-func (m mutant) try() (how string, err error) {
-	src, err := os.ReadFile(m.file)
-	if err != nil {
+// tryAlone compiles the mutant by itself, and reports how it was caught. Its suites pass without it, or it has one that
+// no other mutant has.
+func (m mutant) tryAlone(dir string) (how string, err error) {
+	b := newBuild(dir)
+	if err := b.change(m); err != nil {
 		return "", err
 	}
-	if n := strings.Count(string(src), m.old); n != 1 {
-		return "", fmt.Errorf("its text is %d times in %s: bring the mutant up to date", n, m.file)
-	}
-	dir, err := os.MkdirTemp("", "mutant")
-	if err != nil {
+	if err := b.compile([]mutant{m}); err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(dir)
-	changed, overlay := filepath.Join(dir, filepath.Base(m.file)), filepath.Join(dir, "overlay.json")
-	abs, err := filepath.Abs(m.file)
-	if err != nil {
-		return "", err
-	}
-	spec, err := json.Marshal(map[string]map[string]string{"Replace": {abs: changed}})
-	if err != nil {
-		return "", err
-	}
-	for name, text := range map[string]string{
-		changed: strings.Replace(string(src), m.old, m.new, 1),
-		overlay: string(spec),
-	} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			return "", err
-		}
-	}
-	binaries := map[string]string{}
+	return m.caught(b)
+}
+
+// caught reports how each of the mutant's suites noticed it.
+func (m mutant) caught(b *build) (how string, err error) {
 	for _, s := range m.by {
-		if binaries[s.pkg] == "" {
-			if binaries[s.pkg], err = compile(dir, overlay, s.pkg); err != nil {
-				return "", err
-			}
-		}
-		said, err := s.notice(binaries[s.pkg])
+		said, err := s.notice(b, m.name)
 		if err != nil {
 			return "", err
 		}
@@ -181,31 +182,25 @@ func (m mutant) try() (how string, err error) {
 	return how, nil
 }
 
-// compile makes the test binary of a package, and returns its path. It has no symbols for debuggers: the linker would
-// work on them for longer than many a suite runs.
-func compile(dir, overlay, pkg string) (binary string, err error) {
-	binary = filepath.Join(dir, filepath.Base(pkg)+".test")
-	args := []string{"test", "-c", "-ldflags=-s -w", "-o", binary}
-	if overlay != "" {
-		args = append(args, "-overlay", overlay)
-	}
-	if out, err := exec.Command("go", append(args, pkg)...).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("does not compile: %s", out)
-	}
-	return binary, nil
-}
-
 // play runs the suite. The first test that fails ends it.
-func (s suite) play(binary string) (out []byte, err error) {
-	test := exec.Command(binary, "-test.run", s.run, "-test.failfast", "-test.timeout", "10m")
+func (s suite) play(b *build, mutant string) (out []byte, err error) {
+	test := exec.Command(b.binaries[s.pkg], "-test.run", s.run, "-test.failfast", "-test.timeout", "10m")
 	test.Dir = s.pkg
-	test.Env = append(os.Environ(), "MUSTER_PROOF_SECONDS=400000")
+	test.Env = append(os.Environ(), "MUSTER_PROOF_SECONDS=400000", envMutant+"="+mutant)
 	return test.CombinedOutput()
 }
 
-// notice reports what the suite says against what was compiled.
-func (s suite) notice(binary string) (said string, err error) {
-	out, err := s.play(binary)
+// passes fails unless the suite passes.
+func (s suite) passes(b *build, mutant string) error {
+	if out, err := s.play(b, mutant); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+}
+
+// notice reports what the suite says against a mutant.
+func (s suite) notice(b *build, mutant string) (said string, err error) {
+	out, err := s.play(b, mutant)
 	if err == nil {
 		return "", fmt.Errorf("survived %s %s", s.pkg, s.run)
 	}
