@@ -238,14 +238,21 @@ func (a *Agent) dropVolumes(ctx context.Context, r *run, v view) error {
 // sendVolume passes a request of the process for volumes to the control plane. Moments are on the clock of the host's
 // boot there.
 func (a *Agent) sendVolume(ctx context.Context, q agentapi.VolumeRequest) (agentapi.VolumeReply, error) {
-	if q.Commit != nil {
+	if q.Commit != nil || q.Prepare != nil {
 		anchor, ok := a.journal.Anchor()
 		if !ok {
 			return agentapi.VolumeReply{}, fault.New(fault.Unavailable, "the server's clock is not known yet")
 		}
-		c := *q.Commit
-		c.CutAtMS = anchor.At(c.CutAtMS)
-		q.Commit = &c
+		if q.Commit != nil {
+			c := *q.Commit
+			c.CutAtMS = anchor.At(c.CutAtMS)
+			q.Commit = &c
+		}
+		if q.Prepare != nil {
+			p := *q.Prepare
+			p.CutAtMS = anchor.At(p.CutAtMS)
+			q.Prepare = &p
+		}
 	}
 	reply, err := a.cfg.Link.Volume(ctx, q)
 	var refused *agentapi.VolumeError

@@ -57,13 +57,14 @@ type VolumeSnapshot struct {
 	Seq         int64       `json:"seq" doc:"its number, from 1" example:"12"`
 	CutAt       time.Time   `json:"cut_at" doc:"the moment that it shows"`
 	CommittedAt time.Time   `json:"committed_at" doc:"when it became durable"`
-	Cause       string      `json:"cause" enum:"interval,notice,end,request,checkpoint,upload,restore,clone" doc:"why it was taken"`
+	Cause       string      `json:"cause" enum:"interval,notice,end,request,checkpoint,upload,restore,clone,resume" doc:"why it was taken"`
 	Consistency string      `json:"consistency" enum:"exact,per_file" doc:"exact: all files are of one moment; per_file: each file is"`
 	Label       string      `json:"label" doc:"that the job gave it; may be empty" example:"step_8200"`
 	Bytes       int64       `json:"bytes" doc:"of its files" example:"1073741824"`
 	AddedBytes  int64       `json:"added_bytes" doc:"what it added to the stored bytes" example:"53687091"`
 	Files       int64       `json:"files" doc:"files in it" example:"42"`
 	LeftOut     int64       `json:"left_out" doc:"devices, sockets and FIFOs that are not in it" example:"0"`
+	Whole       bool        `json:"whole" doc:"false: with mode ranks, it has each rank as that was last saved, and is not restored by itself where a snapshot with a label exists" example:"true"`
 }
 
 // RequestedSnapshot is a snapshot that the volume's host will take.

@@ -14,7 +14,9 @@ type Request struct {
 	Dir    string            `json:"dir"` // relative; "" = the whole volume
 	Label  string            `json:"label,omitempty"`
 	Lookup bool              `json:"lookup,omitempty"` // begin none: only look one up
-	Keep   bool              `json:"keep,omitempty"`   // not replaced by a newer one of the same folder while it waits
+	// AllRanks: it is committed once all ranks of the cluster have requested one with the same label.
+	AllRanks bool `json:"all_ranks,omitempty"`
+	Keep     bool `json:"keep,omitempty"` // not replaced by a newer one of the same folder while it waits
 }
 
 // Stages of a checkpoint.
@@ -30,6 +32,10 @@ type State struct {
 	ID    string `json:"snapshot"`
 	Label string `json:"label,omitempty"`
 	Stage string `json:"stage"`
+	// As is the id of the commit, if it is another one: that of all ranks.
+	As string `json:"committed_as,omitempty"`
+	// Missing are the ranks that have not requested it yet.
+	Missing []int `json:"missing_ranks,omitempty"`
 	// DurableAtMS is when it was committed, in milliseconds since 1970.
 	DurableAtMS int64  `json:"durable_at_ms,omitempty"`
 	Consistency string `json:"consistency,omitempty"`
@@ -43,6 +49,7 @@ const (
 	CodeFull     = "full"      // the volume has no room for a snapshot
 	CodeStore    = "store"     // the store, or the host's disk
 	CodeNotFound = "not_found" // no such volume, folder or checkpoint
+	CodeRanks    = "ranks"     // other ranks have not requested it, and it was given up
 )
 
 // NewID returns a fresh id for a snapshot.

@@ -40,7 +40,9 @@ const (
 type Request struct {
 	Dir   string `json:"dir"` // absolute, in the container
 	Label string `json:"label,omitempty"`
-	Keep  bool   `json:"keep,omitempty"` // a newer request for the same folder does not replace this one
+	// AllRanks: it is committed, together with theirs, once all ranks of the cluster have requested one with this label.
+	AllRanks bool `json:"all_ranks,omitempty"`
+	Keep     bool `json:"keep,omitempty"` // a newer request for the same folder does not replace this one
 }
 
 // Durable is the answer to GET /v1/self/durable: the last commits.
@@ -122,8 +124,12 @@ func (n Node) begin(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "dir", "%q does not lie in a volume that is mounted for writing.", q.Dir)
 		return
 	}
+	if q.AllRanks && (q.Label == "" || m.Mode != agentapi.MountRanks) {
+		refuse(w, http.StatusBadRequest, "all_ranks", "A checkpoint of all ranks needs a label, and a volume with mode ranks.")
+		return
+	}
 	state, err := n.Checkpoint(r.Context(), checkpoint.Request{ID: checkpoint.NewID(), Ref: n.Ref, Volume: m.Volume,
-		Dir: dir, Label: q.Label, Keep: q.Keep})
+		Dir: dir, Label: q.Label, Keep: q.Keep, AllRanks: q.AllRanks})
 	n.state(w, m.Volume, state, err)
 }
 
@@ -182,7 +188,7 @@ func within(mounts []agentapi.Mount, dir string) (m agentapi.Mount, rel string, 
 	}
 	dir = path.Clean(dir)
 	for _, m := range mounts {
-		if m.Mode != agentapi.MountRW {
+		if m.Mode == agentapi.MountRO {
 			continue
 		}
 		if dir == m.Path {

@@ -26,15 +26,17 @@ func (w *worker) checkpoint(_ context.Context, c checkpoint.Request) checkpoint.
 	}
 	switch {
 	case c.Lookup && w.v != nil && w.v.Durable().Snapshot == c.ID: // of a process before this one
-		return checkpoint.State{ID: c.ID, Stage: checkpoint.StageDurable}
+		return checkpoint.State{ID: c.ID, As: w.v.Durable().As, Stage: checkpoint.StageDurable}
 	case c.Lookup && w.v != nil && w.v.Pending() == c.ID, c.Lookup && !w.state.Restored:
 		return checkpoint.State{ID: c.ID, Stage: checkpoint.StageSending}
 	case c.Lookup:
 		return fail(checkpoint.CodeNotFound, "the host was interrupted before the checkpoint: request it again")
 	case !w.state.Restored:
 		return fail(checkpoint.CodeNotFound, "the volume is not restored yet")
-	case w.wanted.Mount.Mode != agentapi.MountRW:
+	case w.wanted.Mount.Mode == agentapi.MountRO:
 		return fail(checkpoint.CodeNotFound, "the volume is mounted read-only")
+	case c.AllRanks && (w.wanted.Mount.Mode != agentapi.MountRanks || c.Label == ""):
+		return fail(agentapi.VolumeMalformed, "a checkpoint of all ranks needs a label, and a volume with mode ranks")
 	case w.state.Fenced:
 		return fail(agentapi.VolumeFenced, "the volume is written elsewhere")
 	}
@@ -43,7 +45,8 @@ func (w *worker) checkpoint(_ context.Context, c checkpoint.Request) checkpoint.
 		if j.state.Stage != checkpoint.StageWaiting {
 			continue
 		}
-		if j.Dir == c.Dir && !j.Keep { // the latest wins
+		// The latest wins; but the ranks would disagree about which one it is.
+		if j.Dir == c.Dir && !j.Keep && !j.AllRanks && !c.AllRanks {
 			j.state.Stage, j.state.Code = checkpoint.StageFailed, checkpoint.CodeReplaced
 			j.state.Message = "a newer checkpoint of the same folder"
 			continue
@@ -83,12 +86,15 @@ func (w *worker) settle(j *job, r volume.Result, err error) {
 	switch {
 	case err == nil:
 		j.state.Stage, j.state.Consistency, j.state.DurableAtMS = checkpoint.StageDurable, r.Consistency, r.CommittedMS
+		j.state.As, j.state.Missing = r.As, nil
 		if j.state.DurableAtMS == 0 {
 			j.state.DurableAtMS = time.Now().UnixMilli()
 		}
 		return
 	case errors.As(err, &refused) && refused.Code != agentapi.VolumeAway && refused.Code != agentapi.VolumeTooSoon:
 		j.state.Code, j.state.Message = refused.Code, refused.Message
+	case errors.Is(err, volume.ErrAlone):
+		j.state.Code, j.state.Message = checkpoint.CodeRanks, err.Error()
 	case errors.Is(err, volume.ErrNoRoom), errors.Is(err, unix.ENOSPC):
 		j.state.Code, j.state.Message = checkpoint.CodeFull, "the volume has no room for a snapshot"
 	case j.state.Stage == checkpoint.StageWaiting && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) ||

@@ -47,7 +47,7 @@ type State struct {
 	// failed. For people.
 	Refused string `json:"refused,omitempty"`
 	Problem string `json:"problem,omitempty"`
-	// Snapshot is the last commit of this process; "" = none yet.
+	// Snapshot is the last commit, of all ranks if they were committed together; "" = none yet.
 	Snapshot string `json:"snapshot,omitempty"`
 	Seq      int64  `json:"seq,omitempty"`
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"slices"
 	"sync"
 	"time"
 
@@ -176,7 +177,7 @@ func (w *worker) open() (*volume.Volume, error) {
 // noteCommit puts the last commit into the state. Callers hold w.mu.
 func (w *worker) noteCommit(v *volume.Volume) {
 	last := v.Durable()
-	w.state.Snapshot, w.state.Seq = last.Snapshot, last.Seq
+	w.state.Snapshot, w.state.Seq = last.As, last.Seq
 }
 
 // serve takes snapshots when they are due.
@@ -228,7 +229,7 @@ func (w *worker) due(v *volume.Volume, a Attached, begun time.Time) (*volume.Req
 	policy := a.Mount.Snapshot
 	for _, j := range w.jobs {
 		if j.state.Stage == checkpoint.StageWaiting || j.state.Stage == checkpoint.StageSending {
-			return &volume.Request{ID: j.ID, Cause: agentapi.SnapshotByJob, Label: j.Label, Dir: j.Dir}, j
+			return &volume.Request{ID: j.ID, Cause: agentapi.SnapshotByJob, Label: j.Label, Dir: j.Dir, AllRanks: j.AllRanks}, j
 		}
 	}
 	q := volume.Request{ID: checkpoint.NewID()}
@@ -237,6 +238,7 @@ func (w *worker) due(v *volume.Volume, a Attached, begun time.Time) (*volume.Req
 		q.ID, q.Cause = v.Pending(), agentapi.SnapshotByInterval
 	case a.Mount.SnapshotNow != "" && a.Mount.SnapshotNow != w.done && a.Mount.SnapshotNow != v.Durable().Snapshot:
 		q.ID, q.Cause = a.Mount.SnapshotNow, agentapi.SnapshotByRequest
+		q.AllRanks = a.Mount.Mode == agentapi.MountRanks
 	case a.Notice && policy.OnNotice && !w.notice:
 		q.Cause = agentapi.SnapshotByNotice
 	case a.Ended && policy.OnEnd && !w.closed:
@@ -287,6 +289,7 @@ func (w *worker) snapshot(v *volume.Volume, a Attached, q *volume.Request, j *jo
 	if j != nil {
 		q.Cut = func() { w.move(j, func(s *checkpoint.State) { s.Stage = checkpoint.StageSending }) }
 	}
+	q.Wait = w.patience(j)
 	r, err := v.Snapshot(w.ctx, *q)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -309,13 +312,46 @@ func (w *worker) snapshot(v *volume.Volume, a Attached, q *volume.Request, j *jo
 	}
 	switch q.Cause { // an attempt that was given up counts: the next one is another snapshot
 	case agentapi.SnapshotByRequest:
-		w.done = q.ID
+		if !errors.Is(err, volume.ErrAlone) { // else the other ranks are requested to, too, and come later
+			w.done = q.ID
+		}
 	case agentapi.SnapshotByNotice:
 		w.notice = err == nil
 	case agentapi.SnapshotByEnd:
 		w.closed = err == nil
 	}
 	return err
+}
+
+// How long a rank waits for the others: for those that a job's checkpoint needs, for those that the renter's request
+// reaches a moment later, and for those that may have ended like this one.
+const (
+	ranksIn      = 30 * time.Minute
+	requestedIn  = time.Minute
+	endedRanksIn = 2 * time.Minute
+)
+
+// patience returns a function that decides whether other ranks are waited for. What the renter requested gives way to
+// the job's own checkpoints: two ranks might wait for each other.
+func (w *worker) patience(j *job) func(missing []int) bool {
+	begun := time.Now()
+	var ended time.Time
+	return func(missing []int) bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.wanted.Ended && ended.IsZero() {
+			ended = time.Now()
+		}
+		if !ended.IsZero() && time.Since(ended) > endedRanksIn {
+			return false
+		}
+		if j != nil {
+			j.state.Missing = missing
+			return time.Since(begun) < ranksIn
+		}
+		others := slices.ContainsFunc(w.jobs, func(j *job) bool { return j.state.Stage == checkpoint.StageWaiting })
+		return !others && time.Since(begun) < requestedIn
+	}
 }
 
 // fenced notes that the lease writes the volume no more, if that is what an error says.
@@ -383,7 +419,7 @@ func (w *worker) report(v *volume.Volume) {
 		if w.status().Closed {
 			continue
 		}
-		if a.Mount.Mode == agentapi.MountRW && time.Since(peeked) >= peekEvery {
+		if a.Mount.Mode != agentapi.MountRO && time.Since(peeked) >= peekEvery {
 			if n, err := v.Changed(w.ctx); err == nil {
 				pending = n
 			}

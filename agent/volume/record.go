@@ -28,6 +28,7 @@ const (
 // openFile is a snapshot that is not committed yet. It is written before the first request about it.
 type openFile struct {
 	ID, Cause, Label, Consistency string
+	AllRanks                      bool
 
 	BaseSeq int64
 	CutBoot int64 // CLOCK_BOOTTIME in milliseconds
@@ -40,8 +41,8 @@ type openFile struct {
 	Bytes   int64
 }
 
-func (o *openFile) state(seq int64) stateFile {
-	return stateFile{Snapshot: o.ID, Seq: seq, Tree: o.Tree, Meta: o.Meta}
+func (o *openFile) state(seq int64, as string) stateFile {
+	return stateFile{Snapshot: o.ID, As: as, Seq: seq, Tree: o.Tree, Meta: o.Meta}
 }
 
 func (o *openFile) commit(bootMS int64) *agentapi.CommitVolume {

@@ -31,7 +31,7 @@ func (v *Volume) Restore(ctx context.Context, progress func(Progress)) error {
 	state := stateFile{}
 	if v.base != nil {
 		r := &restore{v: v, packs: newPackReader(&v.remote, v.keys), progress: progress, total: v.base.LogicalBytes,
-			links: map[uint64]*restored{}}
+			links: map[linked]*restored{}}
 		root, err := refOf(v.base.Root)
 		if err == nil {
 			err = r.run(ctx, root)
@@ -73,6 +73,21 @@ type piece struct {
 	ref  manifest.Ref
 }
 
+// linked is what the names of one file have in common. A number alone is not enough: it is a host's.
+type linked struct {
+	number uint64
+	size   int64
+	first  chunk.ID
+}
+
+func linkedOf(e manifest.Entry) linked {
+	l := linked{number: e.Link, size: e.Size}
+	if len(e.Body.Refs) > 0 {
+		l.first = e.Body.Refs[0].ID
+	}
+	return l
+}
+
 type restore struct {
 	v        *Volume
 	packs    *packReader
@@ -80,7 +95,7 @@ type restore struct {
 	total    int64
 	files    []*restored
 	dirs     []*restored
-	links    map[uint64]*restored
+	links    map[linked]*restored
 	pieces   []piece
 	meta     []manifest.Ref
 	entries  int64
@@ -180,7 +195,8 @@ func timesOf(e manifest.Entry) []unix.Timespec {
 }
 
 func (r *restore) file(ctx context.Context, reader manifest.Reader, dir int, e manifest.Entry, path []string) error {
-	if first := r.links[e.Link]; e.Link != 0 && first != nil {
+	same := linkedOf(e)
+	if first := r.links[same]; e.Link != 0 && first != nil {
 		from, err := walkTo(int(r.v.data.Fd()), first.path[:len(first.path)-1])
 		if err != nil {
 			return err
@@ -202,7 +218,7 @@ func (r *restore) file(ctx context.Context, reader manifest.Reader, dir int, e m
 	}
 	f := &restored{path: path, entry: withoutBody(e)}
 	if e.Link != 0 {
-		r.links[e.Link] = f
+		r.links[same] = f
 	}
 	off, total := int64(0), denseOffset(e.Holes, e.Size)
 	if r.bytes += total; r.bytes > r.room || r.bytes < 0 {

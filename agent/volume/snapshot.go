@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io/fs"
 	"maps"
 	"slices"
@@ -26,11 +27,16 @@ type Request struct {
 	Dir     string
 	Freezer Freezer // nil: the workload is never stopped
 	Cut     func()  // called once after the cut, from which on the workload may change everything; may be nil
+	// AllRanks: it is committed together with those of all other ranks, or not at all. For agentapi.MountRanks.
+	AllRanks bool
+	// Wait is called while other ranks are waited for. If it returns false the snapshot is given up. nil: wait.
+	Wait func(missing []int) bool
 }
 
 // Result is a committed snapshot.
 type Result struct {
 	ID          string
+	As          string // id of the commit: another one if it is that of all ranks
 	Seq         int64
 	CommittedMS int64
 	Consistency string
@@ -56,7 +62,7 @@ func (v *Volume) Snapshot(ctx context.Context, q Request) (Result, error) {
 		return Result{}, errors.New("the volume is not restored yet")
 	}
 	if v.open != nil {
-		r, err := v.send(ctx)
+		r, err := v.send(ctx, q.Wait)
 		if err != nil && !v.dropped() {
 			return r, err
 		}
@@ -65,7 +71,7 @@ func (v *Volume) Snapshot(ctx context.Context, q Request) (Result, error) {
 		}
 	}
 	if v.state.Snapshot == q.ID {
-		return Result{ID: q.ID, Seq: v.state.Seq}, nil
+		return Result{ID: q.ID, As: v.state.As, Seq: v.state.Seq}, nil
 	}
 	cut, err := v.cut(ctx, q)
 	if err != nil {
@@ -74,7 +80,7 @@ func (v *Volume) Snapshot(ctx context.Context, q Request) (Result, error) {
 	if q.Cut != nil {
 		q.Cut()
 	}
-	r, err := v.send(ctx)
+	r, err := v.send(ctx, q.Wait)
 	r.Paused = cut.paused
 	return r, err
 }
@@ -105,7 +111,7 @@ func (v *Volume) cut(ctx context.Context, q Request) (cutResult, error) {
 			v.cfg.Mount.Volume, "err", r.freezeErr)
 	}
 	reached("cut")
-	open := &openFile{ID: q.ID, Cause: q.Cause, Label: q.Label, Consistency: r.consistency, BaseSeq: v.state.Seq,
+	open := &openFile{ID: q.ID, Cause: q.Cause, Label: q.Label, AllRanks: q.AllRanks, Consistency: r.consistency, BaseSeq: v.state.Seq,
 		CutBoot: v.cfg.BootMS() - time.Since(r.at).Milliseconds(), Tree: r.tree}
 	if err := errors.Join(v.forget(sentName), v.save(openName, open)); err != nil {
 		return r, errors.Join(err, v.clones.dropExcept(v.state.Tree))
@@ -118,20 +124,24 @@ func (v *Volume) cut(ctx context.Context, q Request) (cutResult, error) {
 }
 
 // send stores what the snapshot under way needs, and commits it.
-func (v *Volume) send(ctx context.Context) (Result, error) {
+func (v *Volume) send(ctx context.Context, wait func([]int) bool) (Result, error) {
+	outer := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	v.mu.Lock()
 	v.cancel = cancel
 	v.mu.Unlock()
-	r, err := v.sendOpen(ctx)
+	r, err := v.sendOpen(ctx, wait)
 	if err != nil && errors.Is(context.Cause(ctx), ErrNoRoom) {
 		err = ErrNoRoom
+	}
+	if err != nil && v.ranks() && v.open.Sealed && (errors.Is(err, ErrNoRoom) || errors.Is(err, ErrAlone)) {
+		r, err = v.withdraw(outer, err)
 	}
 	v.mu.Lock()
 	v.sender, v.cancel = nil, nil
 	v.mu.Unlock()
-	if err != nil && (errors.Is(err, ErrNoRoom) || final(err)) {
+	if err != nil && (errors.Is(err, ErrNoRoom) || errors.Is(err, ErrAlone) || final(err)) {
 		err = errors.Join(err, v.drop())
 	}
 	return r, err
@@ -145,7 +155,7 @@ func (v *Volume) drop() error {
 	return errors.Join(v.forgetOpen(), v.clones.dropExcept(v.state.Tree))
 }
 
-func (v *Volume) sendOpen(ctx context.Context) (Result, error) {
+func (v *Volume) sendOpen(ctx context.Context, wait func([]int) bool) (Result, error) {
 	known := newIndex()
 	v.state.Tree.refs(known.add)
 	for _, r := range v.state.Meta {
@@ -163,8 +173,7 @@ func (v *Volume) sendOpen(ctx context.Context) (Result, error) {
 			}
 		}
 		reached("stored")
-		reply, err := v.remote.call(ctx, agentapi.VolumeRequest{Op: agentapi.VolumeCommit,
-			Commit: v.open.commit(v.open.CutBoot)})
+		done, err := v.commit(ctx, wait)
 		var refused *agentapi.VolumeError
 		if errors.As(err, &refused) && refused.Code == agentapi.VolumeMissing && try < missTries {
 			if err := v.again(known, refused.Packs); err != nil {
@@ -172,22 +181,18 @@ func (v *Volume) sendOpen(ctx context.Context) (Result, error) {
 			}
 			continue
 		}
-		if err == nil && reply.Commit == nil {
-			err = errors.New("the server answers a commit with something else")
-		}
 		if err != nil {
 			return Result{}, err
 		}
 		reached("committed")
-		r := Result{ID: v.open.ID, Seq: reply.Commit.Seq, CommittedMS: reply.Commit.CommittedAtMS,
-			Consistency: v.open.Consistency, Sent: sent}
-		return r, v.committed(r.Seq)
+		done.Sent = sent
+		return done, v.committed(done)
 	}
 }
 
 // committed makes the snapshot under way the base of the next one.
-func (v *Volume) committed(seq int64) error {
-	state := v.open.state(seq)
+func (v *Volume) committed(r Result) error {
+	state := v.open.state(r.Seq, r.As)
 	if err := v.save(stateName, state); err != nil {
 		return err
 	}
@@ -232,7 +237,7 @@ func (v *Volume) store(ctx context.Context, known *index) (int64, error) {
 	v.mu.Lock()
 	v.sender = s
 	v.mu.Unlock()
-	w := encoder{links: map[uint64]uint64{}}
+	w := encoder{links: map[uint64]uint64{}, used: map[uint64]bool{}}
 	w.Put = func(b []byte) (manifest.Ref, error) {
 		r, err := s.put(manifestPacks, b)
 		w.meta = append(w.meta, r)
@@ -307,19 +312,20 @@ type encoder struct {
 	manifest.Writer
 	meta         []manifest.Ref
 	links        map[uint64]uint64 // of an inode with several names, its number in the manifest
+	used         map[uint64]bool
 	count, bytes int64
 	dirs         int64
 }
 
 func (w *encoder) tree(t *tree) (manifest.Ref, error) {
-	root, err := w.entry(t.Root)
+	root, err := w.entry(t.Root, "")
 	if err != nil {
 		return manifest.Ref{}, err
 	}
 	return w.Root(manifest.Root{Dir: root, Files: w.count, Dirs: w.dirs - 1, LogicalBytes: w.bytes, LeftOut: t.LeftOut})
 }
 
-func (w *encoder) entry(n *node) (manifest.Entry, error) {
+func (w *encoder) entry(n *node, path string) (manifest.Entry, error) {
 	e := manifest.Entry{Name: n.Name, Mode: n.Mode & 0o1777, UID: n.UID, GID: n.GID, MTime: n.MtimeNS}
 	for _, name := range slices.Sorted(maps.Keys(n.Xattrs)) {
 		e.XAttrs = append(e.XAttrs, manifest.XAttr{Name: name, Value: n.Xattrs[name]})
@@ -331,7 +337,7 @@ func (w *encoder) entry(n *node) (manifest.Entry, error) {
 		w.dirs++
 		entries := make([]manifest.Entry, 0, len(n.Kids))
 		for _, k := range n.Kids {
-			kid, err := w.entry(k)
+			kid, err := w.entry(k, path+"/"+k.Name)
 			if err != nil {
 				return e, err
 			}
@@ -344,7 +350,7 @@ func (w *encoder) entry(n *node) (manifest.Entry, error) {
 	default:
 		e.Kind, e.Size, e.Holes = manifest.File, n.Size, n.Holes
 		w.count++
-		if w.link(n, &e) {
+		if w.link(n, &e, path) {
 			w.bytes += denseOffset(n.Holes, n.Size)
 		}
 		e.Body, err = w.Content(n.Refs)
@@ -352,14 +358,19 @@ func (w *encoder) entry(n *node) (manifest.Entry, error) {
 	return e, err
 }
 
-// link numbers a file with several names. It reports whether this name is the first.
-func (w *encoder) link(n *node, e *manifest.Entry) bool {
+// link numbers a file with several names, by the first of them: the trees of several ranks are merged, and a number must
+// not mean one file here and another one there. It reports whether this name is the first.
+func (w *encoder) link(n *node, e *manifest.Entry, path string) bool {
 	if n.Nlink < 2 {
 		return true
 	}
 	number, seen := w.links[n.Ino]
 	if !seen {
-		number = uint64(len(w.links) + 1)
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(path))
+		for number = max(1, h.Sum64()); w.used[number]; number = max(1, number+1) {
+		}
+		w.used[number] = true
 		w.links[n.Ino] = number
 	}
 	e.Link = number

@@ -79,6 +79,7 @@ type Volume struct {
 // stateFile is what the volume's last snapshot was: its tree, with the clones of its files and where their chunks are.
 type stateFile struct {
 	Snapshot string
+	As       string // id of the commit, if it is another one: that of all ranks
 	Seq      int64
 	Tree     *tree
 	Meta     []manifest.Ref // chunks of the manifest
@@ -152,10 +153,12 @@ func (v *Volume) recall(o *agentapi.OpenedVolume) error {
 		pending = false // killed in a restore: the caller makes the file system again
 	case pending && open.Sealed && o.Base != nil && o.Base.ID == open.ID:
 		// It was committed, and the answer was lost.
-		state, pending = open.state(o.Base.Seq), false
+		state, pending = open.state(o.Base.Seq, o.Base.ID), false
 		if err := v.save(stateName, state); err != nil {
 			return err
 		}
+	case pending && open.Sealed && v.ranks():
+		// Prepared, or committed by another rank: sent again, it is answered.
 	case o.HeadSeq != state.Seq:
 		return fmt.Errorf("the volume is at snapshot %d, this host at %d", o.HeadSeq, state.Seq)
 	}
@@ -210,6 +213,7 @@ func (v *Volume) Pending() string {
 // Durable describes the last commit of this volume.
 type Durable struct {
 	Snapshot string
+	As       string // id of the commit
 	Seq      int64
 }
 
@@ -217,7 +221,11 @@ type Durable struct {
 func (v *Volume) Durable() Durable {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return Durable{Snapshot: v.state.Snapshot, Seq: v.state.Seq}
+	as := v.state.As
+	if as == "" {
+		as = v.state.Snapshot
+	}
+	return Durable{Snapshot: v.state.Snapshot, As: as, Seq: v.state.Seq}
 }
 
 // EndSession tells the server that nothing more will be committed.

@@ -8,6 +8,10 @@
 
     start_from = muster.resume_label()                               # after a restart elsewhere: "step_8200"
 
+On a volume with mode ranks, each rank calls this after it has written its part; what all have written is committed together:
+
+    muster.checkpoint("/data/ckpt", label="step_8200", all_ranks=True)
+
 A checkpoint is durable once it is committed: muster.checkpoint(dir) waits for that, muster.wait_for(c) does so later. If the
 call fails, the error's code says why: fenced (the volume is written elsewhere, stop), quota, store, timeout.
 """
@@ -53,11 +57,11 @@ def _request(method, path, body=None, until=None):
         time.sleep(0.5)
 
 
-def checkpoint(directory, label="", wait=True, timeout=600, keep=False):
+def checkpoint(directory, label="", wait=True, timeout=600, keep=False, all_ranks=False):
     """Makes the files below directory durable. Returns {"snapshot": …, "stage": "durable" or "sending", …}."""
     until = time.monotonic() + timeout
     c = _request("POST", "/v1/self/checkpoints",
-                 {"dir": os.path.realpath(directory), "label": label, "keep": keep}, until)
+                 {"dir": os.path.realpath(directory), "label": label, "keep": keep, "all_ranks": all_ranks}, until)
     return wait_for(c, "durable" if wait else "sending", until - time.monotonic())
 
 
@@ -66,7 +70,9 @@ def wait_for(c, stage="durable", timeout=600):
     until = time.monotonic() + timeout
     while c["stage"] not in ("durable", "failed", stage):
         if time.monotonic() > until:
-            raise CheckpointError("timeout", "the checkpoint is not durable yet; it goes on")
+            missing = c.get("missing_ranks")
+            raise CheckpointError("timeout", "the checkpoint is not durable yet; it "
+                                  + (f"waits for ranks {missing}" if missing else "goes on"))
         left = max(1, min(30, int(until - time.monotonic())))
         c = _request("GET", f"/v1/self/checkpoints/{c['request']}?wait_s={left}&until={stage}", None, until)
     if c["stage"] == "failed":

@@ -12,12 +12,13 @@ const (
 	CapWakeState    = "wake_state"    // it applies Wake.Desired without a sync
 	CapRequalify    = "requalify"     // it follows Desired.Requalify
 	CapVolumes      = "volumes"       // it mounts LeaseSpec.Mounts; listed only where the host can (XFS with reflinks)
+	CapRanks        = "volume_ranks"  // with CapVolumes: it mounts them with MountRanks, too
 )
 
 // Capabilities lists those of this version's agent.
 func Capabilities() []string {
 	return []string{CapSelfUpdate, CapRelayRenewal, CapScratch, CapPopularBound, CapEntrypoint, CapWakeState,
-		CapRequalify}
+		CapRequalify, CapRanks}
 }
 
 // UpdateOrder names the version of the agent that a host should run. An agent that already runs it does nothing.

@@ -14,6 +14,7 @@ import "fmt"
 //	reserve  numbers for packs, which references contain
 //	grant    URLs to write whole packs, whose length and SHA-256 are signed
 //	commit   a snapshot; after the reply it is durable
+//	prepare  a snapshot of one rank's copy (MountRanks), instead of commit; repeat it until the reply has Seq
 //	report   what is not durable yet, for people
 //	close    nothing more will be committed: the volume can be written elsewhere
 //
@@ -32,6 +33,9 @@ func SubjectVolume(host string) string { return "host." + host + ".volume" }
 const (
 	MountRW = "rw" // the only writer of the volume
 	MountRO = "ro" // reads one snapshot, the head when the session was opened
+	// MountRanks: every rank of the cluster writes a copy of its own; commits have what all of them have changed. Only for
+	// agents with CapRanks.
+	MountRanks = "ranks"
 )
 
 // Limits of the requests about volumes.
@@ -53,10 +57,10 @@ type Mount struct {
 	// Volume is its id, "vol_…". Name is for messages to people.
 	Volume string `json:"volume"`
 	Name   string `json:"name"`
-	Mode   string `json:"mode"` // MountRW, MountRO
+	Mode   string `json:"mode"` // MountRW, MountRO, MountRanks
 	// SizeLimit is how many bytes the file system offers to the workload. Add to it what clones of the cut need.
 	SizeLimit int64          `json:"size_limit"`
-	Snapshot  SnapshotPolicy `json:"snapshot,omitzero"` // for MountRW
+	Snapshot  SnapshotPolicy `json:"snapshot,omitzero"` // not for MountRO
 	// Pause is "never" if a cut must not stop the workload; "" allows 300 ms.
 	Pause string `json:"pause,omitempty"`
 	// Domain names the data domain, which is the prefix of its packs in the store, and Key is its key, of chunk.KeySize
@@ -91,14 +95,15 @@ type VolumeRequest struct {
 	LeaseRef
 	Volume string `json:"volume"` // vol_…
 	// Session is that of the open's reply; "" in open.
-	Session string        `json:"session,omitempty"`
-	Open    *OpenVolume   `json:"open,omitempty"`
-	Reserve *ReservePacks `json:"reserve,omitempty"`
-	Grant   *GrantPacks   `json:"grant,omitempty"`
-	Commit  *CommitVolume `json:"commit,omitempty"`
-	Read    *ReadPacks    `json:"read,omitempty"`
-	Report  *VolumeReport `json:"report,omitempty"`
-	Close   *CloseVolume  `json:"close,omitempty"`
+	Session string         `json:"session,omitempty"`
+	Open    *OpenVolume    `json:"open,omitempty"`
+	Reserve *ReservePacks  `json:"reserve,omitempty"`
+	Grant   *GrantPacks    `json:"grant,omitempty"`
+	Commit  *CommitVolume  `json:"commit,omitempty"`
+	Prepare *PrepareVolume `json:"prepare,omitempty"`
+	Read    *ReadPacks     `json:"read,omitempty"`
+	Report  *VolumeReport  `json:"report,omitempty"`
+	Close   *CloseVolume   `json:"close,omitempty"`
 }
 
 // Values of VolumeRequest.Op.
@@ -107,6 +112,7 @@ const (
 	VolumeReserve = "reserve"
 	VolumeGrant   = "grant"
 	VolumeCommit  = "commit"
+	VolumePrepare = "prepare"
 	VolumeRead    = "read"
 	VolumeReports = "report"
 	VolumeClose   = "close"
@@ -122,6 +128,7 @@ type VolumeReply struct {
 	Reserve  *ReservedPacks   `json:"reserve,omitempty"`
 	Grant    *GrantedPacks    `json:"grant,omitempty"`
 	Commit   *CommittedVolume `json:"commit,omitempty"`
+	Prepare  *PreparedVolume  `json:"prepare,omitempty"`
 	Read     *ReadablePacks   `json:"read,omitempty"`
 }
 
@@ -155,6 +162,10 @@ const (
 	VolumeNotFound = "not_found"
 	// VolumeMalformed: the request breaks a limit or a form. Final.
 	VolumeMalformed = "malformed"
+	// VolumeConflict (prepare): ranks have changed a path differently; the message names both. Final for this snapshot id.
+	VolumeConflict = "conflict"
+	// VolumeLabelUsed (prepare): all ranks have committed the label since their start. Final for this snapshot id.
+	VolumeLabelUsed = "label_used"
 	// VolumeAway: the store or the database does not answer. Send it again later, from 1 s to a minute.
 	VolumeAway = "unavailable"
 )
@@ -284,6 +295,27 @@ const (
 type CommittedVolume struct {
 	Seq           int64 `json:"seq"`
 	CommittedAtMS int64 `json:"committed_at_ms"`
+}
+
+// PrepareVolume is a snapshot of one rank's copy. With AllRanks it is committed in one transaction with those that all
+// other ranks of the cluster, in their present epochs, prepare under the same label (SnapshotByJob) or the same id
+// (SnapshotByRequest); else alone. A commit adds what the ranks have changed since their last commits to the volume's
+// head. BaseSeq is the Seq of this rank's last commit.
+type PrepareVolume struct {
+	CommitVolume
+	AllRanks bool `json:"all_ranks,omitempty"`
+	// Withdraw: it will not be committed any more, unless it is already: then the reply has Seq.
+	Withdraw bool `json:"withdraw,omitempty"`
+}
+
+// PreparedVolume is the reply to a prepare.
+type PreparedVolume struct {
+	// Seq is the number of the commit; 0: it waits for the ranks in Missing, or for its turn. Send the same again in a
+	// second or two.
+	Seq           int64  `json:"seq,omitempty"`
+	Snapshot      string `json:"snapshot,omitempty"` // id of the commit
+	CommittedAtMS int64  `json:"committed_at_ms,omitempty"`
+	Missing       []int  `json:"missing,omitempty"`
 }
 
 // ReadPacks requests URLs to read packs of the session's base, or of its last commit.

@@ -57,7 +57,7 @@ func (r *MountRow) fill(x volume.Volume, c cluster.Cluster, now time.Time) {
 	r.Consistency = map[string]string{
 		"exact": "all files of one moment", "per_file": "each file of one moment",
 	}[x.Consistency]
-	if r.Mode != agentapi.MountRW || x.Cluster != c.ID {
+	if r.Mode == agentapi.MountRO || x.Cluster != c.ID {
 		if x.ClusterName != "" && x.ClusterEnd == nil {
 			r.Note = "written by " + x.ClusterName
 		}

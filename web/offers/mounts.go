@@ -227,4 +227,5 @@ func (s *Pages) mountSummary(v *page.Visit, mounts []market.Mount) ([]SummaryRow
 	return rows, nil
 }
 
-var modeWords = map[string]string{agentapi.MountRW: "read and written", agentapi.MountRO: "read only"}
+var modeWords = map[string]string{agentapi.MountRW: "read and written", agentapi.MountRO: "read only",
+	agentapi.MountRanks: "written by every node"}

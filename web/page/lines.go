@@ -46,8 +46,8 @@ func CreateLine(s market.Spec) string {
 	flag("--scratch-gb", strconv.FormatInt(s.ScratchGB, 10), "0")
 	for _, m := range s.Mounts {
 		arg := m.Volume.String() + ":" + m.Path
-		if m.Mode == "ro" {
-			arg += ":ro"
+		if m.Mode == "ro" || m.Mode == "ranks" {
+			arg += ":" + m.Mode
 		}
 		if m.Snapshot.EveryS > 0 {
 			arg += fmt.Sprintf(":every=%d", m.Snapshot.EveryS)

@@ -129,7 +129,7 @@ func (s *Pages) showVolume(v *page.Visit, vol id.Volume, problem string) error {
 		d.Snapshots = append(d.Snapshots, SnapshotRow{
 			Seq: strconv.FormatInt(n.Seq, 10), Shows: n.CutAt.UTC().Format(time.DateTime), Cause: n.Cause, Label: n.Label,
 			Size: view.Bytes(n.Bytes), Added: view.Bytes(n.Added), Files: strconv.FormatInt(n.Files, 10),
-			Head: n.Seq == x.HeadSeq,
+			Head: n.Seq == x.HeadSeq, Part: !n.Whole,
 		})
 	}
 	s.files(v, x, &d)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,7 +25,7 @@ const (
 	exitOther   = 1 // not begun: no such folder, no volume there, replaced by a newer one
 	exitUsage   = 2
 	exitFenced  = 3 // the volume is written elsewhere: nothing of this node will be committed any more
-	exitTimeout = 4 // it goes on
+	exitTimeout = 4 // it goes on, or other ranks never made theirs
 	exitStore   = 5 // the store or the host's disk failed
 	exitQuota   = 6
 )
@@ -40,9 +41,11 @@ func makeCheckpoint(args []string) int {
 	label := fl.String("label", "", "a name for it, such as step_8200")
 	timeout := fl.Int("timeout", 600, "seconds to wait")
 	noWait := fl.Bool("no-wait", false, "return once the files may change again; sending goes on")
+	all := fl.Bool("all-ranks", false, "durable once all ranks have made one with this label")
 	keep := fl.Bool("keep", false, "a newer checkpoint of the same folder does not replace it")
 	fl.Usage = func() {
-		fmt.Fprintln(os.Stderr, "usage: muster-guest checkpoint DIR [--label TEXT] [--timeout SECONDS] [--no-wait] [--keep]")
+		fmt.Fprintln(os.Stderr, "usage: muster-guest checkpoint DIR [--label TEXT] [--all-ranks] [--timeout SECONDS] [--no-wait] "+
+			"[--keep]")
 	}
 	dir, err := oneArgument(fl, args)
 	if err != nil || *timeout < 1 {
@@ -60,7 +63,7 @@ func makeCheckpoint(args []string) int {
 	defer cancel()
 	var s selfapi.State
 	err = persist(ctx, func() error {
-		q := selfapi.Request{Dir: dir, Label: *label, Keep: *keep}
+		q := selfapi.Request{Dir: dir, Label: *label, Keep: *keep, AllRanks: *all}
 		return self.Do(ctx, http.MethodPost, "/v1/self/checkpoints", q, &s)
 	})
 	until := checkpoint.StageDurable
@@ -112,7 +115,7 @@ func persist(ctx context.Context, f func() error) error {
 // result prints what came of a checkpoint and returns the exit code.
 func result(s selfapi.State, err error) int {
 	if err == nil && s.Stage != checkpoint.StageFailed {
-		out := map[string]any{"snapshot": s.ID, "stage": s.Stage}
+		out := map[string]any{"snapshot": cmp.Or(s.As, s.ID), "stage": s.Stage}
 		if s.DurableAtMS > 0 {
 			out["durable_at"] = time.UnixMilli(s.DurableAtMS).UTC().Format(time.RFC3339Nano)
 		}
@@ -129,6 +132,11 @@ func result(s selfapi.State, err error) int {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		code, err = exitTimeout, errors.New("the checkpoint is not durable yet; it goes on")
+		if len(s.Missing) > 0 {
+			err = fmt.Errorf("the checkpoint is not durable yet; it waits for ranks %v", s.Missing)
+		}
+	case s.Code == checkpoint.CodeRanks:
+		code = exitTimeout
 	case s.Code == agentapi.VolumeFenced || s.Code == agentapi.VolumeBaseMoved:
 		code = exitFenced
 	case s.Code == agentapi.VolumeQuota:

@@ -31,6 +31,9 @@ type Platform struct {
 	Refuse    func(q agentapi.VolumeRequest) *agentapi.VolumeError
 	Fail      func(r *http.Request) int // a status to answer with; 0: none
 	Requests  []string
+	// Missing returns the ranks that a prepared snapshot waits for; nil: none. Withdrawn are those that were taken back.
+	Missing   func(q agentapi.PrepareVolume) []int
+	Withdrawn []string
 }
 
 // New returns a platform without snapshots, which ends with the test.
@@ -121,8 +124,33 @@ func (p *Platform) Serve(_ context.Context, q agentapi.VolumeRequest) (reply age
 		}
 	case agentapi.VolumeCommit:
 		reply.Commit, reply.Error = p.commit(*q.Commit)
+	case agentapi.VolumePrepare:
+		reply.Prepare, reply.Error = p.prepare(*q.Prepare)
 	}
 	return reply, nil
+}
+
+// prepare commits what one rank prepares, once the others are there.
+func (p *Platform) prepare(q agentapi.PrepareVolume) (*agentapi.PreparedVolume, *agentapi.VolumeError) {
+	for _, s := range p.Snapshots {
+		if s.ID == q.Snapshot {
+			return &agentapi.PreparedVolume{Seq: s.Seq, Snapshot: "snp_of_all"}, nil
+		}
+	}
+	if q.Withdraw {
+		p.Withdrawn = append(p.Withdrawn, q.Snapshot)
+		return &agentapi.PreparedVolume{}, nil
+	}
+	if p.Missing != nil {
+		if m := p.Missing(q); m != nil {
+			return &agentapi.PreparedVolume{Missing: m}, nil
+		}
+	}
+	c, refused := p.commit(q.CommitVolume)
+	if refused != nil {
+		return nil, refused
+	}
+	return &agentapi.PreparedVolume{Seq: c.Seq, Snapshot: "snp_of_all"}, nil
 }
 
 func (p *Platform) commit(c agentapi.CommitVolume) (*agentapi.CommittedVolume, *agentapi.VolumeError) {

@@ -203,12 +203,20 @@ func snapshots(s *base.Session) *cobra.Command {
 				rows := make([][]string, len(all.Items))
 				for i, x := range all.Items {
 					rows[i] = []string{strconv.FormatInt(x.Seq, 10), x.CutAt.UTC().Format(time.DateTime), x.Cause, x.Label,
-						strconv.FormatInt(x.Files, 10), bytesOf(x.Bytes), bytesOf(x.AddedBytes), x.Consistency}
+						strconv.FormatInt(x.Files, 10), bytesOf(x.Bytes), bytesOf(x.AddedBytes), consistencyOf(x)}
 				}
 				p.Table([]string{"SEQ", "SHOWS", "CAUSE", "LABEL", "FILES", "SIZE", "ADDED", "CONSISTENCY"}, rows)
 			})
 		},
 	}
+}
+
+// consistencyOf says how the files of a snapshot belong together.
+func consistencyOf(x client.VolumeSnapshot) string {
+	if !x.Whole {
+		return x.Consistency + ", not of all ranks"
+	}
+	return x.Consistency
 }
 
 func restore(s *base.Session) *cobra.Command {

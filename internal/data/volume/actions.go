@@ -38,8 +38,8 @@ func (v *Volumes) delete(ctx context.Context, tx *db.Tx, row dbq.Volume) error {
 	if err != nil {
 		return err
 	}
-	for _, mode := range []string{"rw", "ro"} {
-		if err := tx.Q.CloseDataSessions(ctx, row.ID, mode, id.New[id.DataSession]()); err != nil {
+	for _, readers := range []bool{false, true} {
+		if err := tx.Q.CloseDataSessions(ctx, row.ID, readers, id.New[id.DataSession]()); err != nil {
 			return fmt.Errorf("close sessions of %s: %w", row.ID, err)
 		}
 	}

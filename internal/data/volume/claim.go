@@ -18,7 +18,7 @@ import (
 // Mount is a volume that a cluster is to have.
 type Mount struct {
 	Volume id.Volume
-	Mode   string // agentapi.MountRW, agentapi.MountRO
+	Mode   string // an agentapi.Mount constant
 	At     string // the field that names it, for messages: "mounts[0].volume"
 }
 
@@ -68,7 +68,7 @@ func (c *Claims) Decide(now time.Time) error {
 			bad.Add(m.At, "volume %s not found", m.Volume)
 			continue
 		}
-		if m.Mode != agentapi.MountRW {
+		if m.Mode == agentapi.MountRO {
 			continue
 		}
 		if why := writes(c.writers[m.Volume], now); why != "" {
@@ -86,11 +86,11 @@ func (c *Claims) QueueWrite(b *pgx.Batch, cluster id.Cluster) {
 		db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
 			return q.InsertVolumeMount(ctx, cluster, m.Volume, m.Mode)
 		})
-		if m.Mode != agentapi.MountRW {
+		if m.Mode == agentapi.MountRO {
 			continue
 		}
 		db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
-			return q.CloseDataSessions(ctx, m.Volume, agentapi.MountRW, id.New[id.DataSession]())
+			return q.CloseDataSessions(ctx, m.Volume, false, id.New[id.DataSession]())
 		})
 		db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
 			return q.SetVolumeWriter(ctx, m.Volume, cluster, id.DataSession{})
@@ -111,6 +111,7 @@ func writes(w dbq.VolumeWritersRow, now time.Time) string {
 		return "written by an upload"
 	case w.ClusterEndedAt == nil:
 		return fmt.Sprintf("written by the cluster %s", w.ClusterName)
+	case w.RanksWrite && now.Before(w.ClusterEndedAt.Add(agentapi.VolumeFlushMaxS*time.Second)):
 	case w.SessionID.IsZero(), w.ClosedAt != nil, w.Lost, w.AllLost, w.LeaseGoneAt != nil,
 		now.After(w.ClusterEndedAt.Add(agentapi.VolumeFlushMaxS * time.Second)):
 		return ""
@@ -120,7 +121,7 @@ func writes(w dbq.VolumeWritersRow, now time.Time) string {
 
 // endWriter fences whoever wrote a locked volume.
 func (v *Volumes) endWriter(ctx context.Context, tx *db.Tx, vol id.Volume) error {
-	err := tx.Q.CloseDataSessions(ctx, vol, agentapi.MountRW, id.New[id.DataSession]())
+	err := tx.Q.CloseDataSessions(ctx, vol, false, id.New[id.DataSession]())
 	if err == nil {
 		err = tx.Q.DeleteVolumeWriter(ctx, vol)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/data/chunk"
 	"github.com/musterhq/muster/internal/data/manifest"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -32,6 +33,9 @@ func (v *Volumes) commit(ctx context.Context, session id.DataSession,
 	s, err := v.session(ctx, v.d.Q, session)
 	if err != nil {
 		return nil, err
+	}
+	if s.DataSession.Mode == agentapi.MountRanks {
+		return nil, refused(agentapi.VolumeMalformed, "a rank's copy is prepared, not committed")
 	}
 	if err := v.verify(ctx, s.DataSession, p.firsts, p.lasts); err != nil {
 		return nil, err
@@ -86,12 +90,9 @@ func parseCommit(c agentapi.CommitVolume) (p parsed, err error) {
 	if p.snapshot, err = id.Parse[id.Snapshot](c.Snapshot); err != nil {
 		return bad("the snapshot's id is malformed")
 	}
-	rootID, err := hex.DecodeString(c.Root.ID)
-	if err != nil || len(rootID) != 32 || len(c.Packs) > agentapi.MaxSnapshotSet {
+	if p.root, err = placeRef(c.Root); err != nil || len(c.Packs) > agentapi.MaxSnapshotSet {
 		return bad("the root or the set of packs are malformed")
 	}
-	p.root = manifest.Ref{Pack: c.Root.Pack, Offset: c.Root.Offset, Length: c.Root.Length, Size: c.Root.Size}
-	copy(p.root.ID[:], rootID)
 	if p.packs, err = manifest.DecodePackSet(c.Packs); err != nil || !p.packs.Has(c.Root.Pack) {
 		return bad("the root or the set of packs are malformed")
 	}
@@ -106,6 +107,15 @@ func parseCommit(c agentapi.CommitVolume) (p parsed, err error) {
 		p.firsts, p.lasts = append(p.firsts, r.First), append(p.lasts, r.Last)
 	}
 	return p, nil
+}
+
+// placeRef is the inverse of wirePlace.
+func placeRef(at agentapi.PackPlace) (manifest.Ref, error) {
+	b, err := hex.DecodeString(at.ID)
+	if err != nil || len(b) != len(chunk.ID{}) {
+		return manifest.Ref{}, fmt.Errorf("%.80q is no id of a chunk", at.ID)
+	}
+	return manifest.Ref{ID: chunk.ID(b), Pack: at.Pack, Offset: at.Offset, Length: at.Length, Size: at.Size}, nil
 }
 
 // commitLocked commits with the data domain locked.
@@ -125,37 +135,22 @@ func (v *Volumes) commitLocked(ctx context.Context, tx *db.Tx, x dbq.DataSession
 	if err := v.paced(ctx, tx, row, p.Cause, now); err != nil {
 		return nil, err
 	}
-	if err := v.usable(ctx, tx, x, p); err != nil {
+	if err := v.usable(ctx, tx, x.DomainID, p, x.ID); err != nil {
 		return nil, err
 	}
 	added, err := v.promote(ctx, tx, x.DomainID, p, now)
 	if err != nil {
 		return nil, err
 	}
-	seq := row.HeadSeq + 1
-	cut := time.UnixMilli(p.CutAtMS)
-	if p.CutAtMS <= 0 || cut.After(now) {
-		cut = now
+	seq, err := v.insertSnapshot(ctx, tx, row, x, p, added, true, now)
+	if err != nil {
+		return nil, err
 	}
-	err = tx.Q.InsertSnapshot(ctx, dbq.InsertSnapshotParams{
-		VolumeID: row.ID, Seq: seq, ID: p.snapshot, RootID: p.root.ID[:], RootPack: p.root.Pack,
-		RootOffset: int64(p.root.Offset), RootLength: int64(p.root.Length), RootSize: int64(p.root.Size), Packs: p.Packs,
-		LogicalBytes: p.LogicalBytes, AddedBytes: added, Files: p.Files, LeftOut: p.LeftOut, CutAt: cut, CommittedAt: now,
-		Cause: p.Cause, Consistency: p.Consistency, Label: p.Label, LeaseID: x.LeaseID, Epoch: x.Epoch,
+	err = tx.Q.MoveSessionBase(ctx, dbq.MoveSessionBaseParams{
+		Seq: seq, Packs: p.Packs, Seconds: sessionLife.Seconds(), ID: x.ID,
 	})
-	if err == nil {
-		err = tx.Q.MoveVolumeHead(ctx, seq, p.snapshot, row.ID)
-	}
-	if err == nil {
-		err = tx.Q.MoveSessionBase(ctx, dbq.MoveSessionBaseParams{
-			Seq: seq, Packs: p.Packs, Seconds: sessionLife.Seconds(), ID: x.ID,
-		})
-	}
 	if err != nil {
 		return nil, fmt.Errorf("commit %s: %w", p.snapshot, err)
-	}
-	if b := v.cfg.Bus; b != nil {
-		tx.AfterCommit(func() { b.Changed(bus.TopicOrg(row.OrgID)) })
 	}
 	return &agentapi.CommittedVolume{Seq: seq, CommittedAtMS: now.UnixMilli()}, nil
 }
@@ -172,20 +167,21 @@ func (v *Volumes) paced(ctx context.Context, tx *db.Tx, row dbq.Volume, cause st
 	if len(head) > 0 && now.Sub(head[0].CommittedAt) < minInterval {
 		return refused(agentapi.VolumeTooSoon, "snapshots by interval are at least %s apart", minInterval)
 	}
-	n, err := tx.Q.CountSnapshots(ctx, row.ID)
-	if err != nil {
-		return fmt.Errorf("count snapshots of %s: %w", row.ID, err)
+	return v.few(ctx, tx, row, cause)
+}
+
+// changed makes pages show a volume of an organisation again.
+func (v *Volumes) changed(tx *db.Tx, org id.Org) {
+	if b := v.cfg.Bus; b != nil {
+		tx.AfterCommit(func() { b.Changed(bus.TopicOrg(org)) })
 	}
-	if n >= maxSnapshots {
-		return refused(agentapi.VolumeTooSoon, "the volume keeps %d snapshots: delete some", n)
-	}
-	return nil
 }
 
 // usable refuses a commit that names a pack which is not in the store, or about to be deleted from it.
-func (v *Volumes) usable(ctx context.Context, tx *db.Tx, x dbq.DataSession, p parsed) error {
+func (v *Volumes) usable(ctx context.Context, tx *db.Tx, domain id.DataDomain, p parsed,
+	sessions ...id.DataSession) error {
 	n, err := tx.Q.UsablePacks(ctx, dbq.UsablePacksParams{
-		Firsts: p.firsts, Lasts: p.lasts, DomainID: x.DomainID, SessionID: x.ID,
+		Firsts: p.firsts, Lasts: p.lasts, DomainID: domain, SessionIds: rawIDs(sessions...),
 	})
 	if err != nil {
 		return fmt.Errorf("packs of %s: %w", p.snapshot, err)
@@ -194,7 +190,7 @@ func (v *Volumes) usable(ctx context.Context, tx *db.Tx, x dbq.DataSession, p pa
 		return nil
 	}
 	missing, err := tx.Q.MissingPacks(ctx, dbq.MissingPacksParams{
-		Firsts: p.firsts, Lasts: p.lasts, DomainID: x.DomainID, SessionID: x.ID,
+		Firsts: p.firsts, Lasts: p.lasts, DomainID: domain, SessionIds: rawIDs(sessions...),
 	})
 	if err != nil {
 		return fmt.Errorf("missing packs of %s: %w", p.snapshot, err)

@@ -42,7 +42,7 @@ func (v *Volumes) inDomain(ctx context.Context, session id.DataSession,
 		if s, err = v.session(ctx, tx.Q, session); err != nil { // under the lock
 			return err
 		}
-		if s.DataSession.Mode != agentapi.MountRW {
+		if s.DataSession.Mode == agentapi.MountRO {
 			return refused(agentapi.VolumeFenced, "the volume is mounted read-only")
 		}
 		if err := tx.Q.RenewDataSession(ctx, sessionLife.Seconds(), session); err != nil {

@@ -85,6 +85,8 @@ func (v *Volumes) inSession(ctx context.Context, s dbq.DataSessionRow, r agentap
 		out.Grant, err = v.grant(ctx, x.ID, *r.Grant)
 	case r.Op == agentapi.VolumeCommit && r.Commit != nil:
 		out.Commit, err = v.commit(ctx, x.ID, *r.Commit)
+	case r.Op == agentapi.VolumePrepare && r.Prepare != nil:
+		out.Prepare, err = v.prepare(ctx, x.ID, *r.Prepare)
 	case r.Op == agentapi.VolumeRead && r.Read != nil:
 		out.Read, err = v.read(ctx, s, r.Read.Packs)
 	case r.Op == agentapi.VolumeReports && r.Report != nil:
@@ -113,7 +115,7 @@ func (v *Volumes) session(ctx context.Context, q *dbq.Queries,
 		return s, nil
 	}
 	switch {
-	case x.ClosedAt != nil, s.VolumeDeletedAt != nil, x.Mode == agentapi.MountRW && !s.Writes:
+	case x.ClosedAt != nil, s.VolumeDeletedAt != nil, x.Mode != agentapi.MountRO && !s.Writes:
 		return s, errFenced
 	case x.LeaseID.IsZero():
 		return s, nil
@@ -159,7 +161,7 @@ func (v *Volumes) open(ctx context.Context, who run, mode string) (out *agentapi
 		case l.EndedAt != nil:
 			return errFenced
 		default:
-			if x, err = v.begin(ctx, tx, row, who, mode, l.ClusterID); err != nil {
+			if x, err = v.begin(ctx, tx, row, who, l); err != nil {
 				return err
 			}
 		}
@@ -171,9 +173,11 @@ func (v *Volumes) open(ctx context.Context, who run, mode string) (out *agentapi
 
 // begin makes the session of a run. Of a volume that is written, it becomes the writer: the cluster's claim is checked,
 // and earlier runs are fenced.
-func (v *Volumes) begin(ctx context.Context, tx *db.Tx, row dbq.Volume, who run, mode string,
-	cluster id.Cluster) (x dbq.DataSession, err error) {
-	if mode == agentapi.MountRW {
+func (v *Volumes) begin(ctx context.Context, tx *db.Tx, row dbq.Volume, who run,
+	l dbq.LeaseOfMountRow) (x dbq.DataSession, err error) {
+	mode, cluster := l.Mode, l.ClusterID
+	var writer dbq.VolumeWritersRow
+	if mode != agentapi.MountRO {
 		writers, err := tx.Q.VolumeWriters(ctx, rawIDs(row.ID))
 		if err != nil {
 			return x, fmt.Errorf("writer of %s: %w", row.ID, err)
@@ -181,14 +185,15 @@ func (v *Volumes) begin(ctx context.Context, tx *db.Tx, row dbq.Volume, who run,
 		if len(writers) == 0 || writers[0].ClusterID != cluster {
 			return x, refused(agentapi.VolumeInUse, "another cluster writes the volume")
 		}
+		writer = writers[0]
+	}
+	from, err := v.beginsWith(ctx, tx, row, who, mode, writer)
+	if err != nil {
+		return x, err
 	}
 	base, packs := int64(0), []byte{}
-	head, err := tx.Q.HeadSnapshot(ctx, row.ID)
-	if err != nil {
-		return x, fmt.Errorf("head of %s: %w", row.ID, err)
-	}
-	if len(head) > 0 {
-		base, packs = head[0].Seq, head[0].Packs
+	if from != nil {
+		base, packs = from.Seq, from.Packs
 	}
 	now, err := tx.Now(ctx)
 	if err != nil {
@@ -201,10 +206,13 @@ func (v *Volumes) begin(ctx context.Context, tx *db.Tx, row dbq.Volume, who run,
 	if err != nil {
 		return x, fmt.Errorf("open a session of %s: %w", row.ID, err)
 	}
-	if mode == agentapi.MountRO {
+	switch mode {
+	case agentapi.MountRO:
 		return x, tx.Q.CloseSessionsOfLease(ctx, row.ID, who.lease, who.epoch)
+	case agentapi.MountRanks:
+		return x, v.holdRank(ctx, tx, x, l.Rank, from)
 	}
-	err = tx.Q.CloseDataSessions(ctx, row.ID, mode, x.ID)
+	err = tx.Q.CloseDataSessions(ctx, row.ID, false, x.ID)
 	if err == nil {
 		err = tx.Q.SetVolumeWriter(ctx, row.ID, cluster, x.ID)
 	}
@@ -231,12 +239,9 @@ func (v *Volumes) opened(ctx context.Context, q *dbq.Queries, x dbq.DataSession)
 }
 
 func wireSnapshot(s dbq.VolumeSnapshot) *agentapi.Snapshot {
-	root := refOf(s)
 	return &agentapi.Snapshot{
 		ID: s.ID.String(), Seq: s.Seq, Packs: s.Packs, Label: s.Label, LogicalBytes: s.LogicalBytes, Files: s.Files,
-		CutAtMS: s.CutAt.UnixMilli(),
-		Root: agentapi.PackPlace{ID: root.ID.String(), Pack: root.Pack, Offset: root.Offset, Length: root.Length,
-			Size: root.Size},
+		CutAtMS: s.CutAt.UnixMilli(), Root: wirePlace(refOf(s)),
 	}
 }
 

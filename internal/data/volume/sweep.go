@@ -165,12 +165,15 @@ func (v *Volumes) retain(ctx context.Context, tx *db.Tx, domain id.DataDomain) e
 // outlived returns which snapshots, newest first, are not kept any longer.
 func outlived(newestFirst []dbq.VolumeSnapshot, keep int, now time.Time) (over []int64) {
 	hours := map[int64]bool{}
+	whole := false // one that is restored whatever the ranks have saved since
 	for i, s := range newestFirst {
 		age := now.Sub(s.CommittedAt)
 		hour := s.CommittedAt.Unix() / 3600
 		first := !hours[hour] // the newest of its hour
 		hours[hour] = true
-		if i < keep || age < keepHourly && first || age < keepLabeled && s.Label != "" {
+		newestWhole := s.Whole && !whole
+		whole = whole || s.Whole
+		if i < keep || newestWhole || age < keepHourly && first || age < keepLabeled && s.Label != "" {
 			continue
 		}
 		over = append(over, s.Seq)

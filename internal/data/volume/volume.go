@@ -10,6 +10,8 @@
 //   - One cluster or upload writes a volume at a time. Commits of any other are refused (fenced), by (lease, epoch) as
 //     the lease's row has them, never by a host's word.
 //   - A commit moves the head from the base that its writer knows by exactly one.
+//   - Where ranks write, a commit adds to the head what each of its ranks has changed since its own last commit. One
+//     of all ranks has a shard of every required rank, each of its present run. No rank's change replaces another's.
 //   - A pack's number is never used twice in its data domain.
 //   - Packs are collected in two phases, an hour apart. A commit either finds a pack and keeps it, or is told to send
 //     it again; it never refers to one that is about to be deleted.
@@ -28,6 +30,7 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -81,6 +84,9 @@ type Volumes struct {
 	d     *db.DB
 	store store.Store // nil: this platform has none, and offers no volumes
 	cfg   Config
+
+	merging sync.Map // by id.Volume: a merge of its ranks' files is under way
+	merged  func()   // called between a merge and its commit; in tests
 
 	without string // a check that tests leave out, to see that it is needed; "" outside of tests
 }
@@ -155,6 +161,9 @@ type Snapshot struct {
 	Added       int64 // bytes that it added to what is stored
 	Files       int64
 	LeftOut     int64
+	// Whole: it shows one moment of all that write the volume. Others have ranks as each of them was last saved, and are
+	// not restored by themselves where one with a label exists.
+	Whole bool
 }
 
 var nameShape = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
@@ -304,6 +313,7 @@ func snapshotOf(r dbq.VolumeSnapshot) Snapshot {
 	return Snapshot{
 		ID: r.ID, Seq: r.Seq, CutAt: r.CutAt, CommittedAt: r.CommittedAt, Cause: r.Cause, Consistency: r.Consistency,
 		Label: r.Label, Bytes: r.LogicalBytes, Added: r.AddedBytes, Files: r.Files, LeftOut: r.LeftOut,
+		Whole: r.Whole,
 	}
 }
 

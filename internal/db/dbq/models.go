@@ -1727,6 +1727,23 @@ type VolumeMount struct {
 	Mode      string
 }
 
+type VolumeShard struct {
+	VolumeID   id.Volume
+	Rank       int32
+	SessionID  id.DataSession
+	Base       []byte
+	Ended      bool
+	PreparedID id.Snapshot
+	Round      string
+	Prepared   []byte
+	PreparedAt *time.Time
+	Problem    string
+	DoneID     id.Snapshot
+	DoneAs     id.Snapshot
+	DoneSeq    int64
+	DoneAt     *time.Time
+}
+
 type VolumeSnapshot struct {
 	VolumeID     id.Volume
 	Seq          int64
@@ -1749,13 +1766,17 @@ type VolumeSnapshot struct {
 	LeaseID      id.Lease
 	Epoch        int32
 	DeletedAt    *time.Time
+	Whole        bool
 }
 
 type VolumeWriter struct {
-	VolumeID  id.Volume
-	ClusterID id.Cluster
-	SessionID id.DataSession
-	Since     time.Time
+	VolumeID   id.Volume
+	ClusterID  id.Cluster
+	SessionID  id.DataSession
+	Since      time.Time
+	StartEpoch int32
+	StartSeq   int64
+	MergePacks []byte
 }
 
 type Webhook struct {

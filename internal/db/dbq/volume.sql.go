@@ -15,9 +15,9 @@ import (
 
 const copySnapshot = `-- name: CopySnapshot :exec
 INSERT INTO volume_snapshot (volume_id, seq, id, root_id, root_pack, root_offset, root_length, root_size, packs, logical_bytes,
-    added_bytes, files, left_out, cut_at, committed_at, cause, consistency, label)
+    added_bytes, files, left_out, cut_at, committed_at, cause, consistency, label, whole)
 SELECT $1, $2, $3, root_id, root_pack, root_offset, root_length, root_size, packs, logical_bytes,
-    0, files, left_out, cut_at, $4, $5, consistency, label
+    0, files, left_out, cut_at, $4, $5, consistency, label, whole
 FROM volume_snapshot s WHERE s.id = $6
 `
 
@@ -89,7 +89,7 @@ func (q *Queries) DeleteVolumeWriter(ctx context.Context, volumeID id.Volume) er
 }
 
 const headSnapshot = `-- name: HeadSnapshot :many
-SELECT s.volume_id, s.seq, s.id, s.root_id, s.root_pack, s.root_offset, s.root_length, s.root_size, s.packs, s.logical_bytes, s.added_bytes, s.files, s.left_out, s.cut_at, s.committed_at, s.cause, s.consistency, s.label, s.lease_id, s.epoch, s.deleted_at FROM volume_snapshot s JOIN volume v ON v.id = s.volume_id AND v.head_seq = s.seq
+SELECT s.volume_id, s.seq, s.id, s.root_id, s.root_pack, s.root_offset, s.root_length, s.root_size, s.packs, s.logical_bytes, s.added_bytes, s.files, s.left_out, s.cut_at, s.committed_at, s.cause, s.consistency, s.label, s.lease_id, s.epoch, s.deleted_at, s.whole FROM volume_snapshot s JOIN volume v ON v.id = s.volume_id AND v.head_seq = s.seq
 WHERE v.id = $1 AND s.deleted_at IS NULL
 `
 
@@ -124,6 +124,7 @@ func (q *Queries) HeadSnapshot(ctx context.Context, volumeID id.Volume) ([]Volum
 			&i.LeaseID,
 			&i.Epoch,
 			&i.DeletedAt,
+			&i.Whole,
 		); err != nil {
 			return nil, err
 		}
@@ -454,6 +455,58 @@ func (q *Queries) MountsOfHost(ctx context.Context, hostID id.Host) ([]MountsOfH
 	return items, nil
 }
 
+const restoreSnapshot = `-- name: RestoreSnapshot :many
+SELECT s.volume_id, s.seq, s.id, s.root_id, s.root_pack, s.root_offset, s.root_length, s.root_size, s.packs, s.logical_bytes, s.added_bytes, s.files, s.left_out, s.cut_at, s.committed_at, s.cause, s.consistency, s.label, s.lease_id, s.epoch, s.deleted_at, s.whole FROM volume_snapshot s JOIN volume v ON v.id = s.volume_id
+WHERE v.id = $1 AND s.deleted_at IS NULL AND (s.seq = v.head_seq OR s.whole
+    AND EXISTS (SELECT FROM volume_snapshot l WHERE l.volume_id = v.id AND l.deleted_at IS NULL AND l.whole AND l.label <> '')
+    AND EXISTS (SELECT FROM volume_snapshot h WHERE h.volume_id = v.id AND h.seq = v.head_seq AND NOT h.whole))
+ORDER BY s.whole DESC, s.seq DESC LIMIT 1
+`
+
+// What a new start restores: the head; but not one that has ranks at different moments, if there is one with a label.
+func (q *Queries) RestoreSnapshot(ctx context.Context, volumeID id.Volume) ([]VolumeSnapshot, error) {
+	rows, err := q.db.Query(ctx, restoreSnapshot, volumeID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []VolumeSnapshot{}
+	for rows.Next() {
+		var i VolumeSnapshot
+		if err := rows.Scan(
+			&i.VolumeID,
+			&i.Seq,
+			&i.ID,
+			&i.RootID,
+			&i.RootPack,
+			&i.RootOffset,
+			&i.RootLength,
+			&i.RootSize,
+			&i.Packs,
+			&i.LogicalBytes,
+			&i.AddedBytes,
+			&i.Files,
+			&i.LeftOut,
+			&i.CutAt,
+			&i.CommittedAt,
+			&i.Cause,
+			&i.Consistency,
+			&i.Label,
+			&i.LeaseID,
+			&i.Epoch,
+			&i.DeletedAt,
+			&i.Whole,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const setVolume = `-- name: SetVolume :exec
 UPDATE volume SET name = $1, size_limit = $2, keep_last = $3 WHERE id = $4
 `
@@ -504,7 +557,8 @@ func (q *Queries) SetVolumeWanted(ctx context.Context, wantedID id.Snapshot, wan
 
 const setVolumeWriter = `-- name: SetVolumeWriter :exec
 INSERT INTO volume_writer (volume_id, cluster_id, session_id) VALUES ($1, $2, $3)
-ON CONFLICT (volume_id) DO UPDATE SET cluster_id = excluded.cluster_id, session_id = excluded.session_id, since = clock_timestamp()
+ON CONFLICT (volume_id) DO UPDATE SET cluster_id = excluded.cluster_id, session_id = excluded.session_id, since = clock_timestamp(),
+    start_epoch = 0, start_seq = 0, merge_packs = ''
 `
 
 func (q *Queries) SetVolumeWriter(ctx context.Context, volumeID id.Volume, clusterID id.Cluster, sessionID id.DataSession) error {
@@ -513,7 +567,7 @@ func (q *Queries) SetVolumeWriter(ctx context.Context, volumeID id.Volume, clust
 }
 
 const snapshotAt = `-- name: SnapshotAt :many
-SELECT volume_id, seq, id, root_id, root_pack, root_offset, root_length, root_size, packs, logical_bytes, added_bytes, files, left_out, cut_at, committed_at, cause, consistency, label, lease_id, epoch, deleted_at FROM volume_snapshot WHERE volume_id = $1 AND seq = $2 AND deleted_at IS NULL
+SELECT volume_id, seq, id, root_id, root_pack, root_offset, root_length, root_size, packs, logical_bytes, added_bytes, files, left_out, cut_at, committed_at, cause, consistency, label, lease_id, epoch, deleted_at, whole FROM volume_snapshot WHERE volume_id = $1 AND seq = $2 AND deleted_at IS NULL
 `
 
 func (q *Queries) SnapshotAt(ctx context.Context, volumeID id.Volume, seq int64) ([]VolumeSnapshot, error) {
@@ -547,6 +601,7 @@ func (q *Queries) SnapshotAt(ctx context.Context, volumeID id.Volume, seq int64)
 			&i.LeaseID,
 			&i.Epoch,
 			&i.DeletedAt,
+			&i.Whole,
 		); err != nil {
 			return nil, err
 		}
@@ -559,7 +614,7 @@ func (q *Queries) SnapshotAt(ctx context.Context, volumeID id.Volume, seq int64)
 }
 
 const volumeSnapshots = `-- name: VolumeSnapshots :many
-SELECT volume_id, seq, id, root_id, root_pack, root_offset, root_length, root_size, packs, logical_bytes, added_bytes, files, left_out, cut_at, committed_at, cause, consistency, label, lease_id, epoch, deleted_at FROM volume_snapshot WHERE volume_id = $1 AND deleted_at IS NULL ORDER BY seq DESC LIMIT 1000
+SELECT volume_id, seq, id, root_id, root_pack, root_offset, root_length, root_size, packs, logical_bytes, added_bytes, files, left_out, cut_at, committed_at, cause, consistency, label, lease_id, epoch, deleted_at, whole FROM volume_snapshot WHERE volume_id = $1 AND deleted_at IS NULL ORDER BY seq DESC LIMIT 1000
 `
 
 // Newest first.
@@ -594,6 +649,7 @@ func (q *Queries) VolumeSnapshots(ctx context.Context, volumeID id.Volume) ([]Vo
 			&i.LeaseID,
 			&i.Epoch,
 			&i.DeletedAt,
+			&i.Whole,
 		); err != nil {
 			return nil, err
 		}
@@ -609,7 +665,11 @@ const volumeWriters = `-- name: VolumeWriters :many
 SELECT w.volume_id, w.cluster_id, w.session_id, c.ended_at AS cluster_ended_at, coalesce(c.name, '') AS cluster_name,
        x.closed_at, x.expires_at, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
        (EXISTS (SELECT FROM node n WHERE n.lease_id = x.lease_id AND n.state = 'lost'))::boolean AS lost,
-       (w.cluster_id IS NOT NULL AND NOT EXISTS (SELECT FROM node n WHERE n.cluster_id = w.cluster_id AND n.state <> 'lost'))::boolean AS all_lost
+       (w.cluster_id IS NOT NULL AND NOT EXISTS (SELECT FROM node n WHERE n.cluster_id = w.cluster_id AND n.state <> 'lost'))::boolean AS all_lost,
+       w.start_epoch, w.start_seq, w.merge_packs,
+       (w.start_epoch > 0 AND EXISTS (SELECT FROM volume_shard h JOIN data_session y ON y.id = h.session_id JOIN lease k ON k.id = y.lease_id
+                WHERE h.volume_id = w.volume_id AND y.closed_at IS NULL AND k.gone_at IS NULL
+                  AND NOT EXISTS (SELECT FROM node n WHERE n.lease_id = k.id AND n.state = 'lost')))::boolean AS ranks_write
 FROM volume_writer w
 LEFT JOIN cluster c ON c.id = w.cluster_id
 LEFT JOIN data_session x ON x.id = w.session_id
@@ -629,6 +689,10 @@ type VolumeWritersRow struct {
 	LeaseGoneAt    *time.Time
 	Lost           bool
 	AllLost        bool
+	StartEpoch     int32
+	StartSeq       int64
+	MergePacks     []byte
+	RanksWrite     bool
 }
 
 // Who writes these volumes, and what decides whether they still may.
@@ -653,6 +717,10 @@ func (q *Queries) VolumeWriters(ctx context.Context, ids []pgtype.UUID) ([]Volum
 			&i.LeaseGoneAt,
 			&i.Lost,
 			&i.AllLost,
+			&i.StartEpoch,
+			&i.StartSeq,
+			&i.MergePacks,
+			&i.RanksWrite,
 		); err != nil {
 			return nil, err
 		}
@@ -678,7 +746,12 @@ JOIN data_domain d ON d.id = v.domain_id
 LEFT JOIN volume_snapshot h ON h.volume_id = v.id AND h.seq = v.head_seq AND h.deleted_at IS NULL
 LEFT JOIN volume_writer w ON w.volume_id = v.id
 LEFT JOIN cluster c ON c.id = w.cluster_id
-LEFT JOIN data_session x ON x.id = w.session_id AND x.closed_at IS NULL
+LEFT JOIN LATERAL ( -- of the writer's session; of several ranks, all together, and the oldest report
+    SELECT (sum(y.pending_bytes) OVER ())::bigint AS pending_bytes, (max(y.flush_eta_s) OVER ())::bigint AS flush_eta_s,
+           (max(y.problem) OVER ())::text AS problem, y.reported_at
+    FROM data_session y WHERE y.closed_at IS NULL AND (y.id = w.session_id
+        OR w.start_epoch > 0 AND y.id IN (SELECT session_id FROM volume_shard h2 WHERE h2.volume_id = v.id))
+    ORDER BY y.reported_at NULLS FIRST LIMIT 1) x ON true
 WHERE v.org_id = $1 AND v.deleted_at IS NULL AND ($2::uuid IS NULL OR v.id = $2)
 ORDER BY v.name
 `

@@ -9,6 +9,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/musterhq/muster/internal/id"
 )
 
@@ -44,12 +45,12 @@ func (q *Queries) CloseDataSession(ctx context.Context, lostBytes int64, iD id.D
 
 const closeDataSessions = `-- name: CloseDataSessions :exec
 UPDATE data_session SET closed_at = clock_timestamp()
-WHERE volume_id = $1 AND mode = $2 AND closed_at IS NULL AND id <> $3
+WHERE volume_id = $1 AND (mode = 'ro') = $2::boolean AND closed_at IS NULL AND id <> $3
 `
 
-// All of a volume's of a mode but one.
-func (q *Queries) CloseDataSessions(ctx context.Context, volumeID id.Volume, mode string, but id.DataSession) error {
-	_, err := q.db.Exec(ctx, closeDataSessions, volumeID, mode, but)
+// All of a volume's that write, or all that only read, but one.
+func (q *Queries) CloseDataSessions(ctx context.Context, volumeID id.Volume, readers bool, but id.DataSession) error {
+	_, err := q.db.Exec(ctx, closeDataSessions, volumeID, readers, but)
 	return err
 }
 
@@ -144,7 +145,8 @@ func (q *Queries) DataPacks(ctx context.Context, domainID id.DataDomain, ns []in
 const dataSession = `-- name: DataSession :many
 SELECT x.id, x.volume_id, x.domain_id, x.mode, x.lease_id, x.epoch, x.host_id, x.base_seq, x.base_packs, x.opened_at, x.expires_at, x.closed_at, x.pending_bytes, x.flush_eta_s, x.sending_id, x.sent, x.total, x.problem, x.lost_bytes, x.reported_at, l.epoch AS lease_epoch, l.gone_at AS lease_gone_at,
        coalesce(l.ended_at < clock_timestamp() - make_interval(secs => $1::double precision), false)::boolean AS flush_over,
-       coalesce(w.session_id = x.id, false)::boolean AS writes, v.deleted_at AS volume_deleted_at
+       coalesce(w.session_id = x.id OR x.mode = 'ranks' AND w.cluster_id = l.cluster_id
+           AND EXISTS (SELECT FROM volume_shard h WHERE h.session_id = x.id), false)::boolean AS writes, v.deleted_at AS volume_deleted_at
 FROM data_session x
 JOIN volume v ON v.id = x.volume_id
 LEFT JOIN lease l ON l.id = x.lease_id
@@ -336,9 +338,9 @@ func (q *Queries) InsertDataSession(ctx context.Context, arg InsertDataSessionPa
 
 const insertSnapshot = `-- name: InsertSnapshot :exec
 INSERT INTO volume_snapshot (volume_id, seq, id, root_id, root_pack, root_offset, root_length, root_size, packs, logical_bytes,
-    added_bytes, files, left_out, cut_at, committed_at, cause, consistency, label, lease_id, epoch)
+    added_bytes, files, left_out, cut_at, committed_at, cause, consistency, label, lease_id, epoch, whole)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
-    $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
+    $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
 `
 
 type InsertSnapshotParams struct {
@@ -362,6 +364,7 @@ type InsertSnapshotParams struct {
 	Label        string
 	LeaseID      id.Lease
 	Epoch        int32
+	Whole        bool
 }
 
 func (q *Queries) InsertSnapshot(ctx context.Context, arg InsertSnapshotParams) error {
@@ -386,13 +389,14 @@ func (q *Queries) InsertSnapshot(ctx context.Context, arg InsertSnapshotParams) 
 		arg.Label,
 		arg.LeaseID,
 		arg.Epoch,
+		arg.Whole,
 	)
 	return err
 }
 
 const leaseOfMount = `-- name: LeaseOfMount :many
 
-SELECT l.epoch, l.ended_at, l.gone_at, l.cluster_id, m.mode, v.domain_id
+SELECT l.epoch, l.ended_at, l.gone_at, l.cluster_id, l.rank, m.mode, v.domain_id
 FROM lease l
 JOIN volume_mount m ON m.cluster_id = l.cluster_id AND m.volume_id = $1
 JOIN volume v ON v.id = m.volume_id AND v.deleted_at IS NULL
@@ -404,6 +408,7 @@ type LeaseOfMountRow struct {
 	EndedAt   *time.Time
 	GoneAt    *time.Time
 	ClusterID id.Cluster
+	Rank      int32
 	Mode      string
 	DomainID  id.DataDomain
 }
@@ -424,6 +429,7 @@ func (q *Queries) LeaseOfMount(ctx context.Context, volumeID id.Volume, leaseID 
 			&i.EndedAt,
 			&i.GoneAt,
 			&i.ClusterID,
+			&i.Rank,
 			&i.Mode,
 			&i.DomainID,
 		); err != nil {
@@ -441,15 +447,16 @@ const missingPacks = `-- name: MissingPacks :many
 SELECT x.n::bigint FROM (SELECT unnest($1::bigint[]) AS first, unnest($2::bigint[]) AS last) r
 CROSS JOIN LATERAL generate_series(r.first, least(r.last, r.first + 100000)) AS x(n)
 WHERE NOT EXISTS (SELECT FROM data_pack p WHERE p.domain_id = $3 AND p.n = x.n AND p.lost_at IS NULL
-    AND p.verified_at IS NOT NULL AND (p.state IN ('live', 'doomed') OR p.state = 'granted' AND p.session_id = $4))
+    AND p.verified_at IS NOT NULL
+    AND (p.state IN ('live', 'doomed') OR p.state = 'granted' AND p.session_id = ANY($4::uuid[])))
 ORDER BY x.n LIMIT 1000
 `
 
 type MissingPacksParams struct {
-	Firsts    []int64
-	Lasts     []int64
-	DomainID  id.DataDomain
-	SessionID id.DataSession
+	Firsts     []int64
+	Lasts      []int64
+	DomainID   id.DataDomain
+	SessionIds []pgtype.UUID
 }
 
 // Which packs of these runs it may not refer to.
@@ -458,7 +465,7 @@ func (q *Queries) MissingPacks(ctx context.Context, arg MissingPacksParams) ([]i
 		arg.Firsts,
 		arg.Lasts,
 		arg.DomainID,
-		arg.SessionID,
+		arg.SessionIds,
 	)
 	if err != nil {
 		return nil, err
@@ -754,24 +761,24 @@ const usablePacks = `-- name: UsablePacks :one
 SELECT count(*) FROM (SELECT unnest($1::bigint[]) AS first, unnest($2::bigint[]) AS last) r
 JOIN data_pack p ON p.domain_id = $3 AND p.n BETWEEN r.first AND r.last
 WHERE p.lost_at IS NULL AND p.verified_at IS NOT NULL
-  AND (p.state IN ('live', 'doomed') OR p.state = 'granted' AND p.session_id = $4)
+  AND (p.state IN ('live', 'doomed') OR p.state = 'granted' AND p.session_id = ANY($4::uuid[]))
 `
 
 type UsablePacksParams struct {
-	Firsts    []int64
-	Lasts     []int64
-	DomainID  id.DataDomain
-	SessionID id.DataSession
+	Firsts     []int64
+	Lasts      []int64
+	DomainID   id.DataDomain
+	SessionIds []pgtype.UUID
 }
 
-// How many packs of these runs a commit of the session may refer to. The domain is locked. A pack that was doomed before anybody
+// How many packs of these runs a commit of the sessions may refer to. The domain is locked. A pack that was doomed before anybody
 // saw it in the store may never have got there.
 func (q *Queries) UsablePacks(ctx context.Context, arg UsablePacksParams) (int64, error) {
 	row := q.db.QueryRow(ctx, usablePacks,
 		arg.Firsts,
 		arg.Lasts,
 		arg.DomainID,
-		arg.SessionID,
+		arg.SessionIds,
 	)
 	var count int64
 	err := row.Scan(&count)

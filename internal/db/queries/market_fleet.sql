@@ -19,6 +19,7 @@ SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, coalesce(f.name, '') AS fa
        h.multi_node, h.cpu_cores, h.ram_mb, h.disk_gb, h.disk_limited, h.scratch_gb, h.runtimes, h.driver, h.cuda_max, s.net_up_mbps, s.net_down_mbps,
        ('entrypoint' = ANY(coalesce(a.capabilities, '{}')))::boolean AS entrypoint,
        ('volumes' = ANY(coalesce(a.capabilities, '{}')))::boolean AS volumes,
+       ('volume_ranks' = ANY(coalesce(a.capabilities, '{}')))::boolean AS volume_ranks,
        CASE WHEN @topology::boolean THEN coalesce((i.inventory -> 'topology')::text, '') ELSE '' END::text AS topology
 FROM host h
 JOIN host_status s ON s.host_id = h.id

@@ -32,7 +32,12 @@ JOIN data_domain d ON d.id = v.domain_id
 LEFT JOIN volume_snapshot h ON h.volume_id = v.id AND h.seq = v.head_seq AND h.deleted_at IS NULL
 LEFT JOIN volume_writer w ON w.volume_id = v.id
 LEFT JOIN cluster c ON c.id = w.cluster_id
-LEFT JOIN data_session x ON x.id = w.session_id AND x.closed_at IS NULL
+LEFT JOIN LATERAL ( -- of the writer's session; of several ranks, all together, and the oldest report
+    SELECT (sum(y.pending_bytes) OVER ())::bigint AS pending_bytes, (max(y.flush_eta_s) OVER ())::bigint AS flush_eta_s,
+           (max(y.problem) OVER ())::text AS problem, y.reported_at
+    FROM data_session y WHERE y.closed_at IS NULL AND (y.id = w.session_id
+        OR w.start_epoch > 0 AND y.id IN (SELECT session_id FROM volume_shard h2 WHERE h2.volume_id = v.id))
+    ORDER BY y.reported_at NULLS FIRST LIMIT 1) x ON true
 WHERE v.org_id = @org_id AND v.deleted_at IS NULL AND (sqlc.narg(id)::uuid IS NULL OR v.id = sqlc.narg(id))
 ORDER BY v.name;
 
@@ -70,6 +75,14 @@ SELECT * FROM volume_snapshot WHERE volume_id = @volume_id AND deleted_at IS NUL
 SELECT s.* FROM volume_snapshot s JOIN volume v ON v.id = s.volume_id AND v.head_seq = s.seq
 WHERE v.id = @volume_id AND s.deleted_at IS NULL;
 
+-- name: RestoreSnapshot :many
+-- What a new start restores: the head; but not one that has ranks at different moments, if there is one with a label.
+SELECT s.* FROM volume_snapshot s JOIN volume v ON v.id = s.volume_id
+WHERE v.id = @volume_id AND s.deleted_at IS NULL AND (s.seq = v.head_seq OR s.whole
+    AND EXISTS (SELECT FROM volume_snapshot l WHERE l.volume_id = v.id AND l.deleted_at IS NULL AND l.whole AND l.label <> '')
+    AND EXISTS (SELECT FROM volume_snapshot h WHERE h.volume_id = v.id AND h.seq = v.head_seq AND NOT h.whole))
+ORDER BY s.whole DESC, s.seq DESC LIMIT 1;
+
 -- name: SnapshotAt :many
 SELECT * FROM volume_snapshot WHERE volume_id = @volume_id AND seq = @seq AND deleted_at IS NULL;
 
@@ -80,9 +93,9 @@ WHERE volume_id = @volume_id AND deleted_at IS NULL AND (seq = ANY(@seqs::bigint
 -- name: CopySnapshot :exec
 -- A clone begins with the snapshot of its origin; a volume that is set back gets it as its next one.
 INSERT INTO volume_snapshot (volume_id, seq, id, root_id, root_pack, root_offset, root_length, root_size, packs, logical_bytes,
-    added_bytes, files, left_out, cut_at, committed_at, cause, consistency, label)
+    added_bytes, files, left_out, cut_at, committed_at, cause, consistency, label, whole)
 SELECT @volume_id, @seq, @id, root_id, root_pack, root_offset, root_length, root_size, packs, logical_bytes,
-    0, files, left_out, cut_at, @at, @cause, consistency, label
+    0, files, left_out, cut_at, @at, @cause, consistency, label, whole
 FROM volume_snapshot s WHERE s.id = @from_id;
 
 -- name: SetVolumeHead :exec
@@ -93,7 +106,11 @@ UPDATE volume SET head_seq = @seq WHERE id = @id;
 SELECT w.volume_id, w.cluster_id, w.session_id, c.ended_at AS cluster_ended_at, coalesce(c.name, '') AS cluster_name,
        x.closed_at, x.expires_at, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
        (EXISTS (SELECT FROM node n WHERE n.lease_id = x.lease_id AND n.state = 'lost'))::boolean AS lost,
-       (w.cluster_id IS NOT NULL AND NOT EXISTS (SELECT FROM node n WHERE n.cluster_id = w.cluster_id AND n.state <> 'lost'))::boolean AS all_lost
+       (w.cluster_id IS NOT NULL AND NOT EXISTS (SELECT FROM node n WHERE n.cluster_id = w.cluster_id AND n.state <> 'lost'))::boolean AS all_lost,
+       w.start_epoch, w.start_seq, w.merge_packs,
+       (w.start_epoch > 0 AND EXISTS (SELECT FROM volume_shard h JOIN data_session y ON y.id = h.session_id JOIN lease k ON k.id = y.lease_id
+                WHERE h.volume_id = w.volume_id AND y.closed_at IS NULL AND k.gone_at IS NULL
+                  AND NOT EXISTS (SELECT FROM node n WHERE n.lease_id = k.id AND n.state = 'lost')))::boolean AS ranks_write
 FROM volume_writer w
 LEFT JOIN cluster c ON c.id = w.cluster_id
 LEFT JOIN data_session x ON x.id = w.session_id
@@ -115,7 +132,8 @@ INSERT INTO volume_mount (cluster_id, volume_id, mode) VALUES (@cluster_id, @vol
 
 -- name: SetVolumeWriter :exec
 INSERT INTO volume_writer (volume_id, cluster_id, session_id) VALUES (@volume_id, sqlc.narg(cluster_id), sqlc.narg(session_id))
-ON CONFLICT (volume_id) DO UPDATE SET cluster_id = excluded.cluster_id, session_id = excluded.session_id, since = clock_timestamp();
+ON CONFLICT (volume_id) DO UPDATE SET cluster_id = excluded.cluster_id, session_id = excluded.session_id, since = clock_timestamp(),
+    start_epoch = 0, start_seq = 0, merge_packs = '';
 
 -- name: DeleteVolumeWriter :exec
 DELETE FROM volume_writer WHERE volume_id = @volume_id;

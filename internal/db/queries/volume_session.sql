@@ -2,7 +2,7 @@
 
 -- name: LeaseOfMount :many
 -- The run of a lease, if it is this host's and its cluster has the volume.
-SELECT l.epoch, l.ended_at, l.gone_at, l.cluster_id, m.mode, v.domain_id
+SELECT l.epoch, l.ended_at, l.gone_at, l.cluster_id, l.rank, m.mode, v.domain_id
 FROM lease l
 JOIN volume_mount m ON m.cluster_id = l.cluster_id AND m.volume_id = @volume_id
 JOIN volume v ON v.id = m.volume_id AND v.deleted_at IS NULL
@@ -20,7 +20,8 @@ RETURNING *;
 -- With what fences it: the lease as it is now, and whether it is still the volume's writer.
 SELECT sqlc.embed(x), l.epoch AS lease_epoch, l.gone_at AS lease_gone_at,
        coalesce(l.ended_at < clock_timestamp() - make_interval(secs => @flush_s::double precision), false)::boolean AS flush_over,
-       coalesce(w.session_id = x.id, false)::boolean AS writes, v.deleted_at AS volume_deleted_at
+       coalesce(w.session_id = x.id OR x.mode = 'ranks' AND w.cluster_id = l.cluster_id
+           AND EXISTS (SELECT FROM volume_shard h WHERE h.session_id = x.id), false)::boolean AS writes, v.deleted_at AS volume_deleted_at
 FROM data_session x
 JOIN volume v ON v.id = x.volume_id
 LEFT JOIN lease l ON l.id = x.lease_id
@@ -28,9 +29,9 @@ LEFT JOIN volume_writer w ON w.volume_id = x.volume_id
 WHERE x.id = @id;
 
 -- name: CloseDataSessions :exec
--- All of a volume's of a mode but one.
+-- All of a volume's that write, or all that only read, but one.
 UPDATE data_session SET closed_at = clock_timestamp()
-WHERE volume_id = @volume_id AND mode = @mode AND closed_at IS NULL AND id <> @but;
+WHERE volume_id = @volume_id AND (mode = 'ro') = @readers::boolean AND closed_at IS NULL AND id <> @but;
 
 -- name: CloseSessionsOfLease :exec
 -- A lease that is started again has one session.
@@ -95,19 +96,20 @@ ORDER BY p.n;
 UPDATE data_pack SET verified_at = clock_timestamp(), lost_at = NULL WHERE domain_id = @domain_id AND n = ANY(@ns::bigint[]);
 
 -- name: UsablePacks :one
--- How many packs of these runs a commit of the session may refer to. The domain is locked. A pack that was doomed before anybody
+-- How many packs of these runs a commit of the sessions may refer to. The domain is locked. A pack that was doomed before anybody
 -- saw it in the store may never have got there.
 SELECT count(*) FROM (SELECT unnest(@firsts::bigint[]) AS first, unnest(@lasts::bigint[]) AS last) r
 JOIN data_pack p ON p.domain_id = @domain_id AND p.n BETWEEN r.first AND r.last
 WHERE p.lost_at IS NULL AND p.verified_at IS NOT NULL
-  AND (p.state IN ('live', 'doomed') OR p.state = 'granted' AND p.session_id = @session_id);
+  AND (p.state IN ('live', 'doomed') OR p.state = 'granted' AND p.session_id = ANY(@session_ids::uuid[]));
 
 -- name: MissingPacks :many
 -- Which packs of these runs it may not refer to.
 SELECT x.n::bigint FROM (SELECT unnest(@firsts::bigint[]) AS first, unnest(@lasts::bigint[]) AS last) r
 CROSS JOIN LATERAL generate_series(r.first, least(r.last, r.first + 100000)) AS x(n)
 WHERE NOT EXISTS (SELECT FROM data_pack p WHERE p.domain_id = @domain_id AND p.n = x.n AND p.lost_at IS NULL
-    AND p.verified_at IS NOT NULL AND (p.state IN ('live', 'doomed') OR p.state = 'granted' AND p.session_id = @session_id))
+    AND p.verified_at IS NOT NULL
+    AND (p.state IN ('live', 'doomed') OR p.state = 'granted' AND p.session_id = ANY(@session_ids::uuid[])))
 ORDER BY x.n LIMIT 1000;
 
 -- name: PromotePacks :one
@@ -133,9 +135,9 @@ ON CONFLICT (domain_id) DO UPDATE SET next_at = excluded.next_at WHERE data_mete
 
 -- name: InsertSnapshot :exec
 INSERT INTO volume_snapshot (volume_id, seq, id, root_id, root_pack, root_offset, root_length, root_size, packs, logical_bytes,
-    added_bytes, files, left_out, cut_at, committed_at, cause, consistency, label, lease_id, epoch)
+    added_bytes, files, left_out, cut_at, committed_at, cause, consistency, label, lease_id, epoch, whole)
 VALUES (@volume_id, @seq, @id, @root_id, @root_pack, @root_offset, @root_length, @root_size, @packs, @logical_bytes,
-    @added_bytes, @files, @left_out, @cut_at, @committed_at, @cause, @consistency, @label, sqlc.narg(lease_id), @epoch);
+    @added_bytes, @files, @left_out, @cut_at, @committed_at, @cause, @consistency, @label, sqlc.narg(lease_id), @epoch, @whole);
 
 -- name: MoveVolumeHead :exec
 UPDATE volume SET head_seq = @seq, wanted_id = nullif(wanted_id, @snapshot), wanted_at = CASE WHEN wanted_id = @snapshot THEN NULL ELSE wanted_at END

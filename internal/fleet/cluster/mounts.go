@@ -39,7 +39,7 @@ func (c *Clusters) mounts(cl dbq.Cluster, rows []dbq.MountsOfHostRow) (out []age
 				Path: m.Path, Volume: m.Volume.String(), Name: r.Name, Mode: m.Mode, SizeLimit: r.SizeLimit, Pause: m.Pause,
 				Domain: r.DomainID.String(), Key: key,
 			}
-			if m.Mode == agentapi.MountRW {
+			if m.Mode != agentapi.MountRO {
 				mount.Snapshot = agentapi.SnapshotPolicy(m.Snapshot)
 				mount.SnapshotNow = r.WantedID.String()
 			}

@@ -141,6 +141,7 @@ func (r *HostRows) assemble() (map[id.Host]*Host, error) {
 			ScratchFreeGB: h.ScratchGb,
 			Entrypoint:    h.Entrypoint,
 			Volumes:       h.Volumes,
+			VolumeRanks:   h.VolumeRanks,
 			Runtimes:      strings.Join(h.Runtimes, " "),
 			Driver:        h.Driver,
 			CUDAMax:       h.CudaMax,

@@ -46,6 +46,7 @@ type facts struct {
 	diskLimited         bool
 	entrypoint          bool
 	volumes             bool
+	volumeRanks         bool
 	scratchFreeGB       int64
 	runtimes            string // words
 }
@@ -111,6 +112,7 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 		diskLimited:   h.DiskLimited,
 		entrypoint:    h.Entrypoint,
 		volumes:       h.Volumes,
+		volumeRanks:   h.VolumeRanks,
 		scratchFreeGB: max(0, h.ScratchFreeGB),
 		runtimes:      h.Runtimes,
 	}

@@ -27,6 +27,7 @@ type Request struct {
 	Entrypoint  bool        // requires hosts whose agent can replace an image's entry point
 	ScratchGB   int64       // per node; 0 = none
 	Volumes     bool        // requires hosts that can mount volumes
+	VolumeRanks bool        // also those that every rank writes
 	VolumesGB   int64       // of the host's scratch per node, for its volumes; see ReadVolumes
 	Duration    int64       // seconds; 0 = open-ended
 	MaxRate     money.Micro // per hour for the whole gang; 0 = no limit
@@ -131,6 +132,9 @@ func (a *Request) constraints() []constraint {
 	}
 	if a.Volumes {
 		add(func(f *facts) bool { return f.volumes }, "mounts: the host offers scratch and can mount volumes")
+	}
+	if a.VolumeRanks {
+		add(func(f *facts) bool { return f.volumeRanks }, "mounts: the host's agent knows mode ranks")
 	}
 	if a.VolumesGB > 0 {
 		add(func(f *facts) bool { return f.scratchFreeGB >= a.VolumesGB*int64(onHost) },

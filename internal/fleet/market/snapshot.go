@@ -31,6 +31,7 @@ type Host struct {
 	Runtimes    string
 	Entrypoint  bool // its agent can replace an image's entry point
 	Volumes     bool // it can mount volumes
+	VolumeRanks bool // also those that every rank writes
 	// CPU cores and memory that live leases and held quotes use.
 	CPUTaken   float64
 	RAMTakenMB int64

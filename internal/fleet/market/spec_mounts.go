@@ -64,9 +64,9 @@ func (s Spec) checkMounts(bad *fault.Fields) {
 		if m.Volume.IsZero() {
 			bad.Add(at+".volume", "name a volume, vol_…")
 		}
-		oneOf(bad, at+".mode", m.Mode, agentapi.MountRW, agentapi.MountRO)
+		oneOf(bad, at+".mode", m.Mode, agentapi.MountRW, agentapi.MountRO, agentapi.MountRanks)
 		if m.Mode == agentapi.MountRW && s.Nodes > 1 {
-			bad.Add(at+".mode", "a volume has one writer: with several nodes want ro")
+			bad.Add(at+".mode", "a volume that is written with mode rw has one writer: with several nodes want ranks or ro")
 		}
 		if e := m.Snapshot.EveryS; e != 0 {
 			between(bad, at+".snapshot.every_s", int64(e), MinSnapshotEvery, MaxSnapshotEvery)

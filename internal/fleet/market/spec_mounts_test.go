@@ -27,6 +27,7 @@ func TestMounts(t *testing.T) {
 		"scratch":           {`[{"path":"/scratch/x","volume":"V"}]`, "1", "mounts[0].path"},
 		"mode":              {`[{"path":"/data","volume":"V","mode":"w"}]`, "1", "mounts[0].mode"},
 		"many writers":      {`[{"path":"/data","volume":"V"}]`, "2", "mounts[0].mode"},
+		"ranks":             {`[{"path":"/data","volume":"V","mode":"ranks","snapshot":{"every_s":60}}]`, "8", ""},
 		"nested":            {`[{"path":"/a","volume":"V"},{"path":"/a/b","volume":"W"}]`, "1", "mounts[1].path"},
 		"twice":             {`[{"path":"/a","volume":"V"},{"path":"/b","volume":"V"}]`, "1", "mounts[1].volume"},
 		"too often":         {`[{"path":"/a","volume":"V","snapshot":{"every_s":1}}]`, "1", "mounts[0].snapshot.every_s"},

@@ -226,6 +226,7 @@ func (s Spec) Request(renter id.Org) (Request, error) {
 		Renter: renter, Nodes: s.Nodes, GPUs: s.GPUsPerNode, Query: q, Scope: s.Network.Scope, MinGbps: s.Network.MinGbps,
 		DiskGB: s.DiskGB, DiskLimited: s.DiskLimited, Runtime: s.Runtime, ScratchGB: s.ScratchGB, Duration: s.Duration(),
 		Trust: s.Trust, Image: s.Image, Entrypoint: len(s.Entrypoint) > 0, Volumes: len(s.Mounts) > 0,
+		VolumeRanks: slices.ContainsFunc(s.Mounts, func(m Mount) bool { return m.Mode == agentapi.MountRanks }),
 	}
 	if s.MaxPricePerHour != nil {
 		a.MaxRate = *s.MaxPricePerHour

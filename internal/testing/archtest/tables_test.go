@@ -36,6 +36,7 @@ var owners = map[string]string{
 	"volume":                  "volume",
 	"data_session":            "volume",
 	"volume_writer":           "volume",
+	"volume_shard":            "volume",
 	"volume_mount":            "volume",
 	"data_reservation":        "volume",
 	"data_pack":               "volume",
