@@ -337,6 +337,10 @@ func (a *Agent) startWork(ctx context.Context, r *run, v view) error {
 			a.log.Warn("the guest does not stand by for the other ranks' preflight", "lease", r.ref, "err", err)
 		}
 	}
+	ports, err := a.rdmaOf(r, *v.want)
+	if err != nil {
+		return err
+	}
 	set, err := a.giveCores(r, *v.want)
 	if err != nil {
 		return err
@@ -352,6 +356,7 @@ func (a *Agent) startWork(ctx context.Context, r *run, v view) error {
 		Binds:   bindsOf(v),
 		Resume:  v.volumes.label,
 		Devices: a.cfg.GPUs.DeviceNodes(v.want.GPUs...),
+		RDMA:    ports,
 	})
 	if err != nil {
 		if errors.As(err, new(container.Refusal)) { // after any other error, Docker may still be creating it

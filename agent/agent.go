@@ -97,8 +97,10 @@ type Config struct {
 	// how long a running overlay process that is silent may take to answer before it is replaced; default
 	// overlay.DefaultPatience
 	OverlayPatience time.Duration
-	Userspace       bool          // new overlays never move to the kernel's WireGuard
-	Tick            time.Duration // time between ticks in the journal; default 5 s
+	// RDMA returns the ports of RDMA devices that the operator lends and that are up now; nil: none.
+	RDMA      func() []agentapi.HCA
+	Userspace bool          // new overlays never move to the kernel's WireGuard
+	Tick      time.Duration // time between ticks in the journal; default 5 s
 	// FirewallEvery is the time between checks of the firewall's table while nothing starts; default 15 s.
 	FirewallEvery time.Duration
 	// Memory reads the host's memory; the zero Reader reads this machine's, unless the GPUs are simulated.

@@ -41,6 +41,9 @@ type Offer struct {
 	Region          string      `json:"region"`
 	Fabric          *string     `json:"fabric"`
 	BusbwGbps       *float64    `json:"busbw_gbps" doc:"all-reduce between hosts of the fabric, measured"`
+	RDMAGbps        float64     `json:"rdma_gbps" doc:"RDMA ports that a whole host comes with (network.fabric in the spec), together in Gbit/s; 0: none" example:"3200"`
+	RDMAIsolation   *string     `json:"rdma_isolation" doc:"sole_tenant: one organisation at a time rents the fabric with RDMA, which separates no tenants itself; null: no RDMA" example:"sole_tenant"`
+	BusbwRDMA       *float64    `json:"busbw_rdma" doc:"all-reduce over RDMA, measured; always null: not measured yet"`
 	NetUpMbps       *float64    `json:"net_up_mbps"`
 	NetDownMbps     *float64    `json:"net_down_mbps"`
 	Reliability     *float64    `json:"reliability" doc:"0 to 1"`
@@ -179,6 +182,10 @@ type SpecNetwork struct {
 	// MinGbps is the least all-reduce bus bandwidth. Hosts known to be slower are not used; others are measured by the
 	// preflight, before anything is billed.
 	MinGbps float64 `json:"min_gbps"`
+	// Fabric is "rdma" for nodes that get all RDMA ports of whole hosts in one fabric.
+	Fabric string `json:"fabric,omitempty" enum:"rdma" doc:"rdma: whole hosts of one fabric, each node with the RDMA ports that its host lends; no other organisation has RDMA in the fabric meanwhile"`
+	// MinBusbwGbps is the least bandwidth of a host's RDMA ports.
+	MinBusbwGbps float64 `json:"min_busbw_gbps,omitempty" doc:"with fabric: the least that a host's RDMA ports carry together, in Gbit/s; 0: any"`
 }
 
 // Mount is a volume that the nodes find at a path. The last snapshot is restored before the command starts.
@@ -213,6 +220,9 @@ type Port struct {
 type Network struct {
 	Scope   string  `json:"scope,omitempty"` // any, fabric, host
 	MinGbps float64 `json:"min_gbps,omitempty"`
+	// Fabric is "rdma" for the RDMA ports of whole hosts in one fabric, of at least MinBusbwGbps together per host.
+	Fabric       string  `json:"fabric,omitempty"`
+	MinBusbwGbps float64 `json:"min_busbw_gbps,omitempty"`
 }
 
 // Quote is an all-in price for a placement whose GPUs are claimed until it expires.

@@ -205,7 +205,7 @@ func diagnose(inv agentapi.Inventory, m machine) []finding {
 	}
 	why := false
 	for _, p := range inv.Problems {
-		if p.Code == "underlay_down" {
+		if p.Code == "underlay_down" || p.Code == "fabric_device" {
 			say("network", p.Severity, p.Cause, p.Evidence, p.Fix)
 		} else if !told[p.Code] {
 			say("gpus", p.Severity, p.Cause, p.Evidence, p.Fix)

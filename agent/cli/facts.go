@@ -26,8 +26,10 @@ type hostFlags struct {
 	docker    string
 	attach    string
 	advertise []string
-	underlay  []string      // network ports for the overlay's traffic, best first
-	caps      firewall.Caps // of every lease
+	underlay  []string // network ports for the overlay's traffic, best first
+	// fabricDevices are the RDMA devices that renters of the whole host get.
+	fabricDevices []string
+	caps          firewall.Caps // of every lease
 	// The operator's folder for scratches, "" for none, and what they may take, in GB; store is that folder once the host
 	// is known.
 	scratchDir string
@@ -65,6 +67,8 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 	inv.NUMA = hostinfo.Nodes(nodes)
 	inv.NICs = hostinfo.NICs("", f.underlay...)
 	inv.HCAs = hostinfo.HCAs("")
+	rdma, unlent := hostinfo.Lend(inv.HCAs, f.fabricDevices, hostinfo.Lockable())
+	inv.RDMA, inv.Problems = rdma, append(inv.Problems, unlent...)
 	inv.Problems = append(inv.Problems, markUnderlay(inv.NICs, f.underlay)...)
 	facts, err := f.dockerFacts(ctx)
 	if err != nil {
@@ -103,6 +107,13 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 	inv.MultiNode, inv.Relayed = f.reachable(), true
 	inv.Clean()
 	return inv, nil
+}
+
+// lent returns the RDMA ports that a workload gets now.
+func (f hostFlags) lent() []agentapi.HCA {
+	all := hostinfo.HCAs("")
+	hostinfo.Lend(all, f.fabricDevices, hostinfo.Lockable())
+	return slices.DeleteFunc(all, func(h agentapi.HCA) bool { return !h.Lent })
 }
 
 // shared reports whether a simulated host shares its machine with other hosts and with people who work on it. A
@@ -315,6 +326,11 @@ func (f hostFlags) check() error {
 	for _, name := range f.underlay {
 		if name == "" || len(name) > 15 || strings.ContainsAny(name, "/, \t") {
 			return fmt.Errorf("--underlay-interface %q: want the name of a network port", name)
+		}
+	}
+	for _, name := range f.fabricDevices {
+		if name == "" || len(name) > 63 || strings.ContainsAny(name, "/:=, \t") {
+			return fmt.Errorf("--fabric-device %q: want the name of an RDMA device, such as mlx5_0", name)
 		}
 	}
 	for _, a := range f.advertise {

@@ -187,6 +187,9 @@ func printHCAs(out io.Writer, hcas []agentapi.HCA) {
 		if h.NVSwitch {
 			use = "the GPUs' switches"
 		}
+		if h.Lent {
+			use = "lent to renters"
+		}
 		fmt.Fprintf(w, "%s/%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", h.Device, h.Port, cmp.Or(h.LinkLayer, "?"),
 			cmp.Or(h.State, "?"), speed, cmp.Or(h.Driver, "-"), shown(h.NUMANode), cmp.Or(h.Netdev, "-"), use)
 	}

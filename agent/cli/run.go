@@ -377,6 +377,7 @@ func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn 
 		Updates:   updates,
 		Scratch:   h.flags.store,
 		Userspace: h.flags.userspace,
+		RDMA:      h.flags.lent,
 	})
 }
 

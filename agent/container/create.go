@@ -136,6 +136,7 @@ type WorkloadSpec struct {
 	Resume  string    // label of the snapshot that was restored, for guestenv.ResumeLabel; "" = none
 	// Devices are the device nodes that its GPUs must have in the container: its init opens each before the barrier.
 	Devices []string
+	RDMA    []agentapi.HCA // the RDMA ports that it gets; none of the host's others are visible
 }
 
 // EnsureWorkload creates and starts the renter's container up to its barrier. An existing container of that name is
@@ -161,7 +162,7 @@ func (e *Engine) EnsureWorkload(ctx context.Context, w WorkloadSpec) (Container,
 	if err != nil {
 		return Container{}, err
 	}
-	env, err := guestenv.Build(w.Lease, Visible(attach, w.Lease.GPUs), own, w.Resume)
+	env, err := guestenv.Build(w.Lease, Visible(attach, w.Lease.GPUs), own, w.Resume, w.RDMA...)
 	if err != nil {
 		return Container{}, Refusal{agentapi.ReasonRuntimeFailed, "the environment is refused: " + err.Error()}
 	}
@@ -169,6 +170,7 @@ func (e *Engine) EnsureWorkload(ctx context.Context, w WorkloadSpec) (Container,
 	if attach == AttachNVIDIA {
 		hc.Devices = deviceNodes(w.Devices)
 	}
+	addRDMA(hc, w.RDMA)
 	if err := e.hold(facts, attach, w.Lease, hc); err != nil {
 		return Container{}, err
 	}

@@ -27,8 +27,12 @@ const DriverCapabilities = "compute,utility,graphics,video,compat32"
 // KEY=value: its NVIDIA_… variables are set to the empty string, because NVIDIA's runtime adds devices of the host for
 // some of them (NVIDIA_MOFED, NVIDIA_IMEX_CHANNELS). A renter's variable that affects the isolation of devices is an
 // Invalid fault: the server refuses it first, this is the second check.
-func Build(spec agentapi.LeaseSpec, visible string, image []string, resume string) ([]string, error) {
+//
+// rdma are the RDMA ports that the workload gets.
+func Build(spec agentapi.LeaseSpec, visible string, image []string, resume string,
+	rdma ...agentapi.HCA) ([]string, error) {
 	env := defaults(spec)
+	useRDMA(env, rdma)
 	for _, kv := range image {
 		if k, _, _ := strings.Cut(kv, "="); choosesDevices(k) {
 			env[k] = ""
@@ -64,6 +68,28 @@ func CheckName(name string) error {
 		return fault.InvalidField("env."+name, "NVIDIA_… variables choose devices and are set by the platform")
 	}
 	return nil
+}
+
+// useRDMA has the libraries use exactly these ports. Bootstraps stay on the overlay, which is encrypted.
+func useRDMA(env map[string]string, ports []agentapi.HCA) {
+	var named []string
+	for _, p := range ports {
+		if p.Driver == "efa" { // through libfabric, and the image's plug-in for NCCL
+			env["FI_PROVIDER"] = "efa"
+			continue
+		}
+		named = append(named, p.Device+":"+strconv.Itoa(p.Port))
+	}
+	if len(ports) > 0 {
+		delete(env, "NCCL_IB_DISABLE")
+	}
+	if len(named) == 0 {
+		return
+	}
+	all := strings.Join(named, ",")
+	env["NCCL_IB_HCA"] = "=" + all // exact match
+	env["UCX_NET_DEVICES"] = all + ",ovl0"
+	env["NVSHMEM_HCA_LIST"], env["NVSHMEM_REMOTE_TRANSPORT"] = all, "ibrc"
 }
 
 func choosesDevices(name string) bool { return strings.HasPrefix(strings.ToUpper(name), "NVIDIA_") }

@@ -112,3 +112,45 @@ func TestAnImageChoosesNoDevices(t *testing.T) {
 		}
 	}
 }
+
+// With RDMA, the libraries use exactly the node's ports; bootstraps stay on the overlay. A renter may turn it off.
+func TestRDMA(t *testing.T) {
+	t.Parallel()
+	ib := agentapi.HCA{Device: "mlx5_0", Port: 1, Driver: "mlx5_core"}
+	other := agentapi.HCA{Device: "mlx5_3", Port: 2, Driver: "mlx5_core"}
+	efa := agentapi.HCA{Device: "rdmap0", Port: 1, Driver: "efa"}
+	for _, tc := range []struct {
+		name  string
+		ports []agentapi.HCA
+		own   map[string]string
+		want  map[string]string
+	}{
+		{"InfiniBand", []agentapi.HCA{ib, other}, nil, map[string]string{
+			"NCCL_IB_HCA": "=mlx5_0:1,mlx5_3:2", "NCCL_IB_DISABLE": "", "UCX_NET_DEVICES": "mlx5_0:1,mlx5_3:2,ovl0",
+			"NVSHMEM_HCA_LIST": "mlx5_0:1,mlx5_3:2", "NVSHMEM_REMOTE_TRANSPORT": "ibrc", "NCCL_SOCKET_IFNAME": "=ovl0",
+		}},
+		{"a cloud's", []agentapi.HCA{efa}, nil, map[string]string{
+			"FI_PROVIDER": "efa", "NCCL_IB_HCA": "", "NCCL_IB_DISABLE": "", "UCX_NET_DEVICES": "ovl0",
+		}},
+		{"none", nil, nil, map[string]string{"NCCL_IB_DISABLE": "1", "NCCL_IB_HCA": "", "UCX_NET_DEVICES": "ovl0"}},
+		{"turned off", []agentapi.HCA{ib}, map[string]string{"NCCL_IB_DISABLE": "1"},
+			map[string]string{"NCCL_IB_DISABLE": "1"}},
+	} {
+		s := spec()
+		s.Env = tc.own
+		env, err := Build(s, "void", nil, "", tc.ports...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, kv := range env {
+			k, v, _ := strings.Cut(kv, "=")
+			got[k] = v
+		}
+		for k, want := range tc.want {
+			if got[k] != want {
+				t.Errorf("%s: %s is %q, want %q", tc.name, k, got[k], want)
+			}
+		}
+	}
+}

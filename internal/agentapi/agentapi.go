@@ -420,7 +420,10 @@ type Network struct {
 	Address string  `json:"address"` // this rank's address
 	MTU     int     `json:"mtu"`
 	MinGbps float64 `json:"min_gbps,omitempty"` // the preflight fails below it
-	Peers   []Peer  `json:"peers"`              // all other ranks; Key and Endpoints empty until known
+	// Fabric is FabricRDMA if the workload gets the RDMA ports that the host lends, else "". Only hosts that report
+	// Inventory.RDMA get it.
+	Fabric string `json:"fabric,omitempty"`
+	Peers  []Peer `json:"peers"` // all other ranks; Key and Endpoints empty until known
 	// Relays lists relays for traffic that has no other path, host:port each, best first. RelayToken opens them until a
 	// while after the lease's run_until, and is renewed when that moves; see LeaseExtension. Secret.
 	Relays     []string `json:"relays,omitempty"`

@@ -1,5 +1,19 @@
 package agentapi
 
+// RDMA is what a host lends of its RDMA network to a renter of the whole host. Nothing of the host's isolates it:
+// packets pass neither its firewall nor WireGuard.
+type RDMA struct {
+	Gbps      float64 `json:"gbps"`      // of all ports that are lent and up
+	Rails     int     `json:"rails"`     // how many those are
+	Isolation string  `json:"isolation"` // IsolationSole
+}
+
+// IsolationSole means that one organisation at a time rents a fabric with RDMA: the fabric itself separates no tenants.
+const IsolationSole = "sole_tenant"
+
+// FabricRDMA is the value of Network.Fabric that asks for the ports that the host lends.
+const FabricRDMA = "rdma"
+
 // HCA is one port of an RDMA device of a host: InfiniBand, RoCE or a cloud's own. Devices without a network port are
 // listed, too.
 type HCA struct {
@@ -19,4 +33,6 @@ type HCA struct {
 	Verbs     string        `json:"verbs,omitempty"` // uverbs0: its node below /dev/infiniband
 	// NVSwitch: the device is part of the GPUs' own switches, which the fabric manager uses. It is never given away.
 	NVSwitch bool `json:"nvswitch,omitempty"`
+	// Lent: the operator lends it to renters of the whole host (see RDMA).
+	Lent bool `json:"lent,omitempty"`
 }

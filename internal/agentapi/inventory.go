@@ -18,7 +18,9 @@ type Inventory struct {
 	// NICs are its network ports.
 	NICs []NIC `json:"nics,omitempty"`
 	// HCAs are the ports of its RDMA devices.
-	HCAs        []HCA `json:"hcas,omitempty"`
+	HCAs []HCA `json:"hcas,omitempty"`
+	// RDMA is what of them can be rented; nil: nothing.
+	RDMA        *RDMA `json:"rdma,omitempty"`
 	RAMMB       int64 `json:"ram_mb"`
 	DiskGB      int64 `json:"disk_gb"`      // free where container data lives
 	DiskLimited bool  `json:"disk_limited"` // the storage driver enforces a per-container size

@@ -63,7 +63,8 @@ func extra[T any](f *fault.Fault, name string) []T {
 var flagOf = map[string]string{
 	"nodes": "--nodes", "gpus_per_node": "--gpus", "gpu": "--gpu", "disk_gb": "--disk", "disk_limited": "--disk-limited",
 	"scratch_gb": "--scratch-gb", "runtime": "--runtime", "trust": "--trust", "max_price_per_hour": "--max-price",
-	"network.scope": "--scope", "network.min_gbps": "--min-gbps", "max_duration": "--max-duration",
+	"network.scope": "--scope", "network.min_gbps": "--min-gbps",
+	"network.fabric": "--fabric", "network.min_busbw_gbps": "--min-busbw", "max_duration": "--max-duration",
 }
 
 // changeOf returns the flag that makes a request fit.

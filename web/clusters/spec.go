@@ -103,5 +103,8 @@ func networkOf(n market.Network) string {
 	if n.MinGbps > 0 {
 		parts = append(parts, fmt.Sprintf("at least %g Gbit/s between nodes", n.MinGbps))
 	}
+	if n.RDMA() {
+		parts = append(parts, "RDMA ports of whole hosts")
+	}
 	return strings.Join(parts, ", ")
 }

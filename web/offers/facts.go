@@ -99,7 +99,8 @@ func factGroups(o client.Offer, currency string) []FactGroup {
 			{"Download", measured(o.NetDownMbps, "Mbit/s")},
 			{"Upload", measured(o.NetUpMbps, "Mbit/s")},
 			{"Fabric", textOr(o.Fabric, "none")},
-			{"All-reduce", measured(o.BusbwGbps, "Gbit/s")},
+			{"RDMA for whole hosts", rdma(o)},
+			{"All-reduce over TCP", measured(o.BusbwGbps, "Gbit/s")},
 			{"Clusters of several nodes", either(o.MultiNode, "yes", "no")},
 		}},
 		{"Terms", []Fact{
@@ -113,6 +114,14 @@ func factGroups(o client.Offer, currency string) []FactGroup {
 			{"Reliability", reliability(o)},
 		}},
 	}
+}
+
+// rdma says what RDMA network a whole host comes with.
+func rdma(o client.Offer) string {
+	if o.RDMAIsolation == nil {
+		return "none"
+	}
+	return fmt.Sprintf("%g Gbit/s; one renter of the fabric at a time", o.RDMAGbps)
 }
 
 func vendor(name string) string {

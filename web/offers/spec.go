@@ -42,6 +42,8 @@ func specForm(v *page.Visit) SpecForm {
 		Ports:         f("ports", ""),
 		Hours:         f("hours", ""),
 		MinGbps:       f("min_gbps", ""),
+		Fabric:        f("fabric", ""),
+		MinBusbw:      f("min_busbw_gbps", ""),
 		Project:       f("project", ""),
 		Mounts:        givenMounts(typedMounts(v)),
 	}
@@ -66,6 +68,8 @@ func formLink(query string, f SpecForm) string {
 		"ports":           {f.Ports},
 		"hours":           {f.Hours},
 		"min_gbps":        {f.MinGbps},
+		"fabric":          {f.Fabric},
+		"min_busbw_gbps":  {f.MinBusbw},
 		"project":         {f.Project},
 		"runtime":         {f.Runtime},
 		"disk_limited":    {ticked(f.DiskLimited)},
@@ -99,6 +103,7 @@ func asTyped(spec market.Spec) SpecForm {
 		Name:          spec.Name,
 		DiskGB:        strconv.FormatInt(spec.DiskGB, 10),
 		Scope:         string(spec.Network.Scope),
+		Fabric:        spec.Network.Fabric,
 		OnNodeFailure: spec.OnNodeFailure,
 		Restart:       spec.Restart,
 		Egress:        spec.Egress,
@@ -115,6 +120,9 @@ func asTyped(spec market.Spec) SpecForm {
 	}
 	if spec.Network.MinGbps > 0 {
 		f.MinGbps = strconv.FormatFloat(spec.Network.MinGbps, 'g', -1, 64)
+	}
+	if spec.Network.MinBusbwGbps > 0 {
+		f.MinBusbw = strconv.FormatFloat(spec.Network.MinBusbwGbps, 'g', -1, 64)
 	}
 	if spec.Project != nil {
 		f.Project = *spec.Project
@@ -152,6 +160,12 @@ func specOver(spec market.Spec, f SpecForm, query string, needsImage bool) (mark
 	spec.GPU, spec.Image, spec.Name = query, strings.TrimSpace(f.Image), strings.TrimSpace(f.Name)
 	if f.Scope != "" {
 		spec.Network.Scope = market.Scope(f.Scope)
+	}
+	if spec.Network.Fabric = f.Fabric; spec.Network.RDMA() && spec.Network.Scope == market.ScopeAny {
+		spec.Network.Scope = market.ScopeFabric
+	}
+	if g, ok := decimal(f.MinBusbw, "network.min_busbw_gbps", &bad); ok {
+		spec.Network.MinBusbwGbps = g
 	}
 	spec.OnNodeFailure, spec.Restart, spec.Egress = f.OnNodeFailure, f.Restart, f.Egress
 	spec.Runtime, spec.DiskLimited = f.Runtime, f.DiskLimited

@@ -72,6 +72,8 @@ func CreateLine(s market.Spec) string {
 	}
 	flag("--scope", string(s.Network.Scope), string(d.Network.Scope))
 	flag("--min-gbps", strconv.FormatFloat(s.Network.MinGbps, 'g', -1, 64), "0")
+	flag("--fabric", s.Network.Fabric, "")
+	flag("--min-busbw", strconv.FormatFloat(s.Network.MinBusbwGbps, 'g', -1, 64), "0")
 	flag("--on-node-failure", s.OnNodeFailure, d.OnNodeFailure)
 	flag("--restart", s.Restart, d.Restart)
 	flag("--egress", s.Egress, d.Egress)

@@ -70,6 +70,7 @@ func printComparison(p *base.Printer, offers []client.Offer) {
 		{"Free disk", func(o client.Offer) string { return fmt.Sprintf("%d GB", o.DiskGB) }},
 		{"CUDA, driver", func(o client.Offer) string { return strings.Trim(o.CUDAMax+", "+o.Driver, ", ") }},
 		{"ROCm", func(o client.Offer) string { return o.ROCmMax }},
+		{"RDMA of a whole host, Gbit/s", func(o client.Offer) string { return strconv.FormatFloat(o.RDMAGbps, 'g', -1, 64) }},
 		{"All-reduce, Gbit/s", func(o client.Offer) string { return base.FloatOr(o.BusbwGbps) }},
 		{"Down, Mbit/s", func(o client.Offer) string { return base.FloatOr(o.NetDownMbps) }},
 		{"Up, Mbit/s", func(o client.Offer) string { return base.FloatOr(o.NetUpMbps) }},

@@ -28,7 +28,8 @@ type specFlags struct {
 	nodes, gpus                                    int
 	disk, scratch                                  int64
 	diskLimited                                    bool
-	minGbps                                        float64
+	minGbps, minBusbw                              float64
+	fabric                                         string
 	labels, env, ports, keys, mounts               []string
 }
 
@@ -68,6 +69,8 @@ func (f *specFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.budget, "budget", "", "most it may cost in all; it is stopped in order before")
 	fs.StringVar(&f.scope, "scope", "", "any, fabric or host: how far apart the nodes may be")
 	fs.Float64Var(&f.minGbps, "min-gbps", 0, "least all-reduce bandwidth between nodes")
+	fs.StringVar(&f.fabric, "fabric", "", "rdma: whole hosts of one fabric, with their RDMA ports")
+	fs.Float64Var(&f.minBusbw, "min-busbw", 0, "with --fabric: least Gbit/s of a host's RDMA ports together")
 	fs.StringVar(&f.onFailure, "on-node-failure", "", "fail, ignore or replace")
 	_ = cmd.RegisterFlagCompletionFunc("gpu", base.QueryTerms)
 	for name, words := range map[string][]string{
@@ -112,12 +115,14 @@ func (f *specFlags) spec(cmd *cobra.Command, command []string) (client.Spec, err
 	if len(command) > 0 {
 		s.Command = command
 	}
-	if f.scope != "" || f.minGbps != 0 {
+	if f.scope != "" || f.minGbps != 0 || f.fabric != "" || f.minBusbw != 0 {
 		if s.Network == nil {
 			s.Network = &client.Network{}
 		}
 		lay(&s.Network.Scope, f.scope)
 		lay(&s.Network.MinGbps, f.minGbps)
+		lay(&s.Network.Fabric, f.fabric)
+		lay(&s.Network.MinBusbwGbps, f.minBusbw)
 	}
 	var bad fault.Fields
 	if f.entrypoint != "" {

@@ -90,6 +90,18 @@ func (q *Queries) ActiveGPUs(ctx context.Context, hostID id.Host) ([]ActiveGPUsR
 	return items, nil
 }
 
+const claimFabrics = `-- name: ClaimFabrics :exec
+INSERT INTO fabric_claim (ref, fabric_id, org_id)
+SELECT unnest($1::uuid[]), unnest($2::uuid[]), unnest($3::uuid[])
+ON CONFLICT (ref) DO NOTHING
+`
+
+// Fails with fabric_claim_sole if another organisation rents one of the fabrics.
+func (q *Queries) ClaimFabrics(ctx context.Context, refs []pgtype.UUID, fabrics []pgtype.UUID, orgs []pgtype.UUID) error {
+	_, err := q.db.Exec(ctx, claimFabrics, refs, fabrics, orgs)
+	return err
+}
+
 const claimForLeases = `-- name: ClaimForLeases :many
 WITH claimed AS (
     INSERT INTO gpu_claim (id, gpu_id, host_id, kind, ref)
@@ -567,8 +579,9 @@ func (q *Queries) SetGPUHealth(ctx context.Context, health string, reason string
 const setHostInventory = `-- name: SetHostInventory :exec
 UPDATE host
 SET boot_id = $1, cpu_cores = $2, ram_mb = $3, disk_gb = $4, disk_limited = $5, scratch_gb = $6,
-    runtimes = $7::text[], driver = $8, cuda_max = $9, multi_node = $10, blocked = $11, inventory_at = clock_timestamp()
-WHERE id = $12
+    runtimes = $7::text[], driver = $8, cuda_max = $9, multi_node = $10, blocked = $11,
+    rdma_gbps = $12, rdma_rails = $13, inventory_at = clock_timestamp()
+WHERE id = $14
 `
 
 type SetHostInventoryParams struct {
@@ -583,6 +596,8 @@ type SetHostInventoryParams struct {
 	CudaMax     string
 	MultiNode   bool
 	Blocked     string
+	RdmaGbps    float64
+	RdmaRails   int32
 	ID          id.Host
 }
 
@@ -599,6 +614,8 @@ func (q *Queries) SetHostInventory(ctx context.Context, arg SetHostInventoryPara
 		arg.CudaMax,
 		arg.MultiNode,
 		arg.Blocked,
+		arg.RdmaGbps,
+		arg.RdmaRails,
 		arg.ID,
 	)
 	return err

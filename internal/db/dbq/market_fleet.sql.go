@@ -38,6 +38,38 @@ func (q *Queries) ChangedHosts(ctx context.Context, since string) ([]id.Host, er
 	return items, nil
 }
 
+const fabricTenants = `-- name: FabricTenants :many
+SELECT DISTINCT f.fabric_id, f.org_id
+FROM fabric_claim f JOIN gpu_claim c ON c.ref = f.ref AND c.ended_at IS NULL
+WHERE c.expires_at IS NULL OR c.expires_at > clock_timestamp()
+`
+
+type FabricTenantsRow struct {
+	FabricID id.Fabric
+	OrgID    id.Org
+}
+
+// For which organisations fabrics are claimed. (The claims of an organisation on a fabric make one row.)
+func (q *Queries) FabricTenants(ctx context.Context) ([]FabricTenantsRow, error) {
+	rows, err := q.db.Query(ctx, fabricTenants)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []FabricTenantsRow{}
+	for rows.Next() {
+		var i FabricTenantsRow
+		if err := rows.Scan(&i.FabricID, &i.OrgID); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const fleetGPUs = `-- name: FleetGPUs :many
 SELECT g.host_id, g.id, g.uuid, g.idx, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps,
        g.vendor, g.kind, g.parent_id, g.rocm_max,
@@ -123,6 +155,7 @@ func (q *Queries) FleetGPUs(ctx context.Context, hosts []pgtype.UUID) ([]FleetGP
 const fleetHosts = `-- name: FleetHosts :many
 SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, coalesce(f.name, '') AS fabric_name, f.busbw_gbps, h.simulated,
        h.multi_node, h.cpu_cores, h.ram_mb, h.disk_gb, h.disk_limited, h.scratch_gb, h.runtimes, h.driver, h.cuda_max, s.net_up_mbps, s.net_down_mbps,
+       h.rdma_gbps, h.rdma_rails,
        ('entrypoint' = ANY(coalesce(a.capabilities, '{}')))::boolean AS entrypoint,
        ('volumes' = ANY(coalesce(a.capabilities, '{}')))::boolean AS volumes,
        ('volume_ranks' = ANY(coalesce(a.capabilities, '{}')))::boolean AS volume_ranks,
@@ -167,6 +200,8 @@ type FleetHostsRow struct {
 	CudaMax     string
 	NetUpMbps   *float64
 	NetDownMbps *float64
+	RdmaGbps    float64
+	RdmaRails   int32
 	Entrypoint  bool
 	Volumes     bool
 	VolumeRanks bool
@@ -208,6 +243,8 @@ func (q *Queries) FleetHosts(ctx context.Context, arg FleetHostsParams) ([]Fleet
 			&i.CudaMax,
 			&i.NetUpMbps,
 			&i.NetDownMbps,
+			&i.RdmaGbps,
+			&i.RdmaRails,
 			&i.Entrypoint,
 			&i.Volumes,
 			&i.VolumeRanks,

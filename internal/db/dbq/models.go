@@ -411,6 +411,13 @@ type Fabric struct {
 	BusbwAt   *time.Time
 }
 
+type FabricClaim struct {
+	Ref       pgtype.UUID
+	FabricID  id.Fabric
+	OrgID     id.Org
+	CreatedAt time.Time
+}
+
 type FleetChange struct {
 	HostID    id.Host
 	Xid       pgtype.Uint64
@@ -528,6 +535,8 @@ type Host struct {
 	CappedUntil     *time.Time
 	ScratchGb       int64
 	EngineAway      string
+	RdmaGbps        float64
+	RdmaRails       int32
 }
 
 type HostAgent struct {

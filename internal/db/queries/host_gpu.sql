@@ -22,7 +22,8 @@ RETURNING h.id;
 -- name: SetHostInventory :exec
 UPDATE host
 SET boot_id = @boot_id, cpu_cores = @cpu_cores, ram_mb = @ram_mb, disk_gb = @disk_gb, disk_limited = @disk_limited, scratch_gb = @scratch_gb,
-    runtimes = @runtimes::text[], driver = @driver, cuda_max = @cuda_max, multi_node = @multi_node, blocked = @blocked, inventory_at = clock_timestamp()
+    runtimes = @runtimes::text[], driver = @driver, cuda_max = @cuda_max, multi_node = @multi_node, blocked = @blocked,
+    rdma_gbps = @rdma_gbps, rdma_rails = @rdma_rails, inventory_at = clock_timestamp()
 WHERE id = @id;
 
 -- name: ActiveGPUs :many
@@ -178,3 +179,9 @@ DELETE FROM gpu_claim WHERE id IN (
     SELECT c.id FROM gpu_claim c
     WHERE c.id < first_id(statement_timestamp() - interval '90 days') AND c.ended_at < statement_timestamp() - interval '90 days'
     ORDER BY c.id LIMIT @max_rows);
+
+-- name: ClaimFabrics :exec
+-- Fails with fabric_claim_sole if another organisation rents one of the fabrics.
+INSERT INTO fabric_claim (ref, fabric_id, org_id)
+SELECT unnest(@refs::uuid[]), unnest(@fabrics::uuid[]), unnest(@orgs::uuid[])
+ON CONFLICT (ref) DO NOTHING;

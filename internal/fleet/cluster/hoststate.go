@@ -194,6 +194,7 @@ func (c *Clusters) leaseSpec(r dbq.LeaseFactsRow, peers []dbq.PeersOfHostRow,
 			Address: r.Node.Address,
 			MTU:     mtu,
 			MinGbps: spec.Network.MinGbps,
+			Fabric:  spec.Network.Fabric,
 			Peers:   []agentapi.Peer{},
 		},
 	}

@@ -52,12 +52,24 @@ var ErrTaken = fault.New(fault.NoCapacity, "Another renter has taken a GPU in th
 type ClaimSet struct {
 	Ref  uuid.UUID
 	GPUs []GPURef
+	// Fabric is claimed too, for Tenant; zero: none is. A fabric has one tenant at a time, and its claim ends with the
+	// last of the GPUs'.
+	Fabric id.Fabric
+	Tenant id.Org
 }
 
 // ClaimAll claims the GPUs of all sets, or returns ErrTaken. The caller must have locked the GPUs' hosts. Only quotes
 // set expires; an expired quote's claim does not prevent a new claim.
 func ClaimAll(ctx context.Context, tx *db.Tx, kind ClaimKind, takings []ClaimSet, expires *time.Time) error {
 	p := claimsOf(kind, takings, expires)
+	if f := fabricsOf(takings); len(f.Refs) > 0 {
+		switch err := tx.Q.ClaimFabrics(ctx, f.Refs, f.Fabrics, f.Orgs); {
+		case IsTaken(err):
+			return ErrTaken
+		case err != nil:
+			return fmt.Errorf("claim fabrics: %w", err)
+		}
+	}
 	taken, err := insertClaims(ctx, tx, p)
 	if err != nil {
 		return err
@@ -104,6 +116,11 @@ func QueueLeaseClaims(b *pgx.Batch, tx *db.Tx, events *bus.Bus, sets []ClaimSet,
 	if lapsed {
 		db.Write(b, (*dbq.Queries).ExpireClaimsOn, rows.Gpus)
 	}
+	if f := fabricsOf(sets); len(f.Refs) > 0 {
+		db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+			return q.ClaimFabrics(ctx, f.Refs, f.Fabrics, f.Orgs)
+		})
+	}
 	var raised []dbq.ClaimForLeasesRow
 	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
 		raised, err = q.ClaimForLeases(ctx, dbq.ClaimForLeasesParams{
@@ -126,7 +143,7 @@ func QueueLeaseClaims(b *pgx.Batch, tx *db.Tx, events *bus.Bus, sets []ClaimSet,
 func IsTaken(err error) bool {
 	var pe *pgconn.PgError
 	return errors.Is(err, ErrTaken) || db.IsUnique(err, "gpu_claim_active") ||
-		db.IsUnique(err, "gpu_claim_family") ||
+		db.IsUnique(err, "gpu_claim_family") || db.IsUnique(err, "fabric_claim_sole") ||
 		errors.As(err, &pe) && pe.Code == "23502" && pe.TableName == "gpu_claim"
 }
 
@@ -141,6 +158,23 @@ func claimsOf(kind ClaimKind, takings []ClaimSet, expires *time.Time) dbq.Insert
 		}
 	}
 	return p
+}
+
+// fabricClaims are the rows of fabrics to claim, one for each ref.
+type fabricClaims struct{ Refs, Fabrics, Orgs []pgtype.UUID }
+
+func fabricsOf(sets []ClaimSet) (out fabricClaims) {
+	seen := map[uuid.UUID]bool{}
+	for _, s := range sets {
+		if s.Fabric.IsZero() || seen[s.Ref] {
+			continue
+		}
+		seen[s.Ref] = true
+		out.Refs = append(out.Refs, pgtype.UUID{Bytes: s.Ref, Valid: true})
+		out.Fabrics = append(out.Fabrics, pgtype.UUID{Bytes: s.Fabric.UUID(), Valid: true})
+		out.Orgs = append(out.Orgs, pgtype.UUID{Bytes: s.Tenant.UUID(), Valid: true})
+	}
+	return out
 }
 
 // EndClaims ends the claims of ref. The caller must have locked the hosts, unless ref is a quote. It is no error if ref

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -110,6 +111,9 @@ func checkInventory(inv *agentapi.Inventory) error {
 		if !hcaInRange(h) {
 			bad.Add(fmt.Sprintf("hcas[%d]", i), "out of range")
 		}
+	}
+	if r := inv.RDMA; r != nil && (math.IsNaN(r.Gbps) || r.Gbps < 0 || r.Gbps > 1e6 || r.Rails < 0 || r.Rails > 256) {
+		bad.Add("rdma", "out of range")
 	}
 	seen := map[string]bool{}
 	for i, g := range inv.GPUs {
@@ -256,6 +260,8 @@ func putInventory(ctx context.Context, tx *db.Tx, host id.Host, inv *agentapi.In
 		BootID:      text.Clip(inv.BootID, 64),
 		CPUCores:    int32(inv.CPUCores),
 		RAMMb:       inv.RAMMB,
+		RdmaGbps:    rdma(inv).Gbps,
+		RdmaRails:   int32(rdma(inv).Rails),
 		DiskGb:      inv.DiskGB,
 		DiskLimited: inv.DiskLimited,
 		ScratchGb:   scratch(inv),
@@ -291,6 +297,14 @@ func runtimes(inv *agentapi.Inventory) []string {
 		}
 	}
 	return out
+}
+
+// rdma returns what a host lends of its RDMA network. An isolation that this server does not know is none.
+func rdma(inv *agentapi.Inventory) agentapi.RDMA {
+	if inv.RDMA == nil || inv.RDMA.Isolation != agentapi.IsolationSole {
+		return agentapi.RDMA{}
+	}
+	return *inv.RDMA
 }
 
 // scratch returns the scratch space of an inventory in GB, or 0 if its agent does not support scratch.

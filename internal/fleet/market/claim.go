@@ -146,6 +146,8 @@ func (r *HostRows) assemble() (map[id.Host]*Host, error) {
 			Driver:        h.Driver,
 			CUDAMax:       h.CudaMax,
 			BusbwGbps:     h.BusbwGbps,
+			RDMAGbps:      h.RdmaGbps,
+			RDMARails:     int(h.RdmaRails),
 			NetUpMbps:     h.NetUpMbps,
 			NetDownMbps:   h.NetDownMbps,
 			Topology:      t,
@@ -260,6 +262,8 @@ func (h *Host) refuses(n Placed, duration int64) string {
 		return "its scratch was taken"
 	case n.DiskLimited && !h.DiskLimited:
 		return "it no longer holds nodes to their disk_gb"
+	case !n.Tenant.IsZero() && (h.RDMAGbps == 0 || h.Fabric != n.Fabric || len(n.GPUs) != h.whole()):
+		return "it no longer lends its RDMA network"
 	case n.Runtime != "" && !query.HasWord(h.Runtimes, n.Runtime):
 		return "it no longer has the runtime " + n.Runtime
 	case h.CPUTaken+n.CPUCores > float64(h.CPUCores)+cpuRounding, h.RAMTakenMB+n.RAMMB > h.sellableRAMMB():
@@ -293,6 +297,9 @@ func (p Placement) claimSets(ref func(rank int) uuid.UUID) []host.ClaimSet {
 	out := make([]host.ClaimSet, len(p.Nodes))
 	for i, n := range p.Nodes {
 		out[i].Ref = ref(n.Rank)
+		if !n.Tenant.IsZero() {
+			out[i].Fabric, out[i].Tenant = n.Fabric, n.Tenant
+		}
 		for _, g := range n.GPUs {
 			out[i].GPUs = append(out[i].GPUs, host.GPURef{Host: n.Host, GPU: g.ID})
 		}

@@ -28,6 +28,8 @@ type facts struct {
 	region, fabricName                       string
 	fabric                                   id.Fabric
 	busbwGbps, netUpMbps, netDownMbps        maybe
+	rdmaGbps                                 float64
+	rdmaRails                                int
 	reliability                              maybe
 	verified, simulated, multiNode           bool
 
@@ -93,6 +95,8 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 		fabric:        h.Fabric,
 		fabricName:    h.FabricName,
 		busbwGbps:     maybeOf(h.BusbwGbps),
+		rdmaGbps:      h.RDMAGbps,
+		rdmaRails:     h.RDMARails,
 		netUpMbps:     maybeOf(h.NetUpMbps),
 		netDownMbps:   maybeOf(h.NetDownMbps),
 		reliability:   maybeOf(h.Reliability),

@@ -1,6 +1,7 @@
 package market
 
 import (
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fleet/market/query"
 )
 
@@ -41,6 +42,9 @@ var fieldValues = byField(map[string]fieldValue{
 	"region":             {text: func(f *facts) string { return f.region }},
 	"fabric":             {text: func(f *facts) string { return f.fabricName }},
 	"busbw_gbps":         {num: measured(func(f *facts) maybe { return f.busbwGbps })},
+	"rdma_gbps":          {num: known(func(f *facts) float64 { return f.rdmaGbps })},
+	"rdma_isolation":     {text: func(f *facts) string { return f.rdmaIsolation() }},
+	"busbw_rdma":         {num: func(*facts) (float64, bool) { return 0, false }}, // nothing measures it yet
 	"net_up_mbps":        {num: measured(func(f *facts) maybe { return f.netUpMbps })},
 	"net_down_mbps":      {num: measured(func(f *facts) maybe { return f.netDownMbps })},
 	"reliability":        {num: measured(func(f *facts) maybe { return f.reliability })},
@@ -68,6 +72,14 @@ func byField(values map[string]fieldValue) []fieldValue {
 		out[i] = v
 	}
 	return out
+}
+
+// rdmaIsolation is what keeps the tenants of the offer's fabric apart; "" without RDMA.
+func (f *facts) rdmaIsolation() string {
+	if f.rdmaGbps == 0 || f.fabric.IsZero() {
+		return ""
+	}
+	return agentapi.IsolationSole
 }
 
 // Text implements query.Row. Facts have the values of all fields except those of kind query.Identity.

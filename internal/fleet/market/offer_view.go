@@ -39,6 +39,7 @@ func (l *lot) offerView() client.Offer {
 		Runtimes:        strings.Fields(f.runtimes),
 		Region:          f.region,
 		BusbwGbps:       f.busbwGbps.pointer(),
+		RDMAGbps:        f.rdmaGbps,
 		NetUpMbps:       f.netUpMbps.pointer(),
 		NetDownMbps:     f.netDownMbps.pointer(),
 		Reliability:     f.reliability.pointer(),
@@ -52,6 +53,9 @@ func (l *lot) offerView() client.Offer {
 	if f.degraded != "" {
 		why := fmt.Sprintf("%d of %d GPUs: %s", f.degradedGPUs, f.total, f.degraded)
 		o.Degraded = &why
+	}
+	if isolation := f.rdmaIsolation(); isolation != "" {
+		o.RDMAIsolation = &isolation
 	}
 	if f.fabricName != "" {
 		o.Fabric = &f.fabricName

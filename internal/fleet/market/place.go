@@ -206,6 +206,9 @@ func (h *Host) node(rank int, o *HostOffer, a *Request) Placed {
 		Rate:         o.Price * money.Micro(count),
 		HostSharePPM: o.HostSharePPM,
 	}
+	if a.RDMA {
+		n.Tenant = a.Renter
+	}
 	n.Lines = []Line{
 		{
 			Kind:      "gpu",
@@ -236,6 +239,9 @@ func (a *Request) extras() string {
 	}
 	if a.Runtime == agentapi.RuntimeRunsc {
 		out += ", gVisor"
+	}
+	if a.RDMA {
+		out += ", RDMA"
 	}
 	return out
 }

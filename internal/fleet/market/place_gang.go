@@ -36,6 +36,8 @@ type Gangs struct {
 	// Locked are hosts that get no placements because a run on them, or on a host whose GPUs they took over, recently
 	// ended by the host's fault.
 	Locked map[id.Host]bool
+	// Tenants are the organisations that rent fabrics with RDMA.
+	Tenants map[id.Fabric]id.Org
 	// Linked are, for each organisation, the operators that appear to be the same party. Organisations cannot rent from
 	// themselves.
 	Linked map[id.Org]map[id.Org]bool
@@ -61,6 +63,12 @@ func (s *Snapshot) constraints(a *Request) []constraint {
 			named: func(w *identity) bool { return !s.gangs.HostBans[w.host] },
 		})
 	}
+	if a.RDMA {
+		out = append(out, constraint{
+			name: "network.fabric = rdma: no other organisation rents the fabric",
+			ok:   func(f *facts) bool { return s.gangs.soleTenant(f.fabric, a.Renter) },
+		})
+	}
 	if a.Renter.IsZero() {
 		return out
 	}
@@ -72,6 +80,12 @@ func (s *Snapshot) constraints(a *Request) []constraint {
 			named: func(w *identity) bool { return !s.gangs.banned(a.Renter.UUID(), w.host.UUID()) }})
 	}
 	return out
+}
+
+// soleTenant reports whether nobody but the renter has RDMA in the fabric.
+func (g *Gangs) soleTenant(f id.Fabric, renter id.Org) bool {
+	tenant, taken := g.Tenants[f]
+	return !taken || tenant == renter
 }
 
 // Ban forbids a combination of two operators, or of a renter and a host. A is the smaller id.

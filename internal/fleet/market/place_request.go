@@ -26,6 +26,8 @@ type Request struct {
 	Runtime     string
 	Entrypoint  bool        // requires hosts whose agent can replace an image's entry point
 	ScratchGB   int64       // per node; 0 = none
+	RDMA        bool        // whole hosts of one fabric that lend its RDMA ports; MinBusbw is the least bandwidth of these
+	MinBusbw    float64     // Gbit/s; 0 = any
 	Volumes     bool        // requires hosts that can mount volumes
 	VolumeRanks bool        // also those that every rank writes
 	VolumesGB   int64       // of the host's scratch per node, for its volumes; see ReadVolumes
@@ -143,6 +145,15 @@ func (a *Request) constraints() []constraint {
 	if a.ScratchGB > 0 {
 		need := a.ScratchGB + a.VolumesGB
 		add(func(f *facts) bool { return f.scratchFreeGB >= need*int64(onHost) }, "scratch_gb = %d", a.ScratchGB)
+	}
+	if a.RDMA {
+		add(func(f *facts) bool { return f.rdmaGbps > 0 && !f.fabric.IsZero() },
+			"network.fabric = rdma: the host lends the ports of a fabric")
+		add(func(f *facts) bool { return f.total == f.hostTotal && f.total == a.GPUs && f.free == a.GPUs },
+			"network.fabric = rdma: whole hosts, whose GPUs are all for one node")
+		if a.MinBusbw > 0 {
+			add(func(f *facts) bool { return f.rdmaGbps >= a.MinBusbw }, "network.min_busbw_gbps = %g", a.MinBusbw)
+		}
 	}
 	add(func(f *facts) bool { return f.hasShare(a.GPUs) }, "cpu and memory for %d GPUs", a.GPUs)
 	switch {

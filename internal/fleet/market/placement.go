@@ -39,6 +39,8 @@ type Placed struct {
 	// Entrypoint means that the host's agent can replace an image's entry point, whether or not the renter requires it.
 	Entrypoint bool  `json:"entrypoint,omitempty"`
 	ScratchGB  int64 `json:"scratch_gb,omitempty"` // reserved for this node and its volumes
+	// Tenant is the renter if the node gets the host's RDMA network: the fabric is claimed for it. Zero = it does not.
+	Tenant id.Org `json:"tenant,omitzero"`
 
 	// For a rank in a gang: the price of an hour of its standby, and the amount for which its lease is liable if its host
 	// fails. Bond is zero if the lease is not liable: in a gang of one operator, and for a host without a bond.

@@ -38,6 +38,8 @@ type Host struct {
 
 	Driver, CUDAMax string
 	BusbwGbps       *float64 // measured bandwidth of the fabric
+	RDMAGbps        float64  // of the RDMA ports that the operator lends and that are up; 0 = none
+	RDMARails       int      // how many those are
 	NetUpMbps       *float64
 	NetDownMbps     *float64
 	Reliability     *float64

@@ -97,6 +97,14 @@ func (v *view) readGangs(ctx context.Context, q *dbq.Queries) (*Gangs, error) {
 			g.Locked[h] = true
 		}
 	}
+	tenants, err := q.FabricTenants(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("who rents fabrics: %w", err)
+	}
+	g.Tenants = make(map[id.Fabric]id.Org, len(tenants))
+	for _, t := range tenants {
+		g.Tenants[t.FabricID] = t.OrgID
+	}
 	g.Medians, g.Linked, g.HostBans = v.medians, v.linked, v.gangBans
 	return g, nil
 }

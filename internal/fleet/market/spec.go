@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -73,7 +74,14 @@ type Network struct {
 	// MinGbps is the lowest acceptable all-reduce bus bandwidth in Gbit/s. Hosts that are known to be slower are excluded;
 	// for hosts with unknown bandwidth, the preflight measures it before anything is billed.
 	MinGbps float64 `json:"min_gbps"`
+	// Fabric is agentapi.FabricRDMA if each node gets the RDMA ports of a whole host, all in one fabric; "" = none.
+	Fabric string `json:"fabric,omitempty"`
+	// MinBusbwGbps is the least bandwidth of a host's RDMA ports together, in Gbit/s; 0 = any.
+	MinBusbwGbps float64 `json:"min_busbw_gbps,omitempty"`
 }
+
+// RDMA reports whether the nodes get RDMA ports.
+func (n Network) RDMA() bool { return n.Fabric == agentapi.FabricRDMA }
 
 // DefaultSpec returns the spec that an empty JSON object means.
 func DefaultSpec() Spec {

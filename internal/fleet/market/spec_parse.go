@@ -75,7 +75,15 @@ func (s *Spec) decode(b []byte, allowed func(string) bool) error {
 			}, nil, &bad)
 		}),
 		"network": decodeFunc(func(b []byte, at string) {
-			decodeObject(b, at, map[string]any{"scope": &s.Network.Scope, "min_gbps": &s.Network.MinGbps}, nil, &bad)
+			decodeObject(b, at, map[string]any{
+				"scope":          &s.Network.Scope,
+				"min_gbps":       &s.Network.MinGbps,
+				"fabric":         &s.Network.Fabric,
+				"min_busbw_gbps": &s.Network.MinBusbwGbps,
+			}, nil, &bad)
+			if s.Network.RDMA() && s.Network.Scope == ScopeAny {
+				s.Network.Scope = ScopeFabric // the only one in which RDMA reaches
+			}
 		}),
 		"mounts": decodeFunc(func(b []byte, at string) { s.Mounts = decodeMounts(b, at, &bad) }),
 		"ports": decodeFunc(func(b []byte, at string) {
@@ -227,6 +235,7 @@ func (s Spec) Request(renter id.Org) (Request, error) {
 		DiskGB: s.DiskGB, DiskLimited: s.DiskLimited, Runtime: s.Runtime, ScratchGB: s.ScratchGB, Duration: s.Duration(),
 		Trust: s.Trust, Image: s.Image, Entrypoint: len(s.Entrypoint) > 0, Volumes: len(s.Mounts) > 0,
 		VolumeRanks: slices.ContainsFunc(s.Mounts, func(m Mount) bool { return m.Mode == agentapi.MountRanks }),
+		RDMA: s.Network.RDMA(), MinBusbw: s.Network.MinBusbwGbps,
 	}
 	if s.MaxPricePerHour != nil {
 		a.MaxRate = *s.MaxPricePerHour
@@ -275,11 +284,32 @@ func (s Spec) checkSize(bad *fault.Fields) {
 	between(bad, "gpus_per_node", int64(s.GPUsPerNode), 1, MaxGPUsPerNode)
 	between(bad, "disk_gb", s.DiskGB, 1, MaxDiskGB)
 	between(bad, "scratch_gb", s.ScratchGB, 0, MaxDiskGB)
+	s.checkFabric(bad)
 	if g := s.Network.MinGbps; math.IsNaN(g) || g < 0 || g > 100_000 {
 		bad.Add("network.min_gbps", "want 0 to 100000")
 	}
 	if _, err := query.Parse(s.GPU); err != nil {
 		bad.Add("gpu", "%s", err)
+	}
+}
+
+func (s Spec) checkFabric(bad *fault.Fields) {
+	n := s.Network
+	if g := n.MinBusbwGbps; math.IsNaN(g) || g < 0 || g > 1_000_000 {
+		bad.Add("network.min_busbw_gbps", "want 0 to 1000000")
+	} else if g > 0 && !n.RDMA() {
+		bad.Add("network.min_busbw_gbps", "is for network.fabric = rdma")
+	}
+	switch {
+	case n.Fabric == "":
+	case !n.RDMA():
+		bad.Add("network.fabric", "want rdma, or leave it out")
+	case s.Nodes < 2:
+		bad.Add("network.fabric", "is for clusters of several nodes")
+	case n.Scope != ScopeFabric:
+		bad.Add("network.scope", "RDMA needs hosts of one fabric: want fabric, or leave it out")
+	case s.Runtime == agentapi.RuntimeRunsc:
+		bad.Add("runtime", "gVisor passes no RDMA: want runc")
 	}
 }
 

@@ -136,12 +136,13 @@ func viewSpec(s market.Spec) client.ClusterSpec {
 		MaxPricePerHour: s.MaxPricePerHour,
 		MaxDuration:     s.MaxDuration,
 		Budget:          s.Budget,
-		Network:         client.SpecNetwork{Scope: string(s.Network.Scope), MinGbps: s.Network.MinGbps},
-		Trust:           string(s.Trust),
-		OnNodeFailure:   s.OnNodeFailure,
-		Interruptible:   s.Interruptible,
-		Template:        s.Template,
-		Ports:           make([]client.Port, len(s.Ports)),
+		Network: client.SpecNetwork{Scope: string(s.Network.Scope), MinGbps: s.Network.MinGbps,
+			Fabric: s.Network.Fabric, MinBusbwGbps: s.Network.MinBusbwGbps},
+		Trust:         string(s.Trust),
+		OnNodeFailure: s.OnNodeFailure,
+		Interruptible: s.Interruptible,
+		Template:      s.Template,
+		Ports:         make([]client.Port, len(s.Ports)),
 	}
 	for i, p := range s.Ports {
 		v.Ports[i] = client.Port(p)

@@ -79,6 +79,7 @@ var owners = map[string]string{
 	"gpu":                     "host",
 	"gpu_health":              "host",
 	"gpu_claim":               "host",
+	"fabric_claim":            "host",
 	"gpu_award":               "host",
 	"gpu_requalify":           "host",
 	"version_floor":           "host",
