@@ -148,9 +148,12 @@ type Agent struct {
 
 	requalifies requalifies
 	watched     time.Time // end of live telemetry
-	born        time.Time
-	ctx         context.Context
-	workers     sync.WaitGroup
+	scratchUsed map[agentapi.LeaseRef]int64
+	// readingScratch: a goroutine reads scratchUsed again, which takes long if a disk hangs.
+	readingScratch bool
+	born           time.Time
+	ctx            context.Context
+	workers        sync.WaitGroup
 }
 
 // New reads the state that the host has stored. It starts nothing.

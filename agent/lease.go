@@ -47,6 +47,7 @@ type run struct {
 	// restarted agent has not given this instruction, and the guest's measurement goes on.
 	withdrawn bool
 
+	workPID         int              // of the workload's first process at the last observation; 0: it did not run
 	reportedTraffic agentapi.Traffic // in a report that was accepted
 	goodSince       int64            // CLOCK_BOOTTIME since when the status has been good; 0: it is not
 	hearing         overlay.Hearing  // messages received from peers; only the worker uses it

@@ -157,16 +157,20 @@ func (a *Agent) telemetryLoop(ctx context.Context) {
 func (a *Agent) sample(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
+	nodes := a.nodeSamples()
 	batch, err := a.cfg.GPUs.Sample(ctx)
-	if err != nil || len(batch.Samples) == 0 {
-		return // the inventory and the health events contain the cause
+	if err != nil {
+		batch.Samples = nil // the inventory and the health events contain the cause
+	}
+	if len(batch.Samples)+len(nodes) == 0 {
+		return
 	}
 	if anchor, ok := a.journal.Anchor(); ok {
 		for i := range batch.Samples {
 			batch.Samples[i].AtMS = anchor.At(batch.BootMS)
 		}
 	}
-	if err := a.cfg.Link.Telemetry(agentapi.Telemetry{Samples: batch.Samples}); err != nil {
+	if err := a.cfg.Link.Telemetry(agentapi.Telemetry{Samples: batch.Samples, Nodes: nodes}); err != nil {
 		a.log.Debug("telemetry is lost", "err", err)
 	}
 }

@@ -51,6 +51,9 @@ func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
 	if err != nil {
 		return v, err
 	}
+	a.mu.Lock()
+	r.workPID = v.work.PID
+	a.mu.Unlock()
 	if v.rec.Outcome == nil {
 		if v.interrupted, err = a.interrupted(ctx, v); err != nil {
 			return v, err

@@ -325,12 +325,35 @@ func (c *Client) Logs(ctx context.Context, cl id.Cluster, l LogsOf) (*LogStream,
 	return &LogStream{resp.Body, resp.Header.Get("Muster-Waiting")}, nil
 }
 
-// Metrics are readings of a cluster's GPUs.
+// Metrics are readings of a cluster's GPUs and nodes.
 type Metrics struct {
-	From time.Time    `json:"from"`
-	To   time.Time    `json:"to"`
-	Step int          `json:"step"` // seconds
-	GPUs []GPUMetrics `json:"gpus"`
+	From  time.Time     `json:"from"`
+	To    time.Time     `json:"to"`
+	Step  int           `json:"step"` // seconds
+	GPUs  []GPUMetrics  `json:"gpus"`
+	Nodes []NodeMetrics `json:"nodes"`
+}
+
+// NodeMetrics are the readings of one rank on one host.
+type NodeMetrics struct {
+	Rank     int        `json:"rank"`
+	LeaseID  id.Lease   `json:"lease_id"`
+	HostID   id.Host    `json:"host_id"`
+	HostName string     `json:"host_name"`
+	Samples  []NodeRate `json:"samples"`
+}
+
+// NodeRate is what a node exchanged per second, in bytes, between a sample and the one before; nil where the host does
+// not know it.
+type NodeRate struct {
+	At        time.Time `json:"at"`
+	NetRx     *float64  `json:"net_rx" doc:"bytes per second received from the internet; null where it is not known"`
+	NetTx     *float64  `json:"net_tx" doc:"bytes per second sent to the internet; null where it is not known"`
+	RanksRx   *float64  `json:"ranks_rx" doc:"bytes per second received from the other ranks; null where it is not known"`
+	RanksTx   *float64  `json:"ranks_tx" doc:"bytes per second sent to the other ranks; null where it is not known"`
+	DiskRead  *float64  `json:"disk_read" doc:"bytes per second read from disks; null where it is not known"`
+	DiskWrite *float64  `json:"disk_write" doc:"bytes per second written to disks; null where it is not known"`
+	Scratch   *float64  `json:"scratch" doc:"bytes that the node's scratch holds; null without scratch"`
 }
 
 // GPUMetrics are the readings of one GPU.

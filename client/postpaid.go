@@ -64,7 +64,8 @@ type PostpaidLines struct {
 	Start    time.Time      `json:"start"`
 	End      time.Time      `json:"end"`
 	Currency string         `json:"currency"`
-	Used     money.Nano     `json:"used"`     // the lines together
+	Used     money.Nano     `json:"used"`     // the lines and the storage together
+	Storage  money.Nano     `json:"storage"`  // what volumes store, charged in the period
 	Returned money.Nano     `json:"returned"` // given back for a host's fault, or by us
 	Charged  money.Nano     `json:"charged"`  // billed: what of it your own money did not cover
 	Items    []PostpaidLine `json:"items"`

@@ -459,6 +459,23 @@ type HealthEvent struct {
 // Telemetry is a batch of samples: every second while a viewer is present, else every 10 s.
 type Telemetry struct {
 	Samples []GPUSample `json:"samples"`
+	// Nodes are samples of the runs whose workload runs. Older agents send none.
+	Nodes []NodeSample `json:"nodes,omitempty"`
+}
+
+// NodeSample is one reading of one run: counters of bytes, which begin again from zero when its workload is started
+// again. A pointer is nil if the host does not know the value.
+type NodeSample struct {
+	LeaseRef
+	AtMS      int64  `json:"at_ms"`                  // server's clock through the agent's anchor; 0 = none yet
+	NetRx     *int64 `json:"net_rx_bytes,omitempty"` // received from the internet
+	NetTx     *int64 `json:"net_tx_bytes,omitempty"`
+	RanksRx   *int64 `json:"ranks_rx_bytes,omitempty"` // received from the other ranks
+	RanksTx   *int64 `json:"ranks_tx_bytes,omitempty"`
+	DiskRead  *int64 `json:"disk_read_bytes,omitempty"`
+	DiskWrite *int64 `json:"disk_write_bytes,omitempty"`
+	// Scratch is how much of its scratch the run uses now; nil without scratch.
+	Scratch *int64 `json:"scratch_bytes,omitempty"`
 }
 
 // GPUSample is one reading of one GPU. A pointer is nil if the device does not report the value.

@@ -76,42 +76,48 @@ type measure struct {
 	of         func(host.Sample) int
 	text       func(v float64) string
 	scale      func(float64) string
+	flow       *flow // of a node, in place of the above but text; nil = of a GPU
 }
 
 var measures = []measure{
-	{"util", "Utilisation", func(s host.Sample) int { return s.Util },
-		func(v float64) string { return fmt.Sprintf("%.0f %%", v) }, func(float64) string { return "0 to 100 %" }},
-	{"mem", "Memory", func(s host.Sample) int { return s.MemMB },
-		func(v float64) string { return fmt.Sprintf("%.1f GiB", v/1024) },
-		func(top float64) string { return fmt.Sprintf("0 to %.0f GiB", top/1024) }},
-	{"power", "Power", func(s host.Sample) int { return s.PowerW },
-		func(v float64) string { return fmt.Sprintf("%.0f W", v) },
-		func(top float64) string { return fmt.Sprintf("0 to %.0f W", top) }},
+	{key: "util", title: "Utilisation", of: func(s host.Sample) int { return s.Util },
+		text:  func(v float64) string { return fmt.Sprintf("%.0f %%", v) },
+		scale: func(float64) string { return "0 to 100 %" }},
+	{key: "mem", title: "Memory", of: func(s host.Sample) int { return s.MemMB },
+		text:  func(v float64) string { return fmt.Sprintf("%.1f GiB", v/1024) },
+		scale: func(top float64) string { return fmt.Sprintf("0 to %.0f GiB", top/1024) }},
+	{key: "power", title: "Power", of: func(s host.Sample) int { return s.PowerW },
+		text:  func(v float64) string { return fmt.Sprintf("%.0f W", v) },
+		scale: func(top float64) string { return fmt.Sprintf("0 to %.0f W", top) }},
 }
 
 // measureOf returns the measure named by ?measure=.
 func measureOf(key string) measure {
-	i := slices.IndexFunc(measures, func(m measure) bool { return m.key == key })
-	return measures[max(i, 0)]
+	all := slices.Concat(measures, nodeMeasures)
+	i := slices.IndexFunc(all, func(m measure) bool { return m.key == key })
+	return all[max(i, 0)]
 }
 
-// readings are the telemetry of a cluster's GPUs over a range, from the present host of each rank.
+// readings are the telemetry of a cluster's GPUs and nodes over a range, from the present host of each rank.
 type readings struct {
 	from, to time.Time
 	step     time.Duration // between samples
 	gpus     []cluster.GPUMetrics
+	nodes    []cluster.NodeMetrics  // none unless they are shown
 	live     map[string]host.Sample // by GPU, newer than the history; includes other clusters' GPUs on the same hosts
+	// liveNodes are the two newest samples of nodes, by lease.
+	liveNodes map[string][]host.NodeSample
 }
 
 // read updates r. Its range ends at a whole step, so that a live page reads and renders again only when there may be
 // new data.
-func (s *Pages) read(ctx context.Context, who account.Principal, c cluster.Cluster, now time.Time, over chartRange,
-	r *readings) error {
+func (s *Pages) read(ctx context.Context, who account.Principal, c cluster.Cluster, now time.Time,
+	choice chartChoice, r *readings) error {
 	end := now
 	if c.EndedAt != nil {
 		end = *c.EndedAt
 	}
-	span := over.span
+	span := choice.span.span
 	if span == 0 {
 		since := c.CreatedAt
 		if c.RunningAt != nil {
@@ -147,6 +153,13 @@ func (s *Pages) read(ctx context.Context, who account.Principal, c cluster.Clust
 			r.gpus = append(r.gpus, g)
 		}
 	}
+	if choice.measure.flow != nil {
+		nodes, err := s.Clusters.NodeMetrics(ctx, who.Org, c.ID, r.from, r.to, step)
+		if err != nil {
+			return err
+		}
+		r.nodes = newestNodes(nodes)
+	}
 	return nil
 }
 
@@ -158,6 +171,7 @@ func (r *readings) take(t agentapi.Telemetry) {
 	for _, s := range t.Samples {
 		r.live[s.GPU] = host.SampleOf(s, time.UnixMilli(s.AtMS))
 	}
+	r.takeNodes(t.Nodes)
 }
 
 // now returns a GPU's newest sample, if it is recent.
@@ -191,18 +205,35 @@ func (r *readings) charts(c cluster.Cluster, choice chartChoice) Charts {
 	out := Charts{Measure: m.key, Range: choice.span.key, From: view.Clock(r.from, r.to), To: view.Clock(r.to, r.to)}
 	base := "/clusters/" + c.ID.String() + "?"
 	link := func(c chartChoice) string { return base + c.query() + "#charts" }
-	for _, x := range measures {
+	for _, x := range measuresOf(c) {
 		out.Measures = append(out.Measures, Measure{x.key, x.title, link(chartChoice{x, choice.span, choice.all})})
 	}
 	for _, x := range chartRanges {
 		out.Ranges = append(out.Ranges, Measure{x.key, x.title, link(chartChoice{m, x, choice.all})})
 	}
-	top := r.top(m)
-	out.Scale = m.scale(top)
 	any := !c.State.Ended()
 	for _, g := range r.gpus {
 		any = any || len(g.Samples) > 0
 	}
+	if m.flow != nil {
+		top := r.flowTop(*m.flow)
+		out.Rows, out.Scale, out.Nodes = r.flowRows(*m.flow, top), "0 to "+m.flow.text(top), true
+		for _, n := range r.nodes {
+			any = any || len(n.Rates) > 0
+		}
+	} else {
+		r.gpuRows(m, &out)
+	}
+	if !any {
+		return Charts{Measure: m.key, Range: choice.span.key}
+	}
+	return out
+}
+
+// gpuRows adds the charts of a quantity of GPUs.
+func (r *readings) gpuRows(m measure, out *Charts) {
+	top := r.top(m)
+	out.Scale = m.scale(top)
 	if len(r.gpus) > maxCharts {
 		out.Rows, out.Means = r.byRank(m, top), true
 	} else {
@@ -214,10 +245,6 @@ func (r *readings) charts(c cluster.Cluster, choice chartChoice) Charts {
 			row.GPUs = append(row.GPUs, r.chart(g, m, top))
 		}
 	}
-	if !any {
-		return Charts{Measure: m.key, Range: choice.span.key}
-	}
-	return out
 }
 
 // byRank returns rows of four ranks, whose charts are the mean of the rank's GPUs.

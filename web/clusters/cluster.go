@@ -84,7 +84,7 @@ func (s *Pages) viewCluster(ctx context.Context, who account.Principal, cl id.Cl
 		return Cluster{}, err
 	}
 	now := s.Now()
-	if err := s.read(ctx, who, c, now, choice.span, told); err != nil {
+	if err := s.read(ctx, who, c, now, choice, told); err != nil {
 		return Cluster{}, err
 	}
 	out := Cluster{

@@ -148,6 +148,17 @@ func (p *Postpaid) lines(ctx context.Context, org id.Org, out *CreditLines) erro
 		out.Used += l.Amount
 		out.Items = append(out.Items, l)
 	}
+	stored, err := p.d.Q.PostpaidStorage(ctx, dbq.PostpaidStorageParams{
+		OrgID:    org,
+		Currency: out.Currency,
+		FromTime: out.Start,
+		ToTime:   out.End,
+	})
+	if err != nil {
+		return fmt.Errorf("read storage of %s: %w", org, err)
+	}
+	out.Storage = money.Nano(stored)
+	out.Used += out.Storage
 	back, err := p.d.Q.PostpaidReturned(ctx, dbq.PostpaidReturnedParams{
 		OrgID:    org,
 		Currency: out.Currency,

@@ -83,7 +83,8 @@ func postpaidUsage(s *base.Session) *cobra.Command {
 						late}
 				}
 				p.Table([]string{"CLUSTER", "LEASE", "RAN FROM", "TO", ">AMOUNT", ""}, rows)
-				p.Facts("Used", l.Used.String(), "Given back", l.Returned.String(), "Billed", l.Charged.String()+" "+l.Currency)
+				p.Facts("Storage", l.Storage.String(), "Used", l.Used.String(), "Given back", l.Returned.String(),
+					"Billed", l.Charged.String()+" "+l.Currency)
 			})
 		},
 	}

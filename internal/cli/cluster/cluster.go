@@ -23,7 +23,7 @@ func Command(s *base.Session) *cobra.Command {
 	cmd := base.Noun("cluster", "Rent, watch and release clusters",
 		clusterCreate(s), clusterPlan(s), clusterApply(s), clusterList(s), clusterShow(s), clusterWait(s), clusterLogs(s),
 		clusterSSH(s), clusterExec(s),
-		clusterCopy(s), clusterForward(s), clusterOpen(s), clusterEvents(s), clusterUsage(s),
+		clusterCopy(s), clusterForward(s), clusterOpen(s), clusterEvents(s), clusterUsage(s), clusterMetrics(s),
 		clusterRestart(s), clusterRelease(s))
 	cmd.Aliases = []string{"clusters"}
 	return cmd

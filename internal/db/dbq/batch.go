@@ -18,6 +18,86 @@ var (
 	ErrBatchAlreadyClosed = errors.New("batch already closed")
 )
 
+const appendNodeTelemetry = `-- name: AppendNodeTelemetry :batchexec
+INSERT INTO node_telemetry (lease_id, bucket, at_ms, net_rx, net_tx, ranks_rx, ranks_tx, disk_read, disk_write, scratch)
+SELECT t.lease_id, t.bucket, array_agg(t.at_ms ORDER BY t.at_ms), array_agg(t.net_rx ORDER BY t.at_ms), array_agg(t.net_tx ORDER BY t.at_ms),
+       array_agg(t.ranks_rx ORDER BY t.at_ms), array_agg(t.ranks_tx ORDER BY t.at_ms), array_agg(t.disk_read ORDER BY t.at_ms),
+       array_agg(t.disk_write ORDER BY t.at_ms), array_agg(t.scratch ORDER BY t.at_ms)
+FROM (SELECT unnest($1::uuid[]) AS lease_id, unnest($2::timestamptz[]) AS bucket, unnest($3::bigint[]) AS at_ms,
+             unnest($4::bigint[]) AS net_rx, unnest($5::bigint[]) AS net_tx, unnest($6::bigint[]) AS ranks_rx,
+             unnest($7::bigint[]) AS ranks_tx, unnest($8::bigint[]) AS disk_read,
+             unnest($9::bigint[]) AS disk_write, unnest($10::bigint[]) AS scratch) t
+GROUP BY t.lease_id, t.bucket
+ORDER BY t.lease_id, t.bucket
+ON CONFLICT (lease_id, bucket) DO UPDATE
+SET at_ms = node_telemetry.at_ms || excluded.at_ms, net_rx = node_telemetry.net_rx || excluded.net_rx,
+    net_tx = node_telemetry.net_tx || excluded.net_tx, ranks_rx = node_telemetry.ranks_rx || excluded.ranks_rx,
+    ranks_tx = node_telemetry.ranks_tx || excluded.ranks_tx, disk_read = node_telemetry.disk_read || excluded.disk_read,
+    disk_write = node_telemetry.disk_write || excluded.disk_write, scratch = node_telemetry.scratch || excluded.scratch
+`
+
+type AppendNodeTelemetryBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type AppendNodeTelemetryParams struct {
+	Leases    []pgtype.UUID
+	Buckets   []time.Time
+	AtMs      []int64
+	NetRx     []int64
+	NetTx     []int64
+	RanksRx   []int64
+	RanksTx   []int64
+	DiskRead  []int64
+	DiskWrite []int64
+	Scratch   []int64
+}
+
+// Adds samples, one element of the arrays each, to the rows of their leases and buckets.
+func (q *Queries) AppendNodeTelemetry(ctx context.Context, arg []AppendNodeTelemetryParams) *AppendNodeTelemetryBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range arg {
+		vals := []interface{}{
+			a.Leases,
+			a.Buckets,
+			a.AtMs,
+			a.NetRx,
+			a.NetTx,
+			a.RanksRx,
+			a.RanksTx,
+			a.DiskRead,
+			a.DiskWrite,
+			a.Scratch,
+		}
+		batch.Queue(appendNodeTelemetry, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &AppendNodeTelemetryBatchResults{br, len(arg), false}
+}
+
+func (b *AppendNodeTelemetryBatchResults) Exec(f func(int, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		if b.closed {
+			if f != nil {
+				f(t, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		_, err := b.br.Exec()
+		if f != nil {
+			f(t, err)
+		}
+	}
+}
+
+func (b *AppendNodeTelemetryBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
 const appendTelemetry = `-- name: AppendTelemetry :batchexec
 
 INSERT INTO telemetry (gpu_id, bucket, at_ms, util, mem_mb, power_w, temp_c)

@@ -781,6 +781,51 @@ func (q *Queries) LeasedGPUs(ctx context.Context, hostID id.Host) ([]LeasedGPUsR
 	return items, nil
 }
 
+const leasesOfRanks = `-- name: LeasesOfRanks :many
+SELECT l.id, l.rank, l.host_id, h.name AS host_name, l.created_at AS had_from, l.ended_at AS had_until
+FROM lease l
+JOIN host h ON h.id = l.host_id
+WHERE l.cluster_id = $1
+ORDER BY l.rank, l.created_at
+`
+
+type LeasesOfRanksRow struct {
+	ID       id.Lease
+	Rank     int32
+	HostID   id.Host
+	HostName string
+	HadFrom  time.Time
+	HadUntil *time.Time
+}
+
+// The leases a cluster has and had, with the time in which they were its own.
+func (q *Queries) LeasesOfRanks(ctx context.Context, clusterID id.Cluster) ([]LeasesOfRanksRow, error) {
+	rows, err := q.db.Query(ctx, leasesOfRanks, clusterID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LeasesOfRanksRow{}
+	for rows.Next() {
+		var i LeasesOfRanksRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Rank,
+			&i.HostID,
+			&i.HostName,
+			&i.HadFrom,
+			&i.HadUntil,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listClusterEvents = `-- name: ListClusterEvents :many
 SELECT n, at, kind, rank, title, detail, data FROM cluster_event
 WHERE cluster_id = $1 AND n > $2

@@ -10,7 +10,71 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/musterhq/muster/internal/id"
 )
+
+const leasesOnHost = `-- name: LeasesOnHost :many
+SELECT id FROM lease WHERE host_id = $1 AND gone_at IS NULL
+`
+
+// The leases of which a host may send telemetry.
+func (q *Queries) LeasesOnHost(ctx context.Context, hostID id.Host) ([]id.Lease, error) {
+	rows, err := q.db.Query(ctx, leasesOnHost, hostID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.Lease{}
+	for rows.Next() {
+		var id id.Lease
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const readNodeTelemetry = `-- name: ReadNodeTelemetry :many
+SELECT lease_id, bucket, at_ms, net_rx, net_tx, ranks_rx, ranks_tx, disk_read, disk_write, scratch
+FROM node_telemetry
+WHERE lease_id = ANY($1::uuid[]) AND bucket > $2 AND bucket < $3
+ORDER BY lease_id, bucket
+`
+
+func (q *Queries) ReadNodeTelemetry(ctx context.Context, leases []pgtype.UUID, fromBucket time.Time, before time.Time) ([]NodeTelemetry, error) {
+	rows, err := q.db.Query(ctx, readNodeTelemetry, leases, fromBucket, before)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []NodeTelemetry{}
+	for rows.Next() {
+		var i NodeTelemetry
+		if err := rows.Scan(
+			&i.LeaseID,
+			&i.Bucket,
+			&i.AtMs,
+			&i.NetRx,
+			&i.NetTx,
+			&i.RanksRx,
+			&i.RanksTx,
+			&i.DiskRead,
+			&i.DiskWrite,
+			&i.Scratch,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
 
 const readTelemetry = `-- name: ReadTelemetry :many
 SELECT gpu_id, bucket, at_ms, util, mem_mb, power_w, temp_c

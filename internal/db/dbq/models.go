@@ -915,6 +915,32 @@ type NodeStatus struct {
 	ImageBytes    int64
 }
 
+type NodeTelemetry struct {
+	LeaseID   id.Lease
+	Bucket    time.Time
+	AtMs      []int64
+	NetRx     []int64
+	NetTx     []int64
+	RanksRx   []int64
+	RanksTx   []int64
+	DiskRead  []int64
+	DiskWrite []int64
+	Scratch   []int64
+}
+
+type NodeTelemetryDefault struct {
+	LeaseID   id.Lease
+	Bucket    time.Time
+	AtMs      []int64
+	NetRx     []int64
+	NetTx     []int64
+	RanksRx   []int64
+	RanksTx   []int64
+	DiskRead  []int64
+	DiskWrite []int64
+	Scratch   []int64
+}
+
 type Notice struct {
 	ID        id.Notice
 	OrgID     id.Org

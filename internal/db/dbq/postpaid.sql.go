@@ -675,6 +675,35 @@ func (q *Queries) PostpaidReturned(ctx context.Context, arg PostpaidReturnedPara
 	return amount, err
 }
 
+const postpaidStorage = `-- name: PostpaidStorage :one
+SELECT coalesce(sum(f.amount), 0)::bigint AS amount
+FROM ledger_account a
+JOIN ledger_transfer f ON f.debit_account_id = a.id
+JOIN ledger_tx x ON x.id = f.tx_id
+WHERE a.org_id = $1 AND a.kind = 'renter_wallet' AND a.currency = $2
+  AND x.kind = 'storage' AND x.created_at >= $3 AND x.created_at < $4
+`
+
+type PostpaidStorageParams struct {
+	OrgID    id.Org
+	Currency string
+	FromTime time.Time
+	ToTime   time.Time
+}
+
+// What an org's wallet was charged between two times for what its volumes store.
+func (q *Queries) PostpaidStorage(ctx context.Context, arg PostpaidStorageParams) (int64, error) {
+	row := q.db.QueryRow(ctx, postpaidStorage,
+		arg.OrgID,
+		arg.Currency,
+		arg.FromTime,
+		arg.ToTime,
+	)
+	var amount int64
+	err := row.Scan(&amount)
+	return amount, err
+}
+
 const postpaidUnfinished = `-- name: PostpaidUnfinished :one
 SELECT count(*) FROM postpaid_invoice i
 WHERE i.org_id = $1 AND (i.state IN ('draft', 'open') OR i.state = 'uncollectible'

@@ -320,6 +320,14 @@ JOIN gpu g ON g.id = ANY (l.gpu_ids)
 WHERE l.cluster_id = @cluster_id
 ORDER BY l.rank, l.created_at, g.idx;
 
+-- name: LeasesOfRanks :many
+-- The leases a cluster has and had, with the time in which they were its own.
+SELECT l.id, l.rank, l.host_id, h.name AS host_name, l.created_at AS had_from, l.ended_at AS had_until
+FROM lease l
+JOIN host h ON h.id = l.host_id
+WHERE l.cluster_id = @cluster_id
+ORDER BY l.rank, l.created_at;
+
 -- name: ShellLease :one
 -- Where a shell on a rank goes.
 SELECT c.state, n.state AS node_state, n.host_id, n.lease_id, n.epoch

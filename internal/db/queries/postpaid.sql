@@ -204,6 +204,15 @@ SELECT coalesce(min(s.start_ms), 0)::bigint AS from_ms, coalesce(max(s.end_ms), 
 FROM usage_segment s
 WHERE s.lease_id = @lease_id AND s.received_at > @since AND s.received_at <= @last_at;
 
+-- name: PostpaidStorage :one
+-- What an org's wallet was charged between two times for what its volumes store.
+SELECT coalesce(sum(f.amount), 0)::bigint AS amount
+FROM ledger_account a
+JOIN ledger_transfer f ON f.debit_account_id = a.id
+JOIN ledger_tx x ON x.id = f.tx_id
+WHERE a.org_id = @org_id AND a.kind = 'renter_wallet' AND a.currency = @currency
+  AND x.kind = 'storage' AND x.created_at >= @from_time AND x.created_at < @to_time;
+
 -- name: PostpaidReturned :one
 -- What came back to an org's wallet between two times for usage it was charged.
 SELECT coalesce(sum(f.amount), 0)::bigint AS amount

@@ -302,6 +302,45 @@ func (c *Clusters) Metrics(ctx context.Context, org id.Org, cl id.Cluster, from,
 	return out, nil
 }
 
+// NodeMetrics is the rates of one rank on one host. A rank that was replaced also has those of its former hosts, with a
+// HadUntil.
+type NodeMetrics struct {
+	Rank     int
+	Lease    id.Lease
+	Host     id.Host
+	HostName string
+	HadFrom  time.Time
+	HadUntil *time.Time      // nil = the rank is still there
+	Rates    []host.NodeRate // by time
+}
+
+// NodeMetrics returns what the cluster's nodes exchanged with networks and disks in [from, to), at most one rate per
+// step (0: host.TelemetryStep), by rank and time. Fault: NotFound, also for clusters of other organisations.
+func (c *Clusters) NodeMetrics(ctx context.Context, org id.Org, cl id.Cluster, from, to time.Time,
+	step time.Duration) ([]NodeMetrics, error) {
+	if _, err := c.owned(ctx, org, cl); err != nil {
+		return nil, err
+	}
+	had, err := c.db.Q.LeasesOfRanks(ctx, cl)
+	if err != nil {
+		return nil, fmt.Errorf("leases of %s: %w", cl, err)
+	}
+	leases := make([]id.Lease, len(had))
+	for i, l := range had {
+		leases[i] = l.ID
+	}
+	rates, err := host.NodeTelemetry(ctx, c.db.Q, leases, from, to, step)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]NodeMetrics, len(had))
+	for i, l := range had {
+		out[i] = NodeMetrics{Rank: int(l.Rank), Lease: l.ID, Host: l.HostID, HostName: l.HostName, HadFrom: l.HadFrom,
+			HadUntil: l.HadUntil, Rates: rates[i]}
+	}
+	return out, nil
+}
+
 // Door is the organisation of a cluster and the SSH keys that open its shells.
 type Door struct {
 	Org   id.Org

@@ -40,11 +40,12 @@ type networkMetricsView struct {
 }
 
 type metricsView struct {
-	From    time.Time           `json:"from"`
-	To      time.Time           `json:"to"`
-	Step    int                 `json:"step" doc:"seconds"`
-	GPUs    []client.GPUMetrics `json:"gpus"`
-	Network networkMetricsView  `json:"network"`
+	From    time.Time            `json:"from"`
+	To      time.Time            `json:"to"`
+	Step    int                  `json:"step" doc:"seconds"`
+	GPUs    []client.GPUMetrics  `json:"gpus"`
+	Nodes   []client.NodeMetrics `json:"nodes" doc:"what each rank exchanged with networks and disks"`
+	Network networkMetricsView   `json:"network"`
 }
 
 // clusterMetrics shows a GPU's readings only for the time in which it belonged to the cluster.
@@ -62,10 +63,11 @@ func (a *API) clusterMetrics(ctx context.Context, p account.Principal, in *metri
 		return metricsView{}, err
 	}
 	v := metricsView{
-		From: from,
-		To:   to,
-		Step: int(step.Seconds()),
-		GPUs: []client.GPUMetrics{},
+		From:  from,
+		To:    to,
+		Step:  int(step.Seconds()),
+		GPUs:  []client.GPUMetrics{},
+		Nodes: []client.NodeMetrics{},
 		Network: networkMetricsView{
 			BusbwGbps: c.Network.BusbwGbps, RTTMicros: orEmpty(c.Network.RTTMicros), PairGbps: orEmpty(c.Network.PairGbps),
 		},
@@ -95,7 +97,25 @@ func (a *API) clusterMetrics(ctx context.Context, p account.Principal, in *metri
 		}
 		v.GPUs = append(v.GPUs, m)
 	}
+	nodes, err := a.clusters.NodeMetrics(ctx, p.Org, cl, from, to, step)
+	if err != nil {
+		return metricsView{}, err
+	}
+	for _, n := range nodes {
+		v.Nodes = append(v.Nodes, nodeMetrics(n))
+	}
 	return v, nil
+}
+
+func nodeMetrics(n cluster.NodeMetrics) client.NodeMetrics {
+	m := client.NodeMetrics{Rank: n.Rank, LeaseID: n.Lease, HostID: n.Host, HostName: n.HostName,
+		Samples: []client.NodeRate{}}
+	for _, r := range n.Rates {
+		m.Samples = append(m.Samples, client.NodeRate{At: r.At.UTC(), NetRx: known(r.NetRx), NetTx: known(r.NetTx),
+			RanksRx: known(r.RanksRx), RanksTx: known(r.RanksTx), DiskRead: known(r.DiskRead), DiskWrite: known(r.DiskWrite),
+			Scratch: known(r.Scratch)})
+	}
+	return m
 }
 
 // span returns the requested time, bounded, and a step that keeps the response small.
@@ -121,7 +141,7 @@ func (in *metricsInput) span(now time.Time) (from, to time.Time, step time.Durat
 	return from, to, step, nil
 }
 
-func known(v int) *int {
+func known[T int | float64](v T) *T {
 	if v < 0 {
 		return nil
 	}

@@ -2,6 +2,7 @@ package hostlink
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -13,13 +14,15 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// telemetryStore is where a recorder looks up GPUs and stores samples. *host.Agents implements it.
+// telemetryStore is where a recorder looks up GPUs and leases and stores samples. *host.Agents implements it.
 type telemetryStore interface {
 	GPUs(ctx context.Context, host id.Host) (map[string]id.GPU, error)
 	AppendTelemetry(ctx context.Context, series []host.Series) error
+	Leases(ctx context.Context, host id.Host) (map[string]id.Lease, error)
+	AppendNodeTelemetry(ctx context.Context, series []host.NodeSeries) error
 }
 
-// recorder collects telemetry for the history: at most one sample per GPU and host.TelemetryStep, stored at intervals.
+// recorder collects telemetry for the history: at most one sample per GPU, or lease, and host.TelemetryStep, stored at intervals.
 // If a replica crashes, the samples in its memory are lost, which is acceptable because nothing is billed by them. Live
 // views receive samples over the bus.
 type recorder struct {
@@ -32,6 +35,7 @@ type recorder struct {
 	turn   uint64                        // incremented with every deletion from gpus
 	last   map[id.GPU]time.Time          // step of the newest sample
 	waited map[id.GPU][]host.Sample
+	nodes  nodeRecorder
 }
 
 func newRecorder(store telemetryStore, now func() time.Time, log *slog.Logger) *recorder {
@@ -42,6 +46,7 @@ func newRecorder(store telemetryStore, now func() time.Time, log *slog.Logger) *
 		gpus:   map[id.Host]map[string]id.GPU{},
 		last:   map[id.GPU]time.Time{},
 		waited: map[id.GPU][]host.Sample{},
+		nodes:  newNodeRecorder(),
 	}
 }
 
@@ -54,11 +59,12 @@ const (
 
 func (l *Link) handleTelemetry(ctx context.Context, h id.Host, m *nats.Msg) {
 	var t agentapi.Telemetry
-	if read(m, &t) != nil || len(t.Samples) > maxSamples {
+	if read(m, &t) != nil || len(t.Samples) > maxSamples || len(t.Nodes) > maxSamples {
 		l.log.Debug("telemetry not taken", "host", h)
 		return
 	}
-	if err := l.recorder.take(ctx, h, t.Samples); err != nil {
+	err := errors.Join(l.recorder.take(ctx, h, t.Samples), l.recorder.takeNodes(ctx, h, t.Nodes))
+	if err != nil {
 		l.log.Warn("telemetry not taken", "host", h, "err", err)
 	}
 }
@@ -73,18 +79,24 @@ func (r *recorder) take(ctx context.Context, h id.Host, samples []agentapi.GPUSa
 	defer r.mu.Unlock()
 	for _, s := range samples {
 		gpu, known := gpus[s.GPU]
-		at := now
-		if s.AtMS != 0 {
-			at = time.UnixMilli(s.AtMS)
-		}
+		at, ok := sampledAt(s.AtMS, now)
 		step := at.Truncate(host.TelemetryStep)
-		if !known || at.Sub(now) > maxAhead || now.Sub(at) > maxAge || !step.After(r.last[gpu]) {
+		if !known || !ok || !step.After(r.last[gpu]) {
 			continue
 		}
 		r.last[gpu] = step
 		r.waited[gpu] = append(r.waited[gpu], host.SampleOf(s, at))
 	}
 	return nil
+}
+
+// sampledAt returns when a sample was taken; ok is false if it is too old or too far ahead.
+func sampledAt(ms int64, now time.Time) (at time.Time, ok bool) {
+	at = now
+	if ms != 0 {
+		at = time.UnixMilli(ms)
+	}
+	return at, at.Sub(now) <= maxAhead && now.Sub(at) <= maxAge
 }
 
 func (r *recorder) gpusOf(ctx context.Context, h id.Host) (map[string]id.GPU, error) {
@@ -119,6 +131,7 @@ func (r *recorder) flush(ctx context.Context) {
 	r.mu.Lock()
 	waited := r.waited
 	r.waited = map[id.GPU][]host.Sample{}
+	nodes := r.nodes.drain()
 	r.mu.Unlock()
 	series := make([]host.Series, 0, len(waited))
 	for g, s := range waited {
@@ -126,5 +139,8 @@ func (r *recorder) flush(ctx context.Context) {
 	}
 	if err := r.store.AppendTelemetry(ctx, series); err != nil {
 		r.log.Warn("telemetry lost", "gpus", len(series), "err", err)
+	}
+	if err := r.store.AppendNodeTelemetry(ctx, nodes); err != nil {
+		r.log.Warn("telemetry lost", "nodes", len(nodes), "err", err)
 	}
 }

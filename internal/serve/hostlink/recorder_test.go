@@ -18,6 +18,10 @@ func (f gpuLookup) GPUs(context.Context, id.Host) (map[string]id.GPU, error) { r
 
 func (gpuLookup) AppendTelemetry(context.Context, []host.Series) error { return nil }
 
+func (gpuLookup) Leases(context.Context, id.Host) (map[string]id.Lease, error) { return nil, nil }
+
+func (gpuLookup) AppendNodeTelemetry(context.Context, []host.NodeSeries) error { return nil }
+
 // A host's GPUs that were read before its newest inventory are not remembered: the next samples are those of the new
 // ones too.
 func TestAnInventoryMeanwhileIsNotMissed(t *testing.T) {

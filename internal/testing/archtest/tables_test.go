@@ -84,6 +84,7 @@ var owners = map[string]string{
 	"gpu_requalify":           "host",
 	"version_floor":           "host",
 	"telemetry":               "host",
+	"node_telemetry":          "host",
 	"stripe_customer":         "payment",
 	"topup":                   "payment",
 	"stripe_outbox":           "outbox",
