@@ -463,6 +463,7 @@ WHERE v.id = $1 AND s.deleted_at IS NULL AND (s.seq = v.head_seq OR s.whole
 ORDER BY s.whole DESC, s.seq DESC LIMIT 1
 `
 
+// scan: lookup
 // What a new start restores: the head; but not one that has ranks at different moments, if there is one with a label.
 func (q *Queries) RestoreSnapshot(ctx context.Context, volumeID id.Volume) ([]VolumeSnapshot, error) {
 	rows, err := q.db.Query(ctx, restoreSnapshot, volumeID)

@@ -76,6 +76,7 @@ SELECT s.* FROM volume_snapshot s JOIN volume v ON v.id = s.volume_id AND v.head
 WHERE v.id = @volume_id AND s.deleted_at IS NULL;
 
 -- name: RestoreSnapshot :many
+-- scan: lookup
 -- What a new start restores: the head; but not one that has ranks at different moments, if there is one with a label.
 SELECT s.* FROM volume_snapshot s JOIN volume v ON v.id = s.volume_id
 WHERE v.id = @volume_id AND s.deleted_at IS NULL AND (s.seq = v.head_seq OR s.whole

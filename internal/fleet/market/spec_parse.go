@@ -235,7 +235,7 @@ func (s Spec) Request(renter id.Org) (Request, error) {
 		DiskGB: s.DiskGB, DiskLimited: s.DiskLimited, Runtime: s.Runtime, ScratchGB: s.ScratchGB, Duration: s.Duration(),
 		Trust: s.Trust, Image: s.Image, Entrypoint: len(s.Entrypoint) > 0, Volumes: len(s.Mounts) > 0,
 		VolumeRanks: slices.ContainsFunc(s.Mounts, func(m Mount) bool { return m.Mode == agentapi.MountRanks }),
-		RDMA: s.Network.RDMA(), MinBusbw: s.Network.MinBusbwGbps,
+		RDMA:        s.Network.RDMA(), MinBusbw: s.Network.MinBusbwGbps,
 	}
 	if s.MaxPricePerHour != nil {
 		a.MaxRate = *s.MaxPricePerHour
