@@ -68,8 +68,8 @@ type Encoded struct {
 	JSON []byte
 }
 
-// ListEncoded is List, with each cluster as JSON. Callers that share a read share its encoding, too, which takes longer
-// than the read. They must not change it.
+// ListEncoded is List, with each cluster as JSON. Callers that share a read share its encoding, too, and must not
+// change it.
 func (c *Clusters) ListEncoded(ctx context.Context, org id.Org, r ListRequest) ([]Encoded, error) {
 	return c.encoded.Read(ctx, listed{org, r}, func(ctx context.Context) ([]Encoded, error) {
 		clusters, err := c.List(ctx, org, r)
