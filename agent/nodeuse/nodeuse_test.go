@@ -27,7 +27,8 @@ func machine(t *testing.T, files map[string]string) Reader {
 }
 
 const netDev = `Inter-|   Receive                                                |  Transmit
- face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+ face |bytes    packets errs drop fifo frame compressed multicast|` +
+	`bytes    packets errs drop fifo colls carrier compressed
     lo:  999       1    0    0    0     0          0         0      999       1    0    0    0     0       0          0
   eth0: 1000       1    0    0    0     0          0         0      200       1    0    0    0     0       0          0
   ovl0:70000       1    0    0    0     0          0         0    80000       1    0    0    0     0       0          0

@@ -125,7 +125,8 @@ func (n Node) begin(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if q.AllRanks && (q.Label == "" || m.Mode != agentapi.MountRanks) {
-		refuse(w, http.StatusBadRequest, "all_ranks", "A checkpoint of all ranks needs a label, and a volume with mode ranks.")
+		refuse(w, http.StatusBadRequest, "all_ranks",
+			"A checkpoint of all ranks needs a label, and a volume with mode ranks.")
 		return
 	}
 	state, err := n.Checkpoint(r.Context(), checkpoint.Request{ID: checkpoint.NewID(), Ref: n.Ref, Volume: m.Volume,

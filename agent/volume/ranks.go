@@ -23,7 +23,8 @@ func (v *Volume) ranks() bool { return v.cfg.Mount.Mode == agentapi.MountRanks }
 func (v *Volume) commit(ctx context.Context, wait func([]int) bool) (Result, error) {
 	r := Result{ID: v.open.ID, Consistency: v.open.Consistency}
 	if !v.ranks() {
-		reply, err := v.remote.call(ctx, agentapi.VolumeRequest{Op: agentapi.VolumeCommit, Commit: v.open.commit(v.open.CutBoot)})
+		reply, err := v.remote.call(ctx,
+			agentapi.VolumeRequest{Op: agentapi.VolumeCommit, Commit: v.open.commit(v.open.CutBoot)})
 		if err == nil && reply.Commit == nil {
 			err = errors.New("the server answers a commit with something else")
 		}
@@ -55,7 +56,9 @@ func (v *Volume) commit(ctx context.Context, wait func([]int) bool) (Result, err
 }
 
 func (v *Volume) prepare(ctx context.Context, withdraw bool) (*agentapi.PreparedVolume, error) {
-	q := &agentapi.PrepareVolume{CommitVolume: *v.open.commit(v.open.CutBoot), AllRanks: v.open.AllRanks, Withdraw: withdraw}
+	q := &agentapi.PrepareVolume{
+		CommitVolume: *v.open.commit(v.open.CutBoot), AllRanks: v.open.AllRanks, Withdraw: withdraw,
+	}
 	reply, err := v.remote.call(ctx, agentapi.VolumeRequest{Op: agentapi.VolumePrepare, Prepare: q})
 	if err == nil && reply.Prepare == nil {
 		err = errors.New("the server answers a prepare with something else")

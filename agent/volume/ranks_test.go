@@ -72,8 +72,8 @@ func TestASnapshotWaitsForOtherRanks(t *testing.T) {
 	}
 }
 
-// A rank that does not wait any longer withdraws what it has prepared, and goes on; one that is too late to withdraw has
-// a commit.
+// A rank that does not wait any longer withdraws what it has prepared, and goes on; one that is too late to withdraw
+// has a commit.
 func TestASnapshotThatOtherRanksDoNotMake(t *testing.T) {
 	t.Parallel()
 	p, root := newPlatform(t), newRoot(t)

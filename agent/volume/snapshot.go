@@ -111,7 +111,8 @@ func (v *Volume) cut(ctx context.Context, q Request) (cutResult, error) {
 			v.cfg.Mount.Volume, "err", r.freezeErr)
 	}
 	reached("cut")
-	open := &openFile{ID: q.ID, Cause: q.Cause, Label: q.Label, AllRanks: q.AllRanks, Consistency: r.consistency, BaseSeq: v.state.Seq,
+	open := &openFile{ID: q.ID, Cause: q.Cause, Label: q.Label, AllRanks: q.AllRanks,
+		Consistency: r.consistency, BaseSeq: v.state.Seq,
 		CutBoot: v.cfg.BootMS() - time.Since(r.at).Milliseconds(), Tree: r.tree}
 	if err := errors.Join(v.forget(sentName), v.save(openName, open)); err != nil {
 		return r, errors.Join(err, v.clones.dropExcept(v.state.Tree))
@@ -358,8 +359,8 @@ func (w *encoder) entry(n *node, path string) (manifest.Entry, error) {
 	return e, err
 }
 
-// link numbers a file with several names, by the first of them: the trees of several ranks are merged, and a number must
-// not mean one file here and another one there. It reports whether this name is the first.
+// link numbers a file with several names, by the first of them: the trees of several ranks are merged, and a number
+// must not mean one file here and another one there. It reports whether this name is the first.
 func (w *encoder) link(n *node, e *manifest.Entry, path string) bool {
 	if n.Nlink < 2 {
 		return true

@@ -44,7 +44,8 @@ func makeCheckpoint(args []string) int {
 	all := fl.Bool("all-ranks", false, "durable once all ranks have made one with this label")
 	keep := fl.Bool("keep", false, "a newer checkpoint of the same folder does not replace it")
 	fl.Usage = func() {
-		fmt.Fprintln(os.Stderr, "usage: muster-guest checkpoint DIR [--label TEXT] [--all-ranks] [--timeout SECONDS] [--no-wait] "+
+		fmt.Fprintln(os.Stderr, "usage: muster-guest checkpoint DIR [--label TEXT] [--all-ranks] [--timeout SECONDS] "+
+			"[--no-wait] "+
 			"[--keep]")
 	}
 	dir, err := oneArgument(fl, args)

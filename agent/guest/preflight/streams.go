@@ -16,10 +16,10 @@ import (
 
 // On a fast network one connection measures the speed of one processor core, and a few megabytes last a few
 // milliseconds. So ranks of this version send more, over several connections at once, as NCCL does. Guests of older
-// versions neither open these connections nor send as much. All ranks must measure alike, therefore they agree first, in
-// the numbers that each round's start passes round the ring: in the first round a rank of this version sends scaling
-// where an older one sends 0, and so knows its predecessor; in the second a rank with an older predecessor objects,
-// which all see.
+// versions neither open these connections nor send as much. All ranks must measure alike, therefore they agree first,
+// in the numbers that each round's start passes round the ring: in the first round a rank of this version sends
+// scaling where an older one sends 0, and so knows its predecessor; in the second a rank with an older predecessor
+// objects, which all see.
 const scaling = 2
 
 const (

@@ -53,8 +53,8 @@ func scaledBy(t *testing.T, reqs []guest.PreflightRequest, older func(rank int) 
 	return all, streams, pairs
 }
 
-// Over a fast network more data is sent, over several connections, if all ranks can; one that is older keeps all to what
-// it does, wherever it stands in the ring.
+// Over a fast network more data is sent, over several connections, if all ranks can; one that is older keeps all to
+// what it does, wherever it stands in the ring.
 func TestFastLinesCarryMoreIfAllRanksCan(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

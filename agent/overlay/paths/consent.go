@@ -9,8 +9,8 @@ import (
 
 // An end says in its probes whether it would leave the board for the kernel's WireGuard, which is faster, sends each
 // peer's packets to one address, and neither sends probes nor answers them. An end that left alone would look dead to
-// the boards of the others, so all of them leave at about the same time, and only if every pair has proven an address at
-// which packets arrive without a router's or a relay's help. An older end says neither.
+// the boards of the others, so all of them leave at about the same time, and only if every pair has proven an address
+// at which packets arrive without a router's or a relay's help. An older end says neither.
 const (
 	flagAble  = 1 << 0 // could leave
 	flagReady = 1 << 1 // could leave, as could all its peers, and each of them answers at such an address

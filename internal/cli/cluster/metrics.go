@@ -18,7 +18,8 @@ func clusterMetrics(s *base.Session) *cobra.Command {
 			m, err := c.Metrics(cmd.Context(), cl, time.Now().Add(-last), time.Time{}, step)
 			return s.Result(cmd, m, err, func(p *base.Printer) { printMetrics(p, m) })
 		})
-	cmd.Long = "Show the newest readings of a cluster's GPUs and nodes within a time. With -o json or yaml, all readings are " +
+	cmd.Long = "Show the newest readings of a cluster's GPUs and nodes within a time. " +
+		"With -o json or yaml, all readings are " +
 		"printed:\nrates of nodes are bytes per second since the reading before."
 	cmd.Flags().DurationVar(&last, "last", time.Hour, "how far back to look, at most 744h")
 	cmd.Flags().DurationVar(&step, "step", 0, "time between readings (default: as fine as fits)")

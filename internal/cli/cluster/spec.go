@@ -60,7 +60,8 @@ func (f *specFlags) register(cmd *cobra.Command) {
 	fs.BoolVar(&f.diskLimited, "disk-limited", false, "only hosts that enforce it")
 	fs.Int64Var(&f.scratch, "scratch-gb", 0, "GB per node of a fast disk, empty at /scratch, gone with the node; "+
 		"included in the price")
-	fs.StringArrayVar(&f.mounts, "mount", nil, "VOLUME:PATH[:ro|:ranks][:every=SECONDS], a volume by id or name; repeatable")
+	fs.StringArrayVar(&f.mounts, "mount", nil,
+		"VOLUME:PATH[:ro|:ranks][:every=SECONDS], a volume by id or name; repeatable")
 	fs.StringVar(&f.trust, "trust", "", "bonded (default), or any: hosts of several operators also without bonds")
 	fs.StringVar(&f.runtime, "runtime", "", "runc (default), or runsc: gVisor, where a host has it")
 	fs.StringArrayVar(&f.keys, "ssh-key", nil, "id of an SSH key; repeatable")

@@ -16,7 +16,6 @@ import (
 	"io"
 	"iter"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -79,18 +78,6 @@ var ErrNotFound = errors.New("object not found")
 
 // Packs is the prefix of the keys of all packs.
 const Packs = "d/"
-
-// ParseKey returns which pack a key is of; ok is false for any other key.
-func ParseKey(key string) (domain id.DataDomain, n int64, ok bool) {
-	rest, ok := strings.CutPrefix(key, Packs)
-	d, num, ok2 := strings.Cut(rest, "/")
-	if !ok || !ok2 {
-		return domain, 0, false
-	}
-	domain, err := id.Parse[id.DataDomain](d)
-	n, err2 := strconv.ParseInt(num, 10, 64)
-	return domain, n, err == nil && err2 == nil && Key(domain, n) == key
-}
 
 // Key returns where a pack of a data domain is.
 func Key(domain id.DataDomain, n int64) string {

@@ -55,7 +55,8 @@ func (r *ranks) addRank(i int, host id.Host, epoch int) *rank {
 	lease, node := id.New[id.Lease](), id.New[id.Node]()
 	r.Exec(`WITH n AS (INSERT INTO node (id, cluster_id, rank, host_id, lease_id, epoch, state, address)
 		SELECT $1, cluster_id, $2, $3, $4, $5, 'ready', $7 FROM node WHERE cluster_id = $6 AND rank = 0
-		ON CONFLICT (cluster_id, rank) DO UPDATE SET host_id = excluded.host_id, lease_id = excluded.lease_id, epoch = excluded.epoch,
+		ON CONFLICT (cluster_id, rank) DO UPDATE
+		SET host_id = excluded.host_id, lease_id = excluded.lease_id, epoch = excluded.epoch,
 			state = 'ready' RETURNING id)
 		INSERT INTO lease (id, cluster_id, node_id, rank, host_id, renter_org_id, host_org_id, gpu_count, gpu_model, gpu_ids,
 			cpu_cores, ram_mb, disk_gb, currency, host_share_ppm, epoch)
@@ -257,7 +258,8 @@ func TestRanksOfHostileHosts(t *testing.T) {
 	_, _, err = one.checkpoint("a", nil)
 	_, err0 := zero.send(q)
 	for _, err := range []error{err, err0} {
-		if code(err) != agentapi.VolumeConflict || !strings.Contains(err.Error(), "/f0 was changed differently by ranks 0 and 1") {
+		if code(err) != agentapi.VolumeConflict ||
+			!strings.Contains(err.Error(), "/f0 was changed differently by ranks 0 and 1") {
 			t.Errorf("a claimed path: %v", err)
 		}
 	}

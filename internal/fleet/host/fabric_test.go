@@ -22,7 +22,8 @@ func fabricHosts(t *testing.T, d *db.DB, n int) (id.Fabric, [][]host.GPURef) {
 	org, user := fleettest.Org(t, d)
 	var fabric id.Fabric
 	if err := d.Pool.QueryRow(t.Context(),
-		"INSERT INTO fabric (id, org_id, name) VALUES (gen_random_uuid(), $1, 'rack') RETURNING id", org).Scan(&fabric); err != nil {
+		"INSERT INTO fabric (id, org_id, name) VALUES (gen_random_uuid(), $1, 'rack') RETURNING id",
+		org).Scan(&fabric); err != nil {
 		t.Fatal(err)
 	}
 	var all [][]host.GPURef
@@ -107,7 +108,8 @@ func TestAFabricIsClaimedOnce(t *testing.T) {
 	for i := range n {
 		org, _ := fleettest.Org(t, d)
 		wg.Go(func() {
-			err := claimFabric(t, d, host.ForLease, host.ClaimSet{Ref: uuid.New(), GPUs: gpus[i], Fabric: fabric, Tenant: org}, nil)
+			err := claimFabric(t, d, host.ForLease,
+				host.ClaimSet{Ref: uuid.New(), GPUs: gpus[i], Fabric: fabric, Tenant: org}, nil)
 			if won[i] = err == nil; err != nil && !errors.Is(err, host.ErrTaken) {
 				t.Error(err)
 			}

@@ -12,7 +12,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// queueImages queues the writes of which public images a host has. It ignores malformed entries: the list is only a hint.
+// queueImages queues the writes of which public images a host has. It ignores malformed entries: the list is only a
+// hint.
 func queueImages(b *pgx.Batch, host id.Host, images []agentapi.CachedImage) {
 	refs, digests := []string{}, []string{}
 	seen := map[string]bool{}

@@ -22,9 +22,9 @@ type telemetryStore interface {
 	AppendNodeTelemetry(ctx context.Context, series []host.NodeSeries) error
 }
 
-// recorder collects telemetry for the history: at most one sample per GPU, or lease, and host.TelemetryStep, stored at intervals.
-// If a replica crashes, the samples in its memory are lost, which is acceptable because nothing is billed by them. Live
-// views receive samples over the bus.
+// recorder collects telemetry for the history: at most one sample per GPU, or lease, and host.TelemetryStep, stored at
+// intervals. If a replica crashes, the samples in its memory are lost, which is acceptable because nothing is billed
+// by them. Live views receive samples over the bus.
 type recorder struct {
 	store telemetryStore
 	now   func() time.Time

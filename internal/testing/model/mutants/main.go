@@ -35,7 +35,8 @@ type suite struct{ pkg, run string }
 // bills is the proof of the bills itself.
 var bills = suite{"./internal/testing/model", "TestEveryBillIsTheOracles"}
 
-// atOnce is how many mutants are tried at the same time: the tests of one wait for the database while another's compute.
+// atOnce is how many mutants are tried at the same time: the tests of one wait for the database while another's
+// compute.
 const atOnce = 3
 
 func main() {

@@ -61,7 +61,9 @@ func main() { show() }
 		t.Fatalf("alone: %v, %v", alone, err)
 	}
 	dir := t.TempDir()
-	for name, text := range map[string]string{"main.go": woven, "play.go": inPlayFile(pkg), "go.mod": "module m\n\ngo 1.24\n"} {
+	for name, text := range map[string]string{
+		"main.go": woven, "play.go": inPlayFile(pkg), "go.mod": "module m\n\ngo 1.24\n",
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

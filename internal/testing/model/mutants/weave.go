@@ -26,9 +26,10 @@ type edit struct {
 	text     string
 }
 
-// weave returns a Go file that is any of its mutants when told to: a function that a mutant changes is there once more, changed,
-// and calls that copy if its mutant is in play; a constant that a mutant changes is a variable. So all mutants are
-// compiled once, together. alone are the mutants for which that cannot be done. All mutants' texts are in the file.
+// weave returns a Go file that is any of its mutants when told to: a function that a mutant changes is there once
+// more, changed, and calls that copy if its mutant is in play; a constant that a mutant changes is a variable. So all
+// mutants are compiled once, together. alone are the mutants for which that cannot be done. All mutants' texts are in
+// the file.
 func weave(src string, ms []mutant) (woven, pkg string, alone []mutant, err error) {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, "", src, parser.SkipObjectResolution)
@@ -61,7 +62,8 @@ func weave(src string, ms []mutant) (woven, pkg string, alone []mutant, err erro
 			fmt.Fprintf(&copies, "\n//line mutant-%s:1\n%s\n", m.name, text[offset(d.Pos()):])
 		case *ast.GenDecl:
 			v := valueOf(d)
-			if v == nil || slices.ContainsFunc(edits, func(e edit) bool { return e.from == offset(v.Pos()) }) || change.from < offset(v.Pos()) || change.to > offset(v.End()) {
+			if v == nil || slices.ContainsFunc(edits, func(e edit) bool { return e.from == offset(v.Pos()) }) ||
+				change.from < offset(v.Pos()) || change.to > offset(v.End()) {
 				alone = append(alone, m)
 				continue
 			}
