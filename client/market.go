@@ -192,7 +192,7 @@ type SpecNetwork struct {
 type Mount struct {
 	Path     string         `json:"path" doc:"an absolute path such as /data"`
 	Volume   id.Volume      `json:"volume" doc:"the volume's id"`
-	Mode     string         `json:"mode,omitempty" enum:"rw,ro,ranks" doc:"rw, by default: this cluster is the volume's only writer, and has one node; ro: the last snapshot, for any number of nodes and clusters; ranks: every node writes a copy of its own, and snapshots have what all of them have changed"`
+	Mode     string         `json:"mode,omitempty" enum:"rw,ro,ranks" doc:"rw, by default: this cluster is the volume's only writer, and has one node; ro: the last snapshot, for any number of nodes and clusters; ranks: each node writes its own copy, and snapshots contain the changes of all nodes"`
 	Snapshot SnapshotPolicy `json:"snapshot" doc:"when the host takes snapshots by itself; left out: at the end and on notice"`
 	Pause    string         `json:"pause,omitempty" enum:"never" doc:"never: a snapshot must not stop the program, not even for 300 ms; its files may then be of different moments"`
 }

@@ -64,7 +64,7 @@ type VolumeSnapshot struct {
 	AddedBytes  int64       `json:"added_bytes" doc:"what it added to the stored bytes" example:"53687091"`
 	Files       int64       `json:"files" doc:"files in it" example:"42"`
 	LeftOut     int64       `json:"left_out" doc:"devices, sockets and FIFOs that are not in it" example:"0"`
-	Whole       bool        `json:"whole" doc:"false: with mode ranks, it has each rank as that was last saved, and is not restored by itself where a snapshot with a label exists" example:"true"`
+	Whole       bool        `json:"whole" doc:"false: a snapshot with mode ranks that contains ranks at different moments; a start restores it only if no snapshot of all ranks has a label" example:"true"`
 }
 
 // RequestedSnapshot is a snapshot that the volume's host will take.

@@ -13,7 +13,7 @@ import (
 
 // Lend marks the ports of the RDMA devices that the operator lends to renters of the whole host, and returns what they
 // come to, nil if none can be lent. A device that is named and cannot be lent is a problem; the others are lent without
-// it. lockable tells whether programs may lock as much memory as RDMA needs.
+// it. lockable reports whether programs may lock as much memory as RDMA needs.
 func Lend(hcas []agentapi.HCA, named []string, lockable bool) (*agentapi.RDMA, []agentapi.Problem) {
 	var out agentapi.RDMA
 	var problems []agentapi.Problem

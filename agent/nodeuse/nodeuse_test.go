@@ -75,7 +75,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// A pid that belongs to another program by now tells nothing: its traffic is not the node's.
+// If the node's pid now belongs to another program, that program's traffic is not reported.
 func TestOf_AnotherProgram(t *testing.T) {
 	t.Parallel()
 	r := machine(t, map[string]string{"proc/42/cgroup": "0::/user.slice\n", "proc/42/net/dev": netDev})
@@ -85,6 +85,6 @@ func TestOf_AnotherProgram(t *testing.T) {
 		}
 	}
 	if _, err := r.Of(43, container); err == nil {
-		t.Error("a pid that nobody has")
+		t.Error("counters were read for a pid without a process")
 	}
 }

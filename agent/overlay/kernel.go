@@ -210,8 +210,8 @@ func (k *kernel) backend() string       { return "kernel" }
 func (k *kernel) port() int             { return k.udp }
 func (k *kernel) done() <-chan struct{} { return k.gone }
 
-// The kernel's socket only sends WireGuard's packets and finds no paths by itself. The process uses it once all ends
-// have proven an address to each other (see paths.Board.Agreed).
+// The kernel's WireGuard does not search for paths to its peers. The process therefore uses it only after all ends have
+// proven an address to each other (see paths.Board.Agreed).
 func (k *kernel) meet(peers map[wgtypes.Key]*agentapi.Peer) error {
 	if k.scout == nil {
 		return nil

@@ -310,7 +310,7 @@ func TestARefusedDeviceLeavesUserspace(t *testing.T) {
 		}))
 	}
 	introduce(t, sites...)
-	await(t, "a device is refused", patient, func() bool { // the end that tries first tells the other that it stays
+	await(t, "a device is refused", patient, func() bool { // the first end to fail reports that it stays in userspace
 		for _, s := range sites {
 			log, err := os.ReadFile(folder(s.cfg.Dir) + "/log")
 			if err == nil && strings.Contains(string(log), "the kernel's WireGuard is not used") {

@@ -20,8 +20,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// scout finds the size of the packets that pass to each peer of a kernel device. The kernel's WireGuard finds none by
-// itself: it sends what is too large for the path in fragments, which is slow and hides that it is too large.
+// scout finds the size of the packets that pass to each peer of a kernel device. The kernel's WireGuard does
+// not search for it: it fragments packets that are too large for the path, which is slow and hides the limit.
 //
 // A size is right if a packet of that size, wrapped, fits into the path as this host's kernel knows it, and if it
 // arrives. The scout sends packets of the overlay from a socket in the guest's namespace, which the peer's scout

@@ -131,6 +131,12 @@ func readGreeting(c net.Conn, q guest.PreflightRequest) (g greeting, err error) 
 
 func callOnce(ctx context.Context, q guest.PreflightRequest, p purpose, rank int,
 	timeout time.Duration) (net.Conn, error) {
+	return greet(ctx, q, rank, timeout, greeting{magic, p, int64(q.Epoch), int32(q.Rank)})
+}
+
+// greet connects to a rank's port from this rank's address, sends a greeting of fixed size, and waits for the answer.
+func greet(ctx context.Context, q guest.PreflightRequest, rank int, timeout time.Duration,
+	greeting any) (net.Conn, error) {
 	d := net.Dialer{
 		Timeout:         timeout,
 		KeepAliveConfig: keepAlive,
@@ -141,7 +147,7 @@ func callOnce(ctx context.Context, q guest.PreflightRequest, p purpose, rank int
 		return nil, err
 	}
 	c.SetDeadline(time.Now().Add(10 * time.Second)) // it has accepted us: a slow reply is better than a second call
-	err = binary.Write(c, binary.BigEndian, greeting{magic, p, int64(q.Epoch), int32(q.Rank)})
+	err = binary.Write(c, binary.BigEndian, greeting)
 	if err == nil {
 		_, err = io.ReadFull(c, make([]byte, 1))
 	}

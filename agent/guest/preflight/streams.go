@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"strconv"
 	"sync"
@@ -176,7 +175,8 @@ func (w *wider) greeted(c net.Conn) (g streamGreeting, err error) {
 // call opens one connection, and retries until the other rank listens.
 func (w *wider) call(ctx context.Context, p purpose, rank, stream int) error {
 	for {
-		c, err := w.callOnce(ctx, p, rank, stream)
+		c, err := greet(ctx, w.q, rank, 5*time.Second,
+			streamGreeting{streamMagic, p, int64(w.q.Epoch), int32(w.q.Rank), int32(stream)})
 		if err == nil {
 			if p == forRing {
 				w.put(w.next, stream, c)
@@ -191,29 +191,6 @@ func (w *wider) call(ctx context.Context, p purpose, rank, stream int) error {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-}
-
-func (w *wider) callOnce(ctx context.Context, p purpose, rank, stream int) (net.Conn, error) {
-	d := net.Dialer{
-		Timeout:         5 * time.Second,
-		KeepAliveConfig: keepAlive,
-		LocalAddr:       &net.TCPAddr{IP: net.ParseIP(w.q.Addresses[w.q.Rank])},
-	}
-	c, err := d.DialContext(ctx, "tcp4", net.JoinHostPort(w.q.Addresses[rank], strconv.Itoa(Port)))
-	if err != nil {
-		return nil, err
-	}
-	c.SetDeadline(time.Now().Add(5 * time.Second))
-	g := streamGreeting{streamMagic, p, int64(w.q.Epoch), int32(w.q.Rank), int32(stream)}
-	if err = binary.Write(c, binary.BigEndian, g); err == nil {
-		_, err = io.ReadFull(c, make([]byte, 1))
-	}
-	if err != nil {
-		c.Close()
-		return nil, err
-	}
-	c.SetDeadline(time.Time{})
-	return c, nil
 }
 
 // link is a connection to the next rank and one from the previous.

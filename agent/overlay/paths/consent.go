@@ -17,8 +17,8 @@ const (
 )
 
 const (
-	// settle is how long all ends must have said that they are ready before one leaves. By then each has told the others
-	// several times.
+	// settle is how long all ends must have been ready before one leaves. In that time each end sends its flags to the
+	// others several times.
 	settle = 600 * time.Millisecond
 	// pingReady is the interval of probes during readyFor, after an end has become ready.
 	pingReady = 150 * time.Millisecond
@@ -28,7 +28,7 @@ const (
 	absentAfter = time.Minute
 )
 
-// SetAble tells the peers that this end could leave for the kernel's WireGuard.
+// SetAble makes this end report to its peers that it can move to the kernel's WireGuard.
 func (b *Board) SetAble() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

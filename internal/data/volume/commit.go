@@ -229,3 +229,42 @@ func (v *Volumes) level(ctx context.Context, tx *db.Tx, domain id.DataDomain, by
 	}
 	return nil
 }
+
+// few refuses snapshots that a host takes by itself when too many are kept.
+func (v *Volumes) few(ctx context.Context, tx *db.Tx, row dbq.Volume, cause string) error {
+	if cause != agentapi.SnapshotByInterval {
+		return nil
+	}
+	n, err := tx.Q.CountSnapshots(ctx, row.ID)
+	if err != nil {
+		return fmt.Errorf("count snapshots of %s: %w", row.ID, err)
+	}
+	if n >= maxSnapshots {
+		return refused(agentapi.VolumeTooSoon, "the volume keeps %d snapshots: delete some", n)
+	}
+	return nil
+}
+
+// insertSnapshot makes a snapshot the head of a locked volume.
+func (v *Volumes) insertSnapshot(ctx context.Context, tx *db.Tx, row dbq.Volume, x dbq.DataSession, p parsed,
+	added int64, whole bool, now time.Time) (seq int64, err error) {
+	seq = row.HeadSeq + 1
+	cut := time.UnixMilli(p.CutAtMS)
+	if p.CutAtMS <= 0 || cut.After(now) {
+		cut = now
+	}
+	err = tx.Q.InsertSnapshot(ctx, dbq.InsertSnapshotParams{
+		VolumeID: row.ID, Seq: seq, ID: p.snapshot, RootID: p.root.ID[:], RootPack: p.root.Pack,
+		RootOffset: int64(p.root.Offset), RootLength: int64(p.root.Length), RootSize: int64(p.root.Size), Packs: p.Packs,
+		LogicalBytes: p.LogicalBytes, AddedBytes: added, Files: p.Files, LeftOut: p.LeftOut, CutAt: cut, CommittedAt: now,
+		Cause: p.Cause, Consistency: p.Consistency, Label: p.Label, LeaseID: x.LeaseID, Epoch: x.Epoch, Whole: whole,
+	})
+	if err == nil {
+		err = tx.Q.MoveVolumeHead(ctx, seq, p.snapshot, row.ID)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("commit %s: %w", p.snapshot, err)
+	}
+	v.changed(tx, row.OrgID)
+	return seq, nil
+}
