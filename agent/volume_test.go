@@ -100,6 +100,7 @@ func TestAVolumeFollowsToAnotherHost(t *testing.T) {
 	p.Mu.Unlock()
 	second := two.launch(two.mounted())
 	two.await(second.LeaseRef, "running", running)
+	poll(t, "a step on the other host", func() bool { return two.step(second.LeaseRef) > after })
 	two.want()
 	two.await(second.LeaseRef, "gone", gone)
 	if n := two.number(second.LeaseRef, `begins at step (\d+)`); n < before || n > after {

@@ -100,9 +100,9 @@ func main() {
 		dir := os.Args[2]
 		b, _ := os.ReadFile(filepath.Join(dir, "step"))
 		n, _ := strconv.Atoi(string(b))
-		fmt.Println("begins at step", n, "label", os.Getenv("MUSTER_RESUME_LABEL"))
 		term := make(chan os.Signal, 1)
-		signal.Notify(term, syscall.SIGTERM)
+		signal.Notify(term, syscall.SIGTERM) // before it says that it has begun
+		fmt.Println("begins at step", n, "label", os.Getenv("MUSTER_RESUME_LABEL"))
 		for {
 			n++
 			tmp := filepath.Join(dir, "step.tmp")
