@@ -304,10 +304,8 @@ func (b *Board) tick(now time.Time) {
 			text := p.ping(r, mine, 0, now)
 			out = append(out, message{r, p.rank, text})
 		}
-		if r, size := p.probeDue(now); r != nil {
-			if text := p.ping(r, mine, size, now); text != nil {
-				out = append(out, message{r, p.rank, text})
-			}
+		if r, size := p.probeDue(now); size > 0 {
+			out = append(out, message{r, p.rank, p.ping(r, mine, size, now)})
 		}
 		p.choose(now)
 	}

@@ -97,7 +97,7 @@ func (c *Climb) Passed(size, room int, now time.Time) {
 	*c = Climb{mtu: size, found: true, step: c.step, next: now.Add(verify)}
 }
 
-// probeDue returns the path in use and the size to try, if a size probe is due.
+// probeDue returns the path in use and the size to try on it; the size is 0 if no size probe is due.
 func (p *peer) probeDue(now time.Time) (*route, int) {
 	r := p.best.Load()
 	if r == nil || !r.live(now) {

@@ -234,3 +234,25 @@ func FuzzReceive(f *testing.F) {
 		a.handleMessage(a.table.Load(), msg, w)
 	})
 }
+
+// A board that is woken often, as by every answer, sends no more probes than one that is not: an answer that caused a
+// probe would cause the next answer.
+func TestWakingSendsNoProbes(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	now := time.Now()
+	if err := a.SetPeer(b.self, 1, []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:4000")}); err != nil {
+		t.Fatal(err)
+	}
+	p := only(a)
+	r := p.routes[way{addr: netip.MustParseAddrPort("127.0.0.1:4000")}]
+	r.answeredAt, r.climb = now, Climb{mtu: 1440, found: true, next: now.Add(verify)}
+	p.choose(now)
+	for i := range 1000 {
+		a.tick(now.Add(time.Duration(i) * time.Millisecond))
+		r.broken.Store(false) // the board is closed
+	}
+	if n := len(p.pending); n < 1 || n > 4 {
+		t.Errorf("%d probes in a second", n)
+	}
+}

@@ -110,8 +110,8 @@ func (r *round) sameAs(o *round) bool {
 // completeTries is how often a round is merged again because the volume's head has moved meanwhile.
 const completeTries = 3
 
-// complete commits the round of a session's shard if all shards of the round are prepared. Every request that prepares a
-// shard, or repeats one, calls it, so another server continues after one was killed.
+// complete commits the round of a session's shard if all shards of the round are prepared. Every request that prepares
+// a shard, or repeats one, calls it, so another server continues after one was killed.
 func (v *Volumes) complete(ctx context.Context, x dbq.DataSession, snap id.Snapshot,
 	name string) (*agentapi.PreparedVolume, error) {
 	for range completeTries {
@@ -153,8 +153,8 @@ func (v *Volumes) waiting(ctx context.Context, x dbq.DataSession, snap id.Snapsh
 	return &agentapi.PreparedVolume{Missing: missing}, nil
 }
 
-// completeOnce merges a round, with nothing locked, and commits it if no shard has changed meanwhile. It does nothing and
-// returns false while another request on this server merges the same volume.
+// completeOnce merges a round, with nothing locked, and commits it if no shard has changed meanwhile. It does nothing
+// and returns false while another request on this server merges the same volume.
 func (v *Volumes) completeOnce(ctx context.Context, x dbq.DataSession, r *round) (merging bool, err error) {
 	if _, busy := v.merging.LoadOrStore(x.VolumeID, true); busy {
 		return false, nil
