@@ -185,7 +185,7 @@ func (l *Link) open(ctx context.Context) error {
 		to   **nats.Conn
 		role string
 	}{{&l.auth, roleAuth}, {&l.hosts, roleHosts}, {&l.replicas, roleReplicas}, {&l.sys, roleSys}} {
-		nc, err := l.connect(c.role)
+		nc, err := l.connect(ctx, c.role)
 		if err != nil {
 			return fmt.Errorf("connect to NATS as %s: %w", c.role, err)
 		}

@@ -165,7 +165,7 @@ func (l *Link) setRoutes(ctx context.Context, o *server.Options) error {
 }
 
 // connect opens one of the platform's own connections.
-func (l *Link) connect(role string) (*nats.Conn, error) {
+func (l *Link) connect(ctx context.Context, role string) (*nats.Conn, error) {
 	kp := l.keys.users[role]
 	public, err := kp.PublicKey()
 	if err != nil {
@@ -195,7 +195,27 @@ func (l *Link) connect(role string) (*nats.Conn, error) {
 	if l.cfg.NATSCA != "" {
 		opts = append(opts, nats.RootCAs(l.cfg.NATSCA))
 	}
-	return nats.Connect(l.cfg.NATSURL, opts...)
+	return l.connectExternal(ctx, opts)
+}
+
+// natsPatience is how long a replica waits at its start for a NATS server: they may start at the same time.
+const natsPatience = 30 * time.Second
+
+// connectExternal connects to an external NATS server. While none of them accepts connections it tries again, for
+// natsPatience at most. A server that refuses this replica is an error at once.
+func (l *Link) connectExternal(ctx context.Context, opts []nats.Option) (*nats.Conn, error) {
+	for deadline := time.Now().Add(natsPatience); ; {
+		nc, err := nats.Connect(l.cfg.NATSURL, opts...)
+		if !errors.Is(err, nats.ErrNoServers) || time.Now().After(deadline) {
+			return nc, err
+		}
+		l.log.Warn("no NATS server accepts connections yet: waiting")
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
 }
 
 // AgentURLs returns the addresses to which hosts connect, and the CA in PEM with which they verify them ("" = their

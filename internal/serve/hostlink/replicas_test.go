@@ -2,6 +2,8 @@ package hostlink_test
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"regexp"
 	"strings"
 	"testing"
@@ -85,6 +87,18 @@ func TestReplicasWithRoutes(t *testing.T) {
 	twoReplicas(t, cfg(), cfg())
 }
 
+// freePort returns a TCP port of the loopback that nothing listens on.
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// The replicas start before NATS does, and wait for it.
 func TestReplicasWithAnExternalNATS(t *testing.T) {
 	t.Parallel()
 	conf, err := hostlink.NATSConfig(secret)
@@ -95,7 +109,7 @@ func TestReplicasWithAnExternalNATS(t *testing.T) {
 		strings.Contains(conf, string(secret)) {
 		t.Errorf("what goes to another machine holds a secret: %s", conf)
 	}
-	o := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true}
+	o := &server.Options{Host: "127.0.0.1", Port: freePort(t), NoSigs: true}
 	if err := o.ProcessConfigString(conf); err != nil {
 		t.Fatal(err)
 	}
@@ -103,13 +117,10 @@ func TestReplicasWithAnExternalNATS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ns.Start()
-	t.Cleanup(ns.Shutdown)
-	if !ns.ReadyForConnections(patience) {
-		t.Fatal("NATS did not start")
-	}
-	c := config()
-	c.Listen, c.WebSocketListen, c.NATSURL, c.AgentURLs = "", "", ns.ClientURL(), []string{ns.ClientURL()}
+	late := time.AfterFunc(time.Second, ns.Start)
+	t.Cleanup(func() { late.Stop(); ns.Shutdown() })
+	c, url := config(), fmt.Sprintf("nats://127.0.0.1:%d", o.Port)
+	c.Listen, c.WebSocketListen, c.NATSURL, c.AgentURLs = "", "", url, []string{url}
 	twoReplicas(t, c, c)
 }
 
