@@ -118,15 +118,15 @@ var identifier = regexp.MustCompile(`[a-z]+_[0-9a-hjkmnp-tv-z]{8,}|\b\d+\b`)
 // documents are the folders of the documentation whose pages are alike; one of each is checked.
 var documents = regexp.MustCompile(`^/docs/(adr|api|cli|hardware|launch|reference|tutorials)/`)
 
-// prose are the pages of which no picture is taken: documents, which look alike.
+// prose are documents, which look alike: no picture is taken of them, and one is checked in every look.
 var prose = regexp.MustCompile(`^/(cli|docs/.+|offers/choose)$`)
 
 // forVisitors are the pages that are the same for everybody; a visitor's walk checks them.
 var forVisitors = regexp.MustCompile(`^/(docs|pricing|status|terms|privacy|cli|estimate)(/|$)`)
 
 // walk checks every kind of page that somebody reaches by links from the front page, and returns how many there are.
-// It adds to known the kinds that it checked in every look. Kinds that were known are checked by axe in the first look,
-// and for what is wider than the window at both widths.
+// It adds to known the kinds that it checked. Kinds that were known, and all prose but the first, are checked by axe in
+// the first look, and for what is wider than the window at both widths.
 func (b *tab) walk(who string, known map[string]bool) int {
 	b.t.Helper()
 	next, seen := []string{"/"}, map[string]bool{"/": true}
@@ -145,21 +145,24 @@ func (b *tab) walk(who string, known map[string]bool) int {
 			}
 		}
 		b.prepare(path)
+		document := prose.MatchString(path)
+		fully := !known[kindOf(path)] && (!document || !known["prose"])
 		for i, l := range looks {
-			if known[kindOf(path)] && l.contrast {
+			if !fully && l.contrast {
 				continue
 			}
 			b.show(l)
-			if i == 0 || !known[kindOf(path)] {
+			if i == 0 || fully {
 				b.check(who, path, l)
 			}
 			b.fits(who, path, l)
-			if !known[kindOf(path)] && b.at(path) && !prose.MatchString(path) && os.Getenv("MUSTER_TEST_SHOTS") != "" {
+			if fully && b.at(path) && !document && os.Getenv("MUSTER_TEST_SHOTS") != "" {
 				b.picture(path, l)
 			}
 		}
 		if b.at(path) {
 			known[kindOf(path)] = true
+			known["prose"] = known["prose"] || document
 		}
 	}
 }
