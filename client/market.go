@@ -167,7 +167,7 @@ type ClusterSpec struct {
 
 	MaxPricePerHour *money.Micro `json:"max_price_per_hour" doc:"for the whole cluster"`
 	MaxDuration     *int64       `json:"max_duration" doc:"seconds of running time; at least 60"`
-	Budget          *money.Nano  `json:"budget" doc:"the cluster stops in order before it has cost more"`
+	Budget          *money.Nano  `json:"budget" doc:"the cluster shuts down cleanly before it costs more"`
 
 	Network       SpecNetwork `json:"network"`
 	Trust         string      `json:"trust,omitempty" enum:"bonded,any" doc:"whose hosts may run the ranks of one cluster. bonded, by default: hosts of several operators only if each operator has a bond that pays the others when its host fails. any: hosts without a bond too, beside operators that accept them"`

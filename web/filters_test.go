@@ -136,3 +136,31 @@ func TestMarket_NearestSearches(t *testing.T) {
 		t.Error("a search that finds something has others near")
 	}
 }
+
+// Below a short list of offers are templates that fill the form; a search that finds nothing, and a quote, have others.
+func TestMarket_ShortListsHaveTemplatesBelow(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	b.sell(4)
+	_, doc := b.get("/offers")
+	links := doc.Find("#ready li a")
+	if links.Length() != 3 {
+		t.Fatalf("%d templates: %s", links.Length(), doc.Find("main").Text())
+	}
+	links.Each(func(_ int, a *goquery.Selection) {
+		_, filled := b.get(a.AttrOr("href", ""))
+		if filled.Find("#image").AttrOr("value", "") == "" {
+			t.Errorf("%s fills no form", a.AttrOr("href", ""))
+		}
+	})
+	if _, doc = b.get("/offers?" + url.Values{"q": {"gpus_free>=16"}}.Encode()); doc.Find("#ready").Length() != 0 {
+		t.Error("templates below a search that finds nothing")
+	}
+	for range 8 {
+		b.sell(1)
+	}
+	if _, doc = b.get("/offers"); doc.Find("#ready").Length() != 0 {
+		t.Error("templates below nine offers")
+	}
+}

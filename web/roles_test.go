@@ -63,6 +63,11 @@ var formScopes = map[string]string{
 	"/account/members/{id}/remove":       "members",
 	"/account/invitations":               "members",
 	"/account/invitations/{id}/withdraw": "members",
+
+	"/notices/webhooks":                                "members",
+	"/notices/webhooks/{id}/enable":                    "members",
+	"/notices/webhooks/{id}/delete":                    "members",
+	"/notices/webhooks/{id}/deliveries/{notice}/retry": "members",
 }
 
 // personal are the forms that every visitor may send: they are about the visitor. Those that sign out are not sent.

@@ -104,6 +104,7 @@ func openWith(t *testing.T, set func(*web.Config)) *browser {
 		Hosts:      host.New(d, nil),
 		Leases:     metering.NewLeases(d),
 		Notices:    notify.NewNotices(d),
+		Webhooks:   notify.NewWebhooks(d, box, false),
 		Erasure:    erasure.New(d, accounts, volume.New(d, nil, volume.Config{})),
 		Statements: statement.New(d, "USD", statement.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}}),
 		Templates:  template.New(d, ""),

@@ -74,6 +74,7 @@ func NewWebhooks(d *db.DB, box *seal.Box, anyAddress bool) *Webhooks {
 // Create adds a webhook for an organisation and returns it with its secret, which is not shown again.
 // Faults: Invalid (the address), QuotaExceeded.
 func (w *Webhooks) Create(ctx context.Context, by Actor, url string, once idem.Request) (Webhook, idem.Outcome, error) {
+	once.Seal = w.box // the answer contains the secret
 	return idem.Once(ctx, w.db, once, func(ctx context.Context, tx *db.Tx) (Webhook, error) {
 		e := by.Event("webhook.create", "", map[string]any{"url": url})
 		if err := checkURL(url, w.anyAddress); err != nil {

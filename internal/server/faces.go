@@ -111,6 +111,7 @@ func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
 		Leases:        metering.NewLeases(s.db),
 		Statements:    statement.New(s.db, s.cfg.Currency, s.cfg.merchant()),
 		Notices:       notify.NewNotices(s.db),
+		Webhooks:      notify.NewWebhooks(s.db, box, false),
 		Erasure:       erasure.New(s.db, s.accounts, s.volumes),
 		Dialer:        s.dialer,
 		Bus:           s.link.Bus(),

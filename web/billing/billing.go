@@ -72,7 +72,7 @@ func (s *Pages) showBilling(v *page.Visit, forms billingForms) error {
 	}
 	out := Billing{
 		Tab: forms.tab, Org: v.Who.OrgName, Available: b.Available, Held: b.Held, Accrued: b.Accrued, Burn: b.BurnPerHour,
-		Runway: page.Runway(b), RunwayNote: "then an orderly stop", Currency: b.Currency, TopUp: forms.topUp,
+		Runway: page.Runway(b), RunwayNote: "then clusters shut down cleanly", Currency: b.Currency, TopUp: forms.topUp,
 	}
 	if b.RunwaySeconds == nil {
 		out.RunwayNote = "nothing is being billed"

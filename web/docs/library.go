@@ -58,7 +58,8 @@ var plan = []struct {
 	{"How-to guides", "Reach a goal, step by step.", []string{
 		"shell.md", "images.md", "launch/README.md", "hosts.md", "operations.md", "stripe.md"}},
 	{"Reference", "Exact rules, commands and terms.", []string{
-		"data.md", "your-bill.md", "your-earnings.md", "losses.md", "isolation.md", commandIndex, "glossary.md"}},
+		"data.md", "your-bill.md", "your-earnings.md", "losses.md", "isolation.md",
+		"host-gpus.md", "host-network.md", "host-agent.md", "host-home.md", commandIndex, "glossary.md"}},
 	{"REST API", "Programs that rent, and programs that host.", []string{
 		"api/README.md", "api/quick-start.md", "api/authentication.md", "api/errors.md", "api/pagination.md",
 		"api/idempotency.md", "api/queries.md", "api/webhooks.md", apiNouns}},

@@ -155,7 +155,7 @@ func LandingPage(p view.Page, l Landing) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 10, "</div></section><section class=\"panel\" id=\"start\" aria-labelledby=\"start-h\"><header><h2 id=\"start-h\">Start in three lines</h2><a class=\"right small\" href=\"/docs/api\">API reference</a></header>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 10, "</div></section><section class=\"panel\" id=\"start\" aria-labelledby=\"start-h\"><header><h2 id=\"start-h\">Start from a terminal</h2><a class=\"right small\" href=\"/docs/api\">API reference</a></header>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -684,7 +684,15 @@ func CLIPage(p view.Page, s Start) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 46, "<div class=\"pagehead\"><h1>Command line</h1><p class=\"lede\"><code>muster</code> does everything that these pages do. <code>muster help</code> lists its commands.</p></div><section class=\"panel narrow\" aria-labelledby=\"start-h\"><header><h2 id=\"start-h\">Start in three lines</h2></header>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 46, "<div class=\"pagehead\"><h1>Command line</h1><p class=\"lede\"><code>muster</code> does everything that these pages do. <code>muster help</code> teaches it by example; the documentation lists <a href=\"/docs/cli\">every command</a>.</p></div><section class=\"panel narrow\" id=\"get\" aria-labelledby=\"get-h\"><header><h2 id=\"get-h\">Get the command</h2></header><p class=\"soft pricef\">It is one program without dependencies, for Linux and macOS. Build it with Go 1.26 or newer:</p>")
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
+			templ_7745c5c3_Err = view.Cmd("get-muster", "git clone https://github.com/musterhq/muster && cd muster && CGO_ENABLED=0 go build ./cmd/muster && sudo install muster /usr/local/bin").Render(ctx, templ_7745c5c3_Buffer)
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 47, "</section><section class=\"panel narrow apart\" aria-labelledby=\"start-h\"><header><h2 id=\"start-h\">Start from a terminal</h2></header>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -692,7 +700,7 @@ func CLIPage(p view.Page, s Start) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 47, "</section>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 48, "</section>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -739,7 +747,7 @@ func WelcomePage(p view.Page, steps []view.Step, s Start) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 48, "<div class=\"pagehead\"><h1>Get started</h1><p class=\"lede\">Four steps to your first cluster. This page keeps track of what is done.</p></div>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 49, "<div class=\"pagehead\"><h1>Get started</h1><p class=\"lede\">Four steps to your first cluster. This page keeps track of what is done.</p></div>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -747,7 +755,7 @@ func WelcomePage(p view.Page, steps []view.Step, s Start) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 49, " <div class=\"grid-2 front\"><section class=\"panel\" id=\"start\" aria-labelledby=\"start-h\"><header><h2 id=\"start-h\">From a terminal</h2></header>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 50, " <div class=\"grid-2 front\"><section class=\"panel\" id=\"start\" aria-labelledby=\"start-h\"><header><h2 id=\"start-h\">From a terminal</h2></header>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -755,7 +763,7 @@ func WelcomePage(p view.Page, steps []view.Step, s Start) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 50, "</section><section class=\"panel\" aria-labelledby=\"host-h\"><header><h2 id=\"host-h\">Have GPUs to rent out?</h2></header><p class=\"soft\">Enrol a machine with one command, set a price, and get paid for the seconds in which it is rented.</p><p class=\"row pricef\"><a class=\"btn\" href=\"/hosts\">Enrol a host</a></p></section></div>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 51, "</section><section class=\"panel\" aria-labelledby=\"host-h\"><header><h2 id=\"host-h\">Have GPUs to rent out?</h2></header><p class=\"soft\">Enrol a machine with one command, set a price, and get paid for the seconds in which it is rented.</p><p class=\"row pricef\"><a class=\"btn\" href=\"/hosts\">Enrol a host</a></p></section></div>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -627,7 +627,7 @@ func enroll(h Hosts) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 43, "<p class=\"small soft\">Needs Linux, Docker 20.10 or newer, an NVIDIA driver, and NVIDIA Container Toolkit 1.17.8 or newer. Only outgoing connections are made. <a href=\"/docs/hosts#part-1-first-host-in-15-minutes\">First host in 15 minutes</a> shows each step.</p></div></section>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 43, "<p class=\"small soft\">Needs Linux, Docker 20.10 or newer, an NVIDIA driver, and NVIDIA Container Toolkit 1.17.8 or newer. Only outgoing connections are made. <a href=\"/docs/hosts#first-host-in-15-minutes\">First host in 15 minutes</a> shows each step.</p></div></section>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

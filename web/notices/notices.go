@@ -1,4 +1,3 @@
-// Package notices holds the page of an organisation's notices.
 package notices
 
 import (
@@ -13,23 +12,6 @@ import (
 )
 
 const perPage = 50
-
-// Pages are the pages of notices. Make them with New.
-type Pages struct {
-	*page.Site
-}
-
-// New returns the pages of a site.
-func New(site *page.Site) *Pages {
-	return &Pages{Site: site}
-}
-
-// Routes mounts all pages of this package.
-func (s *Pages) Routes(m page.Mux) {
-	m.Get("/notices", page.SignedIn, s.list)
-	m.Post("/notices/read", page.SignedIn, s.markAllRead)
-	m.Post("/notices/{id}/read", page.SignedIn, s.markRead)
-}
 
 func (s *Pages) list(v *page.Visit) error {
 	f := notify.Filter{Limit: perPage}

@@ -88,10 +88,34 @@ func (s *Pages) showMarket(v *page.Visit, m Market) error {
 	for _, o := range page.Items {
 		m.Offers = append(m.Offers, offerRow(o, m.Quote))
 	}
+	if err := s.addReady(v, &m); err != nil {
+		return err
+	}
 	if page.Next != nil {
 		m.Next = "/offers?" + url.Values{"q": {m.Query}, "sort": {m.Sort}, "after": {*page.Next}}.Encode()
 	}
 	return s.Render(v, MarketPage(v.Page("Market", "market"), m))
+}
+
+// roomBelow is the longest list of offers below which the page has room for templates.
+const roomBelow = 8
+
+// addReady adds the built-in templates to a page that would be mostly empty: a newcomer on a small market sees what can
+// be run, and not only where.
+func (s *Pages) addReady(v *page.Visit, m *Market) error {
+	if len(m.Offers) == 0 || len(m.Offers) > roomBelow || m.Quote != nil || m.Explain != nil {
+		return nil
+	}
+	all, err := s.Templates.List(v.R.Context(), v.Who)
+	if err != nil {
+		return err
+	}
+	for _, x := range all {
+		if x.BuiltIn {
+			m.Ready = append(m.Ready, viewTemplate(x))
+		}
+	}
+	return nil
 }
 
 // nearMisses returns the searches that are nearest to one without a result.

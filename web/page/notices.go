@@ -71,6 +71,8 @@ func hrefOf(n notify.Delivered) string {
 		return "/billing"
 	case "org":
 		return "/billing"
+	case "wh":
+		return "/notices/webhooks/" + n.Object
 	}
 	return ""
 }

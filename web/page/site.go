@@ -59,6 +59,7 @@ type Config struct {
 	Leases     *metering.Leases
 	Statements *statement.Statements
 	Notices    *notify.Notices
+	Webhooks   *notify.Webhooks
 	Erasure    *erasure.Erasure
 	Dialer     *dialback.Dialer // reads logs from hosts
 	Bus        *bus.Bus         // nil: pages poll every second

@@ -40,8 +40,8 @@ func (f *specFlags) register(cmd *cobra.Command) {
 	if f.session != nil {
 		fs.StringVar(&f.template, "template", "", "start from a template; flags override it")
 	}
-	fs.StringVar(&f.name, "name", "", "a name for you")
-	fs.StringVar(&f.project, "project", "", "project to count it to")
+	fs.StringVar(&f.name, "name", "", "name of the cluster")
+	fs.StringVar(&f.project, "project", "", "project that the cost counts towards")
 	fs.StringArrayVar(&f.labels, "label", nil, "KEY=VALUE; repeatable")
 	fs.IntVar(&f.nodes, "nodes", 0, "nodes (default 1)")
 	fs.IntVar(&f.gpus, "gpus", 0, "GPUs per node (default 1)")
@@ -53,25 +53,28 @@ func (f *specFlags) register(cmd *cobra.Command) {
 		"MUSTER_REGISTRY_PASSWORD, or asked for")
 	fs.StringVar(&f.restart, "restart", "", "never or on_failure")
 	fs.StringVar(&f.egress, "egress", "", "full, limited or off")
-	fs.StringArrayVarP(&f.env, "env", "e", nil, "KEY=VALUE, or KEY to pass on your own; repeatable")
-	fs.StringVar(&f.envFile, "env-file", "", "file of KEY=VALUE lines, for what others on this machine must not see")
+	fs.StringArrayVarP(&f.env, "env", "e", nil, "KEY=VALUE, or KEY alone to pass its value from your environment; repeatable")
+	fs.StringVar(&f.envFile, "env-file", "", "file of KEY=VALUE lines; unlike --env, other users of this machine "+
+		"cannot see them")
 	fs.StringArrayVarP(&f.ports, "port", "p", nil, "PORT, which is tcp, or PORT/http, which the page links to; repeatable")
-	fs.Int64Var(&f.disk, "disk", 0, "GB per node (default 10)")
-	fs.BoolVar(&f.diskLimited, "disk-limited", false, "only hosts that enforce it")
+	fs.Int64Var(&f.disk, "disk", 0, "disk space per node in GB (default 10)")
+	fs.BoolVar(&f.diskLimited, "disk-limited", false, "only hosts that enforce the limit of --disk")
 	fs.Int64Var(&f.scratch, "scratch-gb", 0, "GB per node of a fast disk, empty at /scratch, gone with the node; "+
 		"included in the price")
 	fs.StringArrayVar(&f.mounts, "mount", nil,
 		"VOLUME:PATH[:ro|:ranks][:every=SECONDS], a volume by id or name; repeatable")
-	fs.StringVar(&f.trust, "trust", "", "bonded (default), or any: hosts of several operators also without bonds")
+	fs.StringVar(&f.trust, "trust", "", "bonded (default), or any: also places the cluster on hosts of "+
+		"several operators that have no bonds")
 	fs.StringVar(&f.runtime, "runtime", "", "runc (default), or runsc: gVisor, where a host has it")
 	fs.StringArrayVar(&f.keys, "ssh-key", nil, "id of an SSH key; repeatable")
-	fs.StringVar(&f.maxPrice, "max-price", "", "most the whole cluster may cost per hour")
+	fs.StringVar(&f.maxPrice, "max-price", "", "most that the whole cluster may cost per hour")
 	fs.StringVar(&f.maxDuration, "max-duration", "", "longest running time: 90m, 2h, or seconds")
-	fs.StringVar(&f.budget, "budget", "", "most it may cost in all; it is stopped in order before")
+	fs.StringVar(&f.budget, "budget", "", "most that the cluster may cost in all; it shuts down cleanly before "+
+		"it exceeds this")
 	fs.StringVar(&f.scope, "scope", "", "any, fabric or host: how far apart the nodes may be")
-	fs.Float64Var(&f.minGbps, "min-gbps", 0, "least all-reduce bandwidth between nodes")
+	fs.Float64Var(&f.minGbps, "min-gbps", 0, "lowest all-reduce bandwidth between nodes, in Gbit/s")
 	fs.StringVar(&f.fabric, "fabric", "", "rdma: whole hosts of one fabric, with their RDMA ports")
-	fs.Float64Var(&f.minBusbw, "min-busbw", 0, "with --fabric: least Gbit/s of a host's RDMA ports together")
+	fs.Float64Var(&f.minBusbw, "min-busbw", 0, "with --fabric: lowest Gbit/s of a host's RDMA ports together")
 	fs.StringVar(&f.onFailure, "on-node-failure", "", "fail, ignore or replace")
 	_ = cmd.RegisterFlagCompletionFunc("gpu", base.QueryTerms)
 	for name, words := range map[string][]string{

@@ -17,8 +17,9 @@ import (
 
 const about = `GPU clusters, by the second.
 
-Money is a decimal string, times are RFC 3339 in UTC, durations are whole seconds. Lists are cut into pages: pass "next"
-as "after". Every POST takes an Idempotency-Key. Failures are problem documents with a stable "code".`
+Amounts of money are decimal strings, times are RFC 3339 in UTC, and durations are whole seconds. Lists are paginated:
+pass the value of "next" as "after" to get the next page. Every POST accepts an Idempotency-Key. Errors are problem
+documents (RFC 9457) with a stable "code".`
 
 func humaConfig(cfg Config) huma.Config {
 	schemas := huma.NewMapRegistry("#/components/schemas/", schemaName)

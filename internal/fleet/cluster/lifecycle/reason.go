@@ -77,24 +77,24 @@ var sentences = map[Reason]Sentence{
 	},
 	ReasonReleasedByUser: {Happened: "You released the cluster.", Do: "Logs and usage stay readable here."},
 	ReasonBudgetExhausted: {
-		Happened: "The budget of this cluster is used up, so it was stopped in order.",
-		Do:       "Rent again with a higher budget to go on.",
+		Happened: "The budget of this cluster is used up, so it was shut down cleanly.",
+		Do:       "To continue, rent again with a higher budget.",
 	},
 	ReasonFundsExhausted: {
-		Happened: "The wallet could not cover more time, so the cluster was stopped in order.",
+		Happened: "The wallet could not cover more time, so the cluster was shut down cleanly.",
 		Do:       "Add credit, then rent again.",
 	},
 	ReasonMaxDuration: {
 		Happened: "The cluster reached the longest duration you set for it.",
-		Do:       "Rent again with a longer max_duration to go on.",
+		Do:       "To continue, rent again with a longer max_duration.",
 	},
 	ReasonWorkloadFailed: {
 		Happened: "The command ended with an error on at least one rank.",
-		Do:       "Read the log of the rank that failed first; restart: on_failure starts the command again by itself.",
+		Do:       "Read the log of the rank that failed first; with restart: on_failure, the command is started again automatically.",
 	},
 	ReasonHostLost: {
 		Happened: "A host of the cluster could no longer be reached.",
-		Do: "Rent again; on_node_failure: replace lets another host take the rank, ignore goes on with the " +
+		Do: "Rent again; on_node_failure: replace lets another host take the rank, ignore continues with the " +
 			"remaining ranks.",
 	},
 	ReasonAgentLost: {
@@ -104,14 +104,14 @@ var sentences = map[Reason]Sentence{
 	},
 	ReasonPeersUnreachable: {
 		Happened: "Ranks of the cluster lost contact with each other, and nothing shows which of their hosts is to blame.",
-		Do:       "Rent again; these hosts are not put together for you within a day.",
+		Do:       "Rent again; you do not get these hosts together for a day.",
 	},
 	ReasonHostReclaimed: {
 		Happened: "The operator of a host took the machine back.",
 		Do:       "Rent again; on_node_failure: replace lets another host take the rank.",
 	},
 	ReasonHostWithdrawn: {
-		Happened: "The operator of a host took the machine back, as was said well before.",
+		Happened: "The operator of a host took the machine back and had announced it at least an hour before.",
 		Do:       "Rent again; on_node_failure: replace lets another host take the rank.",
 	},
 	ReasonTimeout: {
@@ -119,8 +119,8 @@ var sentences = map[Reason]Sentence{
 		Do:       "The timeline shows which step of which rank took so long; rent again, on other hosts if it repeats.",
 	},
 	ReasonPlatformOutage: {
-		Happened: "Muster's servers were away for longer than the cluster was authorised to run, so its hosts stopped it " +
-			"in order.",
+		Happened: "Muster's servers were away for longer than the cluster was authorised to run, so its hosts shut " +
+			"it down cleanly.",
 		Do: "Rent again.",
 	},
 	ReasonImageNotFound: {Happened: "The registry does not know the image.", Do: "Check its name and tag."},

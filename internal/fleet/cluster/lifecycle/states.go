@@ -71,9 +71,9 @@ type Transition struct {
 var transitions = []Transition{
 	{"", OnRented, Provisioning, ByRenter, "Rented"},
 
-	{Provisioning, OnAllAtBarrier, Provisioning, ByHosts, "All ranks are ready and have talked to each other: starting " +
+	{Provisioning, OnAllAtBarrier, Provisioning, ByHosts, "All ranks are ready and have reached each other: starting " +
 		"the command"},
-	{Provisioning, OnAllStarted, Running, ByHosts, "Running: every rank has started, seconds count from now"},
+	{Provisioning, OnAllStarted, Running, ByHosts, "Running: every rank has started, and billing begins"},
 	{Provisioning, OnReplacing, Degraded, ByWatchdog, "A rank was lost while starting again: looking for another host"},
 	{Provisioning, OnStartFailed, Failed, ByHosts, "The start failed"},
 	{Provisioning, OnStartTimeout, Failed, ByWatchdog, "Not ready in time"},
@@ -90,9 +90,9 @@ var transitions = []Transition{
 	{Running, OnMaxDuration, Releasing, ByWatchdog, "Stopped: the longest duration is reached"},
 	{Running, OnRelease, Releasing, ByRenter, "Released"},
 
-	{Degraded, OnNodeBack, Running, ByHosts, "Every rank is proven up again: seconds count"},
-	{Degraded, OnRankIgnored, Degraded, ByWatchdog, "Going on without the lost rank"},
-	{Degraded, OnResumed, Degraded, ByHosts, "Every remaining rank is proven up: seconds count for them"},
+	{Degraded, OnNodeBack, Running, ByHosts, "Every rank is proven up again: billing continues"},
+	{Degraded, OnRankIgnored, Degraded, ByWatchdog, "Continuing without the lost rank"},
+	{Degraded, OnResumed, Degraded, ByHosts, "Every remaining rank is proven up: billing continues for them"},
 	{Degraded, OnNodeLost, Degraded, ByHosts, "One more rank is not proven up: billing is suspended"},
 	{Degraded, OnReplacing, Degraded, ByWatchdog, "A rank is lost for good: looking for another host"},
 	{Degraded, OnReplaced, Provisioning, ByWatchdog, "Another host takes the lost rank: starting again, billing is " +
