@@ -53,7 +53,8 @@ func (f *specFlags) register(cmd *cobra.Command) {
 		"MUSTER_REGISTRY_PASSWORD, or asked for")
 	fs.StringVar(&f.restart, "restart", "", "never or on_failure")
 	fs.StringVar(&f.egress, "egress", "", "full, limited or off")
-	fs.StringArrayVarP(&f.env, "env", "e", nil, "KEY=VALUE, or KEY alone to pass its value from your environment; repeatable")
+	fs.StringArrayVarP(&f.env, "env", "e", nil, "KEY=VALUE, or KEY alone to pass on its "+
+		"value from your environment; repeatable")
 	fs.StringVar(&f.envFile, "env-file", "", "file of KEY=VALUE lines; unlike --env, other users of this machine "+
 		"cannot see them")
 	fs.StringArrayVarP(&f.ports, "port", "p", nil, "PORT, which is tcp, or PORT/http, which the page links to; repeatable")

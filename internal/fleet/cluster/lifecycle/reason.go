@@ -90,7 +90,8 @@ var sentences = map[Reason]Sentence{
 	},
 	ReasonWorkloadFailed: {
 		Happened: "The command ended with an error on at least one rank.",
-		Do:       "Read the log of the rank that failed first; with restart: on_failure, the command is started again automatically.",
+		Do: "Read the log of the rank that failed first. With restart: on_failure, the command is started again " +
+			"automatically.",
 	},
 	ReasonHostLost: {
 		Happened: "A host of the cluster could no longer be reached.",
