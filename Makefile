@@ -46,13 +46,19 @@ test: ## everything CI runs, with the race detector; installs and starts what it
 	@$(SERVICES) --docker --postgres -- scripts/test
 
 .PHONY: test-full
-test-full: test test-matrix test-net test-update test-torch test-jupyter test-gvisor test-disk test-machine ## what takes longer too: the kill matrix, hosts behind routers, PyTorch trainings, a virtual machine (two hours)
+test-full: test test-matrix test-data test-net test-update test-torch test-jupyter test-gvisor test-disk test-machine ## what takes longer too: the kill matrix, kills of what keeps volumes, hosts behind routers, PyTorch trainings, a virtual machine (three hours)
 
 MATRIX ?= TestMatrix
 .PHONY: test-matrix
 test-matrix: build ## every part is killed in every phase of a rental; MATRIX=TestMatrix/agent for one part
 	@scripts/setup build run
 	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin go test -tags matrix ./internal/testing/e2e -run '$(MATRIX)' -count=1 -v -timeout 55m
+
+.PHONY: test-data
+test-data: build ## 1000 random kills of what keeps volumes (MUSTER_TEST_KILLS: others), and 20 resumes of four ranks on other hosts (MUSTER_TEST_RESUMES: others)
+	@scripts/setup build run
+	@$(SERVICES) --docker --postgres -- env MUSTER_TEST_KILLS=$${MUSTER_TEST_KILLS:-1000} go test ./internal/testing/datakills -run TestRandomKills -count=1 -v -timeout 3h
+	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_RESUMES=$${MUSTER_TEST_RESUMES:-20} go test ./internal/testing/e2e -run TestRanksResumeOnAnotherHost -count=1 -v -timeout 2h
 
 .PHONY: test-update
 test-update: build ## an agent is replaced by a newer one, and goes back from one that does not work, under a running job (builds two agents)

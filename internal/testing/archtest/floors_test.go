@@ -60,6 +60,7 @@ var asides = map[string][]string{
 	"testing/testfield":   {},
 	"testing/s3test":      {},
 	"testing/e2e":         {},
+	"testing/datakills":   {},
 	"testing/model":       {},
 	"testing/archtest":    {},
 	"testing/apifuzz":     {},

@@ -23,7 +23,7 @@ import (
 
 // shellPrograms are what an image with a shell has: this machine's own programs, with the libraries they name.
 var shellPrograms = []string{"sh", "bash", "cat", "echo", "env", "grep", "id", "ls", "mkdir", "nohup", "perl", "ps",
-	"pwd", "rm", "sleep", "stty", "touch", "tty", "wc", "yes"}
+	"pwd", "rm", "sha256sum", "sleep", "stty", "touch", "tty", "wc", "yes"}
 
 // shellImage pushes an image with a shell and the usual small programs, whose command waits to be ended.
 func (p *platform) shellImage(t *testing.T) string {

@@ -12,7 +12,7 @@ import (
 // The text that a mutant changes is there exactly once: whoever changes it brings the mutant up to date.
 func TestEveryMutantFindsItsText(t *testing.T) {
 	t.Parallel()
-	for _, m := range slices.Concat(mutants, gangMutants) {
+	for _, m := range slices.Concat(mutants, gangMutants, dataMutants) {
 		src, err := os.ReadFile(filepath.Join("..", "..", "..", "..", m.file))
 		if err != nil {
 			t.Fatal(err)
