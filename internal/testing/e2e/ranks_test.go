@@ -134,8 +134,8 @@ func (r *renter) loseHost(t *testing.T, p *platform, c client.Cluster, rank int)
 	first := c.Nodes[rank]
 	n := p.node(t, c, rank)
 	n.signalAgent(syscall.SIGSTOP) // nothing of it is between the deaths of its containers and its own
+	n.killContainer("guest") // before the command: else it looks as if that had failed
 	n.killContainer("work")
-	n.killContainer("guest")
 	n.signalAgent(syscall.SIGKILL)
 	eventually(t, "another host runs the rank", func() bool {
 		now, err := r.Cluster(t.Context(), c.ID)
