@@ -176,6 +176,8 @@ func ended(v view) *outcome {
 		return &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonSuperseded}
 	case v.rec.GuestID != "" && v.rec.BootID != v.boot:
 		return failed(agentapi.ReasonHostInterrupted, "the host was restarted")
+	case v.rec.Started && diedWithGuest(v):
+		return guestDied()
 	case v.work.State == container.Exited && (v.begun() || v.guest.State != container.Exited):
 		return exited(v)
 	case v.volumes.fenced && v.begun():
@@ -195,9 +197,20 @@ func ended(v view) *outcome {
 			return failed(agentapi.ReasonRuntimeFailed, detailed("the container that holds the node's network could not be "+
 				"started", v.guest.Error))
 		}
-		return failed(agentapi.ReasonGuestDied, "the container that holds the node's network ended")
+		return guestDied()
 	}
 	return nil
+}
+
+func guestDied() *outcome {
+	return failed(agentapi.ReasonGuestDied, "the container that holds the node's network ended")
+}
+
+// diedWithGuest reports whether the command failed after the node's network had gone, which only the host can end: its
+// exit code is the host's then. An agent that was away may see both ends at once.
+func diedWithGuest(v view) bool {
+	return !v.interrupted && v.work.State == container.Exited && v.work.ExitCode != 0 &&
+		v.guest.State == container.Exited && !v.guest.FinishedAt.IsZero() && v.guest.FinishedAt.Before(v.work.FinishedAt)
 }
 
 // exited interprets the end of the workload's container. An end that coincides with the daemon's is the host's,

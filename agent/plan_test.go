@@ -62,6 +62,14 @@ func up(id string) container.Container {
 	return container.Container{ID: id, State: container.Running}
 }
 
+// guestEnds lets the guest end so much after the workload.
+func guestEnds(after time.Duration) func(*view) {
+	return func(v *view) {
+		v.work.FinishedAt = time.Unix(1_000_000, 0)
+		v.guest.State, v.guest.FinishedAt = container.Exited, v.work.FinishedAt.Add(after)
+	}
+}
+
 func exit(code int) func(*view) {
 	return func(v *view) {
 		v.work = container.Container{ID: "w", State: container.Exited, ExitCode: code, StartedAt: time.Unix(1, 0)}
@@ -219,6 +227,14 @@ func TestHowRunsEnd(t *testing.T) {
 		}), failed(agentapi.ReasonRuntimeFailed, "not executable")},
 		{"guest died", at(running, func(v *view) { v.guest.State = container.Exited }),
 			failed(agentapi.ReasonGuestDied, "the container that holds the node's network ended")},
+		{"killed after its guest had died", at(running, exit(137), guestEnds(-time.Second)),
+			failed(agentapi.ReasonGuestDied, "the container that holds the node's network ended")},
+		{"ends in order after its guest had died", at(running, exit(0), guestEnds(-time.Second)), &outcome{
+			State: agentapi.NodeStopped, Reason: agentapi.ReasonExited, ExitCode: code(0),
+		}},
+		{"killed before its guest died", at(running, exit(137), guestEnds(time.Second)), &outcome{
+			State: agentapi.NodeStopped, Reason: agentapi.ReasonExited, ExitCode: code(137),
+		}},
 		{"the daemon refuses to start the guest, too often", at(pulled, func(v *view) {
 			v.rec.Deaths, v.rec.GuestID, v.guest = maxDeaths, "", container.Container{
 				ID:       "g",

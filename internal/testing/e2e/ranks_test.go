@@ -134,7 +134,7 @@ func (r *renter) loseHost(t *testing.T, p *platform, c client.Cluster, rank int)
 	first := c.Nodes[rank]
 	n := p.node(t, c, rank)
 	n.signalAgent(syscall.SIGSTOP) // nothing of it is between the deaths of its containers and its own
-	n.killContainer("guest") // before the command: else it looks as if that had failed
+	n.killContainer("guest")
 	n.killContainer("work")
 	n.signalAgent(syscall.SIGKILL)
 	eventually(t, "another host runs the rank", func() bool {
