@@ -25,9 +25,10 @@ type returned struct {
 	url      agentapi.PackURL // to store late; no URL: it was not granted
 	early    *pack            // of a snapshot that it has committed; nil: none
 	earlyURL agentapi.PackURL
-	next     func() (*agent, error)     // the host after it opens the volume
-	write    func(content []byte) error // the host after it commits a file
-	refer    func(packs ...int64) error // the host after it commits something that names these packs
+	// The host after it opens the volume, commits a file, or commits something that names these packs.
+	next  func() (*agent, error)
+	write func(content []byte) error
+	refer func(packs ...int64) error
 }
 
 // Hosts that were lost, replaced, restarted or too slow return and go on as if nothing had been, each where it was:

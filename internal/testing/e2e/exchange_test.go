@@ -36,7 +36,8 @@ if ($rank == 0 and !fork) {
 my $out;
 if ($rank == 1) {
   open($out, "|-", "bash", "-c",
-    "until (: >/dev/tcp/node-0/7100) 2>/dev/null; do sleep 0.2; done; exec cat >/dev/tcp/node-0/7100") or die "bash: $!";
+    "until (: >/dev/tcp/node-0/7100) 2>/dev/null; do sleep 0.2; done; exec cat >/dev/tcp/node-0/7100")
+    or die "bash: $!";
 }
 my $mark = "0123456789abcdef" x 16384;
 open(my $f, "+>", "/written") or die "open: $!";
