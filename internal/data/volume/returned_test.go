@@ -32,9 +32,9 @@ type returned struct {
 }
 
 // Hosts that were lost, replaced, restarted or too slow return and go on as if nothing had been, each where it was:
-// with numbers reserved, a pack granted, stored, or an earlier snapshot committed. Whatever they send is refused, 100 of
-// 100, once the next host has begun; of a run that is fenced before that, it is refused before, too. What they upload
-// late by an old URL changes no pack, is never part of a snapshot, and is collected.
+// with numbers reserved, a pack granted, stored, or an earlier snapshot committed. Whatever they send is refused, 100
+// of 100, once the next host has begun; of a run that is fenced before that, it is refused before, too. What they
+// upload late by an old URL changes no pack, is never part of a snapshot, and is collected.
 func TestReturnedHostsAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Config{Grace: time.Millisecond})
