@@ -47,7 +47,7 @@ func TestTheEarningsPage(t *testing.T) {
 	}
 	if res.StatusCode != http.StatusOK || doc.Find("#lines tbody tr").Length() != 1 ||
 		!strings.Contains(doc.Find("#leases").Text(), "Settled") ||
-		!strings.Contains(doc.Find("#leases").Text(), "7 days") || doc.Find("#by option[selected]").Text() != "lease" {
+		!strings.Contains(doc.Find("#leases").Text(), "30 days") || doc.Find("#by option[selected]").Text() != "lease" {
 		t.Errorf("%s %s", res.Status, doc.Find("main").Text())
 	}
 	link, _ := doc.Find("a[href*='.csv']").Attr("href")

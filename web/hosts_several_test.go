@@ -115,6 +115,9 @@ func TestTopBar_OfAnOperator(t *testing.T) {
 	if got := bar(); got != "Earning 0.00 /h, Not paid out 0.00 USD, Next payout not set up" {
 		t.Errorf("with hosts: %s", got)
 	}
+	if res, _ := b.get("/"); res.Request.URL.Path != "/hosts" {
+		t.Errorf("the start page leads an operator to %s", res.Request.URL.Path)
+	}
 	b.earn("a", 12345*10_000_000, false)
 	_, doc := b.get("/purse")
 	if got := doc.Text(); !strings.Contains(got, "92.58") {

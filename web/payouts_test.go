@@ -22,7 +22,7 @@ func TestPayoutsPage(t *testing.T) {
 	b.signUp()
 	_, page := b.get("/payouts")
 	if page.Find("#account .badge").Text() == "" || page.Find("select#country option").Length() != 250 ||
-		!strings.Contains(page.Find("#pending").Parent().Text(), "7 days") {
+		!strings.Contains(page.Find("#pending").Parent().Text(), "30 days") {
 		t.Fatal(page.Find("main").Text())
 	}
 	if res, page := b.post("/payouts/account",

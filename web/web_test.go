@@ -80,9 +80,10 @@ func openWith(t *testing.T, set func(*web.Config)) *browser {
 	t.Cleanup(srv.Close)
 	out, in, pay := sandboxPayments(t, d, r, srv.URL)
 	outs, err := payout.New(d, out, in, payout.Config{
-		Currency: "USD",
-		PageURL:  srv.URL + "/payouts",
-		Sandbox:  true,
+		Currency:    "USD",
+		PageURL:     srv.URL + "/payouts",
+		Sandbox:     true,
+		NewHoldback: 30 * 24 * time.Hour,
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

@@ -84,6 +84,8 @@ type Info struct {
 	AdminToken    string `json:"admin_token"`
 	DemoImage     string `json:"demo_image"`
 	RenterEmail   string `json:"renter_email"`
+	OperatorEmail string `json:"operator_email"`
+	AdminEmail    string `json:"admin_email"`
 	Password      string `json:"password"` // password of the three local accounts
 	PID           int    `json:"pid"`
 }
@@ -288,6 +290,7 @@ func (s *Stack) makeAccounts(ctx context.Context) error {
 		}
 	}
 	s.Info.RenterToken, s.Info.OperatorToken, s.Info.AdminToken = a.RenterToken, a.OperatorToken, a.AdminToken
-	s.Info.RenterEmail, s.Info.Password = renterEmail, a.Password
+	s.Info.RenterEmail, s.Info.OperatorEmail, s.Info.AdminEmail = renterEmail, operatorEmail, adminEmail
+	s.Info.Password = a.Password
 	return nil
 }

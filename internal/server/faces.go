@@ -60,7 +60,6 @@ func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
 		Ready:       map[string]func(context.Context) error{"hosts": s.hostsReady, "nats": s.link.NATSReady},
 		GatewayAddr: s.cfg.GatewayAddr,
 		SSHHostKeys: sshHostKeys,
-		Holdback:    s.cfg.Holdback,
 		Merchant:    s.cfg.merchant(),
 	}, api.Deps{
 		Database:   s.db,
@@ -119,7 +118,6 @@ func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
 		AppLink:       s.appLink,
 		Terminal:      s.terminal,
 		EnrollCommand: rest.EnrollCommand,
-		Holdback:      s.cfg.Holdback,
 		Ready: map[string]func(context.Context) error{
 			"Database":          s.db.Ping,
 			"Link to hosts":     s.hostsReady,

@@ -9,8 +9,8 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// home shows visitors what Muster is. Visitors who are signed in get their first steps, and their clusters once those
-// are done.
+// home shows visitors what Muster is. Members of an organisation that only sells get its hosts; others get their first
+// steps, and their clusters once those are done.
 func (s *Pages) home(v *page.Visit) error {
 	if !v.SignedIn() {
 		l := Landing{Start: s.startLines(v.SignedIn())}
@@ -20,6 +20,10 @@ func (s *Pages) home(v *page.Visit) error {
 		}
 		return s.Render(v, LandingPage(v.Page("GPU clusters, billed by the second", "home"), l))
 	}
+	p := v.Page("Get started", "home")
+	if p.Wallet.Sells {
+		return page.Back(v, "/hosts")
+	}
 	steps, err := s.FirstSteps(v)
 	if err != nil {
 		return err
@@ -27,7 +31,7 @@ func (s *Pages) home(v *page.Visit) error {
 	if !view.StepsLeft(steps) {
 		return page.Back(v, "/clusters")
 	}
-	return s.Render(v, WelcomePage(v.Page("Get started", "home"), steps, s.startLines(v.SignedIn())))
+	return s.Render(v, WelcomePage(p, steps, s.startLines(v.SignedIn())))
 }
 
 // pricing shows the prices of all models on the market.

@@ -1,10 +1,8 @@
 package hosts
 
 import (
-	"cmp"
 	"net/url"
 
-	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
@@ -52,16 +50,19 @@ func (s *Pages) earningsCSV(v *page.Visit) error {
 
 // earningsOf parses the period and the host in the URL.
 func (s *Pages) earningsOf(v *page.Visit) (statement.OperatorRequest, error) {
+	wait, err := s.Payouts.HoldbackOf(v.R.Context(), v.Who.Org)
+	if err != nil {
+		return statement.OperatorRequest{}, err
+	}
 	r := statement.OperatorRequest{
 		Org:      v.Who.Org,
 		Currency: s.Currency,
 		From:     v.R.FormValue("from"),
 		To:       v.R.FormValue("to"),
 		By:       v.R.FormValue("by"),
-		Holdback: cmp.Or(s.Holdback, payout.DefaultHoldback),
+		Holdback: wait,
 	}
 	if h := v.R.FormValue("host"); h != "" {
-		var err error
 		if r.Host, err = id.Parse[id.Host](h); err != nil {
 			return r, fault.New(fault.NotFound, "host not found")
 		}

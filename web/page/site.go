@@ -82,7 +82,6 @@ type Config struct {
 	TermsText, PrivacyText string
 
 	Merchant  statement.Party // merchant of record, on invoices
-	Holdback  time.Duration   // how long earnings wait before they are payable; 0 = payout.DefaultHoldback
 	Currency  string
 	Sandbox   bool   // no real money; every page says so
 	PublicURL string // as browsers see it; https makes cookies Secure

@@ -64,7 +64,7 @@ stored beside others; see muster profile.`,
 				return fmt.Errorf("store the login: %w", err)
 			}
 			return s.Show(cmd, me, func(p *base.Printer) {
-				p.Line("Logged in to %s as %s for %s.", c.Server(), me.User.Email, me.Org.Name)
+				p.Line("Logged in to %s as %s, in the organisation %s.", c.Server(), me.User.Email, me.Org.Name)
 				p.Line("Stored as profile %s in %s.", name, path)
 			})
 		},

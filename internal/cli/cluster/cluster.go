@@ -291,6 +291,11 @@ func clusterRelease(s *base.Session) *cobra.Command {
 				return waitFor(s, cmd, c, cl, client.Released)
 			}
 			return s.Show(cmd, v, func(p *base.Printer) {
+				if v.State == client.Releasing {
+					p.Line("%s is releasing. It costs at most %s %s: its hosts still have to sign when they stopped.", v.Name,
+						base.Cost(v.CostSoFar), v.Currency)
+					return
+				}
 				p.Line("%s is %s. Cost: %s %s", v.Name, v.State, base.Cost(v.CostSoFar), v.Currency)
 			})
 		})

@@ -59,10 +59,9 @@ type Config struct {
 	// serves no agent, and the command enrols one that is installed.
 	InstallCommand func(token string) string
 
-	Version  string        // of this server
-	Currency string        // "USD"
-	Sandbox  bool          // no real money moves
-	Holdback time.Duration // how long earnings wait before they are payable; 0 = payout.DefaultHoldback
+	Version  string // of this server
+	Currency string // "USD"
+	Sandbox  bool   // no real money moves
 
 	Merchant statement.Party // of record, on invoices
 

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"strconv"
@@ -220,13 +219,17 @@ type earningsInput struct {
 
 func (a *API) earningsStatement(ctx context.Context, p account.Principal,
 	in *earningsInput) (statement.OperatorPeriod, error) {
+	wait, err := a.payouts.HoldbackOf(ctx, p.Org)
+	if err != nil {
+		return statement.OperatorPeriod{}, err
+	}
 	r := statement.OperatorRequest{
 		Org:      p.Org,
 		Currency: a.cfg.Currency,
 		From:     in.From,
 		To:       in.To,
 		By:       in.By,
-		Holdback: cmp.Or(a.cfg.Holdback, payout.DefaultHoldback),
+		Holdback: wait,
 	}
 	if in.Host != "" {
 		h, err := id.Parse[id.Host](in.Host)
