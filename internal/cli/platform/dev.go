@@ -122,8 +122,8 @@ func runDev(ctx context.Context, cfg devstack.Config, say io.Writer,
 	}
 	if err == nil && !done {
 		host, port, _ := net.SplitHostPort(s.Info.GatewayAddr)
-		fmt.Fprintf(say, "\nDashboard  %s\nSign in    as %s, %s or %s\nPassword   %s\nShells     ssh CLUSTER@%s -p %s\nCtrl-C stops "+
-			"everything.\n",
+		fmt.Fprintf(say, "\nDashboard  %s\nSign in    as %s, %s or %s\nPassword   %s\n"+
+			"Shells     ssh CLUSTER@%s -p %s\nCtrl-C stops everything.\n",
 			s.Info.URL, s.Info.RenterEmail, s.Info.OperatorEmail, s.Info.AdminEmail, s.Info.Password, host, port)
 		<-ctx.Done()
 	}
