@@ -44,7 +44,7 @@ const helpByExample = `Muster rents GPU clusters by the second.
 
 A first run, from nothing to a result:
 
-  muster login https://muster.example         # prompts for a token
+  muster login https://muster.example         # your browser asks you to confirm
   muster billing topup 25                     # adds credit
   muster offers 'gpu_model=H100 vram_gb>=80'  # cheapest first
   muster quote --nodes 2 --gpus 4 --gpu gpu_model=H100
