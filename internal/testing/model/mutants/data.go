@@ -23,7 +23,8 @@ var dataMutants = []mutant{
 		name: "no-store-check", rule: "a commit looks for its packs in the store", file: packsGo,
 		old: "		case errors.Is(err, store.ErrNotFound), err == nil && !matches(o, r.Sha256, r.Bytes):\n" +
 			"			missing = append(missing, r.N)\n		case err != nil:\n			return refused(",
-		new: "		case err != nil && !errors.Is(err, store.ErrNotFound):\n			return refused(",
+		new: "		case errors.Is(err, store.ErrNotFound), err == nil && !matches(o, r.Sha256, r.Bytes):\n" +
+			"			found = append(found, r.N)\n		case err != nil:\n			return refused(",
 		by:  ofVolumes("TestCommits"),
 	},
 	{
@@ -59,7 +60,7 @@ var dataMutants = []mutant{
 	{
 		name: "label-twice", rule: "a label is committed once for each start", file: prepareGo,
 		old: "		if used {\n",
-		new: "		if false {\n",
+		new: "		if used && false {\n",
 		by:  ofVolumes("TestRanksOfHostileHosts"),
 	},
 }
