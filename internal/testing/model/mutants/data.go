@@ -25,7 +25,7 @@ var dataMutants = []mutant{
 			"			missing = append(missing, r.N)\n		case err != nil:\n			return refused(",
 		new: "		case errors.Is(err, store.ErrNotFound), err == nil && !matches(o, r.Sha256, r.Bytes):\n" +
 			"			found = append(found, r.N)\n		case err != nil:\n			return refused(",
-		by:  ofVolumes("TestCommits"),
+		by: ofVolumes("TestCommits"),
 	},
 	{
 		name: "no-fence", rule: "a run that is over writes nothing", file: serveGo,
