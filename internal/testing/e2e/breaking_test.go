@@ -215,13 +215,15 @@ func (p *platform) endless() client.Spec {
 	return untilEnough(p.spec(2, 1, "train"))
 }
 
-// untilEnough makes a training or a nap one that ends when enough says so.
+// untilEnough makes a training or a nap one that ends when enough says so. Its steps are far apart, so that the
+// clusters of tests that wait for their turn leave the machine to the others.
 func untilEnough(s client.Spec) client.Spec {
 	s.Env = map[string]string{
-		"TRAIN_STEPS":   "1000000000",
-		"TRAIN_STEP_MS": "20",
-		"TRAIN_UNTIL":   enoughFile,
-		"NAP_UNTIL":     enoughFile,
+		"TRAIN_STEPS":     "1000000000",
+		"TRAIN_STEP_MS":   "250",
+		"TRAIN_LOG_EVERY": "4",
+		"TRAIN_UNTIL":     enoughFile,
+		"NAP_UNTIL":       enoughFile,
 	}
 	return s
 }

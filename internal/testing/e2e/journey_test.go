@@ -33,7 +33,7 @@ func TestARentersJourney(t *testing.T) {
 	}
 	spec := p.endless()
 	spec.Name, spec.GPU, spec.GPUsPerNode = "journey", "gpu_model=H100", 2
-	spec.Env["SECRET"] = "s3cret"
+	spec.Env["SECRET"], spec.Env["TRAIN_STEP_MS"], spec.Env["TRAIN_LOG_EVERY"] = "s3cret", "20", "20"
 	q, err := r.Quote(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)
