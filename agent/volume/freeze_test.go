@@ -30,7 +30,7 @@ func freezeAndWait() {
 	select {}
 }
 
-// A process that froze a node and is killed: the one beside it thaws the node, within its patience.
+// When the process that froze a node is killed or hangs, its guard process thaws the node.
 func TestAFreezeEndsWithItsProcess(t *testing.T) {
 	for _, how := range []string{"killed", "hangs"} {
 		t.Run(how, func(t *testing.T) {

@@ -103,7 +103,7 @@ func (c *cut) contents(t *testing.T, tr *tree) map[string]string {
 	return out
 }
 
-// inGroupOf starts this test's executable as a process with a control group of its own.
+// inGroupOf starts this test's executable in a new control group.
 func inGroupOf(t *testing.T, env ...string) *exec.Cmd {
 	t.Helper()
 	dir := filepath.Join(cgroups, "freezer")

@@ -230,7 +230,7 @@ func (v *Volumes) level(ctx context.Context, tx *db.Tx, domain id.DataDomain, by
 	return nil
 }
 
-// few refuses snapshots that a host takes by itself when too many are kept.
+// few returns VolumeTooSoon if the cause is an interval and the volume already has maxSnapshots snapshots.
 func (v *Volumes) few(ctx context.Context, tx *db.Tx, row dbq.Volume, cause string) error {
 	if cause != agentapi.SnapshotByInterval {
 		return nil

@@ -247,8 +247,8 @@ func (v *Volumes) commitRound(ctx context.Context, tx *db.Tx, x dbq.DataSession,
 	return tx.Q.AddMergePacks(ctx, r.added.Encode(), row.ID)
 }
 
-// allUsable reports whether the packs of all shards of a round can be committed. A shard of which some are gone is
-// taken back: its rank prepares it again, and is told which.
+// allUsable reports whether the packs of all shards of a round can be committed. It clears each shard with missing
+// packs: the shard's rank receives the list of them and prepares the shard again.
 func (v *Volumes) allUsable(ctx context.Context, tx *db.Tx, x dbq.DataSession, r *round) (bool, error) {
 	ready := true
 	for _, s := range r.shards {
@@ -277,7 +277,7 @@ func (v *Volumes) snapshotOfRound(ctx context.Context, tx *db.Tx, x dbq.DataSess
 	// Only the ranks of a job cut their copies at a moment on which they agree.
 	together := r.name != "" && c.Cause == agentapi.SnapshotByJob
 	if together {
-		c.Snapshot = id.New[id.Snapshot]().String() // each rank has an id of its own for its shard
+		c.Snapshot = id.New[id.Snapshot]().String() // the ranks sent different ids
 	}
 	packs := manifest.NewPackSet()
 	packs.AddAll(r.added)
