@@ -137,6 +137,8 @@ var acts = map[string]string{
 	"volume.change":            "Changed a volume",
 	"volume.snapshot":          "Requested a snapshot of a volume",
 	"volume.restore":           "Restored a volume's earlier snapshot",
+	"volume.upload":            "Uploaded files to a volume",
+	"volume.download":          "Downloaded files of a volume",
 	"volume.delete":            "Deleted a volume or a snapshot",
 	"webhook.create":           "Created a webhook",
 	"webhook.delete":           "Deleted a webhook",

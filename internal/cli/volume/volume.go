@@ -19,13 +19,14 @@ import (
 func Command(s *base.Session) *cobra.Command {
 	cmd := base.Noun("volume", "Data that follows to any host: volumes, their snapshots and files",
 		list(s), show(s), create(s), set(s), remove(s), snapshot(s), snapshots(s), restore(s), clone(s), files(s),
-		download(s))
+		download(s), copyFiles(s))
 	cmd.Example = `  muster volume create training-data --size 100
   muster cluster create --image pytorch/pytorch:2.4.0 --mount training-data:/data:every=600 -- python train.py
   muster volume snapshot training-data
   muster volume snapshots training-data
   muster volume files training-data checkpoints
   muster volume get training-data checkpoints/model.pt --out model.pt
+  muster volume cp ./data training-data:/data
   muster volume restore training-data 12
   muster volume clone training-data training-data-2
   muster volume set training-data --size 200

@@ -252,7 +252,12 @@ func (v *Volumes) free(ctx context.Context, tx *db.Tx, vol id.Volume) error {
 	}
 	for _, r := range rows {
 		if why := writes(r, now); why != "" {
-			return fault.New(fault.Conflict, "the volume is %s", why)
+			f := fault.New(fault.Conflict, "the volume is %s", why)
+			f.Extra = map[string]any{"reason": "volume_in_use"}
+			if !r.ClusterID.IsZero() {
+				f.Extra["cluster_id"] = r.ClusterID.String()
+			}
+			return f
 		}
 	}
 	return v.endWriter(ctx, tx, vol)

@@ -72,7 +72,11 @@ func (c *Claims) Decide(now time.Time) error {
 			continue
 		}
 		if why := writes(c.writers[m.Volume], now); why != "" {
-			f := fault.New(fault.Conflict, "The volume %s is %s: release that cluster, or mount it with mode ro.", v.Name, why)
+			what := "release that cluster"
+			if c.writers[m.Volume].ClusterID.IsZero() {
+				what = "wait for its end"
+			}
+			f := fault.New(fault.Conflict, "The volume %s is %s: %s, or mount it with mode ro.", v.Name, why, what)
 			f.Fields = []fault.Field{{Location: m.At, Message: "is " + why}}
 			return f
 		}

@@ -132,6 +132,11 @@ func (v *Volumes) commitLocked(ctx context.Context, tx *db.Tx, x dbq.DataSession
 	if p.BaseSeq != row.HeadSeq {
 		return nil, refused(agentapi.VolumeBaseMoved, "the volume's last snapshot is %d, not %d", row.HeadSeq, p.BaseSeq)
 	}
+	upload := x.LeaseID.IsZero()
+	if upload && p.LogicalBytes > row.SizeLimit {
+		return nil, refused(agentapi.VolumeQuota, "the files take %d bytes, and the volume has room for %d GB",
+			p.LogicalBytes, row.SizeLimit/GB)
+	}
 	if err := v.paced(ctx, tx, row, p.Cause, now); err != nil {
 		return nil, err
 	}
@@ -147,8 +152,11 @@ func (v *Volumes) commitLocked(ctx context.Context, tx *db.Tx, x dbq.DataSession
 		return nil, err
 	}
 	err = tx.Q.MoveSessionBase(ctx, dbq.MoveSessionBaseParams{
-		Seq: seq, Packs: p.Packs, Seconds: sessionLife.Seconds(), ID: x.ID,
+		Seq: seq, Packs: p.Packs, Seconds: lifeOf(x).Seconds(), ID: x.ID,
 	})
+	if err == nil && upload {
+		err = v.endTransfer(ctx, tx, x, true)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("commit %s: %w", p.snapshot, err)
 	}

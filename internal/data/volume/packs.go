@@ -45,7 +45,7 @@ func (v *Volumes) inDomain(ctx context.Context, session id.DataSession,
 		if s.DataSession.Mode == agentapi.MountRO {
 			return refused(agentapi.VolumeFenced, "the volume is mounted read-only")
 		}
-		if err := tx.Q.RenewDataSession(ctx, sessionLife.Seconds(), session); err != nil {
+		if err := tx.Q.RenewDataSession(ctx, lifeOf(s.DataSession).Seconds(), session); err != nil {
 			return fmt.Errorf("renew %s: %w", session, err)
 		}
 		return f(ctx, tx, s.DataSession, d)
@@ -211,7 +211,7 @@ func (v *Volumes) read(ctx context.Context, s dbq.DataSessionRow, ns []int64) (*
 			N: n, Method: r.Method, URL: r.URL, Header: r.Header, UntilMS: until.UnixMilli(), Bytes: p.Bytes, SHA256: p.Sha256,
 		})
 	}
-	return out, v.d.Q.RenewDataSession(ctx, sessionLife.Seconds(), x.ID)
+	return out, v.d.Q.RenewDataSession(ctx, lifeOf(x).Seconds(), x.ID)
 }
 
 // verifyTime is how long one commit looks for packs in the store. What it found is noted, so that the next try goes on.

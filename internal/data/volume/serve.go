@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
@@ -90,7 +91,7 @@ func (v *Volumes) inSession(ctx context.Context, s dbq.DataSessionRow, r agentap
 	case r.Op == agentapi.VolumeRead && r.Read != nil:
 		out.Read, err = v.read(ctx, s, r.Read.Packs)
 	case r.Op == agentapi.VolumeReports && r.Report != nil:
-		err = v.report(ctx, x.ID, *r.Report)
+		err = v.report(ctx, x, *r.Report)
 	case r.Op == agentapi.VolumeClose && r.Close != nil:
 		err = v.d.Q.CloseDataSession(ctx, max(0, r.Close.LostBytes), x.ID)
 	default:
@@ -118,6 +119,9 @@ func (v *Volumes) session(ctx context.Context, q *dbq.Queries,
 	case x.ClosedAt != nil, s.VolumeDeletedAt != nil, x.Mode != agentapi.MountRO && !s.Writes:
 		return s, errFenced
 	case x.LeaseID.IsZero():
+		if x.Mode == agentapi.MountRO && time.Now().After(x.ExpiresAt) { // its snapshot may be collected
+			return s, errFenced
+		}
 		return s, nil
 	case s.LeaseEpoch == nil || *s.LeaseEpoch != x.Epoch || s.LeaseGoneAt != nil || s.FlushOver:
 		return s, errFenced
@@ -246,7 +250,7 @@ func wireSnapshot(s dbq.VolumeSnapshot) *agentapi.Snapshot {
 }
 
 // report stores what is not durable yet.
-func (v *Volumes) report(ctx context.Context, session id.DataSession, r agentapi.VolumeReport) error {
+func (v *Volumes) report(ctx context.Context, x dbq.DataSession, r agentapi.VolumeReport) error {
 	var sending id.Snapshot
 	if r.Snapshot != "" {
 		var err error
@@ -255,11 +259,11 @@ func (v *Volumes) report(ctx context.Context, session id.DataSession, r agentapi
 		}
 	}
 	_, err := v.d.Q.ReportDataSession(ctx, dbq.ReportDataSessionParams{
-		ID: session, PendingBytes: max(0, r.PendingBytes), FlushEtaS: max(0, r.FlushETAS), SendingID: sending,
-		Sent: max(0, r.Sent), Total: max(0, r.Total), Problem: clip(r.Problem), Seconds: sessionLife.Seconds(),
+		ID: x.ID, PendingBytes: max(0, r.PendingBytes), FlushEtaS: max(0, r.FlushETAS), SendingID: sending,
+		Sent: max(0, r.Sent), Total: max(0, r.Total), Problem: clip(r.Problem), Seconds: lifeOf(x).Seconds(),
 	})
 	if err != nil {
-		return fmt.Errorf("report of %s: %w", session, err)
+		return fmt.Errorf("report of %s: %w", x.ID, err)
 	}
 	return nil
 }

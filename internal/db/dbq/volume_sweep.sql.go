@@ -87,12 +87,12 @@ WITH gone AS (
     UPDATE data_pack p SET state = 'doomed', doomed_at = $1
     FROM data_session x
     WHERE p.domain_id = $2 AND p.state = 'granted' AND p.url_until < $1 AND x.id = p.session_id
-      AND (x.closed_at IS NOT NULL OR x.expires_at < $1)
+      AND (x.closed_at IS NOT NULL OR x.expires_at + CASE WHEN x.lease_id IS NULL THEN interval '1 day' ELSE interval '0' END < $1)
     RETURNING p.bytes)
 SELECT coalesce(sum(bytes), 0)::bigint FROM gone
 `
 
-// Granted packs whose session is over and whose URL has expired.
+// Granted packs whose session is over and whose URL has expired. An upload of a person may be resumed for a day.
 func (q *Queries) DoomAbandoned(ctx context.Context, at *time.Time, domainID id.DataDomain) (int64, error) {
 	row := q.db.QueryRow(ctx, doomAbandoned, at, domainID)
 	var column_1 int64
@@ -117,7 +117,8 @@ func (q *Queries) DoomPacks(ctx context.Context, at *time.Time, domainID id.Data
 
 const dropReservations = `-- name: DropReservations :exec
 DELETE FROM data_reservation r USING data_session x
-WHERE r.domain_id = $1 AND x.id = r.session_id AND (x.closed_at IS NOT NULL OR x.expires_at < statement_timestamp())
+WHERE r.domain_id = $1 AND x.id = r.session_id AND (x.closed_at IS NOT NULL
+    OR x.expires_at + CASE WHEN x.lease_id IS NULL THEN interval '1 day' ELSE interval '0' END < statement_timestamp())
 `
 
 func (q *Queries) DropReservations(ctx context.Context, domainID id.DataDomain) error {

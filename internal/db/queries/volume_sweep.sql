@@ -30,12 +30,12 @@ WITH gone AS (
 SELECT coalesce(sum(bytes), 0)::bigint FROM gone;
 
 -- name: DoomAbandoned :one
--- Granted packs whose session is over and whose URL has expired.
+-- Granted packs whose session is over and whose URL has expired. An upload of a person may be resumed for a day.
 WITH gone AS (
     UPDATE data_pack p SET state = 'doomed', doomed_at = @at
     FROM data_session x
     WHERE p.domain_id = @domain_id AND p.state = 'granted' AND p.url_until < @at AND x.id = p.session_id
-      AND (x.closed_at IS NOT NULL OR x.expires_at < @at)
+      AND (x.closed_at IS NOT NULL OR x.expires_at + CASE WHEN x.lease_id IS NULL THEN interval '1 day' ELSE interval '0' END < @at)
     RETURNING p.bytes)
 SELECT coalesce(sum(bytes), 0)::bigint FROM gone;
 
@@ -50,7 +50,8 @@ DELETE FROM data_pack WHERE domain_id = @domain_id AND n = @n AND state = 'delet
 
 -- name: DropReservations :exec
 DELETE FROM data_reservation r USING data_session x
-WHERE r.domain_id = @domain_id AND x.id = r.session_id AND (x.closed_at IS NOT NULL OR x.expires_at < statement_timestamp());
+WHERE r.domain_id = @domain_id AND x.id = r.session_id AND (x.closed_at IS NOT NULL
+    OR x.expires_at + CASE WHEN x.lease_id IS NULL THEN interval '1 day' ELSE interval '0' END < statement_timestamp());
 
 -- name: VolumesOfDomain :many
 SELECT id, head_seq, keep_last FROM volume WHERE domain_id = @domain_id AND deleted_at IS NULL ORDER BY id;

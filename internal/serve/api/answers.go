@@ -42,6 +42,12 @@ var failures = map[string][]fault.Kind{
 	"restoreVolume":    {fault.Conflict},
 	"cloneVolume":      {fault.Conflict, fault.QuotaExceeded},
 	"getVolumeContent": {fault.Conflict},
+	"openTransfer":     {fault.Conflict},
+	"reportTransfer":   {fault.Conflict},
+	"reservePacks":     {fault.Conflict},
+	"storePack":        {fault.Conflict, fault.QuotaExceeded},
+	"readPack":         {fault.Conflict},
+	"commitUpload":     {fault.Conflict, fault.QuotaExceeded},
 
 	"deleteVolumeSnapshot": {fault.Conflict},
 

@@ -23,15 +23,16 @@ type posting struct{ token, path, body string }
 
 // notReplayed are the POST routes that TestEveryPostReplays does not call, and why.
 var notReplayed = map[string]string{
-	"/admin/version-floors/{component}/remove": "needs no key: a floor that was removed is not found",
-	"/stripe/webhook":                          "outside the API: Stripe repeats an event under its own id",
-	"/admin/leases/{id}/credit":                "needs a lease with a credit that waits, which takes signed usage",
-	"/admin/leases/{id}/unfreeze":              "needs a host that signed two accounts of the same time",
-	"/admin/transactions/{id}/compensate":      "needs a charge, which takes signed usage",
-	"/volumes/{id}/clones":                     "needs a host that has committed a snapshot",
-	"/volumes/{id}/restore":                    "needs a host that has committed a snapshot",
-	"/volumes/{id}/snapshots":                  "needs a cluster that writes it; a repeat returns the same id",
-	"/billing/postpaid/invoices/{id}/pay":      "needs an invoice that Stripe has opened and a card has refused",
+	"/admin/version-floors/{component}/remove":   "needs no key: a floor that was removed is not found",
+	"/stripe/webhook":                            "outside the API: Stripe repeats an event under its own id",
+	"/admin/leases/{id}/credit":                  "needs a lease with a credit that waits, which takes signed usage",
+	"/admin/leases/{id}/unfreeze":                "needs a host that signed two accounts of the same time",
+	"/admin/transactions/{id}/compensate":        "needs a charge, which takes signed usage",
+	"/volumes/{id}/clones":                       "needs a host that has committed a snapshot",
+	"/volumes/{id}/restore":                      "needs a host that has committed a snapshot",
+	"/volumes/{id}/transfers/{transfer}/numbers": "needs no key: numbers that are not used cost nothing",
+	"/volumes/{id}/snapshots":                    "needs a cluster that writes it; a repeat returns the same id",
+	"/billing/postpaid/invoices/{id}/pay":        "needs an invoice that Stripe has opened and a card has refused",
 }
 
 // freshBody are the POST routes whose repeated answer differs from the first, and why.

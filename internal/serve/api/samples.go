@@ -59,6 +59,7 @@ var commands = map[string]string{
 	"cloneVolume":       "muster volume clone VOLUME training-data-2",
 	"listVolumeFiles":   "muster volume files VOLUME",
 	"getVolumeContent":  "muster volume get VOLUME checkpoints/model.pt",
+	"openTransfer":      "muster volume cp ./data VOLUME:/data",
 	"rentCluster":       "muster cluster create --nodes 2 --gpus 4 --image pytorch/pytorch:2.4.0 -- python train.py",
 	"listClusters":      "muster cluster list",
 	"getCluster":        "muster cluster show CLUSTER",

@@ -1,0 +1,169 @@
+package api
+
+import (
+	"context"
+	"encoding/hex"
+	"time"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/data/volume"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/idem"
+)
+
+// transferInput is the path of every request about a transfer.
+type transferInput struct {
+	ID       string `path:"id"`
+	Transfer string `path:"transfer" doc:"id of the transfer, which its caller chose"`
+}
+
+func (in *transferInput) ids() (v id.Volume, t id.DataSession, err error) {
+	if v, err = pathID[id.Volume](in.ID, "volume"); err == nil {
+		t, err = pathID[id.DataSession](in.Transfer, "transfer")
+	}
+	return v, t, err
+}
+
+type openTransferInput struct {
+	transferInput
+	Body client.NewTransfer
+}
+
+// openTransfer is no POST with an idempotency key: its answer has the volume's key, which is not stored again anywhere.
+func (a *API) openTransfer(ctx context.Context, p account.Principal, in *openTransferInput) (client.Transfer, error) {
+	v, t, err := in.ids()
+	if err != nil {
+		return client.Transfer{}, err
+	}
+	x, err := a.volumes.OpenTransfer(ctx, p, v,
+		volume.NewTransfer{ID: t, Direction: in.Body.Direction, Seq: in.Body.Seq})
+	if err != nil {
+		return client.Transfer{}, err
+	}
+	out := client.Transfer{ID: x.ID, Direction: x.Direction, Key: x.Key, HeadSeq: x.HeadSeq,
+		SizeGB: x.SizeLimit / volume.GB}
+	if b := x.Base; b != nil {
+		snap, err := id.Parse[id.Snapshot](b.ID)
+		if err != nil {
+			return out, err
+		}
+		out.Snapshot = &client.TransferSnapshot{ID: snap, Seq: b.Seq, Root: client.PackPlace(b.Root), Packs: b.Packs,
+			Bytes: b.LogicalBytes, Files: b.Files}
+	}
+	return out, nil
+}
+
+type transferProgressInput struct {
+	transferInput
+	Body client.TransferProgress
+}
+
+func (a *API) reportTransfer(ctx context.Context, p account.Principal, in *transferProgressInput) (nothing, error) {
+	v, t, err := in.ids()
+	if err != nil {
+		return nothing{}, err
+	}
+	r := agentapi.VolumeReport{PendingBytes: max(0, in.Body.Total-in.Body.Sent), Sent: in.Body.Sent, Total: in.Body.Total}
+	return nothing{}, a.volumes.ReportTransfer(ctx, p.Org, v, t, r)
+}
+
+func (a *API) closeTransfer(ctx context.Context, p account.Principal, in *transferInput) (nothing, error) {
+	v, t, err := in.ids()
+	if err != nil {
+		return nothing{}, err
+	}
+	return nothing{}, a.volumes.CloseTransfer(ctx, p.Org, v, t)
+}
+
+type packNumbersInput struct {
+	Keyed
+	transferInput
+	Body client.PackCount
+}
+
+// reservePacks needs no key: numbers that are not used cost nothing.
+func (a *API) reservePacks(ctx context.Context, p account.Principal, in *packNumbersInput,
+	_ idem.Request) (client.PackNumbers, idem.Outcome, error) {
+	v, t, err := in.ids()
+	if err != nil {
+		return client.PackNumbers{}, idem.Outcome{}, err
+	}
+	out, err := a.volumes.TransferNumbers(ctx, p.Org, v, t, in.Body.Count)
+	return client.PackNumbers(out), idem.Outcome{}, err
+}
+
+type packInput struct {
+	transferInput
+	N int64 `path:"n" minimum:"1" doc:"number of the pack"`
+}
+
+type newPackInput struct {
+	packInput
+	Body client.NewPack
+}
+
+func (a *API) storePack(ctx context.Context, p account.Principal, in *newPackInput) (client.PackRequest, error) {
+	v, t, err := in.ids()
+	if err != nil {
+		return client.PackRequest{}, err
+	}
+	if len(in.Body.SHA256) != 32 {
+		return client.PackRequest{}, fault.InvalidField("body.sha256", "want 32 bytes in base64")
+	}
+	u, err := a.volumes.StorePack(ctx, p.Org, v, t,
+		agentapi.PackGrant{N: in.N, SHA256: in.Body.SHA256, Bytes: in.Body.Bytes})
+	return viewPackRequest(u, in.Body.Bytes), err
+}
+
+func (a *API) readPack(ctx context.Context, p account.Principal, in *packInput) (client.PackRequest, error) {
+	v, t, err := in.ids()
+	if err != nil {
+		return client.PackRequest{}, err
+	}
+	u, err := a.volumes.ReadPack(ctx, p.Org, v, t, in.N)
+	return viewPackRequest(u, u.Bytes), err
+}
+
+func viewPackRequest(u agentapi.PackURL, bytes int64) client.PackRequest {
+	out := client.PackRequest{N: u.N, Stored: u.Stored, Method: u.Method, URL: u.URL, Header: u.Header, Bytes: bytes}
+	if out.Header == nil {
+		out.Header = map[string]string{}
+	}
+	if u.UntilMS > 0 {
+		at := time.UnixMilli(u.UntilMS).UTC()
+		out.ExpiresAt = &at
+	}
+	return out
+}
+
+type uploadInput struct {
+	transferInput
+	Body client.NewUpload
+}
+
+func (a *API) commitUpload(ctx context.Context, p account.Principal, in *uploadInput) (client.UploadOutcome, error) {
+	v, t, err := in.ids()
+	if err != nil {
+		return client.UploadOutcome{}, err
+	}
+	b := in.Body
+	if raw, err := hex.DecodeString(b.Root.ID); err != nil || len(raw) != 32 {
+		return client.UploadOutcome{}, fault.InvalidField("body.root.id", "want 64 hexadecimal digits")
+	}
+	out, err := a.volumes.CommitUpload(ctx, p.Org, v, t, agentapi.CommitVolume{
+		Snapshot: b.Snapshot.String(), Root: agentapi.PackPlace(b.Root), Packs: b.Packs, LogicalBytes: b.Bytes,
+		Files: b.Files, LeftOut: b.LeftOut, Label: b.Label,
+	})
+	view := client.UploadOutcome{Seq: out.Seq, Missing: out.Missing}
+	if view.Missing == nil {
+		view.Missing = []int64{}
+	}
+	if out.Seq > 0 {
+		at := out.CommittedAt.UTC()
+		view.CommittedAt = &at
+	}
+	return view, err
+}
