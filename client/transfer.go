@@ -22,7 +22,7 @@ type NewTransfer struct {
 type Transfer struct {
 	ID        id.DataSession    `json:"id"`
 	Direction string            `json:"direction" enum:"upload,download" doc:"upload: writes the volume's next snapshot; download: reads a snapshot"`
-	Key       []byte            `json:"key" doc:"secret: the key of the volume's chunks; keep it in memory only"`
+	Key       []byte            `json:"key" doc:"secret: the key of the volume's chunks, in base64; keep it in memory only" example:"n4bQgYhMfWWaL+qgxVrQFaO/TxsrC4Is0V1sFbDwCgg="`
 	HeadSeq   int64             `json:"head_seq" doc:"number of the volume's last snapshot; 0: there is none" example:"12"`
 	SizeGB    int64             `json:"size_gb" doc:"what the volume's files may take together, in GB" example:"100"`
 	Snapshot  *TransferSnapshot `json:"snapshot" doc:"what an upload changes, or a download reads; null: the volume is empty"`
@@ -33,7 +33,7 @@ type TransferSnapshot struct {
 	ID    id.Snapshot `json:"id"`
 	Seq   int64       `json:"seq" doc:"its number" example:"12"`
 	Root  PackPlace   `json:"root" doc:"the chunk with the root of its tree"`
-	Packs []byte      `json:"packs" doc:"the numbers of all packs that it needs, as runs of varints"`
+	Packs []byte      `json:"packs" doc:"the numbers of all packs that it needs, as runs of varints" example:"EQI="`
 	Bytes int64       `json:"bytes" doc:"of its files" example:"1073741824"`
 	Files int64       `json:"files" doc:"files in it" example:"42"`
 }
@@ -60,7 +60,7 @@ type PackNumbers struct {
 
 // NewPack is a whole pack to store.
 type NewPack struct {
-	SHA256 []byte `json:"sha256" doc:"of the pack"`
+	SHA256 []byte `json:"sha256" doc:"of the pack, in base64" example:"n4bQgYhMfWWaL+qgxVrQFaO/TxsrC4Is0V1sFbDwCgg="`
 	Bytes  int64  `json:"bytes" minimum:"1" maximum:"16777216" doc:"of the pack" example:"16777216"`
 }
 
@@ -68,7 +68,7 @@ type NewPack struct {
 type PackRequest struct {
 	N         int64             `json:"n" doc:"number of the pack" example:"17"`
 	Stored    bool              `json:"stored" doc:"the pack is stored already: there is nothing to send"`
-	Method    string            `json:"method" doc:"of the request; empty if it is stored"`
+	Method    string            `json:"method" doc:"of the request; empty if it is stored" example:"PUT"`
 	URL       string            `json:"url" doc:"secret: where to send it" example:"https://store.example/muster/d/dom/17"`
 	Header    map[string]string `json:"header" doc:"signed: send them as they are"`
 	ExpiresAt *time.Time        `json:"expires_at" doc:"until when the store accepts it; then get another one"`
@@ -79,7 +79,7 @@ type PackRequest struct {
 type NewUpload struct {
 	Snapshot id.Snapshot `json:"snapshot" doc:"the id of the snapshot, which the caller chooses; repeated, it is committed once"`
 	Root     PackPlace   `json:"root" doc:"the chunk with the root of the tree"`
-	Packs    []byte      `json:"packs" doc:"the numbers of all packs that it needs, old ones included, as runs of varints"`
+	Packs    []byte      `json:"packs" doc:"the numbers of all packs that it needs, old ones included, as runs of varints" example:"EQI="`
 	Bytes    int64       `json:"bytes" minimum:"0" doc:"of its files" example:"1073741824"`
 	Files    int64       `json:"files" minimum:"0" doc:"files in it" example:"42"`
 	LeftOut  int64       `json:"left_out,omitempty" minimum:"0" doc:"devices, sockets and FIFOs that are not in it" example:"0"`
@@ -90,7 +90,7 @@ type NewUpload struct {
 type UploadOutcome struct {
 	Seq         int64      `json:"seq" doc:"number of the snapshot; 0: it is not committed" example:"13"`
 	CommittedAt *time.Time `json:"committed_at" doc:"when it became durable; null: it is not"`
-	Missing     []int64    `json:"missing" doc:"packs that the store does not have (any more): send their chunks in other packs, and commit again"`
+	Missing     []int64    `json:"missing" example:"[17]" doc:"packs that the store does not have (any more): send their chunks in other packs, and commit again"`
 }
 
 // TransferProgress is how far a transfer is, for the volume's page.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -104,11 +105,15 @@ func newPlatform(t *testing.T) *testPlatform {
 			return nil
 		},
 	})
-	packs, err := store.OpenFolder(t.TempDir(), "http://muster.test", bytes.Repeat([]byte{7}, 32))
+	mux := http.NewServeMux()
+	srv := httptest.NewServer(mux)
+	t.Cleanup(srv.Close)
+	packs, err := store.OpenFolder(t.TempDir(), srv.URL, bytes.Repeat([]byte{7}, 32))
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := httptest.NewServer(api.New(api.Config{Currency: "USD", AgentURL: "https://agents.muster.test"}, api.Deps{
+	mux.Handle(store.SignedPath, packs.Handler())
+	mux.Handle("/", api.New(api.Config{Currency: "USD", AgentURL: "https://agents.muster.test"}, api.Deps{
 		Database:   p.db,
 		Accounts:   accounts,
 		Market:     p.market,
@@ -132,7 +137,6 @@ func newPlatform(t *testing.T) *testPlatform {
 		Volumes:    volume.New(p.db, packs, volume.Config{Currency: "USD", Box: box}),
 		Clusters:   cluster.New(p.db, p.market, nil, cluster.Config{Currency: "USD", Box: box}),
 	}))
-	t.Cleanup(srv.Close)
 	p.url = srv.URL
 	return p
 }

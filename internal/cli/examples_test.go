@@ -216,6 +216,8 @@ var refusedExamples = map[string]refusal{
 	// Nothing writes the volume of this platform, so that it has no snapshot, and a cluster has it.
 	"muster volume files training-data checkpoints":                             {3, "snapshot not found"},
 	"muster volume get training-data checkpoints/model.pt --out model.pt":       {3, "snapshot not found"},
+	"muster volume cp ./data training-data:/data":                               {1, "is written by the cluster"},
+	"muster volume cp training-data:/checkpoints ./checkpoints":                 {3, "snapshot not found"},
 	"muster volume restore training-data 12":                                    {1, "is written by the cluster"},
 	"muster volume clone training-data training-data-2":                         {3, "snapshot not found"},
 	"muster volume delete training-data":                                        {1, "release them first"},
@@ -349,6 +351,7 @@ func newExampleWorld(t *testing.T) *exampleWorld {
 	w.known["tok_…"] = w.json("token", "create", "ci")["id"].(string)
 	w.known["in_…"], w.known["payout_…"], w.known["ses_…"] = "in_"+nothing, "payout_"+nothing, "ses_"+nothing
 	w.known["https://muster.example"] = w.url
+	w.known["./data"] = filepath.Join(w.dir, "data")
 	w.known["/usr/local/share/man/man1"] = filepath.Join(w.dir, "man1")
 	for _, file := range []string{"train.yaml", "bill.json"} { // a file name is relative to the folder of this package
 		w.known[file] = filepath.Join(w.dir, file)

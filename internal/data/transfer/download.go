@@ -54,7 +54,7 @@ func (d *Download) Run(ctx context.Context) (out Downloaded, err error) {
 	}
 	e, err := w.tree.reader().Find(ctx, root, d.From)
 	if errors.Is(err, manifest.ErrNotFound) {
-		return out, fault.New(fault.NotFound, "there is no %s in the volume", d.From)
+		return out, fault.New(fault.NotFound, "%s not found in the volume", d.From)
 	}
 	if err != nil {
 		return out, unreadable(err)
@@ -162,7 +162,7 @@ func (w *writer) write(ctx context.Context, dir string) error {
 			return refusedHere(err)
 		}
 		if info, err := root.Lstat(name(d.at)); err != nil || !info.IsDir() {
-			return fault.New(fault.Conflict, "%s is no folder here", filepath.Join(dir, name(d.at)))
+			return fault.New(fault.Conflict, "%s is not a folder here", filepath.Join(dir, name(d.at)))
 		}
 	}
 	for _, f := range w.files {
@@ -429,6 +429,9 @@ func (w *writer) writeRun(ctx context.Context, out *os.File, e manifest.Entry, r
 		return context.Cause(ctx)
 	}
 	for _, ref := range r.refs {
+		if ctx.Err() != nil { // all that is left may be in memory already
+			return context.Cause(ctx)
+		}
 		b, err := w.Keys.Open(ref.ID, r.b[int64(ref.Offset)-r.from:int64(ref.Offset)+int64(ref.Length)-r.from])
 		if err != nil {
 			return err

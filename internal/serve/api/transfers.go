@@ -97,7 +97,7 @@ func (a *API) reservePacks(ctx context.Context, p account.Principal, in *packNum
 
 type packInput struct {
 	transferInput
-	N int64 `path:"n" minimum:"1" doc:"number of the pack"`
+	N int64 `path:"n" minimum:"1" doc:"number of the pack" example:"17"`
 }
 
 type newPackInput struct {
