@@ -4,6 +4,7 @@ package nodeuse
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -107,9 +108,8 @@ func (r Reader) disks(groups string, u *Use) {
 				r.unified(string(b), u)
 			}
 		case f[1] == "blkio":
-			b, err := os.ReadFile(path(r.CgroupFS, "/sys/fs/cgroup", "blkio", f[2], "blkio.throttle.io_service_bytes_recursive"))
-			if err == nil {
-				r.separate(string(b), u)
+			if b, err := r.blkio(f[2]); err == nil {
+				r.separate(b, u)
 			}
 		}
 	}
@@ -137,21 +137,32 @@ func (r Reader) unified(stat string, u *Use) {
 	}
 }
 
-// separate reads the file of the first version of control groups: "8:0 Read 1".
+// blkio returns what a group of version 1 has read. Linux 6.10 and later count there only once something is throttled
+// (commit a3166c51702b): if not even the root group, which has all devices, has a line of one, nothing is counted.
+func (r Reader) blkio(group string) (string, error) {
+	const counter = "blkio.throttle.io_service_bytes_recursive"
+	all, err := os.ReadFile(path(r.CgroupFS, "/sys/fs/cgroup", "blkio", counter))
+	if err != nil {
+		return "", err
+	}
+	if !bytes.Contains(all, []byte(" Read ")) {
+		return "", errors.New("this kernel does not count what a group reads")
+	}
+	b, err := os.ReadFile(path(r.CgroupFS, "/sys/fs/cgroup", "blkio", group, counter))
+	return string(b), err
+}
+
+// separate reads the file of the first version of control groups: "8:0 Read 1". Version 1 counts what the kernel writes
+// back later, which is nearly all that a program writes, for no group: how much a node writes is not known.
 func (r Reader) separate(stat string, u *Use) {
-	u.DiskRead, u.DiskWrite = sum(u.DiskRead, 0), sum(u.DiskWrite, 0)
+	u.DiskRead = sum(u.DiskRead, 0)
 	for line := range strings.Lines(stat) {
 		f := strings.Fields(line)
 		if len(f) != 3 || r.stacked(f[0]) {
 			continue
 		}
-		n, err := strconv.ParseInt(f[2], 10, 64)
-		switch {
-		case err != nil:
-		case f[1] == "Read":
+		if n, err := strconv.ParseInt(f[2], 10, 64); err == nil && f[1] == "Read" {
 			u.DiskRead = sum(u.DiskRead, n)
-		case f[1] == "Write":
-			u.DiskWrite = sum(u.DiskWrite, n)
 		}
 	}
 }

@@ -62,7 +62,13 @@ func TestOf(t *testing.T) {
 			"proc/42/cgroup": "5:memory:/docker/x\n4:blkio:/docker/" + container + "\n",
 			"cgroup/blkio/docker/" + container + "/blkio.throttle.io_service_bytes_recursive": "8:0 Read 5\n8:0 Write 6\n" +
 				"8:0 Total 11\nTotal 11\n",
-		}, [6]int64{-1, -1, -1, -1, 5, 6}},
+			"cgroup/blkio/blkio.throttle.io_service_bytes_recursive": "8:0 Read 50\n8:0 Write 60\nTotal 110\n",
+		}, [6]int64{-1, -1, -1, -1, 5, -1}},
+		"control groups of version 1, of a kernel that does not count there": {map[string]string{
+			"proc/42/cgroup": "4:blkio:/docker/" + container + "\n",
+			"cgroup/blkio/docker/" + container + "/blkio.throttle.io_service_bytes_recursive": "Total 0\n",
+			"cgroup/blkio/blkio.throttle.io_service_bytes_recursive":                          "Total 0\n",
+		}, [6]int64{-1, -1, -1, -1, -1, -1}},
 		"a group without the disk controller": {map[string]string{
 			"proc/42/cgroup":  "0::/docker/" + container + "\n",
 			"proc/42/net/dev": strings.ReplaceAll(netDev, "ovl0", "eth1"),

@@ -47,6 +47,14 @@ func (f flow) text(v float64) string { return view.Bytes(int64(v)) + f.unit }
 // named returns a value with its direction: "in 3.2 MB/s".
 func (f flow) named(i int, v float64) string { return strings.TrimSpace(f.names[i] + " " + f.text(v)) }
 
+// now describes one value of a node's newest reading. Not every host can measure all of them.
+func (f flow) now(i int, x host.NodeRate) string {
+	if v := f.of[i](x); v >= 0 {
+		return f.named(i, v)
+	}
+	return strings.TrimSpace(f.names[i] + " not known")
+}
+
 // lines returns how many values the chart draws.
 func (f flow) lines() int {
 	if f.of[1] == nil {
@@ -128,8 +136,8 @@ func (r *readings) flowChart(n cluster.NodeMetrics, f flow, top float64) Chart {
 		tips := view.Tips(points, r.from, r.to, tipsPerChart, func(v float64) string { return f.named(i, v) })
 		if i == 0 {
 			out.Plot, out.Stats, out.Tips = r.plot(had, points, top), words, tips
-			if known && f.of[0](now) >= 0 {
-				out.Value = f.named(0, f.of[0](now))
+			if known {
+				out.Value = f.now(0, now)
 			}
 			continue
 		}
@@ -137,8 +145,8 @@ func (r *readings) flowChart(n cluster.NodeMetrics, f flow, top float64) Chart {
 		if words != "" {
 			out.Stats = strings.TrimPrefix(out.Stats+"; "+words, "; ")
 		}
-		if known && f.of[1](now) >= 0 {
-			out.Sub = f.named(1, f.of[1](now))
+		if known {
+			out.Sub = f.now(1, now)
 		}
 		out.Tips = bothTips(out.Tips, tips)
 	}

@@ -22,10 +22,12 @@ import (
 // renter is a fresh organisation that calls from an address of its own, so that tests do not share its limits.
 type renter struct {
 	*client.Client
-	p     *platform
-	token string
-	http  *http.Client
-	paid  money.Nano
+	p               *platform
+	email, password string
+	token           string
+	http            *http.Client
+	browser         *http.Client // signed in; nil: not yet
+	paid            money.Nano
 }
 
 // renter signs somebody up who has paid in so much.
@@ -34,16 +36,17 @@ func (p *platform) renter(t *testing.T, funds money.Nano) *renter {
 	from := &net.TCPAddr{IP: net.IPv4(127, byte(1+rand.IntN(254)), byte(rand.IntN(256)), byte(1+rand.IntN(254)))}
 	dialer := &net.Dialer{LocalAddr: from, Timeout: 10 * time.Second}
 	r := &renter{
-		p:    p,
-		http: &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 16}},
+		p:        p,
+		email:    uuid.NewString() + "@muster.example",
+		password: "a password for " + uuid.NewString(),
+		http:     &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 16}},
 	}
 	t.Cleanup(r.http.CloseIdleConnections)
 	anonymous, err := client.New(p.URL, "", client.WithHTTP(r.http))
 	if err != nil {
 		t.Fatal(err)
 	}
-	who, err := anonymous.SignUp(t.Context(), uuid.NewString()+"@muster.example", "a password for "+uuid.NewString(),
-		t.Name())
+	who, err := anonymous.SignUp(t.Context(), r.email, r.password, t.Name())
 	if err != nil {
 		t.Fatal(err)
 	}
