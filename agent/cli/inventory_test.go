@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/musterhq/muster/agent/cores"
 	"github.com/musterhq/muster/agent/gpu"
@@ -114,8 +115,8 @@ func TestInventoryShowsWhatIsNear(t *testing.T) {
 			t.Errorf("no %q in:\n%s", want, out.String())
 		}
 	}
-	if got := coresOf(agentapi.Inventory{Simulated: true, GPUs: inv.GPUs}); !reflect.DeepEqual(got, cores.Host{}) {
-		t.Errorf("simulated GPUs are near processors: %+v", got)
+	if diff := cmp.Diff(cores.Host{}, coresOf(agentapi.Inventory{Simulated: true, GPUs: inv.GPUs})); diff != "" {
+		t.Errorf("simulated GPUs are near processors:\n%s", diff)
 	}
 }
 
@@ -127,7 +128,7 @@ func TestSimulatedGPUsOnAMachineOfTheirOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := coresOf(inv), cores.Map(nodes, inv.GPUs); !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v, want %+v", got, want)
+	if diff := cmp.Diff(cores.Map(nodes, inv.GPUs), coresOf(inv)); diff != "" {
+		t.Error(diff)
 	}
 }

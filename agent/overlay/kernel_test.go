@@ -2,13 +2,14 @@ package overlay
 
 import (
 	"errors"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
-	"reflect"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
@@ -167,8 +168,11 @@ func TestTheKernelsPeers(t *testing.T) {
 			AllowedIPs:        []net.IPNet{{IP: net.IPv4(10, 77, 0, 4).To4(), Mask: net.CIDRMask(32, 32)}},
 		},
 	}
-	if err != nil || len(f.requests) != 1 || f.requests[0].ReplacePeers || !reflect.DeepEqual(f.requests[0].Peers, want) {
-		t.Errorf("%v\n%+v\nwant\n%+v", err, f.requests, want)
+	if err != nil || len(f.requests) != 1 || f.requests[0].ReplacePeers {
+		t.Fatalf("%v %+v", err, f.requests)
+	}
+	if diff := cmp.Diff(want, f.requests[0].Peers); diff != "" {
+		t.Error(diff)
 	}
 	f.requests = nil
 	if err := k.beat([]wgtypes.Key{b}); err != nil || len(f.requests) != 2 {
@@ -195,7 +199,7 @@ func TestTheKernelsPeers(t *testing.T) {
 	if want := map[wgtypes.Key]counter{
 		b: {rx: 64, tx: 32, handshake: at, endpoint: "203.0.113.9:41000"},
 		c: {},
-	}; err != nil || !reflect.DeepEqual(got, want) {
+	}; err != nil || !maps.Equal(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -9,10 +9,11 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/bond"
@@ -278,8 +279,8 @@ func TestRentingByCommand(t *testing.T) {
 		}
 	}
 	byName, byID := p.json("billing", "verify", "train"), p.json("billing", "verify", id)
-	if !reflect.DeepEqual(byName, byID) || len(byName) == 0 {
-		t.Errorf("verified by its name: %v, by its id: %v", byName, byID)
+	if diff := cmp.Diff(byName, byID); diff != "" || len(byName) == 0 {
+		t.Errorf("verified by its name, and by its id:\n%s", diff)
 	}
 	if r := p.run("", "billing", "verify", "trian"); r.code != 3 || !strings.Contains(r.errs, "muster cluster list") ||
 		!strings.Contains(r.errs, "did you mean train?") {

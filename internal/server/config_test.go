@@ -3,10 +3,11 @@ package server
 import (
 	"maps"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/fault"
@@ -149,8 +150,9 @@ func TestTaxRatesAreConfigured(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, _ := c.taxer(); !reflect.DeepEqual(got, tc.want) {
-			t.Errorf("%v: %+v", env, got)
+		got, _ := c.taxer()
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%v:\n%s", env, diff)
 		}
 		err = c.Validate() // other settings are missing here: only what is said of taxes counts
 		refused := slices.ContainsFunc(fault.From(err).Fields,

@@ -7,9 +7,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"math/rand/v2"
-	"reflect"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/musterhq/muster/internal/data/chunk"
 )
@@ -80,8 +82,8 @@ func TestDirComesBack(t *testing.T) {
 	if _, err := EncodeDir(want); err != nil { // sorts
 		t.Fatal(err)
 	}
-	if !reflect.DeepEqual(got, want) {
-		t.Fatalf("got %+v\nwant %+v", got, want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatal(diff)
 	}
 	for n := range b {
 		if _, err := DecodeDir(b[:n]); !errors.Is(err, ErrCorrupt) {
@@ -279,7 +281,7 @@ func TestPackSet(t *testing.T) {
 			oracle[n] = true
 		}
 		back, err := DecodePackSet(s.Encode())
-		if err != nil || !reflect.DeepEqual(back.Runs(), s.Runs()) {
+		if err != nil || !slices.Equal(back.Runs(), s.Runs()) {
 			t.Fatalf("%v comes back as %v: %v", s.Runs(), back, err)
 		}
 		for n := int64(0); n <= top+1; n++ {

@@ -1,9 +1,10 @@
 package market
 
 import (
-	"reflect"
 	"slices"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/fleet/market/query"
@@ -52,8 +53,8 @@ func TestPageCache_EndsWithAnyChange(t *testing.T) {
 		})
 	}
 	first := get()
-	if again := get(); !reflect.DeepEqual(first, again) || made != 1 {
-		t.Errorf("computed %d times: %+v, then %+v", made, first, again)
+	if diff := cmp.Diff(first, get()); diff != "" || made != 1 {
+		t.Errorf("computed %d times:\n%s", made, diff)
 	}
 	var host *Host
 	for _, e := range s.hosts {
@@ -71,7 +72,7 @@ func TestPageCache_EndsWithAnyChange(t *testing.T) {
 		}
 	}
 	s.Remove(host.ID)
-	if p := get(); p.Total >= first.Total || reflect.DeepEqual(p.Models, first.Models) {
+	if p := get(); p.Total >= first.Total || cmp.Equal(p.Models, first.Models) {
 		t.Errorf("a host less: %d of %d offers, models %v as before", p.Total, first.Total, p.Models)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -122,10 +122,7 @@ func texts(lines []nodelog.Line) []string {
 
 func same(t *testing.T, got []nodelog.Line, want ...string) {
 	t.Helper()
-	if want == nil {
-		want = []string{}
-	}
-	if !reflect.DeepEqual(texts(got), want) {
+	if !slices.Equal(texts(got), want) {
 		t.Errorf("got %q, want %q", texts(got), want)
 	}
 }

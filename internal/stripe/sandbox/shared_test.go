@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -111,7 +112,7 @@ func TestShared_State(t *testing.T) {
 		if n, cents := s.Charged(); n != payments || cents != payments*500 {
 			t.Fatal(n, cents)
 		}
-		if !reflect.DeepEqual(s.s.Payments.Order, servers[0].s.Payments.Order) {
+		if !slices.Equal(s.s.Payments.Order, servers[0].s.Payments.Order) {
 			t.Fatal("each has its own order")
 		}
 	}
