@@ -78,7 +78,7 @@ func TestCopyToAndFromAVolume(t *testing.T) {
 	}{
 		"no volume":      {[]string{from, to}, 2, "one of the two has to be in a volume"},
 		"two volumes":    {[]string{"data:/a", "data:/b"}, 2, "one of the two has to be in a volume"},
-		"unknown volume": {[]string{from, "other:/"}, 3, "other"},
+		"unknown volume": {[]string{from, "other:/"}, 3, "volume not found"},
 		"leads up":       {[]string{from, "data:/a/../../b"}, 2, "no .."},
 		"no such file":   {[]string{filepath.Join(from, "none"), "data:/"}, 2, "none"},
 		"not in it":      {[]string{"data:/none", to}, 3, "not found in the volume"},

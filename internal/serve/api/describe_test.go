@@ -51,10 +51,17 @@ func TestDocument_DescribesEveryOperation(t *testing.T) {
 		if op.Summary == "" || strings.HasSuffix(op.Summary, ".") || op.Description == "" {
 			t.Errorf("%s: summary %q, description %q", id, op.Summary, op.Description)
 		}
+		inPath := 0
 		for _, p := range op.Parameters {
 			if p.Description == "" || p.In == "path" && p.Example == nil {
 				t.Errorf("%s: parameter %s has no description or example", id, p.Name)
 			}
+			if p.In == "path" {
+				inPath++
+			}
+		}
+		if inPath != strings.Count(op.Path, "{") { // huma passes over embedded structs that are not exported
+			t.Errorf("%s: %d parameters of the path %s are read", id, inPath, op.Path)
 		}
 		failures := 0
 		for status := range op.Responses {

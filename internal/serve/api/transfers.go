@@ -14,13 +14,14 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 )
 
-// transferInput is the path of every request about a transfer.
-type transferInput struct {
+// TransferPath is the path of every request about a transfer. It is exported because only exported parts of an input are
+// read.
+type TransferPath struct {
 	ID       string `path:"id"`
 	Transfer string `path:"transfer" doc:"id of the transfer, which its caller chose"`
 }
 
-func (in *transferInput) ids() (v id.Volume, t id.DataSession, err error) {
+func (in *TransferPath) ids() (v id.Volume, t id.DataSession, err error) {
 	if v, err = pathID[id.Volume](in.ID, "volume"); err == nil {
 		t, err = pathID[id.DataSession](in.Transfer, "transfer")
 	}
@@ -28,7 +29,7 @@ func (in *transferInput) ids() (v id.Volume, t id.DataSession, err error) {
 }
 
 type openTransferInput struct {
-	transferInput
+	TransferPath
 	Body client.NewTransfer
 }
 
@@ -57,7 +58,7 @@ func (a *API) openTransfer(ctx context.Context, p account.Principal, in *openTra
 }
 
 type transferProgressInput struct {
-	transferInput
+	TransferPath
 	Body client.TransferProgress
 }
 
@@ -70,7 +71,7 @@ func (a *API) reportTransfer(ctx context.Context, p account.Principal, in *trans
 	return nothing{}, a.volumes.ReportTransfer(ctx, p.Org, v, t, r)
 }
 
-func (a *API) closeTransfer(ctx context.Context, p account.Principal, in *transferInput) (nothing, error) {
+func (a *API) closeTransfer(ctx context.Context, p account.Principal, in *TransferPath) (nothing, error) {
 	v, t, err := in.ids()
 	if err != nil {
 		return nothing{}, err
@@ -80,7 +81,7 @@ func (a *API) closeTransfer(ctx context.Context, p account.Principal, in *transf
 
 type packNumbersInput struct {
 	Keyed
-	transferInput
+	TransferPath
 	Body client.PackCount
 }
 
@@ -95,13 +96,14 @@ func (a *API) reservePacks(ctx context.Context, p account.Principal, in *packNum
 	return client.PackNumbers(out), idem.Outcome{}, err
 }
 
-type packInput struct {
-	transferInput
-	N int64 `path:"n" minimum:"1" doc:"number of the pack" example:"17"`
+// PackPath is the path of a request about a pack.
+type PackPath struct {
+	TransferPath
+	N int64 `path:"n" minimum:"1" doc:"number of the pack"`
 }
 
 type newPackInput struct {
-	packInput
+	PackPath
 	Body client.NewPack
 }
 
@@ -118,7 +120,7 @@ func (a *API) storePack(ctx context.Context, p account.Principal, in *newPackInp
 	return viewPackRequest(u, in.Body.Bytes), err
 }
 
-func (a *API) readPack(ctx context.Context, p account.Principal, in *packInput) (client.PackRequest, error) {
+func (a *API) readPack(ctx context.Context, p account.Principal, in *PackPath) (client.PackRequest, error) {
 	v, t, err := in.ids()
 	if err != nil {
 		return client.PackRequest{}, err
@@ -140,7 +142,7 @@ func viewPackRequest(u agentapi.PackURL, bytes int64) client.PackRequest {
 }
 
 type uploadInput struct {
-	transferInput
+	TransferPath
 	Body client.NewUpload
 }
 
