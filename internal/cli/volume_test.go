@@ -84,7 +84,8 @@ func TestCopyToAndFromAVolume(t *testing.T) {
 		"not in it":      {[]string{"data:/none", to}, 3, "not found in the volume"},
 		"no snapshot":    {[]string{"data:/", to, "--seq", "9"}, 3, "snapshot not found"},
 	} {
-		if r := p.run("", append([]string{"volume", "cp"}, c.args...)...); r.code != c.code || !strings.Contains(r.errs, c.text) {
+		r := p.run("", append([]string{"volume", "cp"}, c.args...)...)
+		if r.code != c.code || !strings.Contains(r.errs, c.text) {
 			t.Errorf("%s: exit %d, want %d (%s)\n%s", name, r.code, c.code, c.text, r.errs)
 		}
 	}

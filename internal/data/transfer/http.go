@@ -102,7 +102,8 @@ func (s *Session) forget(n int64) {
 }
 
 // do sends one signed request. No error contains its URL.
-func (s *Session) do(ctx context.Context, r Request, body []byte, from, length int64) (status int, b []byte, err error) {
+func (s *Session) do(ctx context.Context, r Request, body []byte, from, length int64) (status int, b []byte,
+	err error) {
 	ctx, cancel := context.WithTimeout(ctx, transferIn)
 	defer cancel()
 	q, err := http.NewRequestWithContext(ctx, r.Method, r.URL, bytes.NewReader(body))

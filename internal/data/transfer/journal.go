@@ -24,8 +24,8 @@ type Journal struct {
 // head is the longest first line of a journal.
 const head = 16 << 10
 
-// recordSize is the size of a chunk's record, of which the last four bytes are a checksum: a loss of power may leave zeros
-// in the middle of one, and a wrong offset would spoil a snapshot.
+// recordSize is the size of a chunk's record, of which the last four bytes are a checksum: a loss of power may leave
+// zeros in the middle of one, and a wrong offset would spoil a snapshot.
 const recordSize = 32 + 8 + 3*4 + 4
 
 // ErrBusy is the error of a journal that another process has open.

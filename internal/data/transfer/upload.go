@@ -15,8 +15,8 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// An Upload puts a file or a folder of this machine into a volume. What the volume has under the same names is replaced,
-// everything else stays.
+// An Upload puts a file or a folder of this machine into a volume. What the volume has under the same names is
+// replaced, everything else stays.
 type Upload struct {
 	*Session
 	From string
@@ -219,7 +219,9 @@ func (w *work) into(ctx context.Context, dir manifest.Entry, exists bool, to []s
 	if err != nil {
 		return dir, err
 	}
-	i, have := slices.BinarySearchFunc(entries, to[0], func(e manifest.Entry, name string) int { return compare(e.Name, name) })
+	i, have := slices.BinarySearchFunc(entries, to[0], func(e manifest.Entry, name string) int {
+		return compare(e.Name, name)
+	})
 	old := manifest.Entry{Name: to[0], Kind: manifest.Dir, Mode: 0o755, MTime: l.e.MTime}
 	if have {
 		old = entries[i]

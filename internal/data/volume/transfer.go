@@ -116,11 +116,11 @@ func (v *Volumes) resume(ctx context.Context, tx *db.Tx, row dbq.Volume, s dbq.D
 	if x.Mode != modeOf(n.Direction) {
 		return x, fault.InvalidField("direction", "is another one than that of the transfer")
 	}
-	if s, err := v.session(ctx, tx.Q, x.ID); err != nil || s.DataSession.BaseSeq != row.HeadSeq && x.Mode == agentapi.MountRW {
+	s, err := v.session(ctx, tx.Q, x.ID)
+	if err != nil || s.DataSession.BaseSeq != row.HeadSeq && x.Mode == agentapi.MountRW {
 		return x, errOver
 	}
-	err := tx.Q.RenewDataSession(ctx, transferLife.Seconds(), x.ID)
-	if err != nil {
+	if err := tx.Q.RenewDataSession(ctx, transferLife.Seconds(), x.ID); err != nil {
 		return x, fmt.Errorf("renew %s: %w", x.ID, err)
 	}
 	return x, nil

@@ -157,8 +157,8 @@ func (w *world) write(dir string, files map[string][]byte) {
 func (w *world) sources() string {
 	w.t.Helper()
 	dir := w.t.TempDir()
-	w.write(dir, map[string][]byte{"big.bin": noise(40 << 20), "sub/deep/a.txt": []byte("a"), "sub/empty": nil, "ünï cödé": noise(100),
-		"run.sh": []byte("#!/bin/sh\n")})
+	w.write(dir, map[string][]byte{"big.bin": noise(40 << 20), "sub/deep/a.txt": []byte("a"), "sub/empty": nil,
+		"ünï cödé": noise(100), "run.sh": []byte("#!/bin/sh\n")})
 	w.Must(os.Chmod(filepath.Join(dir, "run.sh"), 0o755))
 	w.Must(os.Symlink("sub/deep/a.txt", filepath.Join(dir, "link")))
 	w.Must(os.Symlink("/etc/passwd", filepath.Join(dir, "away")))
@@ -386,8 +386,8 @@ func TestCopiesThatAreRefused(t *testing.T) {
 	}
 	fresh := NewTransfer{ID: id.New[id.DataSession](), Direction: Upload}
 	bad("a foreign volume", open("stranger", vol.ID, fresh), fault.NotFound, "volume not found")
-	bad("an empty volume", open("renter", w.create("e").ID, NewTransfer{ID: fresh.ID, Direction: Download}), fault.NotFound,
-		"snapshot")
+	empty := NewTransfer{ID: fresh.ID, Direction: Download}
+	bad("an empty volume", open("renter", w.create("e").ID, empty), fault.NotFound, "snapshot")
 	busy := w.create("f").ID
 	w.Must(open("renter", busy, fresh))
 	bad("a transfer of another volume", open("renter", vol.ID, fresh), fault.NotFound, "transfer not found")
@@ -402,7 +402,8 @@ func TestCopiesThatAreRefused(t *testing.T) {
 	cl, lease, err := w.rent(w.hosts[0], agentapi.MountRW, vol.ID)
 	w.Must(err)
 	w.Must(w.agent(w.hosts[0], lease, vol.ID).open(agentapi.MountRW))
-	bad("a volume that a cluster writes", open("renter", vol.ID, NewTransfer{ID: id.New[id.DataSession](), Direction: Upload}),
+	third := NewTransfer{ID: id.New[id.DataSession](), Direction: Upload}
+	bad("a volume that a cluster writes", open("renter", vol.ID, third),
 		fault.Conflict, "written by the cluster")
 	w.release(cl)
 }
@@ -412,14 +413,16 @@ func TestAnUploadThatDoesNotFit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Config{MaxStored: 20 << 20})
 	vol, from := w.create("data"), w.sources()
-	if _, err := w.upload(vol.ID, from); !fault.Is(err, fault.QuotaExceeded) || !strings.Contains(err.Error(), "may store") {
+	_, err := w.upload(vol.ID, from)
+	if !fault.Is(err, fault.QuotaExceeded) || !strings.Contains(err.Error(), "may store") {
 		t.Errorf("over the quota: %v", err)
 	}
 	small := w.create("small")
 	w.Exec("UPDATE volume SET size_limit = 1000000 WHERE id = $1", small.ID)
 	dir := t.TempDir()
 	w.write(dir, map[string][]byte{"f": noise(2_000_000)})
-	if _, err := w.upload(small.ID, dir); !fault.Is(err, fault.QuotaExceeded) || !strings.Contains(err.Error(), "room for") {
+	_, err = w.upload(small.ID, dir)
+	if !fault.Is(err, fault.QuotaExceeded) || !strings.Contains(err.Error(), "room for") {
 		t.Errorf("over the volume's size: %v", err)
 	}
 	for _, v := range []id.Volume{vol.ID, small.ID} {
@@ -537,7 +540,8 @@ func TestAnUploadIsBilledAndCollected(t *testing.T) {
 	w.Must(err)
 	r, err := s.Remote.Store(t.Context(), first, sha256.Sum256([]byte("abandoned")), 9)
 	w.Must(err)
-	if status := put(t, agentapi.PackURL{Method: r.Method, URL: r.URL, Header: r.Header}, []byte("abandoned")); status != 200 {
+	u := agentapi.PackURL{Method: r.Method, URL: r.URL, Header: r.Header}
+	if status := put(t, u, []byte("abandoned")); status != 200 {
 		t.Fatal(status)
 	}
 	state := func() (state string) {

@@ -143,14 +143,14 @@ func (a *API) inside(t *table) {
 	t.streamAs("*/*", &huma.Schema{Type: huma.TypeString}, "GET",
 		"/volumes/{id}/content", readClusters, "getVolumeContent: Download a file of a snapshot", a.volumeContent,
 		contentParams()...)
-	put(t, "/volumes/{id}/transfers/{transfer}", writeClusters, "openTransfer: Open a transfer, which moves files without "+
-		"a cluster; its answer has the volume's key", a.openTransfer)
-	patch(t, "/volumes/{id}/transfers/{transfer}", writeClusters, "reportTransfer: Note how far a transfer is, and keep it "+
-		"open", a.reportTransfer)
-	remove(t, "/volumes/{id}/transfers/{transfer}", writeClusters, "closeTransfer: End a transfer; what is not committed is "+
-		"removed", a.closeTransfer)
-	post(t, "/volumes/{id}/transfers/{transfer}/numbers", writeClusters, 201, "reservePacks: Reserve numbers for the packs "+
-		"of an upload", a.reservePacks)
+	put(t, "/volumes/{id}/transfers/{transfer}", writeClusters, "openTransfer: Open a transfer, which moves files "+
+		"without a cluster; its answer has the volume's key", a.openTransfer)
+	patch(t, "/volumes/{id}/transfers/{transfer}", writeClusters, "reportTransfer: Note how far a transfer is, and keep "+
+		"it open", a.reportTransfer)
+	remove(t, "/volumes/{id}/transfers/{transfer}", writeClusters, "closeTransfer: End a transfer; what is not committed "+
+		"is removed", a.closeTransfer)
+	post(t, "/volumes/{id}/transfers/{transfer}/numbers", writeClusters, 201, "reservePacks: Reserve numbers for the "+
+		"packs of an upload", a.reservePacks)
 	put(t, "/volumes/{id}/transfers/{transfer}/packs/{n}", writeClusters, "storePack: Get the request that stores a pack",
 		a.storePack)
 	get(t, "/volumes/{id}/transfers/{transfer}/packs/{n}", writeClusters, "readPack: Get the request that reads a pack",

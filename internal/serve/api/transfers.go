@@ -14,8 +14,8 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 )
 
-// TransferPath is the path of every request about a transfer. It is exported because only exported parts of an input are
-// read.
+// TransferPath is the path of every request about a transfer. It is exported because only exported parts of an input
+// are read.
 type TransferPath struct {
 	ID       string `path:"id"`
 	Transfer string `path:"transfer" doc:"id of the transfer, which its caller chose"`

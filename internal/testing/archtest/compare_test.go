@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Tests compare structs with go-cmp, whose failure says what differs; slices and maps of simple values with the standard
-// library.
+// Tests compare structs with go-cmp, whose failure says what differs; slices and maps of simple values with the
+// standard library.
 func TestTestsCompareWithGoCmp(t *testing.T) {
 	t.Parallel()
 	seen := 0
