@@ -98,15 +98,14 @@ type work struct {
 	known *index
 	lost  map[int64]bool // packs that the store does not have
 
-	send    *sender
-	meta    manifest.Writer
-	packs   *manifest.PackSet // of files that are not read
-	files   int64             // of the new tree
-	bytes   int64
-	links   map[uint64]bool
-	before  int64 // sent by attempts before
-	out     Uploaded
-	leftOut int64
+	send   *sender
+	meta   manifest.Writer
+	packs  *manifest.PackSet // of files that are not read
+	files  int64             // of the new tree
+	bytes  int64
+	links  map[uint64]bool
+	before int64 // sent by attempts before
+	out    Uploaded
 
 	mu       sync.Mutex
 	progress Progress
