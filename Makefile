@@ -46,7 +46,13 @@ test: ## everything CI runs, with the race detector; installs and starts what it
 	@$(SERVICES) --docker --postgres -- scripts/test
 
 .PHONY: test-full
-test-full: test test-matrix test-data test-net test-update test-torch test-jupyter test-gvisor test-disk test-machine ## what takes longer too: the kill matrix, kills of what keeps volumes, hosts behind routers, PyTorch trainings, a virtual machine (three hours)
+test-full: test test-long test-matrix test-data test-net test-update test-torch test-jupyter test-gvisor test-disk test-machine ## what takes longer too: the kill matrix, kills of what keeps volumes, hosts behind routers, PyTorch trainings, a virtual machine (three hours)
+
+LONG ?= TestAReplicaAndANATSServerAreKilledUnderLoad|TestRanksResumeOnAnotherHost
+.PHONY: test-long
+test-long: build ## replicas on an external NATS cluster, one of each killed under load; ranks that resume on another host (ten minutes)
+	@scripts/setup build run
+	@$(SERVICES) --docker --postgres -- env MUSTER_BIN=$(CURDIR)/bin go test -tags long ./internal/testing/e2e -run '$(LONG)' -count=1 -v -timeout 30m
 
 MATRIX ?= TestMatrix
 .PHONY: test-matrix

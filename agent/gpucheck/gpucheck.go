@@ -133,11 +133,12 @@ type Check struct {
 // minute.
 const DefaultLimit = 3 * time.Minute
 
-// InContainer returns the command line of the check in a container where Dir is mounted.
+// InContainer returns the command line of the check in a container where Dir is mounted. Simulated GPUs are this
+// machine's processor and memory, of which many nodes are started at a time: less of them shows as much.
 func InContainer(simulated bool) []string {
 	args := []string{Dir + "/" + loaderFile, "--library-path", Dir, Dir + "/" + programFile, "gpucheck"}
 	if simulated {
-		args = append(args, "--library", Dir+"/"+libraryFile)
+		args = append(args, "--library", Dir+"/"+libraryFile, "--work", "500ms", "--memory", "4")
 	}
 	return args
 }

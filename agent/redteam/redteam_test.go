@@ -159,7 +159,7 @@ func (b *box) run(egress firewall.Egress, ramMB int64, command ...string) *node 
 	spec := agentapi.LeaseSpec{
 		LeaseRef: agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1},
 		Nodes:    1,
-		CPUs:     0.1,
+		CPUs:     1,
 		RAMMB:    ramMB,
 		DiskGB:   1,
 		Command:  append([]string{"/hostile"}, command...),

@@ -17,12 +17,10 @@ var ptx string
 
 // Numbers of the check.
 const (
-	threads   = 256      // per block
-	copyWords = 16 << 20 // 64 MiB
-	peerWords = 4 << 20  // 16 MiB
-	perSM     = 8        // blocks per multiprocessor
-	lanes     = 64       // 32-bit multiply-adds per multiprocessor and clock; some GPUs have 128
-	chains    = 4        // of multiply-adds per thread and round of the kernel work
+	threads = 256 // per block
+	perSM   = 8   // blocks per multiprocessor
+	lanes   = 64  // 32-bit multiply-adds per multiprocessor and clock; some GPUs have 128
+	chains  = 4   // of multiply-adds per thread and round of the kernel work
 	// slowest is the part of its peak that a sound GPU reaches at least, with a low power limit too. A GPU whose clock is
 	// held down by a fault of its power or cooling is far below.
 	slowest  = 0.15
@@ -45,6 +43,7 @@ type card struct {
 type checker struct {
 	want   []string // UUIDs
 	work   time.Duration
+	words  int        // of 32 bits, copied to each GPU and back; between two GPUs, a quarter
 	mu     sync.Mutex // held while a line is written
 	report func(gpucheck.Line)
 }
@@ -182,7 +181,7 @@ func (c *checker) createContext(g *card) (err *callError, _ *gpucheck.Failure) {
 
 // memory copies random words to the GPU and back.
 func (c *checker) memory(g *card) (*callError, *gpucheck.Failure) {
-	words, back := make([]uint32, copyWords), make([]uint32, copyWords)
+	words, back := make([]uint32, c.words), make([]uint32, c.words)
 	x := uint32(2463534242)
 	for i := range words { // xorshift
 		x ^= x << 13
@@ -190,7 +189,7 @@ func (c *checker) memory(g *card) (*callError, *gpucheck.Failure) {
 		x ^= x << 5
 		words[i] = x
 	}
-	p, err := alloc(4 * copyWords)
+	p, err := alloc(4 * c.words)
 	if err != nil {
 		return err, nil
 	}
@@ -198,14 +197,14 @@ func (c *checker) memory(g *card) (*callError, *gpucheck.Failure) {
 	if err := toGPU(p, words); err != nil {
 		return err, nil
 	}
-	g.ToGBps = rate(4*copyWords, time.Since(began))
+	g.ToGBps = rate(4*c.words, time.Since(began))
 	began = time.Now()
 	if err := fromGPU(back, p); err != nil {
 		return err, nil
 	}
-	g.FromGBps = rate(4*copyWords, time.Since(began))
+	g.FromGBps = rate(4*c.words, time.Since(began))
 	if i := firstDifference(words, back); i >= 0 {
-		return nil, wrong("word %d of %d was written as %08x and read as %08x", i, copyWords, words[i], back[i])
+		return nil, wrong("word %d of %d was written as %08x and read as %08x", i, c.words, words[i], back[i])
 	}
 	return free(p), nil
 }
@@ -314,7 +313,7 @@ func (c *checker) peers(cards []*card) *gpucheck.Failure {
 		c.step(g.UUID, step)
 		err := use(g.context)
 		if err == nil {
-			buffers[i], err = alloc(4 * peerWords)
+			buffers[i], err = alloc(4 * (c.words / 4))
 		}
 		for _, peer := range cards {
 			if err == nil && peer != g {
@@ -326,7 +325,7 @@ func (c *checker) peers(cards []*card) *gpucheck.Failure {
 		}
 		c.step(g.UUID, "")
 	}
-	back := make([]uint32, peerWords)
+	back := make([]uint32, c.words/4)
 	for i, from := range cards {
 		for j, to := range cards {
 			if i == j {

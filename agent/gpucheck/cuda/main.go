@@ -19,13 +19,18 @@ func Main(args []string, out, errs io.Writer) int {
 	gpus := fl.String("gpus", "", "UUIDs that must be there, and no others")
 	library := fl.String("library", "", "CUDA library (default: the driver's)")
 	work := fl.Duration("work", 2*time.Second, "how long each GPU computes")
+	memory := fl.Int("memory", 64, "how much is copied to each GPU and back, in MiB")
 	record := fl.Bool("calls", false, "add the return codes of all calls of CUDA")
 	if err := fl.Parse(args); err != nil {
 		return 2
 	}
+	if *memory < 1 || *memory > 1024 {
+		fmt.Fprintln(errs, "gpucheck: --memory takes 1 to 1024 MiB")
+		return 2
+	}
 	began := time.Now()
 	enc := json.NewEncoder(out)
-	c := &checker{work: *work, report: func(l gpucheck.Line) { _ = enc.Encode(l) }}
+	c := &checker{work: *work, words: *memory << 18, report: func(l gpucheck.Line) { _ = enc.Encode(l) }}
 	if *gpus != "" {
 		c.want = strings.Split(*gpus, ",")
 	}

@@ -1,3 +1,5 @@
+//go:build long
+
 package e2e
 
 import (
@@ -13,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	natsserver "github.com/nats-io/nats-server/v2/server"
-
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/ledger"
@@ -26,28 +26,6 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 	"github.com/musterhq/muster/internal/testing/fleettest"
 )
-
-// envNATS has this program be a NATS server with the configuration in the named file, as nats-server -c is.
-const envNATS = "MUSTER_TEST_NATS_SERVER"
-
-// natsProcess is a NATS server until it is killed, if the environment asks for one.
-func natsProcess() bool {
-	conf := os.Getenv(envNATS)
-	if conf == "" {
-		return false
-	}
-	o, err := natsserver.ProcessConfigFile(conf)
-	if err == nil {
-		var s *natsserver.Server
-		if s, err = natsserver.NewServer(o); err == nil {
-			s.ConfigureLogger()
-			s.Start()
-			s.WaitForShutdown()
-		}
-	}
-	fmt.Fprintln(os.Stderr, err)
-	return true
-}
 
 // estate is the second stage of docs/growing.md on one machine: three replicas, an external NATS cluster of three, each
 // a process, on one database.
