@@ -64,7 +64,7 @@ test-matrix: build ## every part is killed in every phase of a rental; MATRIX=Te
 test-data: build ## 1000 random kills of what keeps volumes (MUSTER_TEST_KILLS: others), and 20 resumes of four ranks on other hosts (MUSTER_TEST_RESUMES: others)
 	@scripts/setup build run
 	@$(SERVICES) --docker --postgres -- env MUSTER_TEST_KILLS=$${MUSTER_TEST_KILLS:-1000} go test ./internal/testing/datakills -run TestRandomKills -count=1 -v -timeout 3h
-	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_RESUMES=$${MUSTER_TEST_RESUMES:-20} go test ./internal/testing/e2e -run TestRanksResumeOnAnotherHost -count=1 -v -timeout 2h
+	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_RESUMES=$${MUSTER_TEST_RESUMES:-20} go test -tags long ./internal/testing/e2e -run TestRanksResumeOnAnotherHost -count=1 -v -timeout 2h
 
 .PHONY: test-update
 test-update: build ## an agent is replaced by a newer one, and goes back from one that does not work, under a running job (builds two agents)

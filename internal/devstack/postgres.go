@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -14,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // postgres is a private PostgreSQL server that uses the installed binaries. initdb and postgres refuse to run as root,
@@ -139,17 +142,42 @@ func (p *postgres) alive() bool {
 	return err == nil && strings.TrimSpace(string(comm)) == "postgres"
 }
 
+// init creates the database cluster beside its place and moves it there when it is whole: a kill leaves none that is
+// half made. To make its thousand files durable with one call is much faster than initdb's, which syncs each.
 func (p *postgres) init(ctx context.Context) error {
-	if err := os.MkdirAll(p.data, 0o700); err != nil {
+	unfinished := p.data + ".new"
+	if err := os.RemoveAll(unfinished); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(unfinished, 0o700); err != nil {
 		return err
 	}
 	if p.cred != nil {
-		if err := os.Chown(p.data, int(p.cred.Uid), int(p.cred.Gid)); err != nil {
+		if err := os.Chown(unfinished, int(p.cred.Uid), int(p.cred.Gid)); err != nil {
 			return err
 		}
 	}
-	if err := p.run(ctx, "initdb", "-D", p.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"); err != nil {
+	if err := p.run(ctx, "initdb", "-D", unfinished, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C",
+		"--no-sync"); err != nil {
 		return fmt.Errorf("initdb: %w", err)
+	}
+	if err := syncFileSystem(unfinished); err != nil {
+		return err
+	}
+	if err := os.Remove(p.data); err != nil && !errors.Is(err, fs.ErrNotExist) { // only if it is empty
+		return err
+	}
+	return os.Rename(unfinished, p.data)
+}
+
+func syncFileSystem(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.Syncfs(int(f.Fd())); err != nil {
+		return fmt.Errorf("sync %s: %w", dir, err)
 	}
 	return nil
 }

@@ -51,6 +51,31 @@ func TestPostgres_IsStartedAgainAfterAKill(t *testing.T) {
 	}
 }
 
+// A program that was killed while it created the database leaves nothing in the way of the next one.
+func TestPostgres_StartsAfterAHalfMadeCreation(t *testing.T) {
+	t.Parallel()
+	p := testPostgres(t)
+	half := p.data + ".new"
+	if err := os.MkdirAll(filepath.Join(half, "base", "1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(half, "PG_VERSION"), []byte("15\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := p.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	query(t, p, "CREATE TABLE made (a int)")
+	if _, err := os.Stat(half); err == nil {
+		t.Error("the half-made database is still there")
+	}
+}
+
 func testPostgres(t *testing.T) *postgres {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "mdev") // its user must reach it, which t.TempDir does not allow
