@@ -10,6 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/payout"
+	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fleet/host"
@@ -150,6 +151,9 @@ func start(ctx context.Context, tx *db.Tx, o Options) (adoption, error) {
 	}
 	hosts, err := host.RecordRestore(ctx, tx, from)
 	if err != nil {
+		return adoption{}, err
+	}
+	if err := volume.Restored(ctx, tx); err != nil {
 		return adoption{}, err
 	}
 	if err := outbox.PauseByPlatform(ctx, tx, "the database was restored to "+from.UTC().Format(time.DateTime)+

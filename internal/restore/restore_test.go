@@ -378,11 +378,16 @@ func TestOtherDatabases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.exec("INSERT INTO data_domain (id, org_id, key_sealed) SELECT gen_random_uuid(), id, 'x' FROM org LIMIT 1")
 	for i, nothing := range []bool{false, true} {
 		r, err := Adopt(t.Context(), p.d, Options{BackupAt: now, Payments: p.pay, Reconciler: p.rec, Payouts: p.out})
 		if err != nil || r.Nothing != nothing {
 			t.Fatalf("%d: %+v %v", i, r, err)
 		}
+	}
+	var next int64 // of a pack: the lost hours have used those before it
+	if err := p.d.Pool.QueryRow(t.Context(), "SELECT next_pack FROM data_domain").Scan(&next); err != nil || next != 1_000_001 {
+		t.Errorf("the next pack has number %d: %v", next, err)
 	}
 	// An adoption that was begun is completed first, also where PostgreSQL does not show that anything was restored.
 	p.exec("UPDATE restore SET finished_at = NULL")

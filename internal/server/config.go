@@ -163,6 +163,8 @@ type Config struct {
 	StoragePrice string `env:"MUSTER_STORAGE_PRICE" envDefault:"0.05"`
 	// MaxStoredGB is what an organisation may store; 0 is 10000.
 	MaxStoredGB int64 `env:"MUSTER_MAX_STORED_GB"`
+	// KeepUnknownDays is for how many days an object in the store that no row knows is kept.
+	KeepUnknownDays int `env:"MUSTER_STORE_KEEP_UNKNOWN_DAYS" envDefault:"14"`
 
 	Migrate bool `env:"MUSTER_MIGRATE" envDefault:"true"` // migrate the schema at start
 	// LosslessFailover states that a promoted standby has every commit: a server starts on it without adopt-restore.
@@ -344,6 +346,9 @@ func (c *Config) Validate() error {
 		bad.Add("MUSTER_AGENT_URL", "must be https: hosts send their enrolment token there")
 	}
 	c.checkReleases(&bad)
+	if c.KeepUnknownDays < 1 || c.KeepUnknownDays > 3650 {
+		bad.Add("MUSTER_STORE_KEEP_UNKNOWN_DAYS", "want 1 to 3650 days")
+	}
 	for name, path := range map[string]string{"MUSTER_TERMS_FILE": c.TermsFile, "MUSTER_PRIVACY_FILE": c.PrivacyFile} {
 		if _, err := legalText(path); err != nil {
 			bad.Add(name, "cannot be used: %v", err)

@@ -2,9 +2,11 @@ package server
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -50,6 +52,12 @@ var (
 		"GPUs with a claim, by kind: quote, lease, own_use or maintenance.", []string{"kind"}, nil)
 	partitionsDesc = prometheus.NewDesc("muster_partitions", "Tables with monthly partitions that lack the partition of "+
 		"next month (missing), or keep rows in the partition of what fits in no month (default).", []string{"state"}, nil)
+	flawedDesc = prometheus.NewDesc("muster_store_packs", "Packs that are needed and that the store has lost, has damaged, "+
+		"or does not answer for (silent).", []string{"state"}, nil)
+	scrubDesc = prometheus.NewDesc("muster_store_unread_seconds",
+		"How long ago the pack of the store was read back that was not read for the longest time.", nil, nil)
+	listedDesc = prometheus.NewDesc("muster_store_list_timestamp_seconds",
+		"When the store was last listed from its first object to its last one.", nil, nil)
 	hostsDesc = prometheus.NewDesc("muster_hosts_connected", "Hosts that are connected to any replica.", nil, nil)
 )
 
@@ -70,7 +78,8 @@ var queues = map[string]string{
 }
 
 func (c platform) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{queueDesc, overdueDesc, clustersDesc, claimsDesc, hostsDesc, partitionsDesc} {
+	for _, d := range []*prometheus.Desc{queueDesc, overdueDesc, clustersDesc, claimsDesc, hostsDesc, partitionsDesc,
+		flawedDesc, scrubDesc, listedDesc} {
 		ch <- d
 	}
 }
@@ -97,12 +106,30 @@ func (c platform) Collect(ch chan<- prometheus.Metric) {
 	c.byLabel(ctx, ch, claimsDesc, `SELECT kind, count(*) FROM gpu_claim WHERE ended_at IS NULL GROUP BY kind`)
 	c.byLabel(ctx, ch, partitionsDesc, `SELECT v.state, v.n FROM month_partitions_state() s
 		CROSS JOIN LATERAL (VALUES ('missing', s.missing), ('default', s.in_default)) v (state, n)`)
+	c.byLabel(ctx, ch, flawedDesc, `SELECT CASE WHEN lost_at IS NULL THEN 'silent' WHEN damaged THEN 'damaged' ELSE 'lost' END,
+		count(*) FROM data_pack WHERE state = 'live' AND retry_at IS NOT NULL GROUP BY 1`)
+	c.seconds(ctx, ch, scrubDesc, `SELECT extract(epoch FROM clock_timestamp() - read_at)::float8 FROM data_pack
+		WHERE state = 'live' AND retry_at IS NULL ORDER BY read_at LIMIT 1`)
+	c.seconds(ctx, ch, listedDesc, `SELECT extract(epoch FROM list_ended)::float8 FROM data_check
+		WHERE list_ended IS NOT NULL`)
 	var hosts int64
 	if err := c.p.QueryRow(ctx, `SELECT count(*) FROM host_status WHERE connected`).Scan(&hosts); err != nil {
 		c.log.Warn("metrics: count hosts", "err", err)
 		return
 	}
 	ch <- prometheus.MustNewConstMetric(hostsDesc, prometheus.GaugeValue, float64(hosts))
+}
+
+// seconds exports a value that may not exist yet.
+func (c platform) seconds(ctx context.Context, ch chan<- prometheus.Metric, d *prometheus.Desc, sql string) {
+	var s float64
+	switch err := c.p.QueryRow(ctx, sql).Scan(&s); {
+	case errors.Is(err, pgx.ErrNoRows):
+	case err != nil:
+		c.log.Warn("metrics: read a moment", "err", err)
+	default:
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, s)
+	}
 }
 
 func (c platform) byLabel(ctx context.Context, ch chan<- prometheus.Metric, d *prometheus.Desc, sql string) {

@@ -64,6 +64,8 @@ func hrefOf(n notify.Delivered) string {
 		return "/clusters/" + n.Object
 	case "host":
 		return "/hosts/" + n.Object
+	case "vol":
+		return "/volumes/" + n.Object
 	case "top":
 		if n.Severity == notify.Info { // the top-up succeeded
 			return ReceiptURL(n.Object)

@@ -129,11 +129,37 @@ func (s *Pages) showVolume(v *page.Visit, vol id.Volume, problem string) error {
 		d.Snapshots = append(d.Snapshots, SnapshotRow{
 			Seq: strconv.FormatInt(n.Seq, 10), Shows: n.CutAt.UTC().Format(time.DateTime), Cause: n.Cause, Label: n.Label,
 			Size: view.Bytes(n.Bytes), Added: view.Bytes(n.Added), Files: strconv.FormatInt(n.Files, 10),
-			Head: n.Seq == x.HeadSeq, Part: !n.Whole,
+			Head: n.Seq == x.HeadSeq, Part: !n.Whole, Lost: n.Lost > 0,
 		})
 	}
+	d.Flaw = flawOf(snaps)
 	s.files(v, x, &d)
 	return s.Render(v, DetailPage(v.Page(x.Name, "clusters"), d))
+}
+
+// flawOf says which snapshots, newest first, cannot be restored whole, and which is the last one that can; "": all can.
+func flawOf(snaps []volume.Snapshot) string {
+	var bad []string
+	good := ""
+	for _, n := range snaps {
+		switch seq := strconv.FormatInt(n.Seq, 10); {
+		case n.Lost > 0:
+			bad = append(bad, seq)
+		case good == "":
+			good = "The last one that can is " + seq + ", of " + n.CutAt.UTC().Format(time.DateTime) + ". "
+		}
+	}
+	if len(bad) == 0 {
+		return ""
+	}
+	if good == "" {
+		good = "None can. "
+	}
+	if len(bad) > 20 {
+		bad = append(bad[:20], "older ones")
+	}
+	return "Snapshots that cannot be restored whole: " + strings.Join(bad, ", ") + ". " + good +
+		"Files that do not need the part can be read. If a cluster has the volume, its next snapshot stores the part again."
 }
 
 func (s *Pages) factsOf(x volume.Volume) []Fact {

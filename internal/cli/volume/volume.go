@@ -212,12 +212,16 @@ func snapshots(s *base.Session) *cobra.Command {
 	}
 }
 
-// consistencyOf says how the files of a snapshot belong together.
+// consistencyOf says how the files of a snapshot belong together, and whether all of them can be read.
 func consistencyOf(x client.VolumeSnapshot) string {
+	out := x.Consistency
 	if !x.Whole {
-		return x.Consistency + ", not of all ranks"
+		out += ", not of all ranks"
 	}
-	return x.Consistency
+	if x.LostPacks > 0 {
+		out += fmt.Sprintf(", cannot be restored whole: %d parts are lost", x.LostPacks)
+	}
+	return out
 }
 
 func restore(s *base.Session) *cobra.Command {

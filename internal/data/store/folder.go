@@ -34,7 +34,37 @@ func OpenFolder(dir, origin string, secret []byte) (*Folder, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "tmp"), 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder of the store: %w", err)
 	}
-	return &Folder{signer: sign, dir: dir}, nil
+	f := &Folder{signer: sign, dir: dir}
+	return f, f.Tidy()
+}
+
+// leftAfter is how long nothing was written to a file in tmp before it counts as left by a server that was killed. A
+// request to store an object holds for minutes.
+const leftAfter = time.Hour
+
+// Tidy removes what uploads have left whose server was killed. It is safe while other servers share the folder.
+func (f *Folder) Tidy() error {
+	dir := filepath.Join(f.dir, "tmp")
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("read the store's folder of uploads: %w", err)
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) { // its upload has ended
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read the store's folder of uploads: %w", err)
+		}
+		if !strings.HasPrefix(e.Name(), "put-") || !info.Mode().IsRegular() || f.now().Sub(info.ModTime()) < leftAfter {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove what an upload has left: %w", err)
+		}
+	}
+	return nil
 }
 
 func (f *Folder) path(key string) (string, error) {
@@ -215,11 +245,17 @@ func (f *Folder) List(ctx context.Context, prefix, after string) iter.Seq2[Liste
 			if err == nil {
 				err = ctx.Err()
 			}
-			if err != nil || d.IsDir() {
+			if err != nil {
 				return err
 			}
 			rel, err := filepath.Rel(f.dir, path)
 			key := filepath.ToSlash(rel)
+			if err == nil && d.IsDir() && key != "." && passed(key+"/", prefix, after) {
+				return fs.SkipDir
+			}
+			if d.IsDir() {
+				return err
+			}
 			if err != nil || checkKey(key) != nil || !strings.HasPrefix(key, prefix) || key <= after {
 				return err
 			}
@@ -239,6 +275,15 @@ func (f *Folder) List(ctx context.Context, prefix, after string) iter.Seq2[Liste
 			yield(Listed{}, fmt.Errorf("list the folder of the store: %w", err))
 		}
 	}
+}
+
+// passed reports whether no key that begins with dir is to be listed. A page of a list then reads one folder, not all
+// that come before it.
+func passed(dir, prefix, after string) bool {
+	if !strings.HasPrefix(dir, prefix) && !strings.HasPrefix(prefix, dir) {
+		return true
+	}
+	return dir < after && !strings.HasPrefix(after, dir)
 }
 
 // Probe implements Store. What the Handler refuses, tests check.

@@ -20,11 +20,11 @@ type outcome struct {
 	commits, fenced, missing, collected, dangling, stale atomic.Int64
 }
 
-// race runs writers that commit and refer to old packs, hosts that return late, deletions and two sweepers, all at the
-// same time, on one volume for each writer. It looks for packs that a living snapshot names and the store does not
+// race runs writers that commit and refer to old packs, hosts that return late, deletions, two sweepers and a lister,
+// all at the same time, on one volume for each writer. It looks for packs that a living snapshot names and the store does not
 // have, and for commits by a run that is over.
 func race(t *testing.T, without string, length time.Duration) *outcome {
-	w := newWorld(t, Config{Grace: time.Millisecond})
+	w := newWorld(t, Config{Grace: time.Millisecond, KeepUnknown: time.Millisecond})
 	w.v.without = without
 	var o outcome
 	const writers = 3
@@ -49,6 +49,14 @@ func race(t *testing.T, without string, length time.Duration) *outcome {
 			}
 		})
 	}
+	wg.Go(func() { // the store is listed again and again; what no row knows has no time at all
+		for time.Now().Before(end) {
+			_, _ = w.d.Pool.Exec(t.Context(), "UPDATE data_check SET list_ended = NULL")
+			if _, err := w.v.ListStore(t.Context()); err != nil {
+				t.Errorf("list the store: %v", err)
+			}
+		}
+	})
 	wg.Wait()
 	w.dangling(&o)
 	return &o

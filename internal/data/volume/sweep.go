@@ -11,17 +11,19 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/notify"
 )
 
-// Sweep applies retention, collects packs that nothing needs, in all data domains, and destroys the keys of those
-// without volumes. It returns how many packs it deleted. Several may run at the same time. Domains that are erased and
+// Sweep removes what killed uploads have left in a folder, applies retention, collects packs that nothing needs, in all
+// data domains, and destroys the keys of those without volumes. It returns how many packs it deleted. Several may run at the same time. Domains that are erased and
 // empty are not visited again.
 func (v *Volumes) Sweep(ctx context.Context) (deleted int, err error) {
 	if v.store == nil {
 		return 0, nil
 	}
 	var errs []error
+	if f, ok := v.store.(interface{ Tidy() error }); ok {
+		errs = append(errs, f.Tidy())
+	}
 	after := firstDomain
 	for {
 		domains, err := v.d.Q.SweepableDomains(ctx, after)
@@ -179,73 +181,4 @@ func outlived(newestFirst []dbq.VolumeSnapshot, keep int, now time.Time) (over [
 		over = append(over, s.Seq)
 	}
 	return over
-}
-
-const (
-	scrubEvery = 7 * 24 * time.Hour
-	scrubMost  = 500 // packs in one run
-)
-
-// Scrub looks in the store for packs that were not seen there for a week. Organisations whose volumes need one that is
-// lost are notified, and the next commit that refers to it is told to send its chunks again. It returns how many it
-// looked for.
-func (v *Volumes) Scrub(ctx context.Context) (int, error) {
-	if v.store == nil {
-		return 0, nil
-	}
-	before := time.Now().Add(-scrubEvery)
-	rows, err := v.d.Q.PacksToScrub(ctx, &before, scrubMost)
-	if err != nil {
-		return 0, fmt.Errorf("packs to scrub: %w", err)
-	}
-	for i, r := range rows {
-		o, err := v.store.Head(ctx, store.Key(r.DomainID, r.N))
-		switch {
-		case errors.Is(err, store.ErrNotFound), err == nil && !matches(o, r.Sha256, r.Bytes):
-			if err := v.lost(ctx, r.DomainID, r.N); err != nil {
-				return i, err
-			}
-		case err != nil:
-			return i, fmt.Errorf("look for pack %d of %s: %w", r.N, r.DomainID, err)
-		default:
-			if err := v.d.Q.SetPacksVerified(ctx, r.DomainID, []int64{r.N}); err != nil {
-				return i, err
-			}
-		}
-	}
-	return len(rows), nil
-}
-
-// lost notes that the store has lost a pack, and notifies the organisation of every snapshot that needs it.
-func (v *Volumes) lost(ctx context.Context, domain id.DataDomain, n int64) error {
-	return v.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if _, err := tx.Q.LockDataDomain(ctx, domain); err != nil {
-			return err
-		}
-		if err := tx.Q.SetPackLost(ctx, domain, n); err != nil {
-			return fmt.Errorf("note the loss of pack %d of %s: %w", n, domain, err)
-		}
-		v.cfg.Log.Error("the store has lost a pack", "domain", domain, "pack", n)
-		rows, err := tx.Q.VolumesWithPacks(ctx, domain)
-		if err != nil {
-			return err
-		}
-		for _, r := range rows {
-			set, err := manifest.DecodePackSet(r.Packs)
-			if err != nil || !set.Has(n) {
-				continue
-			}
-			_, err = notify.Add(ctx, tx, notify.Notice{
-				Org: r.OrgID, Severity: notify.Warn, Object: r.ID.String(),
-				Key:   fmt.Sprintf("pack_lost:%s:%d:%s", domain, n, r.ID),
-				Title: fmt.Sprintf("A part of the volume %s is lost", r.Name),
-				Body: fmt.Sprintf("The store does not have a part of snapshot %d any more. Files that need it cannot be read. "+
-					"If a cluster still has the volume, its next snapshot stores the part again.", r.Seq),
-			})
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	})
 }

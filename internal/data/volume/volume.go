@@ -15,6 +15,9 @@
 //   - A pack's number is never used twice in its data domain.
 //   - Packs are collected in two phases, an hour apart. A commit either finds a pack and keeps it, or is told to send
 //     it again; it never refers to one that is about to be deleted.
+//   - Packs are checked in rounds that come to each of them, whatever the store answers for the others. What it has lost
+//     or damaged is named; what it does not answer for is neither.
+//   - An object is deleted if its row says so, or if no row has known its number for days and none can again.
 //   - What is billed are the bytes of live packs, by the microsecond, as data_level records them. A deletion ends that
 //     in its own transaction.
 //   - A data domain without volumes has no key: what the store may keep of it can be read by nobody.
@@ -72,8 +75,11 @@ type Config struct {
 	MaxStored int64
 	// Grace is how long a pack that nothing needs is kept; 0 is an hour. Tests shorten it.
 	Grace time.Duration
-	Bus   *bus.Bus // nil: hosts are not woken
-	Log   *slog.Logger
+	// KeepUnknown is how long an object in the store that no row knows is kept; 0 is DefaultKeepUnknown. It must be longer
+	// than a signed request holds.
+	KeepUnknown time.Duration
+	Bus         *bus.Bus // nil: hosts are not woken
+	Log         *slog.Logger
 }
 
 // DefaultMaxStored is what an organisation may store unless the platform is configured otherwise.
@@ -101,6 +107,9 @@ const (
 func New(d *db.DB, s store.Store, cfg Config) *Volumes {
 	if cfg.Grace == 0 {
 		cfg.Grace = time.Hour
+	}
+	if cfg.KeepUnknown == 0 {
+		cfg.KeepUnknown = DefaultKeepUnknown
 	}
 	if cfg.MaxStored == 0 {
 		cfg.MaxStored = DefaultMaxStored
@@ -164,6 +173,8 @@ type Snapshot struct {
 	// Whole: it shows one moment of all that write the volume. Others have ranks as each of them was last saved, and are
 	// not restored by themselves where one with a label exists.
 	Whole bool
+	// Lost is how many of its packs the store has lost or damaged: files that need them cannot be read.
+	Lost int64
 }
 
 var nameShape = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
@@ -302,9 +313,16 @@ func (v *Volumes) Snapshots(ctx context.Context, org id.Org, vol id.Volume) ([]S
 	if err != nil {
 		return nil, fmt.Errorf("snapshots of %s: %w", vol, err)
 	}
+	bad, err := v.d.Q.FlawedOfVolume(ctx, vol)
+	if err != nil {
+		return nil, fmt.Errorf("lost packs of %s: %w", vol, err)
+	}
 	out := make([]Snapshot, len(rows))
 	for i, r := range rows {
 		out[i] = snapshotOf(r)
+		if out[i].Lost, err = needed(r.Packs, bad); err != nil {
+			return nil, fmt.Errorf("packs of snapshot %d of %s: %w", r.Seq, vol, err)
+		}
 	}
 	return out, nil
 }

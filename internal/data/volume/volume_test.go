@@ -277,45 +277,6 @@ func TestDeletion(t *testing.T) {
 	w.create("data") // its name is free again
 }
 
-// A pack that the store lost is found, its volume named, and stored again by the next commit that refers to it.
-func TestScrub(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, Config{})
-	vol := w.create("data")
-	_, lease, err := w.rent(w.hosts[0], agentapi.MountRW, vol.ID)
-	w.Must(err)
-	a := w.agent(w.hosts[0], lease, vol.ID)
-	w.Must(a.open(agentapi.MountRW))
-	p, err := a.snapshot(map[string][]byte{"f": noise(100)})
-	w.Must(err)
-	var domain id.DataDomain
-	w.Must(w.d.Pool.QueryRow(t.Context(), "SELECT domain_id FROM volume WHERE id = $1", vol.ID).Scan(&domain))
-	w.Must(w.store.Delete(t.Context(), store.Key(domain, p.n)))
-	w.Exec("UPDATE data_pack SET verified_at = clock_timestamp() - interval '8 days'")
-	if n, err := w.v.Scrub(t.Context()); n != 1 || err != nil {
-		t.Fatalf("%d looked for: %v", n, err)
-	}
-	var notices int
-	w.Must(w.d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1 AND title LIKE '%data is lost%'",
-		w.who.Org).Scan(&notices))
-	if notices != 1 {
-		t.Errorf("%d notices", notices)
-	}
-	if _, err := w.content(vol.ID, "f"); !fault.Is(err, fault.Unavailable) {
-		t.Errorf("reading it: %v", err)
-	}
-	next, err := a.build(map[string][]byte{"g": noise(100)})
-	w.Must(err)
-	snap := id.New[id.Snapshot]()
-	u, err := a.grant(snap, next)
-	w.Must(err)
-	put(t, u, next.body)
-	if err := a.commit(snap, next, p.n); code(err) != agentapi.VolumeMissing {
-		t.Fatalf("a commit that refers to a lost pack: %v", err)
-	}
-	w.Must(a.commit(snap, next))
-}
-
 // What an organisation may store is limited where packs are granted.
 func TestQuota(t *testing.T) {
 	t.Parallel()

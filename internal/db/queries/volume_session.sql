@@ -93,7 +93,9 @@ WHERE p.session_id = @session_id AND p.state = 'granted' AND p.verified_at IS NU
 ORDER BY p.n;
 
 -- name: SetPacksVerified :exec
-UPDATE data_pack SET verified_at = clock_timestamp(), lost_at = NULL WHERE domain_id = @domain_id AND n = ANY(@ns::bigint[]);
+-- The store has shown them. One that was lost or damaged stays so until it was read back whole.
+UPDATE data_pack SET verified_at = clock_timestamp(), lost_at = CASE WHEN retry_at IS NULL THEN NULL ELSE lost_at END
+WHERE domain_id = @domain_id AND n = ANY(@ns::bigint[]);
 
 -- name: UsablePacks :one
 -- How many packs of these runs a commit of the sessions may refer to. The domain is locked. A pack that was doomed before anybody

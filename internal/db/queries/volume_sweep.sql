@@ -1,4 +1,4 @@
--- Collection of packs, scrub, and the metering of what is stored.
+-- Collection of packs, and the metering of what is stored.
 
 -- name: SweepableDomains :many
 -- Domains in which there may be something to collect. after pages through them. An erased domain is left out once it is empty.
@@ -55,18 +55,6 @@ WHERE r.domain_id = @domain_id AND x.id = r.session_id AND (x.closed_at IS NOT N
 
 -- name: VolumesOfDomain :many
 SELECT id, head_seq, keep_last FROM volume WHERE domain_id = @domain_id AND deleted_at IS NULL ORDER BY id;
-
--- name: PacksToScrub :many
-SELECT domain_id, n, sha256, bytes FROM data_pack
-WHERE state = 'live' AND verified_at < @before ORDER BY verified_at LIMIT @most;
-
--- name: SetPackLost :exec
-UPDATE data_pack SET lost_at = clock_timestamp(), verified_at = clock_timestamp() WHERE domain_id = @domain_id AND n = @n;
-
--- name: VolumesWithPacks :many
-SELECT v.id, v.org_id, v.name, s.id AS snapshot_id, s.seq, s.packs FROM volume v
-JOIN volume_snapshot s ON s.volume_id = v.id AND s.deleted_at IS NULL
-WHERE v.domain_id = @domain_id AND v.deleted_at IS NULL ORDER BY v.id, s.seq;
 
 -- name: MetersDue :many
 -- scan: moves next_at

@@ -37,7 +37,7 @@ func viewSnapshot(s volume.Snapshot) client.VolumeSnapshot {
 	return client.VolumeSnapshot{
 		ID: s.ID, Seq: s.Seq, CutAt: s.CutAt.UTC(), CommittedAt: s.CommittedAt.UTC(), Cause: s.Cause,
 		Consistency: s.Consistency, Label: s.Label, Bytes: s.Bytes, AddedBytes: s.Added, Files: s.Files, LeftOut: s.LeftOut,
-		Whole: s.Whole,
+		Whole: s.Whole, LostPacks: s.Lost,
 	}
 }
 

@@ -131,6 +131,7 @@ func Jobs(p Platform) []Job {
 		jobs = append(jobs,
 			Job{Name: "volume packs", Every: 5 * time.Minute, Limit: 10 * time.Minute, Run: p.Volumes.Sweep},
 			Job{Name: "volume scrub", Every: time.Minute, Limit: 10 * time.Minute, Run: p.Volumes.Scrub},
+			Job{Name: "list of the store", Every: time.Minute, Limit: 10 * time.Minute, Run: p.Volumes.ListStore},
 			Job{Name: "storage", Every: 5 * time.Minute, Limit: 10 * time.Minute, Run: func(ctx context.Context) (int, error) {
 				charged, err := p.Volumes.Charge(ctx)
 				erased, err2 := p.Volumes.EraseUnpaid(ctx)

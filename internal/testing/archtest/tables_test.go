@@ -43,6 +43,8 @@ var owners = map[string]string{
 	"volume_snapshot":         "volume",
 	"data_level":              "volume",
 	"data_meter":              "volume",
+	"data_check":              "volume",
+	"data_stray":              "volume",
 	"notice":                  "notify",
 	"mail":                    "notify",
 	"dead_letter":             "notify",
