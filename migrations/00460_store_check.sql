@@ -18,7 +18,8 @@ CREATE TABLE data_check (
     whole_from   timestamptz,                                                -- and when it began
     failing_at   timestamptz,                                                -- since when the store does not list
     strange      bigint NOT NULL DEFAULT 0,                                  -- keys of the round that are nobody's here
-    example      text NOT NULL DEFAULT ''                                    -- the first one of them
+    example      text NOT NULL DEFAULT '',                                   -- the first one of them
+    restored_at  timestamptz                                                 -- when a restored database was last adopted
 );
 INSERT INTO data_check DEFAULT VALUES;
 

@@ -36,7 +36,7 @@ func TestTheBooksByCommand(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t)
 	p.signUp("ada@example.com")
-	for _, cmd := range []string{"books", "search x", "suspense", "dead-letters", "quarantine", "frozen"} {
+	for _, cmd := range []string{"books", "search x", "suspense", "dead-letters", "store", "quarantine", "frozen"} {
 		if r := p.run("", append([]string{"admin"}, strings.Fields(cmd)...)...); r.code != 1 {
 			t.Errorf("a renter may %s: exit %d %s", cmd, r.code, r.out)
 		}
@@ -53,6 +53,7 @@ func TestTheBooksByCommand(t *testing.T) {
 	}
 	p.ok("admin", "suspense")
 	p.ok("admin", "dead-letters")
+	p.ok("admin", "store")
 	var org id.Org
 	if err := p.db.Pool.QueryRow(t.Context(), "SELECT id FROM org").Scan(&org); err != nil {
 		t.Fatal(err)

@@ -130,7 +130,7 @@ func groupOf(e example) string {
 var reading = []string{"list", "show", "price-guide", "compare", "events", "usage", "earnings", "traffic",
 	"whoami", "version", "balance", "standing", "topups", "transactions", "invitations", "books",
 	"suspense", "quarantine", "frozen", "agents", "todo", "due", "audit", "orgs",
-	"held-credits", "dead-letters", "contested", "contested-gpus", "payouts", "reviews", "secret", "standings",
+	"held-credits", "dead-letters", "store", "contested", "contested-gpus", "payouts", "reviews", "secret", "standings",
 	"invoices", "statement", "offers", "tax", "estimate", "gangs", "search", "uses", "export", "receipt", "suspensions",
 	"migrate", "check", "gpus", "admin", "award", "reset-second-factor", "adopt-restore", "stripe-setup"}
 

@@ -18,7 +18,7 @@ import (
 // Command is muster admin. The command muster server admin makes a user a member of the staff.
 func Command(s *base.Session) *cobra.Command {
 	cmd := base.Noun("admin", "Administer the platform: ledger, organisations, payouts", adminLedger(s),
-		adminSearch(s), adminCompensate(s), adminSuspense(s), adminDeadLetters(s),
+		adminSearch(s), adminCompensate(s), adminSuspense(s), adminDeadLetters(s), adminStore(s),
 		adminQuarantine(s), adminFrozen(s), adminUnfreeze(s), adminGangs(s), adminHeldCredits(s), adminDecideCredit(s),
 		adminPromo(s), adminPostpaid(s), adminReviews(s), adminStandings(s), adminForgive(s), adminAllowRefund(s),
 		adminContestedGPUs(s), adminAwardGPU(s), adminTax(s), adminRemitTax(s),

@@ -185,6 +185,7 @@ func notifyFlawed(ctx context.Context, tx *db.Tx, domain id.DataDomain, k verdic
 		Key: fmt.Sprintf("store_%s:%s:%s", k, domain, now.UTC().Format(time.DateOnly)), Severity: notify.Bad,
 		Title:  fmt.Sprintf("The store of volumes has %s packs", k),
 		Object: domain.String(),
-		Body:   body + " Restore them from the store's copies, if there are any; the scrub sees it within a day.",
+		Body: body + " Restore them from the store's copies, if there are any; the scrub sees it within a day. muster " +
+			"admin store lists all of them.",
 	})
 }

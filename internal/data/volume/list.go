@@ -293,10 +293,24 @@ func (v *Volumes) deleteStray(ctx context.Context, domain id.DataDomain, n int64
 }
 
 // Restored makes a database that was restored to an earlier moment give numbers to packs that the store does not have
-// yet: those of the lost hours are there.
+// yet: those of the lost hours are there. From now on for Config.KeepUnknown, no pack is deleted: a later state of the
+// database, which may still return, may need it.
 func Restored(ctx context.Context, tx *db.Tx) error {
 	if err := tx.Q.RaiseNextPacks(ctx, restoredGap); err != nil {
 		return fmt.Errorf("raise the numbers of packs: %w", err)
 	}
+	if err := tx.Q.SetStoreRestored(ctx); err != nil {
+		return fmt.Errorf("note the restore for the store: %w", err)
+	}
 	return nil
+}
+
+// keepsAll reports whether no pack is deleted now, because the database was restored not long ago.
+func (v *Volumes) keepsAll(ctx context.Context) (bool, error) {
+	c, err := v.d.Q.DataCheck(ctx)
+	if err != nil {
+		return false, fmt.Errorf("state of the store: %w", err)
+	}
+	at := c.DataCheck.RestoredAt
+	return at != nil && c.Now.Sub(*at) < v.cfg.KeepUnknown, nil
 }

@@ -312,7 +312,7 @@ func (v *Volumes) notifySilence(ctx context.Context, since time.Time) error {
 			Key: "store_silent:" + now.UTC().Format(time.DateOnly), Severity: notify.Warn,
 			Title: "The store of volumes does not answer",
 			Body: "It has not answered for at least one pack since " + since.UTC().Format(time.DateTime) + " UTC. Nothing is " +
-				"known to be lost, and it is tried again. The servers' logs name the error; muster_store_packs counts the packs.",
+				"known to be lost, and it is tried again. muster admin store lists the packs.",
 		})
 	})
 }

@@ -228,6 +228,17 @@ func TestALostPackIsNamed(t *testing.T) {
 	if got := w.lost(); !slices.Equal(got, []int64{0, 0, 1}) {
 		t.Errorf("the snapshots have lost %d", got)
 	}
+	admin := w.who
+	if _, err := w.v.Checked(t.Context(), admin); !fault.Is(err, fault.Forbidden) {
+		t.Errorf("a renter reads what the checks have found: %v", err)
+	}
+	admin.Admin = true
+	c, err := w.v.Checked(t.Context(), admin)
+	w.Must(err)
+	if len(c.Packs) != 1 || c.Packs[0].State != "lost" || c.Packs[0].Key != w.key(2) || len(c.Packs[0].Needed) != 1 ||
+		c.Packs[0].Needed[0].Volume != w.vol.ID || !slices.Equal(c.Packs[0].Needed[0].Snapshots, []int64{3}) {
+		t.Errorf("%+v", c)
+	}
 	if _, err := w.content(w.vol.ID, "f2"); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("reading it: %v", err)
 	}

@@ -24,6 +24,10 @@ func (v *Volumes) Sweep(ctx context.Context) (deleted int, err error) {
 	if f, ok := v.store.(interface{ Tidy() error }); ok {
 		errs = append(errs, f.Tidy())
 	}
+	keep, err := v.keepsAll(ctx)
+	if err != nil {
+		return 0, errors.Join(append(errs, err)...)
+	}
 	after := firstDomain
 	for {
 		domains, err := v.d.Q.SweepableDomains(ctx, after)
@@ -31,7 +35,7 @@ func (v *Volumes) Sweep(ctx context.Context) (deleted int, err error) {
 			return deleted, errors.Join(append(errs, err)...)
 		}
 		for _, d := range domains {
-			n, err := v.sweepDomain(ctx, d)
+			n, err := v.sweepDomain(ctx, d, keep)
 			if deleted += n; err != nil { // the others are swept all the same
 				errs = append(errs, fmt.Errorf("sweep %s: %w", d, err))
 			}
@@ -43,7 +47,8 @@ func (v *Volumes) Sweep(ctx context.Context) (deleted int, err error) {
 // firstDomain is less than the id of every data domain.
 var firstDomain = id.From[id.DataDomain](time.UnixMilli(0))
 
-func (v *Volumes) sweepDomain(ctx context.Context, domain id.DataDomain) (deleted int, err error) {
+// sweepDomain sweeps one domain; with keep, it deletes nothing in the store.
+func (v *Volumes) sweepDomain(ctx context.Context, domain id.DataDomain, keep bool) (deleted int, err error) {
 	var ns []int64
 	err = v.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if _, err := tx.Q.LockDataDomain(ctx, domain); err != nil {
@@ -69,7 +74,7 @@ func (v *Volumes) sweepDomain(ctx context.Context, domain id.DataDomain) (delete
 		if err == nil {
 			err = tx.Q.DropReservations(ctx, domain)
 		}
-		if err != nil {
+		if err != nil || keep {
 			return err
 		}
 		before := now.Add(-v.cfg.Grace)

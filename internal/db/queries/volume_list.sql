@@ -36,6 +36,9 @@ UPDATE data_domain SET next_pack = greatest(next_pack, @n::bigint + 1) WHERE id 
 -- name: RaiseNextPacks :exec
 UPDATE data_domain SET next_pack = next_pack + @by::bigint WHERE emptied_at IS NULL;
 
+-- name: SetStoreRestored :exec
+UPDATE data_check SET restored_at = clock_timestamp();
+
 -- name: NoteStrays :exec
 INSERT INTO data_stray (domain_id, n, bytes, stored_at, try_at)
 SELECT k.domain_id, k.n, k.bytes, k.stored_at, clock_timestamp() + make_interval(secs => @keep_s::double precision)

@@ -65,3 +65,16 @@ WHERE v.id = @volume_id AND p.lost_at IS NOT NULL AND p.state = 'live' ORDER BY 
 SELECT v.id, v.org_id, v.name, s.id AS snapshot_id, s.seq, s.cut_at, s.packs FROM volume v
 JOIN volume_snapshot s ON s.volume_id = v.id AND s.deleted_at IS NULL
 WHERE v.domain_id = @domain_id AND v.deleted_at IS NULL ORDER BY v.id, s.seq;
+
+-- name: StoreState :one
+SELECT c.list_ended, c.failing_at, c.strange, c.example, (SELECT count(*) FROM data_stray) AS unknown FROM data_check c;
+
+-- name: OldestRead :many
+-- scan: page
+SELECT read_at FROM data_pack WHERE state = 'live' AND retry_at IS NULL ORDER BY read_at LIMIT 1;
+
+-- name: ListFlawedPacks :many
+-- scan: page
+SELECT domain_id, n, bytes, (CASE WHEN lost_at IS NULL THEN 'silent' WHEN damaged THEN 'damaged' ELSE 'lost' END)::text AS found,
+       coalesce(lost_at, silent_at, retry_at)::timestamptz AS since
+FROM data_pack WHERE state = 'live' AND retry_at IS NOT NULL ORDER BY domain_id, n LIMIT @most;

@@ -400,4 +400,6 @@ func (a *API) inside(t *table) {
 		a.reconciliation)
 	get(t, "/admin/dead-letters", platformAdmin, "listDeadLetters: List rows that a background job cannot process, "+
 		"longest failing first, up to 500", a.deadLetters)
+	get(t, "/admin/store", platformAdmin, "getStoreCheck: Get what the checks of the store of volumes have found",
+		a.storeCheck)
 }

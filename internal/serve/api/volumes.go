@@ -48,6 +48,24 @@ func viewFile(f volume.File) client.VolumeFile {
 	}
 }
 
+// storeCheck returns what was found in the store of volumes. It is for admins.
+func (a *API) storeCheck(ctx context.Context, p account.Principal, _ *struct{}) (client.StoreCheck, error) {
+	c, err := a.volumes.Checked(ctx, p)
+	out := client.StoreCheck{
+		ListedAt: utc(c.ListedAt), ListFailingAt: utc(c.ListFailingAt), UnreadSince: utc(c.UnreadSince),
+		UnknownObjects: c.Unknown, ForeignObjects: c.Foreign, ForeignExample: c.Example, Packs: []client.StorePack{},
+	}
+	for _, x := range c.Packs {
+		pack := client.StorePack{DomainID: x.Domain, Number: x.Number, Key: x.Key, State: x.State, Since: x.Since.UTC(),
+			Bytes: x.Bytes, Needed: []client.StorePackOwner{}}
+		for _, n := range x.Needed {
+			pack.Needed = append(pack.Needed, client.StorePackOwner{OrgID: n.Org, VolumeID: n.Volume, Snapshots: n.Snapshots})
+		}
+		out.Packs = append(out.Packs, pack)
+	}
+	return out, err
+}
+
 func (a *API) listVolumes(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Volume], error) {
 	all, err := a.volumes.List(ctx, p.Org)
 	return cut(all, len(all), viewVolume, func(v volume.Volume) string { return v.Name }), err
