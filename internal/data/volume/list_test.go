@@ -189,13 +189,12 @@ func TestARestoredDatabase(t *testing.T) {
 		t.Fatalf("after a restore the next pack has number %d: %v", p.n, err)
 	}
 	// Nor are packs deleted that this state does not need, and the later one may: for as long.
-	w.Exec("UPDATE data_pack SET state = 'doomed', doomed_at = clock_timestamp() - interval '2 days', url_until = doomed_at "+
-		"WHERE n = $1", w.packs[0].n)
+	w.Exec(`UPDATE data_pack SET state = 'doomed', doomed_at = clock_timestamp() - interval '2 days',
+		url_until = clock_timestamp() - interval '2 days' WHERE n = $1`, w.packs[0].n)
 	if n, err := w.v.Sweep(t.Context()); n != 0 || err != nil || !w.has(w.key(0)) {
 		t.Fatalf("%d packs are deleted after a restore: %v", n, err)
 	}
 	w.Exec("UPDATE data_check SET restored_at = restored_at - interval '11 days'")
-	w.Exec("UPDATE data_pack SET url_until = clock_timestamp() - interval '1 day'")
 	if n, err := w.v.Sweep(t.Context()); n != 1 || err != nil || w.has(w.key(0)) {
 		t.Fatalf("%d packs are deleted: %v", n, err)
 	}

@@ -14,8 +14,9 @@ import (
 )
 
 // Sweep removes what killed uploads have left in a folder, applies retention, collects packs that nothing needs, in all
-// data domains, and destroys the keys of those without volumes. It returns how many packs it deleted. Several may run at the same time. Domains that are erased and
-// empty are not visited again.
+// data domains, and destroys the keys of those without volumes. It returns how many packs it deleted. Several may run
+// at the same time. Domains that are erased and empty are not visited again. For a while after a restore, no pack is
+// deleted (see Restored).
 func (v *Volumes) Sweep(ctx context.Context) (deleted int, err error) {
 	if v.store == nil {
 		return 0, nil
