@@ -71,6 +71,18 @@ func exported(t *testing.T) []string {
 			'pending')`,
 		`INSERT INTO dead_letter (queue, ref, error, failing_since) VALUES ('q', 'r', 'e', clock_timestamp() - interval
 			'1 hour')`,
+		`WITH o AS (INSERT INTO org (id, name, personal) VALUES (gen_random_uuid(), 'o', true) RETURNING id),
+			d AS (INSERT INTO data_domain (id, org_id, key_sealed) SELECT gen_random_uuid(), id, 'x' FROM o RETURNING id, org_id),
+			v AS (INSERT INTO volume (id, org_id, domain_id, name, size_limit, keep_last, created_by)
+				SELECT gen_random_uuid(), org_id, id, 'v', 1, 1, gen_random_uuid() FROM d RETURNING id, domain_id),
+			x AS (INSERT INTO data_session (id, volume_id, domain_id, mode, base_seq, base_packs, expires_at)
+				SELECT gen_random_uuid(), id, domain_id, 'rw', 0, '', now() FROM v RETURNING id, domain_id)
+			INSERT INTO data_pack (domain_id, n, session_id, state, sha256, bytes, url_until, read_at, lost_at, damaged, silent_at,
+				retry_at)
+			SELECT domain_id, n, id, 'live', sha256('x'), 1, now(), now() - interval '1 hour' * n,
+				CASE WHEN n > 3 THEN now() END, n > 5, CASE WHEN n = 3 THEN now() END, CASE WHEN n > 2 THEN now() END
+			FROM x, generate_series(1, 8) n`,
+		`UPDATE data_check SET list_ended = to_timestamp(1000)`,
 	} {
 		if _, err := d.Pool.Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
@@ -82,15 +94,26 @@ func exported(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Nothing is rented or stored here: these have no values.
-	names := []string{"muster_clusters", "muster_gpus_claimed", "muster_store_packs", "muster_store_unread_seconds",
-		"muster_store_list_timestamp_seconds"}
+	names := []string{"muster_clusters", "muster_gpus_claimed"} // nothing is rented here: they have no values
 	for _, f := range families {
 		names = append(names, f.GetName())
 		switch f.GetName() {
 		case "muster_queue_length":
 			if n := value(f, "stripe_outbox"); n != 1 {
 				t.Errorf("%v rows wait in stripe_outbox, want 1", n)
+			}
+		case "muster_store_packs":
+			if lost, damaged, silent := value(f, "lost"), value(f, "damaged"), value(f, "silent"); lost != 2 || damaged != 3 ||
+				silent != 1 {
+				t.Errorf("%v packs are lost, %v damaged, %v silent", lost, damaged, silent)
+			}
+		case "muster_store_unread_seconds":
+			if s := f.GetMetric()[0].GetGauge().GetValue(); s < 7199 || s > 7800 {
+				t.Errorf("the pack that was read first was read %v s ago, want two hours", s)
+			}
+		case "muster_store_list_timestamp_seconds":
+			if s := f.GetMetric()[0].GetGauge().GetValue(); s != 1000 {
+				t.Errorf("the list ended at %v", s)
 			}
 		case "muster_queue_overdue_seconds":
 			if s := value(f, "dead_letters"); s < 3599 {
