@@ -9,7 +9,7 @@ ALTER TABLE data_pack
 
 -- How far the rounds are: one row.
 CREATE TABLE data_check (
-    only         boolean PRIMARY KEY DEFAULT true CHECK (only),
+    one          boolean PRIMARY KEY DEFAULT true CHECK (one),
     read_through timestamptz NOT NULL DEFAULT statement_timestamp(),         -- the moment up to which read_credit is counted
     read_credit  double precision NOT NULL DEFAULT 0,                        -- bytes to read back now; below 0: were read early
     list_after   text NOT NULL DEFAULT '',                                   -- the last key that the round has compared

@@ -151,7 +151,7 @@ func (v *Volumes) compare(ctx context.Context, page []store.Listed) error {
 	}
 	return v.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		for _, domain := range slices.SortedFunc(maps.Keys(f.above), id.DataDomain.Compare) {
-			if err := tx.Q.RaiseNextPack(ctx, f.above[domain], domain); err != nil {
+			if err := tx.Q.RaiseNextPack(ctx, f.above[domain]+1, domain); err != nil {
 				return fmt.Errorf("raise the next number of %s: %w", domain, err)
 			}
 		}

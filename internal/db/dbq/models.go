@@ -216,6 +216,20 @@ type Control struct {
 	Timeline    *int64
 }
 
+type DataCheck struct {
+	One         bool
+	ReadThrough time.Time
+	ReadCredit  float64
+	ListAfter   string
+	ListBegan   *time.Time
+	ListEnded   *time.Time
+	WholeFrom   *time.Time
+	FailingAt   *time.Time
+	Strange     int64
+	Example     string
+	RestoredAt  *time.Time
+}
+
 type DataDomain struct {
 	ID        id.DataDomain
 	OrgID     id.Org
@@ -255,6 +269,10 @@ type DataPack struct {
 	DoomedAt   *time.Time
 	VerifiedAt *time.Time
 	LostAt     *time.Time
+	ReadAt     time.Time
+	Damaged    bool
+	SilentAt   *time.Time
+	RetryAt    *time.Time
 }
 
 type DataReservation struct {
@@ -285,6 +303,16 @@ type DataSession struct {
 	Problem      string
 	LostBytes    int64
 	ReportedAt   *time.Time
+}
+
+type DataStray struct {
+	DomainID id.DataDomain
+	N        int64
+	Bytes    int64
+	StoredAt time.Time
+	FoundAt  time.Time
+	SeenAt   time.Time
+	TryAt    time.Time
 }
 
 type DeadLetter struct {

@@ -108,7 +108,7 @@ func (q *Queries) CountSnapshots(ctx context.Context, volumeID id.Volume) (int64
 }
 
 const dataPacks = `-- name: DataPacks :many
-SELECT domain_id, n, session_id, state, sha256, bytes, url_until, doomed_at, verified_at, lost_at FROM data_pack WHERE domain_id = $1 AND n = ANY($2::bigint[])
+SELECT domain_id, n, session_id, state, sha256, bytes, url_until, doomed_at, verified_at, lost_at, read_at, damaged, silent_at, retry_at FROM data_pack WHERE domain_id = $1 AND n = ANY($2::bigint[])
 `
 
 func (q *Queries) DataPacks(ctx context.Context, domainID id.DataDomain, ns []int64) ([]DataPack, error) {
@@ -131,6 +131,10 @@ func (q *Queries) DataPacks(ctx context.Context, domainID id.DataDomain, ns []in
 			&i.DoomedAt,
 			&i.VerifiedAt,
 			&i.LostAt,
+			&i.ReadAt,
+			&i.Damaged,
+			&i.SilentAt,
+			&i.RetryAt,
 		); err != nil {
 			return nil, err
 		}
@@ -680,9 +684,11 @@ func (q *Queries) SetDataLevel(ctx context.Context, domainID id.DataDomain, from
 }
 
 const setPacksVerified = `-- name: SetPacksVerified :exec
-UPDATE data_pack SET verified_at = clock_timestamp(), lost_at = NULL WHERE domain_id = $1 AND n = ANY($2::bigint[])
+UPDATE data_pack SET verified_at = clock_timestamp(), lost_at = CASE WHEN retry_at IS NULL THEN NULL ELSE lost_at END
+WHERE domain_id = $1 AND n = ANY($2::bigint[])
 `
 
+// The store has shown them. One that was lost or damaged stays so until it was read back whole.
 func (q *Queries) SetPacksVerified(ctx context.Context, domainID id.DataDomain, ns []int64) error {
 	_, err := q.db.Exec(ctx, setPacksVerified, domainID, ns)
 	return err

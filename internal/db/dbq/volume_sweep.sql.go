@@ -233,43 +233,6 @@ func (q *Queries) NeededPacks(ctx context.Context, domainID id.DataDomain) ([][]
 	return items, nil
 }
 
-const packsToScrub = `-- name: PacksToScrub :many
-SELECT domain_id, n, sha256, bytes FROM data_pack
-WHERE state = 'live' AND verified_at < $1 ORDER BY verified_at LIMIT $2
-`
-
-type PacksToScrubRow struct {
-	DomainID id.DataDomain
-	N        int64
-	Sha256   []byte
-	Bytes    int64
-}
-
-func (q *Queries) PacksToScrub(ctx context.Context, before *time.Time, most int32) ([]PacksToScrubRow, error) {
-	rows, err := q.db.Query(ctx, packsToScrub, before, most)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []PacksToScrubRow{}
-	for rows.Next() {
-		var i PacksToScrubRow
-		if err := rows.Scan(
-			&i.DomainID,
-			&i.N,
-			&i.Sha256,
-			&i.Bytes,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const resealDomain = `-- name: ResealDomain :exec
 UPDATE data_domain SET key_sealed = $1 WHERE id = $2 AND key_sealed = $3
 `
@@ -351,22 +314,13 @@ func (q *Queries) SetDomainEmptied(ctx context.Context, argID id.DataDomain) err
 	return err
 }
 
-const setPackLost = `-- name: SetPackLost :exec
-UPDATE data_pack SET lost_at = clock_timestamp(), verified_at = clock_timestamp() WHERE domain_id = $1 AND n = $2
-`
-
-func (q *Queries) SetPackLost(ctx context.Context, domainID id.DataDomain, n int64) error {
-	_, err := q.db.Exec(ctx, setPackLost, domainID, n)
-	return err
-}
-
 const sweepableDomains = `-- name: SweepableDomains :many
 
 SELECT id FROM data_domain
 WHERE id > $1 AND emptied_at IS NULL AND (next_pack > 1 OR erased_at IS NOT NULL) ORDER BY id LIMIT 200
 `
 
-// Collection of packs, scrub, and the metering of what is stored.
+// Collection of packs, and the metering of what is stored.
 // Domains in which there may be something to collect. after pages through them. An erased domain is left out once it is empty.
 func (q *Queries) SweepableDomains(ctx context.Context, after id.DataDomain) ([]id.DataDomain, error) {
 	rows, err := q.db.Query(ctx, sweepableDomains, after)
@@ -440,48 +394,6 @@ func (q *Queries) VolumesOfDomain(ctx context.Context, domainID id.DataDomain) (
 	for rows.Next() {
 		var i VolumesOfDomainRow
 		if err := rows.Scan(&i.ID, &i.HeadSeq, &i.KeepLast); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const volumesWithPacks = `-- name: VolumesWithPacks :many
-SELECT v.id, v.org_id, v.name, s.id AS snapshot_id, s.seq, s.packs FROM volume v
-JOIN volume_snapshot s ON s.volume_id = v.id AND s.deleted_at IS NULL
-WHERE v.domain_id = $1 AND v.deleted_at IS NULL ORDER BY v.id, s.seq
-`
-
-type VolumesWithPacksRow struct {
-	ID         id.Volume
-	OrgID      id.Org
-	Name       string
-	SnapshotID id.Snapshot
-	Seq        int64
-	Packs      []byte
-}
-
-func (q *Queries) VolumesWithPacks(ctx context.Context, domainID id.DataDomain) ([]VolumesWithPacksRow, error) {
-	rows, err := q.db.Query(ctx, volumesWithPacks, domainID)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []VolumesWithPacksRow{}
-	for rows.Next() {
-		var i VolumesWithPacksRow
-		if err := rows.Scan(
-			&i.ID,
-			&i.OrgID,
-			&i.Name,
-			&i.SnapshotID,
-			&i.Seq,
-			&i.Packs,
-		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

@@ -31,7 +31,7 @@ WHERE p.domain_id = k.domain_id AND p.n = k.n AND p.state = 'live';
 
 -- name: RaiseNextPack :exec
 -- After a restore the store has numbers that the database has not given yet: they are not given again.
-UPDATE data_domain SET next_pack = greatest(next_pack, @n::bigint + 1) WHERE id = @id;
+UPDATE data_domain SET next_pack = @next WHERE id = @id AND next_pack < @next;
 
 -- name: RaiseNextPacks :exec
 UPDATE data_domain SET next_pack = next_pack + @by::bigint WHERE emptied_at IS NULL;
@@ -54,10 +54,11 @@ DELETE FROM data_stray WHERE seen_at < @began;
 -- scan: moves try_at
 -- Those that were found, and stored, long enough ago. One that cannot be deleted is tried again in an hour.
 UPDATE data_stray s SET try_at = clock_timestamp() + interval '1 hour'
-WHERE (s.domain_id, s.n) IN (SELECT t.domain_id, t.n FROM data_stray t
-                             WHERE t.try_at <= clock_timestamp() AND t.found_at < clock_timestamp() - make_interval(secs => @keep_s::double precision)
-                               AND t.stored_at < clock_timestamp() - make_interval(secs => @keep_s::double precision)
-                             ORDER BY t.try_at LIMIT @most FOR UPDATE SKIP LOCKED)
+FROM (SELECT t.domain_id, t.n FROM data_stray t
+      WHERE t.try_at <= clock_timestamp()
+        AND greatest(t.found_at, t.stored_at) < clock_timestamp() - make_interval(secs => @keep_s::double precision)
+      ORDER BY t.try_at LIMIT @most FOR UPDATE SKIP LOCKED) k
+WHERE s.domain_id = k.domain_id AND s.n = k.n
 RETURNING s.domain_id, s.n;
 
 -- name: DeletableStray :one

@@ -44,8 +44,8 @@ RETURNING silent_at;
 -- name: SetPacksFlawed :many
 -- The store does not have them, or has other bytes. Returns those of which that is new. The domain is locked.
 WITH old AS (
-    SELECT n, lost_at IS NULL OR damaged <> @damaged::boolean AS fresh FROM data_pack
-    WHERE domain_id = @domain_id AND n = ANY(@ns::bigint[]) AND state = 'live'
+    SELECT o.n, o.lost_at IS NULL OR o.damaged <> @damaged::boolean AS fresh FROM data_pack o
+    WHERE o.domain_id = @domain_id AND o.n = ANY(@ns::bigint[]) AND o.state = 'live'
 ), flawed AS (
     UPDATE data_pack p SET lost_at = coalesce(p.lost_at, clock_timestamp()), damaged = @damaged::boolean, silent_at = NULL,
            retry_at = clock_timestamp() + make_interval(secs => @retry_s::double precision)
