@@ -104,7 +104,7 @@ func newScrubbed(t *testing.T, packs int, cfg Config) *scrubbed {
 		w.packs = append(w.packs, p)
 	}
 	w.Must(w.d.Pool.QueryRow(t.Context(), "SELECT domain_id FROM volume WHERE id = $1", w.vol.ID).Scan(&w.domain))
-	w.Exec("UPDATE data_check SET read_credit = 0, read_through = clock_timestamp()")
+	w.Exec("UPDATE data_check SET read_credit = -1000, read_through = clock_timestamp()")
 	return w
 }
 
@@ -375,7 +375,7 @@ func TestReadingGoesRound(t *testing.T) {
 		t.Errorf("read %q\nnot %q", got, want)
 	}
 	// Nothing is read before it is due.
-	w.Exec("UPDATE data_check SET read_credit = 0, read_through = clock_timestamp()")
+	w.Exec("UPDATE data_check SET read_credit = -1000, read_through = clock_timestamp()")
 	w.scrub()
 	w.scrub()
 	if got := w.store.reads(); len(got) > 0 {
