@@ -386,7 +386,8 @@ func TestOtherDatabases(t *testing.T) {
 		}
 	}
 	var next int64 // of a pack: the lost hours have used those before it
-	if err := p.d.Pool.QueryRow(t.Context(), "SELECT next_pack FROM data_domain").Scan(&next); err != nil || next != 1_000_001 {
+	err = p.d.Pool.QueryRow(t.Context(), "SELECT next_pack FROM data_domain").Scan(&next)
+	if err != nil || next != 1_000_001 {
 		t.Errorf("the next pack has number %d: %v", next, err)
 	}
 	// An adoption that was begun is completed first, also where PostgreSQL does not show that anything was restored.

@@ -52,8 +52,8 @@ var (
 		"GPUs with a claim, by kind: quote, lease, own_use or maintenance.", []string{"kind"}, nil)
 	partitionsDesc = prometheus.NewDesc("muster_partitions", "Tables with monthly partitions that lack the partition of "+
 		"next month (missing), or keep rows in the partition of what fits in no month (default).", []string{"state"}, nil)
-	flawedDesc = prometheus.NewDesc("muster_store_packs", "Packs that are needed and that the store has lost, has damaged, "+
-		"or does not answer for (silent).", []string{"state"}, nil)
+	flawedDesc = prometheus.NewDesc("muster_store_packs", "Packs that are needed and that the store has lost, has "+
+		"damaged, or does not answer for (silent).", []string{"state"}, nil)
 	scrubDesc = prometheus.NewDesc("muster_store_unread_seconds",
 		"How long ago the pack of the store was read back that was not read for the longest time.", nil, nil)
 	listedDesc = prometheus.NewDesc("muster_store_list_timestamp_seconds",

@@ -72,13 +72,14 @@ func exported(t *testing.T) []string {
 		`INSERT INTO dead_letter (queue, ref, error, failing_since) VALUES ('q', 'r', 'e', clock_timestamp() - interval
 			'1 hour')`,
 		`WITH o AS (INSERT INTO org (id, name, personal) VALUES (gen_random_uuid(), 'o', true) RETURNING id),
-			d AS (INSERT INTO data_domain (id, org_id, key_sealed) SELECT gen_random_uuid(), id, 'x' FROM o RETURNING id, org_id),
+			d AS (INSERT INTO data_domain (id, org_id, key_sealed) SELECT gen_random_uuid(), id, 'x' FROM o
+				RETURNING id, org_id),
 			v AS (INSERT INTO volume (id, org_id, domain_id, name, size_limit, keep_last, created_by)
 				SELECT gen_random_uuid(), org_id, id, 'v', 1, 1, gen_random_uuid() FROM d RETURNING id, domain_id),
 			x AS (INSERT INTO data_session (id, volume_id, domain_id, mode, base_seq, base_packs, expires_at)
 				SELECT gen_random_uuid(), id, domain_id, 'rw', 0, '', now() FROM v RETURNING id, domain_id)
-			INSERT INTO data_pack (domain_id, n, session_id, state, sha256, bytes, url_until, read_at, lost_at, damaged, silent_at,
-				retry_at)
+			INSERT INTO data_pack (domain_id, n, session_id, state, sha256, bytes, url_until, read_at, lost_at, damaged,
+				silent_at, retry_at)
 			SELECT domain_id, n, id, 'live', sha256('x'), 1, now(), now() - interval '1 hour' * n,
 				CASE WHEN n > 3 THEN now() END, n > 5, CASE WHEN n = 3 THEN now() END, CASE WHEN n > 2 THEN now() END
 			FROM x, generate_series(1, 8) n`,

@@ -21,8 +21,8 @@ type outcome struct {
 }
 
 // race runs writers that commit and refer to old packs, hosts that return late, deletions, two sweepers and a lister,
-// all at the same time, on one volume for each writer. It looks for packs that a living snapshot names and the store does not
-// have, and for commits by a run that is over.
+// all at the same time, on one volume for each writer. It looks for packs that a living snapshot names and the store
+// does not have, and for commits by a run that is over.
 func race(t *testing.T, without string, length time.Duration) *outcome {
 	w := newWorld(t, Config{Grace: time.Millisecond, KeepUnknown: time.Millisecond})
 	w.v.without = without
