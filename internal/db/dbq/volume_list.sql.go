@@ -212,8 +212,8 @@ func (q *Queries) SetStoreRestored(ctx context.Context) error {
 const takeStrays = `-- name: TakeStrays :many
 UPDATE data_stray s SET try_at = clock_timestamp() + interval '1 hour'
 FROM (SELECT t.domain_id, t.n FROM data_stray t
-      WHERE t.try_at <= clock_timestamp()
-        AND greatest(t.found_at, t.stored_at) < clock_timestamp() - make_interval(secs => $1::double precision)
+      WHERE t.try_at <= statement_timestamp()
+        AND greatest(t.found_at, t.stored_at) < statement_timestamp() - make_interval(secs => $1::double precision)
       ORDER BY t.try_at LIMIT $2 FOR UPDATE SKIP LOCKED) k
 WHERE s.domain_id = k.domain_id AND s.n = k.n
 RETURNING s.domain_id, s.n

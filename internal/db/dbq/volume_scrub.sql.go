@@ -239,7 +239,7 @@ func (q *Queries) PacksToRead(ctx context.Context, most int32) ([]PacksToReadRow
 
 const packsToRetry = `-- name: PacksToRetry :many
 SELECT domain_id, n, sha256, bytes FROM data_pack
-WHERE state = 'live' AND retry_at <= clock_timestamp() ORDER BY retry_at LIMIT $1
+WHERE state = 'live' AND retry_at <= statement_timestamp() ORDER BY retry_at LIMIT $1
 `
 
 type PacksToRetryRow struct {

@@ -55,8 +55,8 @@ DELETE FROM data_stray WHERE seen_at < @began;
 -- Those that were found, and stored, long enough ago. One that cannot be deleted is tried again in an hour.
 UPDATE data_stray s SET try_at = clock_timestamp() + interval '1 hour'
 FROM (SELECT t.domain_id, t.n FROM data_stray t
-      WHERE t.try_at <= clock_timestamp()
-        AND greatest(t.found_at, t.stored_at) < clock_timestamp() - make_interval(secs => @keep_s::double precision)
+      WHERE t.try_at <= statement_timestamp()
+        AND greatest(t.found_at, t.stored_at) < statement_timestamp() - make_interval(secs => @keep_s::double precision)
       ORDER BY t.try_at LIMIT @most FOR UPDATE SKIP LOCKED) k
 WHERE s.domain_id = k.domain_id AND s.n = k.n
 RETURNING s.domain_id, s.n;

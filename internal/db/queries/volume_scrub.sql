@@ -19,7 +19,7 @@ WHERE state = 'live' AND retry_at IS NULL AND verified_at < @since ORDER BY veri
 -- name: PacksToRetry :many
 -- scan: moves retry_at by SetPackSilent alone
 SELECT domain_id, n, sha256, bytes FROM data_pack
-WHERE state = 'live' AND retry_at <= clock_timestamp() ORDER BY retry_at LIMIT @most;
+WHERE state = 'live' AND retry_at <= statement_timestamp() ORDER BY retry_at LIMIT @most;
 
 -- name: PacksToRead :many
 -- scan: moves read_at by SetPackRead alone
