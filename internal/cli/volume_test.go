@@ -46,6 +46,9 @@ func TestCopyToAndFromAVolume(t *testing.T) {
 	if out := p.ok("volume", "snapshots", "data"); !strings.Contains(out, "first") {
 		t.Errorf("no snapshot has the label:\n%s", out)
 	}
+	if again := p.json("volume", "cp", from, "data:/in"); again["unchanged"] != true || again["moved_bytes"] != 0.0 {
+		t.Errorf("the same upload again: %v", again)
+	}
 	write("more", []byte("more"))
 	if second := p.json("volume", "cp", from, "data:/in"); second["seq"] != 2.0 || second["files"] != 4.0 ||
 		second["moved_bytes"].(float64) > 1<<20 {

@@ -66,7 +66,8 @@ While a cluster writes the volume, an upload is refused.`,
 		},
 	}
 	cmd.Flags().BoolVar(&f.dry, "dry-run", false, "only report what would be copied")
-	cmd.Flags().BoolVar(&f.checksum, "checksum", false, "read all files, also those whose size and time have not changed")
+	cmd.Flags().BoolVar(&f.checksum, "checksum", false, "read all files, also those whose size and time have not changed, and "+
+		"make a snapshot in any case")
 	cmd.Flags().StringVar(&f.label, "label", "", "label of the snapshot that an upload makes")
 	cmd.Flags().Int64Var(&f.seq, "seq", 0, "number of the snapshot to download from (default: the last one)")
 	return cmd
@@ -174,19 +175,29 @@ func (f *copying) upload(cmd *cobra.Command, s *base.Session, name, from, to str
 		_ = j.Close()
 		return resumable(err)
 	}
+	if out.Unchanged { // nothing ended the transfer
+		if err := c.CloseTransfer(ctx, vol, head.Transfer); err != nil {
+			return errors.Join(err, j.Close())
+		}
+	}
 	return s.Result(cmd, resultOf(out), j.Remove(), func(p *base.Printer) {
-		p.Line("Snapshot %d has %d files of %s: %s were read, %s sent.", out.Seq, out.Files, bytesOf(out.Bytes),
-			bytesOf(out.Read), bytesOf(out.Moved))
+		if out.Unchanged {
+			p.Line("Snapshot %d has all of it already: %s of %s. No snapshot was made.", t.HeadSeq,
+				base.Counted(int(out.Files), "file"), bytesOf(out.Bytes))
+			return
+		}
+		p.Line("Snapshot %d has %s of %s: %s were read, %s sent.", out.Seq, base.Counted(int(out.Files), "file"),
+			bytesOf(out.Bytes), bytesOf(out.Read), bytesOf(out.Moved))
 		f.notes(p, out)
 	})
 }
 
 func (f *copying) notes(p *base.Printer, out transfer.Uploaded) {
 	if out.LeftOut > 0 {
-		p.Line("%d devices, sockets and FIFOs were left out.", out.LeftOut)
+		p.Line("Left out, as they are devices, sockets or FIFOs: %s.", base.Counted(int(out.LeftOut), "file"))
 	}
 	if out.Changed > 0 {
-		p.Line("%d files changed while they were read: copy them again.", out.Changed)
+		p.Line("Changed while they were read: %s. Copy again to have them whole.", base.Counted(int(out.Changed), "file"))
 	}
 }
 
@@ -198,7 +209,7 @@ func (f *copying) run(cmd *cobra.Command, c *client.Client, t client.Transfer, v
 	if u.Session, err = session(r, t); err != nil {
 		return transfer.Uploaded{}, err
 	}
-	u.Checksum, u.Limit = f.checksum, t.SizeGB*1e9
+	u.Checksum, u.Limit, u.Always = f.checksum, t.SizeGB*1e9, f.checksum || f.label != ""
 	view := newMeter(cmd.ErrOrStderr(), "sent")
 	u.Progress = view.show
 	out, err := u.Run(cmd.Context())
@@ -224,8 +235,8 @@ func (f *copying) dryUpload(cmd *cobra.Command, s *base.Session, c *client.Clien
 	}
 	out, err := f.run(cmd, c, t, vol, head, &transfer.Upload{From: from, To: elements(to), Dry: true})
 	return s.Result(cmd, resultOf(out), err, func(p *base.Printer) {
-		p.Line("%d files of %s would be uploaded, for which about %s would be sent. Nothing was changed.", out.Files,
-			bytesOf(out.Bytes), bytesOf(out.Moved))
+		p.Line("%s of %s would be uploaded, for which about %s would be sent. Nothing was changed.",
+			base.Counted(int(out.Files), "file"), bytesOf(out.Bytes), bytesOf(out.Moved))
 		f.notes(p, out)
 	})
 }
@@ -238,10 +249,13 @@ type copied struct {
 	Moved   int64 `json:"moved_bytes"`
 	LeftOut int64 `json:"left_out,omitempty"`
 	Changed int64 `json:"changed,omitempty"`
+	// Unchanged: the volume had everything, and no snapshot was made.
+	Unchanged bool `json:"unchanged,omitempty"`
 }
 
 func resultOf(o transfer.Uploaded) copied {
-	return copied{Seq: o.Seq, Files: o.Files, Bytes: o.Bytes, Moved: o.Moved, LeftOut: o.LeftOut, Changed: o.Changed}
+	return copied{Seq: o.Seq, Files: o.Files, Bytes: o.Bytes, Moved: o.Moved, LeftOut: o.LeftOut, Changed: o.Changed,
+		Unchanged: o.Unchanged}
 }
 
 func (f *copying) download(cmd *cobra.Command, s *base.Session, name, from, to string) error {
@@ -269,11 +283,12 @@ func (f *copying) download(cmd *cobra.Command, s *base.Session, name, from, to s
 	}
 	return s.Result(cmd, copied{Files: out.Files, Bytes: out.Bytes, Moved: out.Moved}, nil, func(p *base.Printer) {
 		if f.dry {
-			p.Line("%d files of %s would be downloaded. Nothing was changed.", out.Files, bytesOf(out.Bytes))
+			p.Line("%s of %s would be downloaded. Nothing was changed.", base.Counted(int(out.Files), "file"),
+				bytesOf(out.Bytes))
 			return
 		}
-		p.Line("%d files of %s are in %s: %s were received, %s were here already.", out.Files, bytesOf(out.Bytes), to,
-			bytesOf(out.Moved), bytesOf(out.Kept))
+		p.Line("Copied %s of %s to %s: %s were received, %s were here already.", base.Counted(int(out.Files), "file"),
+			bytesOf(out.Bytes), to, bytesOf(out.Moved), bytesOf(out.Kept))
 	})
 }
 

@@ -27,6 +27,8 @@ type Upload struct {
 	Journal *Journal
 	// Checksum: read all files. Otherwise one whose size and time are those in the volume has not changed.
 	Checksum bool
+	// Always: commit a snapshot even if the volume has everything already.
+	Always   bool
 	Dry      bool // store and commit nothing
 	Limit    int64
 	Progress func(Progress) // may be nil; called by one goroutine at a time
@@ -34,7 +36,8 @@ type Upload struct {
 
 // Uploaded is what an upload came to.
 type Uploaded struct {
-	Seq         int64 // of the snapshot; 0 if dry
+	Seq         int64 // of the snapshot; 0 if dry or unchanged
+	Unchanged   bool  // the volume had everything: no snapshot was made
 	Files       int64 // of this machine
 	Bytes       int64
 	Read, Moved int64 // bytes that were read here, and sent
@@ -68,6 +71,9 @@ func (u *Upload) Run(ctx context.Context) (out Uploaded, err error) {
 	}
 	for try := 1; ; try++ {
 		s, err := w.store(ctx, found)
+		if w.out.Unchanged = err == nil && !u.Always && u.Base != nil && s.Root == *u.Base; w.out.Unchanged {
+			return w.out, nil
+		}
 		if err != nil || u.Dry {
 			return w.out, err
 		}
@@ -136,12 +142,16 @@ func (w *work) readBase(ctx context.Context) error {
 		return nil
 	}
 	w.tree = newTree(w.Session)
-	root, err := w.tree.reader().Root(ctx, *w.Base)
+	reader := manifest.Reader{Chunk: func(ctx context.Context, r manifest.Ref) ([]byte, error) {
+		w.known.add(r) // a folder that does not change is not sent again
+		return w.tree.chunk(ctx, r)
+	}}
+	root, err := reader.Root(ctx, *w.Base)
 	if err != nil {
 		return unreadable(err)
 	}
 	w.root = root
-	return unreadable(w.learn(ctx, root.Dir, 0))
+	return unreadable(w.learn(ctx, reader, root.Dir, 0))
 }
 
 // unreadable explains why a snapshot cannot be read.
@@ -152,22 +162,23 @@ func unreadable(err error) error {
 	return err
 }
 
-func (w *work) learn(ctx context.Context, dir manifest.Entry, depth int) error {
+// learn notes which chunks the files below a folder have.
+func (w *work) learn(ctx context.Context, reader manifest.Reader, dir manifest.Entry, depth int) error {
 	if depth > manifest.MaxDepth {
 		return manifest.ErrCorrupt
 	}
-	entries, err := w.tree.reader().Dir(ctx, dir)
+	entries, err := reader.Dir(ctx, dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		switch e.Kind {
 		case manifest.Dir:
-			if err := w.learn(ctx, e, depth+1); err != nil {
+			if err := w.learn(ctx, reader, e, depth+1); err != nil {
 				return err
 			}
 		case manifest.File:
-			for ref, err := range w.tree.reader().Refs(ctx, e.Body) {
+			for ref, err := range reader.Refs(ctx, e.Body) {
 				if err != nil {
 					return err
 				}
