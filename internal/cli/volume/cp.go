@@ -66,8 +66,8 @@ While a cluster writes the volume, an upload is refused.`,
 		},
 	}
 	cmd.Flags().BoolVar(&f.dry, "dry-run", false, "only report what would be copied")
-	cmd.Flags().BoolVar(&f.checksum, "checksum", false, "read all files, also those whose size and time have not changed, and "+
-		"make a snapshot in any case")
+	cmd.Flags().BoolVar(&f.checksum, "checksum", false, "read all files, also those whose size and time have not "+
+		"changed, and make a snapshot in any case")
 	cmd.Flags().StringVar(&f.label, "label", "", "label of the snapshot that an upload makes")
 	cmd.Flags().Int64Var(&f.seq, "seq", 0, "number of the snapshot to download from (default: the last one)")
 	return cmd
