@@ -246,10 +246,13 @@ func (w *Webhooks) Retry(ctx context.Context, by Actor, hook id.Webhook, notice 
 // RotatesSecret reports whether secrets have to be sealed again, because the platform's secret was replaced.
 func (w *Webhooks) RotatesSecret() bool { return w.box != nil && w.box.Rotating() }
 
+// firstWebhook is less than the id of every webhook; the zero id would be NULL, which is less than nothing.
+var firstWebhook = id.From[id.Webhook](time.UnixMilli(0))
+
 // Reseal seals again what the platform's previous secret sealed, and returns how many secrets that were.
 func (w *Webhooks) Reseal(ctx context.Context) (n int, err error) {
 	const page = 500
-	for after := (id.Webhook{}); ; {
+	for after := firstWebhook; ; {
 		rows, err := w.db.Q.ResealableWebhooks(ctx, after, page)
 		if err != nil {
 			return n, fmt.Errorf("read webhook secrets: %w", err)

@@ -292,3 +292,19 @@ func TestRetryAfter(t *testing.T) {
 		}
 	}
 }
+
+// While the platform's secret changes, the secrets of webhooks are sealed again, each once.
+func TestWebhook_SecretsAreSealedAgain(t *testing.T) {
+	t.Parallel()
+	h := newHooked(t)
+	fresh, old := bytes.Repeat([]byte{9}, 32), bytes.Repeat([]byte{7}, 32)
+	both, err := seal.NewRotatingBox(fresh, old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []int{1, 0} {
+		if n, err := NewWebhooks(h.d, both, true).Reseal(t.Context()); err != nil || n != want {
+			t.Errorf("%d were sealed again, want %d: %v", n, want, err)
+		}
+	}
+}

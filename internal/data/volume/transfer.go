@@ -73,8 +73,7 @@ func (v *Volumes) OpenTransfer(ctx context.Context, who account.Principal, vol i
 		if len(have) > 0 {
 			x, err = v.resume(ctx, tx, row, have[0], n)
 		} else if x, err = v.beginTransfer(ctx, tx, row, n); err == nil {
-			err = audit.Record(ctx, tx, who.Event("volume."+n.Direction, vol.String(),
-				map[string]any{"transfer": n.ID.String(), "seq": x.BaseSeq}))
+			err = audit.Record(ctx, tx, opened(who, vol, n, x.BaseSeq))
 		}
 		if err != nil {
 			return err
@@ -95,6 +94,15 @@ func (v *Volumes) OpenTransfer(ctx context.Context, who account.Principal, vol i
 		return nil
 	})
 	return out, err
+}
+
+// opened is the entry of an opened transfer in the organisation's trail.
+func opened(who account.Principal, vol id.Volume, n NewTransfer, seq int64) audit.Event {
+	details := map[string]any{"transfer": n.ID.String(), "seq": seq}
+	if n.Direction == Upload {
+		return who.Event("volume.upload", vol.String(), details)
+	}
+	return who.Event("volume.download", vol.String(), details)
 }
 
 var errNoTransfer = fault.New(fault.NotFound, "transfer not found")
