@@ -26,6 +26,7 @@ type Offer struct {
 	CUDAMax         string      `json:"cuda_max"`
 	ROCmMax         string      `json:"rocm_max" doc:"newest ROCm that the driver runs; empty: none, or not known" example:"6.4"`
 	Driver          string      `json:"driver"`
+	Display         bool        `json:"display" doc:"whether a display uses one of the GPUs: the driver then ends kernels that run for some seconds"`
 	NVLink          bool        `json:"nvlink"`
 	NVLinkGbps      float64     `json:"nvlink_gbps"`
 	PowerLimitW     *int64      `json:"power_limit_w" doc:"watts each GPU may draw; the lowest of the offer's GPUs"`

@@ -25,6 +25,7 @@ type facts struct {
 	pcieGen                                  int
 	degraded                                 string // of the first GPU that is
 	degradedGPUs                             int
+	display                                  bool // of at least one GPU
 	region, fabricName                       string
 	fabric                                   id.Fabric
 	busbwGbps, netUpMbps, netDownMbps        maybe
@@ -140,6 +141,7 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 		if g.Degraded != "" {
 			f.degraded, f.degradedGPUs = cmp.Or(f.degraded, g.Degraded), f.degradedGPUs+1
 		}
+		f.display = f.display || g.Display
 		if g.Free {
 			f.free++
 		}

@@ -28,6 +28,7 @@ var fieldValues = byField(map[string]fieldValue{
 	"cuda_max":           {text: func(f *facts) string { return f.cudaMax }},
 	"rocm_max":           {text: func(f *facts) string { return f.rocmMax }},
 	"driver":             {text: func(f *facts) string { return f.driver }},
+	"display":            {num: flag(func(f *facts) bool { return f.display })},
 	"nvlink":             {num: flag(func(f *facts) bool { return f.nvlink })},
 	"nvlink_gbps":        {num: known(func(f *facts) float64 { return f.nvlinkGbps })},
 	"power_limit_w":      {num: positive(func(f *facts) int64 { return f.powerLimitW })},

@@ -28,6 +28,7 @@ func (l *lot) offerView() client.Offer {
 		CUDAMax:         f.cudaMax,
 		ROCmMax:         f.rocmMax,
 		Driver:          f.driver,
+		Display:         f.display,
 		NVLink:          f.nvlink,
 		NVLinkGbps:      f.nvlinkGbps,
 		PCIeGen:         f.pcieGen,

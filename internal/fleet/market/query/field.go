@@ -68,6 +68,8 @@ var Fields = numbered([]Field{
 		Example: "rocm_max >= 6.2"},
 	{Name: "driver", Kind: Version, About: "version of the NVIDIA driver",
 		Example: "driver >= 550"},
+	{Name: "display", Kind: Bool, About: "whether a display uses a GPU, so the driver ends kernels that run for seconds",
+		Example: "display = false"},
 	{Name: "nvlink", Kind: Bool, About: "whether NVLink connects the GPUs",
 		Example: "nvlink = true"},
 	{Name: "nvlink_gbps", Kind: Number, About: "bandwidth of NVLink, in Gbit/s",
