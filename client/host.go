@@ -121,6 +121,7 @@ type HostGPU struct {
 	HealthReason  string            `json:"health_reason"`
 	Degraded      string            `json:"degraded" doc:"why it is slower than it could be, and since when; empty: it is not" example:"HW thermal slowdown since 2026-11-24 02:10 UTC"`
 	InUse         string            `json:"in_use" doc:"what uses it on the host itself, as Xorg, 412 MiB: it is not offered; empty: nothing does"`
+	Display       bool              `json:"display" doc:"whether a display uses it: the driver then ends kernels that run for some seconds"`
 	Present       bool              `json:"present" doc:"in the last inventory"`
 	TakenFor      string            `json:"taken_for" doc:"quote, lease, own_use, maintenance; empty: free"`
 	// Requalify describes the last request to reset and check it; empty in lists.

@@ -46,7 +46,7 @@ func TestOffer_ShowsAllFacts(t *testing.T) {
 	names := doc.Find(".offerfacts dt").Map(func(_ int, s *goquery.Selection) string { return s.Text() })
 	facts := strings.Join(names, ",")
 	if want := "Model,Maker,Kind,Architecture,Free," +
-		"VRAM of each,Compute capability,NVLink,PCI Express,Power limit,Degraded,Processor cores,RAM," +
+		"VRAM of each,Compute capability,NVLink,PCI Express,Power limit,Degraded,Drives a display,Processor cores,RAM," +
 		"Free disk,Disk limit,Free scratch,Isolation,NVIDIA driver,CUDA, newest,ROCm, newest," +
 		"Region,Download,Upload,Fabric,RDMA for whole hosts,All-reduce over TCP," +
 		"Clusters of several nodes,Per GPU-hour,Per GPU-second," +

@@ -32,8 +32,9 @@ func (m *Monitor) Checked(res gpucheck.Result, uuids ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, g := range res.GPUs {
-		if r := m.mem.GPUs[g.UUID]; r != nil {
+		if r := m.mem.GPUs[g.UUID]; r != nil && r.Display != g.Watchdog {
 			r.Display = g.Watchdog
+			poke(m.changed) // the inventory says so
 		}
 	}
 	for _, u := range uuids {

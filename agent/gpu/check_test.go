@@ -26,8 +26,12 @@ func TestChecked(t *testing.T) {
 	if due := m.Unchecked(); len(due) != 0 {
 		t.Errorf("due after a check: %v", due)
 	}
-	if p := inventory(t, m).Problems; len(p) != 1 || p[0].Code != "display_watchdog" {
+	inv := inventory(t, m)
+	if p := inv.Problems; len(p) != 1 || p[0].Code != "display_watchdog" {
 		t.Errorf("a display's watchdog: %+v", p)
+	}
+	if g := inv.GPUs; !g[0].Display || g[1].Display {
+		t.Errorf("GPUs that drive a display: %t, %t", g[0].Display, g[1].Display)
 	}
 	m.Checked(gpucheck.Result{Failure: &gpucheck.Failure{Kind: gpucheck.KindCUDA, GPUs: []string{h.uuid(1)}, Code: 802,
 		Text: "not ready"}}, both...)

@@ -56,6 +56,9 @@ type GPU struct {
 	HealthReason string `json:"health_reason,omitempty"`
 	// InUse is what uses the GPU beside leases, and how much of its memory: "Xorg, 412 MiB". Such a GPU is not free.
 	InUse string `json:"in_use,omitempty"`
+	// Display: at the last check a display used the GPU, so its driver ends kernels that run for some seconds. Older
+	// agents report that as a problem only.
+	Display bool `json:"display,omitempty"`
 }
 
 // Types of links between GPUs.

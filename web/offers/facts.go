@@ -83,6 +83,7 @@ func factGroups(o client.Offer, currency string) []FactGroup {
 			{"PCI Express", fmt.Sprintf("generation %d", o.PCIeGen)},
 			{"Power limit", watts(o)},
 			{"Degraded", degraded(o)},
+			{"Drives a display", either(o.Display, "yes: long kernels are ended", "no")},
 		}},
 		{"Host", []Fact{
 			{"Processor cores", view.Itoa(o.CPUCores)},

@@ -222,6 +222,9 @@ func offerRow(o client.Offer, quote *QuoteBox) OfferRow {
 	if o.Degraded != nil {
 		row.Degraded = "degraded: " + *o.Degraded
 	}
+	if o.Display {
+		row.Display = "drives a display: long kernels are ended"
+	}
 	if o.ScratchGB > 0 {
 		row.Scratch = fmt.Sprintf("%d GB scratch", o.ScratchGB)
 	}

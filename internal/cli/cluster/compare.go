@@ -64,6 +64,7 @@ func printComparison(p *base.Printer, offers []client.Offer) {
 		{"VRAM", func(o client.Offer) string { return fmt.Sprintf("%d GB", o.VRAMGB) }},
 		{"Per GPU-hour", func(o client.Offer) string { return base.Micro(o.PricePerGPUHour) }},
 		{"NVLink", func(o client.Offer) string { return yesNo(o.NVLink) }},
+		{"Drives a display", func(o client.Offer) string { return yesNo(o.Display) }},
 		{"PCI Express", func(o client.Offer) string { return fmt.Sprintf("generation %d", o.PCIeGen) }},
 		{"CPU cores", func(o client.Offer) string { return strconv.Itoa(o.CPUCores) }},
 		{"RAM", func(o client.Offer) string { return fmt.Sprintf("%d GB", o.RAMGB) }},

@@ -97,6 +97,9 @@ func note(o client.Offer) string {
 	if o.Degraded != nil {
 		words = append(words, "degraded: "+*o.Degraded)
 	}
+	if o.Display {
+		words = append(words, "drives a display")
+	}
 	if o.DiskLimited {
 		words = append(words, "disk enforced")
 	}

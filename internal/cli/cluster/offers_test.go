@@ -14,6 +14,13 @@ func TestAnOfferNamesDegradedGPUs(t *testing.T) {
 	}
 }
 
+func TestAnOfferSaysThatAGPUDrivesADisplay(t *testing.T) {
+	t.Parallel()
+	if got, want := note(client.Offer{Display: true, DiskLimited: true}), "drives a display, disk enforced"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestAnOfferNamesItsPowerLimit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

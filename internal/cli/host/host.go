@@ -186,6 +186,9 @@ func printHost(p *base.Printer, h client.Host) {
 		if g.Degraded != "" {
 			p.Line("GPU %d is degraded: %s", g.Index, g.Degraded)
 		}
+		if g.Display {
+			p.Line("GPU %d drives a display: the driver ends kernels that run for some seconds", g.Index)
+		}
 		if g.Requalify != "" {
 			p.Line("GPU %d: %s", g.Index, g.Requalify)
 		}

@@ -121,6 +121,31 @@ func TestAgentsWithoutVendorsKeepWorking(t *testing.T) {
 	}
 }
 
+// A GPU that drives a display says so in the rows that the market reads, until an inventory no longer does.
+func TestDisplaysAreStored(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	inv := fleettest.Inventory(2)
+	inv.GPUs[1].Display = true
+	h, _ := enrolled(t, d, inv)
+	expect := func(want string) {
+		t.Helper()
+		var got string
+		if err := d.Pool.QueryRow(t.Context(), "SELECT string_agg(display::text, ' ' ORDER BY idx) FROM gpu").
+			Scan(&got); err != nil || got != want {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
+	}
+	expect("false true")
+	inv.GPUs[1].Display = false // as an older agent's inventory, too, says it
+	if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		return host.RecordInventory(ctx, tx, h.ID, inv)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	expect("false false")
+}
+
 func TestImpossibleDevicesAreRefused(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)

@@ -113,6 +113,7 @@ func viewHost(d host.Detail, offers []client.OwnOffer) client.Host {
 			HealthReason:  g.HealthReason,
 			Degraded:      g.SlowerThanUsual(),
 			InUse:         g.InUse,
+			Display:       g.Facts.Display,
 			Present:       g.Present,
 			TakenFor:      string(g.Claim),
 		})
