@@ -59,6 +59,7 @@ type GPUs interface {
 	OwnerUse() map[string]int64
 	Checked(res gpucheck.Result, uuids ...string)
 	Unchecked() []string
+	WatchLinks(ctx context.Context, uuids ...string)
 	Requalify(ctx context.Context, uuid string) error
 	ResetDue() []string
 	Health() map[string]gpu.Health

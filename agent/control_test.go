@@ -288,6 +288,7 @@ func (gpus) LeasedBy(func() map[string]bool)                    {}
 func (gpus) OwnerUse() map[string]int64                         { return nil }
 func (gpus) Checked(gpucheck.Result, ...string)                 {}
 func (gpus) Unchecked() []string                                { return nil }
+func (gpus) WatchLinks(context.Context, ...string)              {}
 func (gpus) ResetDue() []string                                 { return nil }
 func (gpus) Requalify(context.Context, string) error            { return nil }
 func (gpus) Health() map[string]gpu.Health                      { return nil }

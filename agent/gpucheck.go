@@ -80,7 +80,12 @@ func (a *Agent) wantedGPUs() map[string]bool {
 func (a *Agent) checkGPUs(ctx context.Context, gpus []string) {
 	ctx, cancel := context.WithTimeout(ctx, gpucheck.DefaultLimit+time.Minute)
 	defer cancel()
+	watching, seen := context.WithCancel(ctx)
+	var links sync.WaitGroup
+	links.Go(func() { a.cfg.GPUs.WatchLinks(watching, gpus...) }) // the check is a load
 	res, err := a.cfg.Engine.CheckGPUs(ctx, gpus)
+	seen()
+	links.Wait()
 	if err != nil {
 		if ctx.Err() == nil {
 			a.log.Warn("the GPUs could not be checked", "gpus", gpus, "err", err)

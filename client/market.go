@@ -32,6 +32,7 @@ type Offer struct {
 	PowerLimitW     *int64      `json:"power_limit_w" doc:"watts each GPU may draw; the lowest of the offer's GPUs"`
 	PowerDefaultW   *int64      `json:"power_default_w" doc:"watts it was made to draw; with a limit below it is slower"`
 	PCIeGen         int         `json:"pcie_gen"`
+	PCIeMeasured    bool        `json:"pcie_measured" doc:"whether pcie_gen was measured under load, of all of the offer's GPUs; false: it is what they report to support"`
 	Degraded        *string     `json:"degraded" doc:"which of the offer's GPUs are slower than they could be, why, and since when; null: none is" example:"1 of 8 GPUs: HW thermal slowdown since 2026-11-24 02:10 UTC"`
 	CPUCores        int         `json:"cpu_cores" doc:"of the host; a node gets the part its GPUs are of the host's"`
 	RAMGB           int64       `json:"ram_gb" doc:"of the host, in GiB; as with cpu_cores"`

@@ -46,7 +46,8 @@ type Config struct {
 	// Reset resets a GPU that nothing uses; default: nvidia-smi --gpu-reset, nothing if the GPUs are simulated.
 	Reset func(ctx context.Context, uuid string) error
 
-	timing timing // tests'
+	timing timing               // tests'
+	slept  func() time.Duration // how long the host was suspended since it booted; tests replace it
 }
 
 func (c *Config) defaults() error {
@@ -68,6 +69,9 @@ func (c *Config) defaults() error {
 	}
 	if c.OwnerMemory == 0 {
 		c.OwnerMemory = OwnerMemory
+	}
+	if c.slept == nil {
+		c.slept = hostinfo.Suspended
 	}
 	c.timing.defaults()
 	return nil
@@ -96,6 +100,8 @@ type Monitor struct {
 	leased   func() map[string]bool // returns the GPUs that have a lease; nil: not set yet
 	owners   map[string]owned       // GPUs without a lease that their owner uses
 	ownerUse map[string]owned       // GPUs with a lease that their owner uses too
+	slept    time.Duration          // as the host's suspensions were last seen
+	woke     time.Time              // when the host was first seen to be awake again; zero: it was never suspended
 	fabrics  map[string]wire.Fabric // registrations with NVSwitches, of GPUs that have any
 }
 
@@ -118,6 +124,7 @@ func Start(ctx context.Context, cfg Config) (*Monitor, error) {
 	m := &Monitor{cfg: cfg, log: cfg.Logger, boot: boot, changed: make(chan struct{}, 1), kick: make(chan struct{}, 1),
 		ctx: ctx, cancel: cancel, store: store, mem: mem, owners: map[string]owned{}, ownerUse: map[string]owned{},
 		fabrics: map[string]wire.Fabric{}}
+	m.slept = cfg.slept()
 	m.probe = newProber(cfg, m.hung)
 	for uuid, r := range m.mem.GPUs {
 		m.probe.seenAt(uuid, r.GPU.PCIBus)
@@ -300,7 +307,7 @@ func (m *Monitor) call(ctx context.Context, method, uuid string, out any) error 
 	err := m.probe.call(ctx, method, uuid, out)
 	var refusal *wire.Error
 	if errors.As(err, &refusal) {
-		if e, ok := CallEvidence(refusal); ok {
+		if e, ok := m.callEvidence(refusal); ok {
 			m.accuse(uuid, e)
 		}
 	}

@@ -52,6 +52,7 @@ func TestFaultsQuarantine(t *testing.T) {
 			m := h.start(t)
 			becomes(t, m, h.uuid(0), Healthy)
 			becomes(t, m, h.uuid(1), Healthy)
+			inventory(t, m) // a whole look: which calls the GPU answers is known then
 			h.fault(t, 1, test.fault)
 			got := becomes(t, m, h.uuid(1), test.state)
 			if got.Reason == "" {

@@ -26,6 +26,7 @@ type timing struct {
 	recovers time.Duration // a suspect GPU without new evidence for this long is healthy
 	slow     time.Duration // a GPU that is slowed down for this long is degraded
 	steady   time.Duration // a degraded GPU that nothing slowed down for this long is degraded no longer
+	wakes    time.Duration // an unknown error is no evidence for this long after the host was suspended
 	calm     time.Duration // a GPU that its owner has not used for this long is free
 }
 
@@ -47,6 +48,7 @@ func (t *timing) defaults() {
 	set(&t.recovers, 10*time.Minute)
 	set(&t.slow, time.Minute)
 	set(&t.steady, 10*time.Minute)
+	set(&t.wakes, 2*time.Minute)
 	set(&t.calm, 30*time.Second)
 }
 

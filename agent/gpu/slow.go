@@ -114,6 +114,7 @@ func (m *Monitor) seeSpeed(ctx context.Context, uuids []string) {
 			r.slow.causes = map[string]slowdown{}
 			r.slow.restarted = m.cfg.Now()
 		}
+		m.seeLink(r, s)
 		r.slow.see(s, m.cfg.Now(), m.cfg.timing.steady)
 		why := r.slow.why(m.cfg.timing.slow)
 		if why == "" && m.cfg.Now().Sub(r.slow.restarted) < m.cfg.timing.steady {

@@ -49,12 +49,18 @@ type record struct {
 	CheckedAt  time.Time `json:"checked_at,omitzero"`
 	// Display: by the last check, a display's watchdog ends long kernels.
 	Display bool `json:"display,omitempty"`
+	// Link is the PCIe link under load.
+	Link loadedLink `json:"link,omitzero"`
 	// Degraded is why the GPU is slower than it could be, for people; "" = it is not.
 	Degraded string `json:"degraded,omitempty"`
 	slow     slow
 	// ResetTried is when the agent last tried to reset the GPU because its driver asks for it.
 	ResetTried time.Time `json:"reset_tried,omitzero"`
 	wantsReset bool      // by its driver's recovery action at the last look
+	// Answers are the calls of a look that not every GPU supports and that this one has answered with AnswersOf, a version
+	// of the driver.
+	Answers   []string `json:"answers,omitempty"`
+	AnswersOf string   `json:"answers_of,omitempty"`
 	// PowerSet is the power limit that this host's agent has set, in milliwatts, 0 = none; powerWhy is why the last
 	// attempt to set it failed.
 	PowerSet int64 `json:"power_set,omitempty"`

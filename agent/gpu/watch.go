@@ -119,6 +119,7 @@ func (m *Monitor) look(ctx context.Context) (wire.System, error) {
 		asked[uuid] = true
 	}
 	conditions, failed := each[wire.Condition](ctx, m, wire.MethodCondition, slices.Collect(maps.Keys(asked)))
+	m.weighUnknown(conditions)
 	for uuid, r := range known {
 		standing, answered := m.standing(r, conditions, failed, present, bus)
 		if answered {
@@ -150,6 +151,9 @@ func (m *Monitor) lookAfterReset(ctx context.Context, uuid string) error {
 	if err := m.probe.call(ctx, wire.MethodCondition, uuid, &c); err != nil {
 		return err
 	}
+	one := map[string]wire.Condition{uuid: c}
+	m.weighUnknown(one)
+	c = one[uuid]
 	m.mu.Lock()
 	if r := m.mem.GPUs[uuid]; r != nil { // a check finds out whether it computes again
 		r.Check, r.CheckedFor = "", ""
@@ -182,6 +186,11 @@ func (m *Monitor) standing(r record, conditions map[string]wire.Condition, faile
 		out = append(out, Evidence{Kind: kindCheck, Weight: Suspect, Detail: r.Check})
 	}
 	if c, ok := conditions[uuid]; ok {
+		if c.Odd != nil && c.Odd.Code == wire.CodeUnknown && m.waking() {
+			c.Odd = nil
+			out = append(out, ConditionEvidence(c)...)
+			return out, len(out) > 0
+		}
 		return append(out, ConditionEvidence(c)...), true
 	}
 	if !present[uuid] {
@@ -191,7 +200,7 @@ func (m *Monitor) standing(r record, conditions map[string]wire.Condition, faile
 			Detail: "the driver does not list it any more",
 		}), true
 	}
-	if e, ok := CallEvidence(failed[uuid]); ok && e.Kind != kindHang {
+	if e, ok := m.callEvidence(failed[uuid]); ok && e.Kind != kindHang {
 		return append(out, e), true
 	}
 	return out, len(out) > 0

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -64,6 +65,16 @@ func BootMS() int64 {
 		panic(err) // every Linux since 2.6.39 has it
 	}
 	return ts.Nano() / 1e6
+}
+
+// Suspended returns how long the host was suspended since it booted: CLOCK_BOOTTIME counts that and CLOCK_MONOTONIC does
+// not.
+func Suspended() time.Duration {
+	var running unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &running); err != nil {
+		panic(err) // every Linux has it
+	}
+	return max(0, time.Duration(BootMS())*time.Millisecond-time.Duration(running.Nano()))
 }
 
 // DiskFreeGB returns what an unprivileged user may still write on the file system of path, in GB of 10⁹ bytes.

@@ -37,10 +37,14 @@ type GPU struct {
 	VRAMMB       int64         `json:"vram_mb"`
 	ComputeCap   string        `json:"compute_cap"` // 9.0
 
-	PCIeGenMax          Optional[int]    `json:"pcie_gen_max"`
-	PCIeGenCurrent      Optional[int]    `json:"pcie_gen_current"`
-	PCIeWidthMax        Optional[int]    `json:"pcie_width_max"`
-	PCIeWidthCurrent    Optional[int]    `json:"pcie_width_current"`
+	PCIeGenMax       Optional[int] `json:"pcie_gen_max"`
+	PCIeGenCurrent   Optional[int] `json:"pcie_gen_current"`
+	PCIeWidthMax     Optional[int] `json:"pcie_width_max"`
+	PCIeWidthCurrent Optional[int] `json:"pcie_width_current"`
+	// PCIeGenLoaded and PCIeWidthLoaded are the fastest that the link was under load since the host booted; 0: not
+	// measured yet. Older agents do not measure it.
+	PCIeGenLoaded       int              `json:"pcie_gen_loaded,omitempty"`
+	PCIeWidthLoaded     int              `json:"pcie_width_loaded,omitempty"`
 	NUMANode            Optional[int]    `json:"numa_node"`
 	NVLinks             []NVLink         `json:"nvlinks,omitempty"`
 	MIG                 Optional[bool]   `json:"mig"`

@@ -80,7 +80,7 @@ func factGroups(o client.Offer, currency string) []FactGroup {
 			{"VRAM of each", view.Itoa(int(o.VRAMGB)) + " GB"},
 			{"Compute capability", o.ComputeCap},
 			{"NVLink", nvlink(o)},
-			{"PCI Express", fmt.Sprintf("generation %d", o.PCIeGen)},
+			{"PCI Express", fmt.Sprintf("generation %d, ", o.PCIeGen) + either(o.PCIeMeasured, "under load", "not measured")},
 			{"Power limit", watts(o)},
 			{"Degraded", degraded(o)},
 			{"Drives a display", either(o.Display, "yes: long kernels are ended", "no")},

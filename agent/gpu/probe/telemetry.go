@@ -116,6 +116,16 @@ func (p *probe) condition(d nvml.Device) (wire.Condition, *wire.Error) {
 			c.Odd = err
 		}
 	}
+	extra := func(symbol string, err *wire.Error) {
+		switch {
+		case err == nil:
+			c.Answered = append(c.Answered, symbol)
+		case err.Code == wire.CodeUnknown:
+			c.Unknown = append(c.Unknown, *err)
+		default:
+			note(err)
+		}
+	}
 	if _, err := p.memory(d); err != nil { // the simplest call: whether the GPU answers at all
 		if dead(err) {
 			return c, err
@@ -125,23 +135,23 @@ func (p *probe) condition(d nvml.Device) (wire.Condition, *wire.Error) {
 	ecc, err := call(p, "nvmlDeviceGetTotalEccErrors", func() (uint64, nvml.Return) {
 		return d.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
 	})
-	note(err)
+	extra("nvmlDeviceGetTotalEccErrors", err)
 	c.ECCUncorrectable, _ = number[uint64](ecc, err)
 	type remap struct{ pending, failure bool }
 	rows, err := call(p, "nvmlDeviceGetRemappedRows", func() (remap, nvml.Return) {
 		_, _, pending, failure, ret := d.GetRemappedRows()
 		return remap{pending, failure}, ret
 	})
-	note(err)
+	extra("nvmlDeviceGetRemappedRows", err)
 	c.RemapPending, c.RemapFailure = rows.pending, rows.failure
 	action, err := p.fieldValue(d, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION)
-	note(err)
+	extra("nvmlDeviceGetFieldValues", err)
 	if err == nil {
 		told := int(action)
 		c.RecoveryAction = &told
 	}
 	_, err = call(p, "nvmlDeviceGetPowerUsage", d.GetPowerUsage)
-	note(err)
+	extra("nvmlDeviceGetPowerUsage", err)
 	if dead(c.Odd) {
 		return c, c.Odd
 	}

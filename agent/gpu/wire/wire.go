@@ -155,6 +155,10 @@ type Condition struct {
 	// RecoveryAction is one of the Recover constants, or newer; nil: the driver does not report it.
 	RecoveryAction *int   `json:"recovery_action,omitempty"`
 	Odd            *Error `json:"odd,omitempty"` // an answer that no healthy GPU gives
+	// Unknown are calls that not every GPU supports and that this one answered with an unknown error, which some give in
+	// place of "not supported". Answered are those of them that it did answer.
+	Unknown  []Error  `json:"unknown,omitempty"`
+	Answered []string `json:"answered,omitempty"`
 }
 
 // Actions that the driver recommends for a GPU's defects, NVML_GPU_RECOVERY_ACTION_….

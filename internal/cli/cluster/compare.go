@@ -65,7 +65,7 @@ func printComparison(p *base.Printer, offers []client.Offer) {
 		{"Per GPU-hour", func(o client.Offer) string { return base.Micro(o.PricePerGPUHour) }},
 		{"NVLink", func(o client.Offer) string { return yesNo(o.NVLink) }},
 		{"Drives a display", func(o client.Offer) string { return yesNo(o.Display) }},
-		{"PCI Express", func(o client.Offer) string { return fmt.Sprintf("generation %d", o.PCIeGen) }},
+		{"PCI Express", pcie},
 		{"CPU cores", func(o client.Offer) string { return strconv.Itoa(o.CPUCores) }},
 		{"RAM", func(o client.Offer) string { return fmt.Sprintf("%d GB", o.RAMGB) }},
 		{"Free disk", func(o client.Offer) string { return fmt.Sprintf("%d GB", o.DiskGB) }},
@@ -93,6 +93,13 @@ func printComparison(p *base.Printer, offers []client.Offer) {
 		}
 	}
 	p.Table(heads, slices.DeleteFunc(rows, func(r []string) bool { return strings.Join(r[1:], "") == "" }))
+}
+
+func pcie(o client.Offer) string {
+	if o.PCIeMeasured {
+		return fmt.Sprintf("generation %d under load", o.PCIeGen)
+	}
+	return fmt.Sprintf("generation %d", o.PCIeGen)
 }
 
 func yesNo(b bool) string {

@@ -146,6 +146,23 @@ func TestDisplaysAreStored(t *testing.T) {
 	expect("false false")
 }
 
+// What a renter is told of a GPU's PCIe link is what it was under load. A value that cannot be is not believed, and an
+// older agent's is the most that the GPU reports.
+func TestPCIeIsStoredAsMeasured(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	inv := fleettest.Inventory(4)
+	for i, loaded := range []int{0, 3, 5, -1} {
+		inv.GPUs[i].PCIeGenMax, inv.GPUs[i].PCIeGenLoaded = agentapi.Known(4), loaded
+	}
+	enrolled(t, d, inv)
+	var got string
+	if err := d.Pool.QueryRow(t.Context(), "SELECT string_agg(pcie_gen || ' ' || pcie_measured, ', ' ORDER BY idx) FROM gpu").
+		Scan(&got); err != nil || got != "4 false, 3 true, 4 false, 4 false" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
 func TestImpossibleDevicesAreRefused(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)

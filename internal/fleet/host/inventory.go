@@ -164,7 +164,7 @@ func cleanTexts(v reflect.Value) {
 
 // inventoryRules is part of an inventory's hash. Raise it when the same inventory must be stored in another way than
 // before.
-const inventoryRules = 3
+const inventoryRules = 4
 
 // HashInventory identifies the content of an inventory as the host sent it.
 func HashInventory(inv agentapi.Inventory) ([]byte, error) {
@@ -324,6 +324,16 @@ func watts(mw agentapi.Optional[int64]) int32 {
 	return 0
 }
 
+// pcieGen returns the generation of a GPU's PCIe link, and whether it was measured under load. What was not measured, or
+// cannot be, is the most that the GPU reports.
+func pcieGen(g *agentapi.GPU) (gen int32, measured bool) {
+	most, loaded := g.PCIeGenMax.Or(0), g.PCIeGenLoaded
+	if loaded > 0 && loaded <= most {
+		return int32(loaded), true
+	}
+	return int32(most), false
+}
+
 // inUse returns the reason for which a GPU without a claim cannot be rented, or "": the host itself uses it, or it is
 // split into MIG instances, so that a container that requests the whole GPU would get none.
 func inUse(g *agentapi.GPU) string {
@@ -428,7 +438,8 @@ func (w *gpuWrites) add(g *agentapi.GPU, old dbq.ActiveGPUsRow, gpu, parent id.G
 	p.Idxs, p.PCIBuses = append(p.Idxs, int32(g.Index)), append(p.PCIBuses, g.PCIBus)
 	p.Models, p.Archs = append(p.Models, g.Model), append(p.Archs, g.Architecture)
 	p.VramMbs, p.ComputeCaps = append(p.VramMbs, g.VRAMMB), append(p.ComputeCaps, g.ComputeCap)
-	p.PcieGens = append(p.PcieGens, int32(g.PCIeGenMax.Or(0)))
+	gen, measured := pcieGen(g)
+	p.PcieGens, p.PcieMeasureds = append(p.PcieGens, gen), append(p.PcieMeasureds, measured)
 	p.Nvlinks, p.NvlinkGbps = append(p.Nvlinks, linked), append(p.NvlinkGbps, gbps)
 	p.PowerLimitsW = append(p.PowerLimitsW, watts(g.PowerLimitMW))
 	p.PowerDefaultsW = append(p.PowerDefaultsW, watts(g.PowerDefaultMW))

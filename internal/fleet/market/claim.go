@@ -170,7 +170,7 @@ func (r *HostRows) addGPUs(hosts map[id.Host]*Host) {
 			Model: g.Model, Arch: g.Arch, VRAMMB: g.VramMb, ComputeCap: g.ComputeCap,
 			PCIeGen: int(g.PcieGen), NVLink: g.Nvlink, NVLinkGbps: g.NvlinkGbps,
 			PowerLimitW: int64(g.PowerLimitW), PowerDefaultW: int64(g.PowerDefaultW), Free: g.Free,
-			Degraded: degraded(g.Degraded, g.DegradedSince), Display: g.Display,
+			Degraded: degraded(g.Degraded, g.DegradedSince), Display: g.Display, PCIeMeasured: g.PcieMeasured,
 		})
 		if !g.Free && g.ExpiresAt != nil && (h.NextExpiry.IsZero() || g.ExpiresAt.Before(h.NextExpiry)) {
 			h.NextExpiry = *g.ExpiresAt

@@ -23,6 +23,7 @@ type facts struct {
 	nvlinkGbps                               float64
 	powerLimitW, powerDefaultW               int64 // 0 = not known
 	pcieGen                                  int
+	pcieMeasured                             bool   // of all GPUs
 	degraded                                 string // of the first GPU that is
 	degradedGPUs                             int
 	display                                  bool // of at least one GPU
@@ -136,6 +137,7 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 			}
 			f.arch, f.computeCap, f.vramGB, f.pcieGen = g.Arch, g.ComputeCap, gibibytes(g.VRAMMB), g.PCIeGen
 			f.nvlink, f.nvlinkGbps, f.powerLimitW, f.powerDefaultW = g.NVLink, g.NVLinkGbps, g.PowerLimitW, g.PowerDefaultW
+			f.pcieMeasured = g.PCIeMeasured
 		}
 		f.total++
 		if g.Degraded != "" {
@@ -150,6 +152,7 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 			f.rocmMax = g.ROCmMax
 		}
 		f.vramGB = min(f.vramGB, gibibytes(g.VRAMMB))
+		f.pcieGen, f.pcieMeasured = min(f.pcieGen, g.PCIeGen), f.pcieMeasured && g.PCIeMeasured
 		f.nvlink = f.nvlink && g.NVLink
 		f.nvlinkGbps = min(f.nvlinkGbps, g.NVLinkGbps)
 		// If the value of one GPU is unknown (0), the offer's is unknown.

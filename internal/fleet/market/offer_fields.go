@@ -34,6 +34,7 @@ var fieldValues = byField(map[string]fieldValue{
 	"power_limit_w":      {num: positive(func(f *facts) int64 { return f.powerLimitW })},
 	"power_default_w":    {num: positive(func(f *facts) int64 { return f.powerDefaultW })},
 	"pcie_gen":           {num: known(func(f *facts) int { return f.pcieGen })},
+	"pcie_measured":      {num: flag(func(f *facts) bool { return f.pcieMeasured })},
 	"cpu_cores":          {num: known(func(f *facts) int { return f.cpuCores })},
 	"ram_gb":             {num: known(func(f *facts) int64 { return gibibytes(f.ramMB) })},
 	"disk_gb":            {num: known(func(f *facts) int64 { return f.diskFreeGB })},

@@ -32,6 +32,7 @@ func (l *lot) offerView() client.Offer {
 		NVLink:          f.nvlink,
 		NVLinkGbps:      f.nvlinkGbps,
 		PCIeGen:         f.pcieGen,
+		PCIeMeasured:    f.pcieMeasured,
 		CPUCores:        f.cpuCores,
 		RAMGB:           gibibytes(f.ramMB),
 		DiskGB:          f.diskFreeGB,

@@ -66,6 +66,7 @@ type HostGPU struct {
 	// Power limit and default power limit in watts; 0 = unknown.
 	PowerLimitW, PowerDefaultW int64
 	Degraded                   string // why it is slower than it could be, and since when; "" = it is not
+	PCIeMeasured               bool   // PCIeGen is what the link was under load
 	Display                    bool   // a display uses it: long kernels are ended
 
 	Free bool // healthy, unclaimed, and not in use by its owner
