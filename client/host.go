@@ -41,6 +41,7 @@ type Host struct {
 	Selling      bool       `json:"selling" doc:"can be rented now"`
 	NotSelling   string     `json:"not_selling" doc:"why it cannot"`
 	Simulated    bool       `json:"simulated"`
+	Ephemeral    bool       `json:"ephemeral" doc:"enrolled as a machine that may vanish: it is retired when it has not reported for a day and has no lease"`
 	MultiNode    bool       `json:"multi_node"`
 	ReclaimAt    *time.Time `json:"reclaim_at" doc:"what runs on it ends then: you take it back"`
 	Actions      []string   `json:"actions"`

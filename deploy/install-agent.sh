@@ -7,7 +7,7 @@ set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: install-agent.sh [--archive FILE|URL --sha256 HEX] [--url PLATFORM --token-file FILE|- [--ca FILE]] [--force]
+usage: install-agent.sh [--archive FILE|URL --sha256 HEX] [--url PLATFORM --token-file FILE|- [--ca FILE] [--ephemeral]] [--force]
        install-agent.sh --prepare [--yes]
        install-agent.sh --uninstall
        each with [--root DIR], the first and the last also with [--dry-run]
@@ -20,6 +20,7 @@ usage: install-agent.sh [--archive FILE|URL --sha256 HEX] [--url PLATFORM --toke
   --url PLATFORM       enrol this host at the platform's address for hosts, unless it is enrolled
   --token-file FILE|-  file with the one-time token; - is standard input
   --ca FILE            PEM file to verify the platform with (default: the system's)
+  --ephemeral          with --url: this machine may vanish, as a cloud's virtual machine; a silent host is retired after a day
   --force              install even if muster-agent doctor finds that this host cannot be rented out
   --uninstall          remove the agent; refused while a lease runs. Its identity and journal stay
   --dry-run            check everything and say what would change; change nothing
@@ -44,7 +45,7 @@ have() { command -v "$1" >/dev/null 2>&1; }
 # its address for hosts, and the certificates to verify that with, if they are its own.
 served_archives='' served_version='' served_sums='' served_url='' served_ca=''
 
-archive='' sha='' url='' token_file='' ca='' root='' force='' dry='' uninstall='' prepare='' yes=''
+archive='' sha='' url='' token_file='' ca='' root='' force='' dry='' uninstall='' prepare='' yes='' ephemeral=''
 changes=0 # made, or with --dry-run: to be made
 version='' # of the archive's agent
 replaced='' # something the running agent is made of
@@ -119,6 +120,7 @@ parse() {
         shift
         ;;
       --force) force=yes ;;
+      --ephemeral) ephemeral=--ephemeral ;;
       --dry-run) dry=yes ;;
       --uninstall) uninstall=yes ;;
       --prepare) prepare=yes ;;
@@ -131,12 +133,12 @@ parse() {
   done
   bin=$root/usr/local/bin lib=$root/usr/local/lib/muster-agent unit=$root/etc/systemd/system/muster-agent.service state=$root/var/lib/muster-agent
   if [ -n "$prepare" ]; then
-    [ -z "$archive$sha$url$token_file$ca$force$dry$uninstall" ] || die '--prepare can be combined with --yes and --root only'
+    [ -z "$archive$sha$url$token_file$ca$ephemeral$force$dry$uninstall" ] || die '--prepare can be combined with --yes and --root only'
     return
   fi
   [ -z "$yes" ] || die '--yes is for --prepare'
   if [ -n "$uninstall" ]; then
-    [ -z "$archive$sha$url$token_file$ca$force" ] || die '--uninstall can be combined with --dry-run and --root only'
+    [ -z "$archive$sha$url$token_file$ca$ephemeral$force" ] || die '--uninstall can be combined with --dry-run and --root only'
     return
   fi
   use_served
@@ -144,7 +146,7 @@ parse() {
   [[ $sha =~ ^[0-9a-fA-F]{64}$ ]] || die '--sha256 is missing or not 64 hexadecimal digits: take it from the SHA256SUMS you verified'
   sha=${sha,,}
   [ -z "$url" ] || [ -n "$token_file" ] || die '--url needs --token-file'
-  [ -n "$url" ] || [ -z "$token_file$ca" ] || die '--token-file and --ca go with --url'
+  [ -n "$url" ] || [ -z "$token_file$ca$ephemeral" ] || die '--token-file, --ca and --ephemeral go with --url'
 }
 
 # use_served takes the values that the platform filled in, unless an argument sets them.
@@ -285,6 +287,7 @@ enrol() {
   fi
   local command=("$bin/muster-agent" enroll --url "$url" --token-file "$token_file" --state "$state")
   [ -z "$ca" ] || command+=(--ca "$ca")
+  [ -z "$ephemeral" ] || command+=("$ephemeral")
   report enrol
   if [ "$token_file" = - ] && [ -z "$dry" ]; then
     change "enrol this host at $url" "${command[@]}" < <(printf '%s\n' "$token") || die 'the agent is installed, but the host is not enrolled: fix the problem above and run this again'

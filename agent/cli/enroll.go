@@ -18,6 +18,7 @@ const defaultState = "/var/lib/muster-agent"
 func enrollCommand() *cobra.Command {
 	var host hostFlags
 	var url, tokenFile, caFile, state string
+	var ephemeral bool
 	cmd := &cobra.Command{
 		Use:   "enroll",
 		Short: "Enrol this host with a platform",
@@ -26,7 +27,8 @@ func enrollCommand() *cobra.Command {
 The host makes its own keys; they never leave it. The token is read from a file or from stdin, never from the command
 line, which every user of the machine can read.`,
 		Example: `  echo "$TOKEN" | muster-agent enroll --url https://muster.example
-  muster-agent enroll --url https://muster.example --token-file /run/token`,
+  muster-agent enroll --url https://muster.example --token-file /run/token
+  muster-agent enroll --url https://muster.example --token-file /run/token --ephemeral`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := host.check(); err != nil {
@@ -36,7 +38,7 @@ line, which every user of the machine can read.`,
 			if err != nil {
 				return err
 			}
-			cfg := link.EnrollConfig{URL: url, Token: token, StateDir: state}
+			cfg := link.EnrollConfig{URL: url, Token: token, StateDir: state, Ephemeral: ephemeral}
 			if caFile != "" {
 				if cfg.CA, err = os.ReadFile(caFile); err != nil {
 					return err
@@ -66,6 +68,8 @@ line, which every user of the machine can read.`,
 	f.StringVar(&tokenFile, "token-file", "-", "file that holds the token; - is stdin")
 	f.StringVar(&caFile, "ca", "", "PEM file to verify the platform with (default: the system's)")
 	f.StringVar(&state, "state", defaultState, "the agent's state directory")
+	f.BoolVar(&ephemeral, "ephemeral", false, "this machine may vanish, as a cloud's virtual machine: the platform retires "+
+		"the host when it has not reported for a day and has no lease")
 	host.add(cmd)
 	cobra.CheckErr(cmd.MarkFlagRequired("url"))
 	return cmd

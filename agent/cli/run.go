@@ -125,6 +125,7 @@ func (f *runFlags) run(ctx context.Context) error {
 		PowerLimits: limits,
 		LibraryPath: os.Getenv(gpu.LibraryEnv),
 		OwnerMemory: f.ownerMemory(),
+		Ephemeral:   identity.Ephemeral,
 		StateDir:    filepath.Join(f.state, "gpu"),
 		Logger:      log,
 	})

@@ -161,6 +161,9 @@ func (m *Monitor) describe(ctx context.Context, uuids []string) {
 
 // missing returns GPUs of an earlier boot that are no longer there. m.mu is held.
 func (m *Monitor) missing() []agentapi.Problem {
+	if m.cfg.Ephemeral {
+		return nil
+	}
 	var out []agentapi.Problem
 	for uuid, r := range m.mem.GPUs {
 		if r.Seen != m.boot && m.blind == nil && r.Instance == nil { // slices come and go with the layout

@@ -42,6 +42,7 @@ type Config struct {
 	// free; default: the constant OwnerMemory; negative: none.
 	OwnerMemory int64
 	PowerLimits PowerLimits // nil: the GPUs' limits are not changed
+	Ephemeral   bool        // the host's GPUs may be others after a boot: none of them is missing then
 	KernelLog   string      // default: /dev/kmsg if readable; none if the GPUs are simulated
 	// Reset resets a GPU that nothing uses; default: nvidia-smi --gpu-reset, nothing if the GPUs are simulated.
 	Reset func(ctx context.Context, uuid string) error

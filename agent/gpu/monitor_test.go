@@ -344,4 +344,10 @@ func TestMissingSinceBoot(t *testing.T) {
 	if len(inv.GPUs) != 1 || len(inv.Problems) != 1 || inv.Problems[0].Code != "gpu_missing" {
 		t.Errorf("%+v", inv)
 	}
+	m.Close()
+	m = h.start(t, func(c *Config) { c.Ephemeral = true })
+	becomes(t, m, h.uuid(0), Healthy)
+	if inv := inventory(t, m); len(inv.GPUs) != 1 || len(inv.Problems) != 0 {
+		t.Errorf("of a machine that may come back with other GPUs: %+v", inv)
+	}
 }

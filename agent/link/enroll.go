@@ -31,6 +31,7 @@ type EnrollConfig struct {
 	CA        []byte // PEM of the CA that verifies the address; nil = the system's roots
 	StateDir  string // folder for the identity
 	Inventory agentapi.Inventory
+	Ephemeral bool // the machine may vanish, or come back with other GPUs
 }
 
 // ReadToken reads an enrolment token from a file or, for "-", from stdin.
@@ -82,7 +83,7 @@ func Enroll(ctx context.Context, cfg EnrollConfig) (*Identity, error) {
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, "the platform's answer to the enrolment is not understood")
 	}
-	i := &Identity{Host: host, Origin: origin, EnrollReply: *reply, link: pair, attest: attest}
+	i := &Identity{Host: host, Origin: origin, Ephemeral: cfg.Ephemeral, EnrollReply: *reply, link: pair, attest: attest}
 	if err := i.save(cfg.StateDir); err != nil {
 		return nil, fault.Wrap(err, fault.Internal, "enrolled as %s, but the identity cannot be written to %s", host,
 			filepath.Join(cfg.StateDir, identityFile))
@@ -119,7 +120,8 @@ func request(origin string, cfg EnrollConfig, pair nkeys.KeyPair,
 		return nil, err
 	}
 	return &agentapi.EnrollRequest{Token: cfg.Token, LinkKey: public, AttestKey: attestPublic,
-		Proof: ed25519.Sign(attest, proof), LinkProof: linkProof, Inventory: cfg.Inventory}, nil
+		Proof: ed25519.Sign(attest, proof), LinkProof: linkProof, Inventory: cfg.Inventory,
+		Ephemeral: cfg.Ephemeral}, nil
 }
 
 func post(ctx context.Context, origin string, ca []byte, req *agentapi.EnrollRequest) (*agentapi.EnrollReply, error) {

@@ -27,6 +27,8 @@ import (
 type Identity struct {
 	Host   id.Host
 	Origin string // where it enrolled: scheme://host[:port]
+	// Ephemeral: it enrolled as a machine that may vanish, or come back with other GPUs.
+	Ephemeral bool
 	agentapi.EnrollReply
 
 	link   nkeys.KeyPair
@@ -52,7 +54,8 @@ const (
 )
 
 type identityJSON struct {
-	Origin string `json:"origin"`
+	Origin    string `json:"origin"`
+	Ephemeral bool   `json:"ephemeral,omitempty"`
 	agentapi.EnrollReply
 }
 
@@ -74,7 +77,7 @@ func Load(dir string) (*Identity, error) {
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Internal, "the host's identity in %s is damaged", dir)
 	}
-	i := &Identity{Host: host, Origin: stored.Origin, EnrollReply: stored.EnrollReply}
+	i := &Identity{Host: host, Origin: stored.Origin, Ephemeral: stored.Ephemeral, EnrollReply: stored.EnrollReply}
 	if i.link, i.attest, err = loadKeys(dir); err != nil {
 		return nil, fault.Wrap(err, fault.Internal, "read the host's keys in %s", dir)
 	}
@@ -82,7 +85,7 @@ func Load(dir string) (*Identity, error) {
 }
 
 func (i *Identity) save(dir string) error {
-	b, err := json.MarshalIndent(identityJSON{i.Origin, i.EnrollReply}, "", "  ")
+	b, err := json.MarshalIndent(identityJSON{i.Origin, i.Ephemeral, i.EnrollReply}, "", "  ")
 	if err != nil {
 		return err
 	}

@@ -109,6 +109,21 @@ func TestEnrollProvesBothKeysAndKeepsThem(t *testing.T) {
 	}
 }
 
+// That a machine may vanish is told to the platform, and known to the agent from then on.
+func TestAnEphemeralMachineSaysSo(t *testing.T) {
+	t.Parallel()
+	for _, ephemeral := range []bool{true, false} {
+		p, dir := newPlatform(t), t.TempDir()
+		_, err := Enroll(t.Context(), EnrollConfig{URL: p.URL, Token: token, CA: p.ca(), StateDir: dir, Ephemeral: ephemeral})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i, err := Load(dir); err != nil || i.Ephemeral != ephemeral || p.got.Ephemeral != ephemeral {
+			t.Errorf("%t: told %t, stored %+v, %v", ephemeral, p.got.Ephemeral, i, err)
+		}
+	}
+}
+
 func TestARefusedEnrolmentSaysWhyAndCanBeRepeated(t *testing.T) {
 	t.Parallel()
 	p, dir := newPlatform(t), t.TempDir()

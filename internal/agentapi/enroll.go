@@ -34,6 +34,8 @@ type EnrollRequest struct {
 	Proof     []byte    `json:"proof"`      // by the attestation key over EnrollProof
 	LinkProof []byte    `json:"link_proof"` // by the link key over EnrollProof
 	Inventory Inventory `json:"inventory"`
+	// Ephemeral: the machine may vanish for good, or come back with other GPUs, as a cloud's virtual machine does.
+	Ephemeral bool `json:"ephemeral,omitempty"`
 }
 
 // EnrollProof returns what both keys sign: muster-enroll-v1|origin|sha256(token)|public keys. The origin

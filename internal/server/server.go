@@ -350,6 +350,7 @@ func (s *Server) startWorker(ctx context.Context) error {
 		Accounts:    s.accounts,
 		Market:      s.market,
 		Clusters:    s.clusters,
+		Hosts:       s.hosts,
 		Volumes:     s.volumes,
 		Outbox:      s.outbox,
 		Events:      s.events,

@@ -138,6 +138,7 @@ func hostFacts(d host.Detail) [][2]string {
 		{"Containers get GPUs by", attachText(i.AttachMode)}, {"Reachable by other hosts", yesNo(i.MultiNode)},
 		{"Kernel WireGuard", yesNo(i.KernelWireGuard)},
 		{"Each lease, up", leaseLine(i.LeaseUpMbps)}, {"Each lease, down", leaseLine(i.LeaseDownMbps)},
+		{"Ephemeral", ephemeral(d.Host)},
 		{"Public images held", heldImages(i.Images)}, {"Fetches popular images when idle", yesNo(i.Prefetch)},
 	}
 	out := facts[:0]
@@ -147,6 +148,13 @@ func hostFacts(d host.Detail) [][2]string {
 		}
 	}
 	return out
+}
+
+func ephemeral(h host.Host) string {
+	if !h.Ephemeral {
+		return ""
+	}
+	return "yes: retired after a day without a report or a lease"
 }
 
 // numaText describes which GPUs are near which processors; "" if all are equally near.

@@ -96,6 +96,7 @@ var acts = map[string]string{
 	"host.reclaim":             "Reclaimed a host",
 	"host.resume":              "Resumed a host",
 	"host.retire":              "Retired a host",
+	"host.vanish":              "Retired an ephemeral host that had not reported",
 	"host.engine_away":         "A host's container engine stopped answering",
 	"host.agent_too_old":       "A host's agent was found too old for new leases",
 	"host.second_connection":   "A second machine used a host's key",

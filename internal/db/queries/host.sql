@@ -53,6 +53,24 @@ UPDATE host SET name = @name WHERE id = @id;
 -- name: RetireHost :exec
 UPDATE host SET state = 'retired', retired_at = clock_timestamp() WHERE id = @id;
 
+-- name: VanishedHosts :many
+-- Ephemeral hosts that have not reported for a while and have no claims; none while a server runs that started less than an hour ago,
+-- because hosts may not have found it yet.
+SELECT h.id
+FROM host h JOIN host_status s ON s.host_id = h.id
+WHERE h.ephemeral AND h.retired_at IS NULL
+  AND coalesce(s.last_sync_at, h.created_at) < clock_timestamp() - interval '1 millisecond' * @after_ms::bigint
+  AND NOT EXISTS (SELECT FROM replica r WHERE r.seen_at > clock_timestamp() - interval '1 minute'
+                                          AND r.started_at > clock_timestamp() - interval '1 hour')
+  AND NOT EXISTS (SELECT FROM gpu_claim c WHERE c.host_id = h.id AND c.ended_at IS NULL
+                                            AND (c.expires_at IS NULL OR c.expires_at > clock_timestamp()))
+ORDER BY h.id;
+
+-- name: RemoveMissingGPUs :execrows
+UPDATE gpu g SET removed_at = clock_timestamp(), contest = ''
+WHERE g.host_id = @host_id AND g.removed_at IS NULL AND NOT g.present
+  AND NOT EXISTS (SELECT FROM gpu_claim c WHERE c.gpu_id = g.id AND c.ended_at IS NULL);
+
 -- name: RevokeHostKeys :exec
 UPDATE host_key SET revoked_at = clock_timestamp() WHERE host_id = @host_id AND revoked_at IS NULL;
 

@@ -20,8 +20,8 @@ ON CONFLICT (org_id, name) DO UPDATE SET name = excluded.name
 RETURNING id;
 
 -- name: InsertHost :exec
-INSERT INTO host (id, org_id, name, region, fabric_id, state, simulated)
-VALUES (@id, @org_id, @name, @region, @fabric_id, 'enrolled', @simulated);
+INSERT INTO host (id, org_id, name, region, fabric_id, state, simulated, ephemeral)
+VALUES (@id, @org_id, @name, @region, @fabric_id, 'enrolled', @simulated, @ephemeral);
 
 -- name: InsertHostStatus :exec
 INSERT INTO host_status (host_id) VALUES (@host_id);

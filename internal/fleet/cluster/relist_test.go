@@ -66,6 +66,18 @@ func TestAHostDoesNotEscapeItsRelistLock(t *testing.T) {
 			w.act(h, host.Retire)
 			w.addHostOf(w.operator, 1, renamed(inventory(1, gpus)))
 		}},
+		"vanished, and enrolled again with other UUIDs": {do: func(w *world, h *fakeHost) {
+			w.exec("UPDATE host SET ephemeral = true")
+			w.exec("UPDATE host_status SET last_sync_at = now() - interval '25 hours'")
+			if n, err := host.New(w.d, nil).RetireVanished(w.ctx); err != nil || n != 1 {
+				w.t.Fatalf("%d hosts have vanished, %v", n, err)
+			}
+			w.addHostOf(w.operator, 1, renamed(withBoot(inventory(1, gpus), "boot-x")))
+		}},
+		"stopped, and started with other UUIDs": {do: func(w *world, h *fakeHost) {
+			w.exec("UPDATE host SET ephemeral = true")
+			w.reports(h, renamed(withBoot(inventory(0, gpus), "boot-x")))
+		}},
 		"enrolled again as two": {do: func(w *world, h *fakeHost) {
 			w.act(h, host.Retire)
 			w.addHostOf(w.operator, 1, renamed(inventory(1, 1)))

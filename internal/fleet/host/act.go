@@ -143,6 +143,14 @@ func (x *Hosts) retire(ctx context.Context, tx *db.Tx, who account.Principal, h 
 	} else if n > 0 {
 		return fault.New(fault.Conflict, "%d of the host's GPUs are in use: drain it and wait until they are free.", n)
 	}
+	if err := x.remove(ctx, tx, h); err != nil {
+		return err
+	}
+	return audit.Record(ctx, tx, who.Event("host.retire", h.ID.String(), nil))
+}
+
+// remove makes a host on which nothing is claimed a retired one.
+func (x *Hosts) remove(ctx context.Context, tx *db.Tx, h Host) error {
 	if err := RevokeKeys(ctx, tx, x.bus, h.ID); err != nil {
 		return err
 	}
@@ -156,7 +164,7 @@ func (x *Hosts) retire(ctx context.Context, tx *db.Tx, who account.Principal, h 
 		return fmt.Errorf("retire %s: %w", h.ID, err)
 	}
 	publish(tx, x.bus, h)
-	return audit.Record(ctx, tx, who.Event("host.retire", h.ID.String(), nil))
+	return nil
 }
 
 // EndTakenOver stops the renting of hosts of an organisation that another person may have set up with its owner's

@@ -165,7 +165,8 @@ func Enroll(ctx context.Context, tx *db.Tx, p EnrollPolicy, r agentapi.EnrollReq
 	}
 	return h, audit.Record(ctx, tx, audit.Event{
 		Org: t.OrgID, User: t.CreatedBy, Action: "host.enroll", Object: host.String(), Address: p.Address,
-		Detail: map[string]any{"name": h.Name, "gpus": len(r.Inventory.GPUs), "enrollment": t.ID.String()},
+		Detail: map[string]any{"name": h.Name, "gpus": len(r.Inventory.GPUs), "enrollment": t.ID.String(),
+			"ephemeral": h.Ephemeral},
 	})
 }
 
@@ -222,7 +223,8 @@ func enrolledBefore(ctx context.Context, tx *db.Tx, t dbq.LockEnrollmentRow, r *
 
 func insertHost(ctx context.Context, tx *db.Tx, t dbq.LockEnrollmentRow, r *agentapi.EnrollRequest) (id.Host, error) {
 	host := id.New[id.Host]()
-	p := dbq.InsertHostParams{ID: host, OrgID: t.OrgID, Name: t.Name, Region: t.Region, Simulated: r.Inventory.Simulated}
+	p := dbq.InsertHostParams{ID: host, OrgID: t.OrgID, Name: t.Name, Region: t.Region, Simulated: r.Inventory.Simulated,
+		Ephemeral: r.Ephemeral}
 	if p.Name == "" {
 		p.Name = nameFor(r.Inventory.Hostname)
 		taken, err := tx.Q.HostNameTaken(ctx, t.OrgID, p.Name)

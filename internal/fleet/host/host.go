@@ -10,7 +10,8 @@
 //     renting changed.
 //   - The data that leases moved over a host's line in a month is the sum of what the host's reports added (triggers
 //     maintain it). A used-up data cap prevents new leases and ends none.
-//   - A GPU is active on one host only. Inventory never deletes GPUs: missing ones are marked as not present.
+//   - A GPU is active on one host only. Inventory never deletes GPUs: missing ones are marked as not present;
+//     those of an ephemeral host are removed from it once they have no claim.
 //   - A host's revision only rises, in every transaction that changes what the host should run.
 //   - Private keys never leave the host. Enrolment tokens are stored as hashes, work once, and are valid for at most an
 //     hour.
@@ -60,6 +61,7 @@ type Host struct {
 	Fabric          id.Fabric // zero = none
 	State           State
 	Simulated       bool
+	Ephemeral       bool       // its machine may vanish and come back with other GPUs
 	MultiNode       bool       // peers on other hosts can reach it
 	NeedsFullReport bool       // it must send a full report before it may sell again
 	ReclaimAt       *time.Time // when its running leases end because of Reclaim
@@ -185,6 +187,7 @@ func fromRow(h dbq.Host, s dbq.HostStatus) Host {
 		Fabric:          h.FabricID,
 		State:           State(h.State),
 		Simulated:       h.Simulated,
+		Ephemeral:       h.Ephemeral,
 		MultiNode:       h.MultiNode,
 		NeedsFullReport: h.NeedsFullReport,
 		ReclaimAt:       h.ReclaimAt,

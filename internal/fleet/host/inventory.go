@@ -58,7 +58,23 @@ func RecordInventory(ctx context.Context, tx *db.Tx, host id.Host, inv agentapi.
 	if err := checkInventory(&inv); err != nil {
 		return err
 	}
-	return putInventory(ctx, tx, host, &inv, hash)
+	if err := putInventory(ctx, tx, host, &inv, hash); err != nil || !h.Ephemeral {
+		return err
+	}
+	return removeMissing(ctx, tx, host)
+}
+
+// removeMissing removes the GPUs that the last inventory of an ephemeral host does not list and that have no claim: its
+// machine was stopped, and started on other ones. Agents go on listing GPUs that fail while the machine runs.
+func removeMissing(ctx context.Context, tx *db.Tx, host id.Host) error {
+	n, err := tx.Q.RemoveMissingGPUs(ctx, host)
+	if err == nil && n > 0 {
+		err = tx.Q.EndContests(ctx, host)
+	}
+	if err != nil {
+		return fmt.Errorf("remove missing GPUs of %s: %w", host, err)
+	}
+	return nil
 }
 
 // checkInventory rejects impossible values and cleans all texts, because renters see them in terminals and pages.

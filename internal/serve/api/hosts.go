@@ -66,6 +66,7 @@ func viewHost(d host.Detail, offers []client.OwnOffer) client.Host {
 		Reachable:    d.Reachable(now),
 		NotSelling:   d.Unsellable(now),
 		Simulated:    d.Simulated,
+		Ephemeral:    d.Ephemeral,
 		MultiNode:    d.MultiNode,
 		ReclaimAt:    utc(d.ReclaimAt),
 		Actions:      d.Actions(),

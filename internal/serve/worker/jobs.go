@@ -39,6 +39,7 @@ type Platform struct {
 	Accounts    *account.Accounts
 	Market      *market.Market
 	Clusters    *cluster.Clusters
+	Hosts       *host.Hosts
 	Volumes     *volume.Volumes       // nil = no jobs for volumes
 	Outbox      *outbox.Outbox        // nil only if Payments is
 	Events      *events.Inbox         // nil only if Payments is
@@ -78,6 +79,7 @@ func Jobs(p Platform) []Job {
 		{Name: "abandoned hosts", Every: 30 * time.Second, Run: func(ctx context.Context) (int, error) {
 			return host.AbandonClaims(ctx, p.DB)
 		}},
+		{Name: "vanished hosts", Every: time.Minute, Run: p.Hosts.RetireVanished},
 		{Name: "data caps", Every: 10 * time.Second, Run: func(ctx context.Context) (int, error) {
 			return host.LiftDataCaps(ctx, p.DB)
 		}},
