@@ -157,8 +157,8 @@ func TestPCIeIsStoredAsMeasured(t *testing.T) {
 	}
 	enrolled(t, d, inv)
 	var got string
-	if err := d.Pool.QueryRow(t.Context(), "SELECT string_agg(pcie_gen || ' ' || pcie_measured, ', ' ORDER BY idx) FROM gpu").
-		Scan(&got); err != nil || got != "4 false, 3 true, 4 false, 4 false" {
+	if err := d.Pool.QueryRow(t.Context(), "SELECT string_agg(pcie_gen || ' ' || pcie_measured, ', ' ORDER BY idx) "+
+		"FROM gpu").Scan(&got); err != nil || got != "4 false, 3 true, 4 false, 4 false" {
 		t.Errorf("%q, %v", got, err)
 	}
 }

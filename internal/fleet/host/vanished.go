@@ -17,9 +17,9 @@ import (
 const VanishedAfter = 24 * time.Hour
 
 // RetireVanished retires the ephemeral hosts that have not reported for VanishedAfter and on which nothing is claimed:
-// virtual machines that their cloud took away. While a server runs that started less than an hour ago none is, because
-// hosts may not have found it yet. What counts against such a host counts against its heir, as when an operator retires a host. RetireVanished returns the
-// number of hosts that it retired.
+// virtual machines that their cloud took away. While a server runs that started less than an hour ago it retires none,
+// because hosts may not have found it yet. What counts against such a host counts against its heir, as when an operator
+// retires a host. RetireVanished returns the number of hosts that it retired.
 func (x *Hosts) RetireVanished(ctx context.Context) (int, error) {
 	silent, err := x.db.Q.VanishedHosts(ctx, VanishedAfter.Milliseconds())
 	if err != nil {
@@ -57,7 +57,8 @@ func (x *Hosts) retireVanished(ctx context.Context, tx *db.Tx, host id.Host) (bo
 	if err := x.remove(ctx, tx, h); err != nil {
 		return false, err
 	}
-	if err := audit.Record(ctx, tx, nobody.Event("host.vanish", host.String(), map[string]any{"name": h.Name})); err != nil {
+	e := nobody.Event("host.vanish", host.String(), map[string]any{"name": h.Name})
+	if err := audit.Record(ctx, tx, e); err != nil {
 		return false, err
 	}
 	_, err = notify.Add(ctx, tx, notify.Notice{
