@@ -78,13 +78,17 @@ func (m *Monitor) Unchecked() []string {
 func (m *Monitor) displayProblems(gpus []agentapi.GPU) []agentapi.Problem {
 	var out []agentapi.Problem
 	for _, g := range gpus {
-		if r := m.mem.GPUs[g.UUID]; r != nil && r.Display {
+		if r := m.mem.GPUs[g.UUID]; r != nil && g.Display {
+			seen := "nvmlDeviceGetDisplayActive"
+			if r.Display {
+				seen = "CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT"
+			}
 			out = append(out, agentapi.Problem{
 				Code:     "display_watchdog",
 				Severity: "warn",
 				Cause: fmt.Sprintf("A display uses GPU %d, so the driver ends programs' kernels that run for some seconds: "+
 					"long computations of renters fail with \"launch timed out\".", g.Index),
-				Evidence: g.UUID + ", CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT",
+				Evidence: g.UUID + ", " + seen,
 				Fix: "Connect the display to another GPU or to the processor's graphics, or run the machine without a desktop " +
 					"(systemctl set-default multi-user.target).",
 			})

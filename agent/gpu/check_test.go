@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/agent/gpu/fakeprofile"
 	"github.com/musterhq/muster/agent/gpucheck"
 )
 
@@ -33,6 +34,11 @@ func TestChecked(t *testing.T) {
 	if g := inv.GPUs; !g[0].Display || g[1].Display {
 		t.Errorf("GPUs that drive a display: %t, %t", g[0].Display, g[1].Display)
 	}
+	h.fault(t, 1, func(g *fakeprofile.GPU) { g.Display = 1 }) // since the check
+	if inv := inventory(t, m); !inv.GPUs[0].Display || !inv.GPUs[1].Display || len(inv.Problems) != 2 {
+		t.Errorf("a display that NVML reports: %+v", inv)
+	}
+	h.fault(t, 1, func(g *fakeprofile.GPU) { g.Display = 0 })
 	m.Checked(gpucheck.Result{Failure: &gpucheck.Failure{Kind: gpucheck.KindCUDA, GPUs: []string{h.uuid(1)}, Code: 802,
 		Text: "not ready"}}, both...)
 	if got := becomes(t, m, h.uuid(1), Suspect); !strings.Contains(got.Reason, "not ready") {

@@ -61,7 +61,7 @@ func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
 		g := r.GPU
 		health := m.healthOf(r)
 		g.Health, g.HealthReason = string(health.State), health.Reason
-		g.InUse, g.Display = m.owners[g.UUID].by, r.Display
+		g.InUse, g.Display = m.owners[g.UUID].by, g.Display || r.Display
 		g.PCIeGenLoaded, g.PCIeWidthLoaded = r.Link.measured(m.boot)
 		if node, ok := bus.numa[shortPCI(g.PCIBus)]; ok && node >= 0 { // the kernel's figure is the most reliable
 			g.NUMANode = agentapi.Known(node)

@@ -60,8 +60,8 @@ type GPU struct {
 	HealthReason string `json:"health_reason,omitempty"`
 	// InUse is what uses the GPU beside leases, and how much of its memory: "Xorg, 412 MiB". Such a GPU is not free.
 	InUse string `json:"in_use,omitempty"`
-	// Display: at the last check a display used the GPU, so its driver ends kernels that run for some seconds. Older
-	// agents report that as a problem only.
+	// Display: a display uses the GPU, or did at the last check, so its driver ends kernels that run for some seconds.
+	// Older agents report that as a problem only.
 	Display bool `json:"display,omitempty"`
 }
 

@@ -346,6 +346,11 @@ nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t
 	return mode(g.persistence, out);
 }
 
+nvmlReturn_t nvmlDeviceGetDisplayActive(nvmlDevice_t device, nvmlEnableState_t *out) {
+	ENTER(device);
+	return mode(g.display, out);
+}
+
 nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *now, nvmlEnableState_t *pending) {
 	ENTER(device);
 	nvmlReturn_t r = mode(g.ecc, now);

@@ -47,6 +47,7 @@ struct gpu {
 	char nvlink_remote[TEXT]; /* "switch" or the PCI bus id of the other GPU */
 	/* modes; -1 = not supported */
 	long long ecc, mig, mig_pending, persistence, confidential;
+	long long display; /* 1: a display is active on it */
 	struct gpu_instance instances[MAX_INSTANCES];
 	int instance_count;
 	/* behaviour; unified 1: it has no memory of its own, so that memory calls are not supported (DGX Spark) */

@@ -64,6 +64,7 @@ type GPU struct {
 	MIGPending            int64      // mode after the next reset; −1: same as MIG
 	Instances             []Instance // MIG devices, in order of their GPU instance ids from 1
 	Confidential          int64
+	Display               int64 // 1: a display is active on it
 	Unified               int64 // 1: it has no memory of its own (DGX Spark), so memory calls are not supported
 	PowerIdleMW           int64
 	PowerLimitMW          int64

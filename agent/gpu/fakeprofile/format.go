@@ -49,7 +49,7 @@ func (g *GPU) fields() []field {
 		text("nvlink_remote", &g.NVLinkRemote),
 		num("ecc", &g.ECC, -1, 1, -1), num("mig", &g.MIG, -1, 1, -1), num("mig_pending", &g.MIGPending, -1, 1, -1),
 		num("persistence", &g.Persistence, -1, 1, -1),
-		num("confidential", &g.Confidential, -1, 1, -1),
+		num("confidential", &g.Confidential, -1, 1, -1), num("display", &g.Display, 0, 1, 0),
 		num("power_idle_mw", &g.PowerIdleMW, 0, 1e7, 0), num("power_limit_mw", &g.PowerLimitMW, 1, 1e7, 1),
 		num("temp_idle", &g.TempIdle, 0, 150, 0), num("temp_busy", &g.TempBusy, 0, 150, 0), num("load", &g.Load, 0, 100, 0),
 		num("clock_sm_mhz", &g.ClockSMMHz, 0, 9999, 0), num("clock_mem_mhz", &g.ClockMemMHz, 0, 99999, 0),

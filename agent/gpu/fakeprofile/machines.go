@@ -23,7 +23,7 @@ var Machines = []Machine{
 	{Name: "hgx-a100", About: "HGX A100: 8 GPUs behind NVSwitches; NVML reports no fabric before Hopper.",
 		profile: sameEachBoot("NVIDIA A100-SXM4-80GB", 8, driver550)},
 	{Name: "rtx4090-desktop", About: "A desktop with 2 × RTX 4090, of which the first draws the screen.", DesktopMiB: 612,
-		profile: sameEachBoot("NVIDIA GeForce RTX 4090", 2, driver550)},
+		profile: sameEachBoot("NVIDIA GeForce RTX 4090", 2, driver550, func(p *Profile) { p.GPUs[0].Display = 1 })},
 	{Name: "l40s", About: "A server with 4 × L40S on PCIe.", profile: sameEachBoot("NVIDIA L40S", 4, driver550)},
 	{Name: "a100-mig", About: "2 × A100 of which the operator has split the second with MIG.",
 		profile: sameEachBoot("NVIDIA A100-SXM4-80GB", 2, driver550, splitSecond)},

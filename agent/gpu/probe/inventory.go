@@ -138,6 +138,7 @@ func (p *probe) describe(d nvml.Device) (wire.Description, *wire.Error) {
 	g.VBIOS = optional(call(p, "nvmlDeviceGetVbiosVersion", d.GetVbiosVersion))
 	g.Serial = optional(call(p, "nvmlDeviceGetSerial", d.GetSerial))
 	g.Persistence = optional(enabled(call(p, "nvmlDeviceGetPersistenceMode", d.GetPersistenceMode)))
+	g.Display, _ = enabled(call(p, "nvmlDeviceGetDisplayActive", d.GetDisplayActive))
 	g.ECC = optional(enabled(call(p, "nvmlDeviceGetEccMode", func() (nvml.EnableState, nvml.Return) {
 		now, _, ret := d.GetEccMode()
 		return now, ret
