@@ -98,6 +98,8 @@ type Config struct {
 	// how long a running overlay process that is silent may take to answer before it is replaced; default
 	// overlay.DefaultPatience
 	OverlayPatience time.Duration
+	// Leaving returns what the cloud that the machine is rented from announces about it, for people; nil or "": nothing.
+	Leaving func() string
 	// RDMA returns the ports of RDMA devices that the operator lends and that are up now; nil: none.
 	RDMA      func() []agentapi.HCA
 	Userspace bool          // new overlays never move to the kernel's WireGuard

@@ -197,7 +197,7 @@ func (a *Agent) report(r *run, v view, s step) {
 		return
 	}
 	sick := a.sick(v.spec().GPUs...)
-	ownersMB := a.ownersMB(v)
+	ownersMB, leaving := a.ownersMB(v), a.leaving(v)
 	a.setStatus(r, func(old agentapi.LeaseStatus) agentapi.LeaseStatus {
 		if !r.looked && s.do != actStartOverlay && s.do != actNoteStart {
 			// in one update with the observation: from now on hides no longer holds the run back
@@ -205,7 +205,7 @@ func (a *Agent) report(r *run, v view, s step) {
 			poke(a.syncNow)
 		}
 		st := statusOf(r.ref, v, old.Progress)
-		st.OwnerMB = ownersMB
+		st.OwnerMB, st.Leaving = ownersMB, leaving
 		if p, ok := progressOf[s.do]; ok {
 			st.Progress = agentapi.Progress{Step: p}
 		}
@@ -263,6 +263,15 @@ func (a *Agent) ownersMB(v view) int64 {
 		bytes += beside[u]
 	}
 	return bytes >> 20
+}
+
+// leaving returns what the machine's cloud announces about it while something of the renter's runs.
+func (a *Agent) leaving(v view) string {
+	if a.cfg.Leaving == nil || !v.rec.Started || v.rec.Outcome != nil {
+		return ""
+	}
+	s := clipped(a.cfg.Leaving())
+	return strings.ToValidUTF8(s[:min(len(s), agentapi.MaxLeaving)], "")
 }
 
 // progressOf names the step that a person sees during an action. Actions without an entry leave the shown step as it

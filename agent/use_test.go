@@ -5,7 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/musterhq/muster/internal/agentapi"
 )
@@ -22,6 +24,23 @@ func (g *notedGPUs) NoteBefore(_ context.Context, uuids ...string) error {
 
 func (*notedGPUs) OwnerUse() map[string]int64 {
 	return map[string]int64{"GPU-1": 3 << 30, "GPU-2": 1 << 30, "GPU-3": 5 << 30}
+}
+
+// What the cloud announces is said while something of the renter's runs, in a line of bounded length.
+func TestAnAnnouncementIsToldWhileALeaseRuns(t *testing.T) {
+	t.Parallel()
+	says := "AWS: stop\n" + strings.Repeat("é", agentapi.MaxLeaving)
+	a := &Agent{cfg: Config{Leaving: func() string { return says }}}
+	got := a.leaving(view{rec: record{Started: true}})
+	if !strings.HasPrefix(got, "AWS: stop é") || len(got) > agentapi.MaxLeaving || !utf8.ValidString(got) {
+		t.Errorf("%q", got)
+	}
+	if got := a.leaving(view{rec: record{Started: true, Outcome: &outcome{}}}) + a.leaving(view{}); got != "" {
+		t.Errorf("%q before the start or after the end", got)
+	}
+	if got := (&Agent{}).leaving(view{rec: record{Started: true}}); got != "" {
+		t.Errorf("%q of a machine in no cloud", got)
+	}
 }
 
 // What the owner takes of a lease's GPUs is said while something of the renter's runs on them, and of no others.

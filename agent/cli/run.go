@@ -379,6 +379,7 @@ func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn 
 		Scratch:   h.flags.store,
 		Userspace: h.flags.userspace,
 		RDMA:      h.flags.lent,
+		Leaving:   h.leaving,
 	})
 }
 
@@ -415,6 +416,14 @@ func (h *hostDaemon) watchCloud(ctx context.Context, changed func()) {
 		h.notices.Store(&all)
 		changed()
 	})
+}
+
+// leaving returns what the cloud announces about this machine, for people; "" = nothing.
+func (h *hostDaemon) leaving() string {
+	if all := h.notices.Load(); all != nil && len(*all) > 0 {
+		return fmt.Sprintf("%s: %s", h.cloud, notice.Text(*all))
+	}
+	return ""
 }
 
 // makeUVM makes the device nodes of CUDA's memory manager, without which no workload with GPUs starts, unless they are

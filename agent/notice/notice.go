@@ -225,6 +225,18 @@ func Problem(c Cloud, all []Notice) *agentapi.Problem {
 	if len(all) == 0 {
 		return nil
 	}
+	return &agentapi.Problem{
+		Code:     "cloud_notice",
+		Severity: "bad",
+		Cause:    fmt.Sprintf("%s announces that this machine will be stopped, restarted or moved: no new leases.", c),
+		Evidence: Text(all),
+		Fix: "Nothing, if the machine may go: it is offered again when the announcement ends. Running leases go on until " +
+			"then, and their renters are told; muster host reclaim gives them a time.",
+	}
+}
+
+// Text returns announcements for people, in the cloud's words.
+func Text(all []Notice) string {
 	var what []string
 	for _, n := range all {
 		s := n.What
@@ -233,12 +245,5 @@ func Problem(c Cloud, all []Notice) *agentapi.Problem {
 		}
 		what = append(what, s)
 	}
-	return &agentapi.Problem{
-		Code:     "cloud_notice",
-		Severity: "bad",
-		Cause:    fmt.Sprintf("%s announces that this machine will be stopped, restarted or moved: no new leases.", c),
-		Evidence: strings.Join(what, "; "),
-		Fix: "Nothing, if the machine may go: it is offered again when the announcement ends. Running leases go on until " +
-			"then; muster host reclaim gives their renters notice.",
-	}
+	return strings.Join(what, "; ")
 }

@@ -250,7 +250,14 @@ type LeaseStatus struct {
 	// OwnerMB is how much memory of the run's GPUs the host's own programs used, in MB of 2²⁰ bytes, when they began to
 	// use more than at the run's start. It informs the renter; nothing depends on it.
 	OwnerMB int64 `json:"owner_mb,omitempty"`
+	// Leaving is what the cloud of the host's machine announces about it while something of the renter's runs, for people,
+	// in at most MaxLeaving bytes: that it will be stopped, restarted or moved. It informs the renter; nothing depends on
+	// it.
+	Leaving string `json:"leaving,omitempty"`
 }
+
+// MaxLeaving is the longest LeaseStatus.Leaving, in bytes.
+const MaxLeaving = 200
 
 // Traffic is a run's traffic on the host's own line to the internet, for the operator, whose address it used, and for
 // reports of abuse; and its traffic with the cluster's other ranks. The values are sums since the run began and never

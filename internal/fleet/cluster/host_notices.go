@@ -48,19 +48,47 @@ func (x *lockedCluster) takenBack(n *node) bool {
 	case !told.Equal(n.back.at):
 		at := n.back.at
 		n.ReclaimTold, n.dirty = &at, true
-		body := fmt.Sprintf("The operator of its host takes the machine back at %s UTC: save what you need before.",
-			at.UTC().Format("2006-01-02 15:04:05"))
-		switch x.spec.OnNodeFailure {
-		case "replace":
-			body += " Another host is looked for then, and every rank starts again."
-		case "ignore":
-			body += " The other ranks go on without it."
-		default:
-			body += " The cluster ends then."
-		}
+		body := fmt.Sprintf("The operator of its host takes the machine back at %s UTC: save what you need before. %s",
+			at.UTC().Format("2006-01-02 15:04:05"), x.withoutIt())
 		x.notifyReclaim(n, "Its host is taken back at "+at.UTC().Format("15:04:05")+" UTC", body, notify.Warn, at)
 	}
 	return false
+}
+
+// withoutIt says what happens when a node's host is gone.
+func (x *lockedCluster) withoutIt() string {
+	switch x.spec.OnNodeFailure {
+	case "replace":
+		return "Another host is looked for then, and every rank starts again."
+	case "ignore":
+		return "The other ranks go on without it."
+	}
+	return "The cluster ends then."
+}
+
+// notifyLeaving adds an event to the timeline and notifies the renter, once per lease: a host reports that its cloud
+// will stop, restart or move the machine. The text is the host's own; nothing is decided by it, because a false report
+// must not harm anyone.
+func (x *lockedCluster) notifyLeaving(n *node, says string) {
+	rank := n.Rank
+	title := "its host's cloud announces an interruption"
+	body := fmt.Sprintf("Its host says: %s. The node goes on and is charged as before for as long as it is proven up; the "+
+		"machine may vanish soon: save what you need. %s", says, x.withoutIt())
+	x.events = append(x.events, dbq.InsertClusterEventParams{
+		ClusterID: x.row.ID,
+		At:        x.now,
+		Kind:      "host_leaving",
+		Rank:      &rank,
+		Title:     fmt.Sprintf("Rank %d: %s", rank, title),
+		Detail:    body,
+		Data:      []byte("{}"),
+	})
+	x.notifyRenter("host_leaving:"+n.LeaseID.String(), []int{int(rank)}, notify.Notice{
+		Severity: notify.Warn,
+		Title:    fmt.Sprintf("%s, rank %d: %s", x.row.Name, rank, title),
+		Body:     body,
+		Forecast: true,
+	})
 }
 
 // notifyReclaim adds an event to the timeline and notifies the renter.

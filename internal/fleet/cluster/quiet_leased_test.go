@@ -150,6 +150,7 @@ func TestQuietReports_LeasedNewsIsNotQuiet(t *testing.T) {
 		"an address":      func(_ *agentapi.Sync, l *agentapi.LeaseStatus) { l.WGKey = "another" },
 		"stopping":        func(_ *agentapi.Sync, l *agentapi.LeaseStatus) { l.State = agentapi.NodeStopping },
 		"progress":        func(_ *agentapi.Sync, l *agentapi.LeaseStatus) { l.Progress.Step = "another" },
+		"a cloud's word":  func(_ *agentapi.Sync, l *agentapi.LeaseStatus) { l.Leaving = "AWS: stop" },
 		"the owner's use": func(_ *agentapi.Sync, l *agentapi.LeaseStatus) { l.OwnerMB = 100 },
 		"an old epoch":    func(_ *agentapi.Sync, l *agentapi.LeaseStatus) { l.Epoch-- },
 		"no lease":        func(s *agentapi.Sync, _ *agentapi.LeaseStatus) { s.Leases = nil },

@@ -39,6 +39,9 @@ var reportFacts = []reportFact{
 	{"owner's programs use the GPU", func(k knownNode, r leaseReport) bool {
 		return r.now.OwnerMB > 0 && !k.OwnerUseTold
 	}, (*lockedCluster).applyOwnerUse},
+	{"its cloud announces an interruption", func(k knownNode, r leaseReport) bool {
+		return r.now.Leaving != "" && !k.LeavingTold
+	}, (*lockedCluster).applyLeaving},
 	{"data cap used up", func(k knownNode, r leaseReport) bool {
 		return newlyCapped(k.cappedUntil, k.CapTold, r.at)
 	}, (*lockedCluster).applyCap},
@@ -166,6 +169,11 @@ func (x *lockedCluster) applyPreflight(n *node, r leaseReport) {
 func (x *lockedCluster) applyOwnerUse(n *node, r leaseReport) {
 	n.OwnerUseTold, n.dirty = true, true
 	x.addOwnerUseEvent(n, r.now.OwnerMB)
+}
+
+func (x *lockedCluster) applyLeaving(n *node, r leaseReport) {
+	n.LeavingTold, n.dirty = true, true
+	x.notifyLeaving(n, r.now.Leaving)
 }
 
 func (x *lockedCluster) applyCap(n *node, _ leaseReport) {

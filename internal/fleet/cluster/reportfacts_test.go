@@ -61,6 +61,7 @@ var statusDraws = map[string]func(*rand.Rand, *agentapi.LeaseStatus){
 	"StartsAgain":   func(r *rand.Rand, l *agentapi.LeaseStatus) { l.StartsAgain = pick(r, true, false) },
 	"PeersDown":     func(r *rand.Rand, l *agentapi.LeaseStatus) { l.PeersDown = pick(r, nil, []int{1}) },
 	"ExitCode":      func(r *rand.Rand, l *agentapi.LeaseStatus) { l.ExitCode = pick(r, nil, new(int), ptr(7)) },
+	"Leaving":       func(r *rand.Rand, l *agentapi.LeaseStatus) { l.Leaving = pick(r, "", "AWS: stop") },
 	"OwnerMB":       func(r *rand.Rand, l *agentapi.LeaseStatus) { l.OwnerMB = pick[int64](r, 0, 5) },
 	"Gone":          func(r *rand.Rand, l *agentapi.LeaseStatus) { l.Gone = r.IntN(8) == 0 },
 	"TroubleDetail": func(r *rand.Rand, l *agentapi.LeaseStatus) { l.TroubleDetail = pick(r, "", "fell off the bus") },
@@ -107,6 +108,7 @@ func drawReport(r *rand.Rand) reportCase {
 			lifecycle.NodeFailed)),
 		WgKey:        pick(r, "", "k"),
 		OwnerUseTold: pick(r, true, false),
+		LeavingTold:  pick(r, true, false),
 		CapTold:      pick(r, nil, ptr(now.Add(time.Hour))),
 	}
 	row := dbq.HostLeasesRow{

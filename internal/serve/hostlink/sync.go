@@ -232,6 +232,7 @@ func checkStatus(l *agentapi.LeaseStatus) error {
 		}
 	}
 	l.Detail = text.Clip(l.Detail, maxDetail)
+	l.Leaving = text.Clip(text.OneLine(l.Leaving), agentapi.MaxLeaving)
 	l.Progress.Step = text.Clip(l.Progress.Step, maxText)
 	l.Progress.WaitingFor = text.Clip(l.Progress.WaitingFor, maxText)
 	if l.Preflight != nil {
