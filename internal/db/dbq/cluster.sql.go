@@ -39,7 +39,7 @@ func (q *Queries) ClaimedLeases(ctx context.Context, leases []pgtype.UUID) ([]pg
 }
 
 const clusterNodes = `-- name: ClusterNodes :many
-SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, s.peers_from_ms, s.image_bytes, l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, n.leaving_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, s.peers_from_ms, s.image_bytes, l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
        h.name AS host_name, h.org_id AS operator_id, h.reclaim_at, h.reclaim_asked_at, h.capped_until,
        hs.nats_server AS listener, hs.connected_at, hs.protocol,
        ARRAY(SELECT floor(extract(epoch FROM g.at) * 1000)::bigint FROM gang_strike g
@@ -103,6 +103,7 @@ func (q *Queries) ClusterNodes(ctx context.Context, clusters []pgtype.UUID) ([]C
 			&i.Node.ReclaimTold,
 			&i.Node.OwnerUseTold,
 			&i.Node.CapTold,
+			&i.Node.LeavingTold,
 			&i.NodeStatus.NodeID,
 			&i.NodeStatus.Epoch,
 			&i.NodeStatus.LastGoodMs,
@@ -335,7 +336,7 @@ func (q *Queries) GetCluster(ctx context.Context, argID id.Cluster) (GetClusterR
 }
 
 const hostLeases = `-- name: HostLeases :many
-SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, s.peers_from_ms, s.image_bytes, l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, n.leaving_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, s.peers_from_ms, s.image_bytes, l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
        c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, c.image_digest, h.revision, h.capped_until,
        EXISTS (SELECT FROM node m WHERE m.cluster_id = c.id AND (m.exit_code <> 0 OR m.reason = 'preflight_failed')) AS in_doubt,
        coalesce(r.logs_kept, s.logs_kept)::integer[] AS logs_kept
@@ -400,6 +401,7 @@ func (q *Queries) HostLeases(ctx context.Context, hostID id.Host, named []pgtype
 			&i.Node.ReclaimTold,
 			&i.Node.OwnerUseTold,
 			&i.Node.CapTold,
+			&i.Node.LeavingTold,
 			&i.NodeStatus.NodeID,
 			&i.NodeStatus.Epoch,
 			&i.NodeStatus.LastGoodMs,
@@ -645,7 +647,7 @@ func (q *Queries) KeptLogs(ctx context.Context, perHost int64, maxRows int32) ([
 }
 
 const leaseFacts = `-- name: LeaseFacts :many
-SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, c.id, c.org_id, c.created_by, c.name, c.project, c.labels, c.spec, c.secrets, c.image_ref, c.image_digest, c.state, c.reason, c.detail, c.node_count, c.gpus_per_node, c.rate, c.currency, c.budget, c.max_duration_s, c.epoch, c.go_at, c.start_deadline, c.quick_failures, c.money_reason, c.stop_at, c.quote_id, c.network, c.created_at, c.running_at, c.ended_at, c.run_until, c.due_at, c.settled_at, c.runway_told_s, c.runway_dips, c.replace_until, c.replace_note, c.full_look_at, c.start_from, c.start_new, l.epoch AS lease_epoch, l.gpu_ids, l.cpu_cores, l.ram_mb, l.disk_gb, l.run_until AS lease_run_until
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, n.leaving_told, c.id, c.org_id, c.created_by, c.name, c.project, c.labels, c.spec, c.secrets, c.image_ref, c.image_digest, c.state, c.reason, c.detail, c.node_count, c.gpus_per_node, c.rate, c.currency, c.budget, c.max_duration_s, c.epoch, c.go_at, c.start_deadline, c.quick_failures, c.money_reason, c.stop_at, c.quote_id, c.network, c.created_at, c.running_at, c.ended_at, c.run_until, c.due_at, c.settled_at, c.runway_told_s, c.runway_dips, c.replace_until, c.replace_note, c.full_look_at, c.start_from, c.start_new, l.epoch AS lease_epoch, l.gpu_ids, l.cpu_cores, l.ram_mb, l.disk_gb, l.run_until AS lease_run_until
 FROM lease l
 JOIN node n ON n.lease_id = l.id
 JOIN cluster c ON c.id = l.cluster_id
@@ -695,6 +697,7 @@ func (q *Queries) LeaseFacts(ctx context.Context, hostID id.Host) ([]LeaseFactsR
 			&i.Node.ReclaimTold,
 			&i.Node.OwnerUseTold,
 			&i.Node.CapTold,
+			&i.Node.LeavingTold,
 			&i.Cluster.ID,
 			&i.Cluster.OrgID,
 			&i.Cluster.CreatedBy,
@@ -1423,8 +1426,8 @@ const saveNode = `-- name: SaveNode :exec
 UPDATE node
 SET epoch = $1, state = $2, reason = $3, detail = $4, wg_key = $5, endpoints = $6,
     started_at = $7, exit_code = $8, exit_at = $9, preflight = $10, since = $11,
-    reclaim_told = $12, owner_use_told = $13, cap_told = $14
-WHERE id = $15
+    reclaim_told = $12, owner_use_told = $13, cap_told = $14, leaving_told = $15
+WHERE id = $16
 `
 
 type SaveNodeParams struct {
@@ -1442,6 +1445,7 @@ type SaveNodeParams struct {
 	ReclaimTold  *time.Time
 	OwnerUseTold bool
 	CapTold      *time.Time
+	LeavingTold  bool
 	ID           id.Node
 }
 
@@ -1461,6 +1465,7 @@ func (q *Queries) SaveNode(ctx context.Context, arg SaveNodeParams) error {
 		arg.ReclaimTold,
 		arg.OwnerUseTold,
 		arg.CapTold,
+		arg.LeavingTold,
 		arg.ID,
 	)
 	return err

@@ -26,7 +26,7 @@ func (q *Queries) CountHostClaims(ctx context.Context, hostID id.Host) (int64, e
 }
 
 const getHost = `-- name: GetHost :one
-SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, h.reclaim_at, h.reclaim_asked_at, h.disk_limited, h.runtimes, h.up_cap_gb, h.down_cap_gb, h.capped_until, h.scratch_gb, h.engine_away, h.rdma_gbps, h.rdma_rails, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at, coalesce(f.name, '') AS fabric_name, coalesce(i.inventory, '{}')::jsonb AS inventory
+SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, h.reclaim_at, h.reclaim_asked_at, h.disk_limited, h.runtimes, h.up_cap_gb, h.down_cap_gb, h.capped_until, h.scratch_gb, h.engine_away, h.rdma_gbps, h.rdma_rails, h.ephemeral, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at, coalesce(f.name, '') AS fabric_name, coalesce(i.inventory, '{}')::jsonb AS inventory
 FROM host h
 JOIN host_status s ON s.host_id = h.id
 LEFT JOIN fabric f ON f.id = h.fabric_id
@@ -76,6 +76,7 @@ func (q *Queries) GetHost(ctx context.Context, iD id.Host, orgID id.Org) (GetHos
 		&i.Host.EngineAway,
 		&i.Host.RdmaGbps,
 		&i.Host.RdmaRails,
+		&i.Host.Ephemeral,
 		&i.HostStatus.HostID,
 		&i.HostStatus.Session,
 		&i.HostStatus.Connected,
@@ -132,7 +133,7 @@ func (q *Queries) HostsThatMayBeRented(ctx context.Context, orgID id.Org) ([]Hos
 }
 
 const listHosts = `-- name: ListHosts :many
-SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, h.reclaim_at, h.reclaim_asked_at, h.disk_limited, h.runtimes, h.up_cap_gb, h.down_cap_gb, h.capped_until, h.scratch_gb, h.engine_away, h.rdma_gbps, h.rdma_rails, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at, coalesce(f.name, '') AS fabric_name
+SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, h.reclaim_at, h.reclaim_asked_at, h.disk_limited, h.runtimes, h.up_cap_gb, h.down_cap_gb, h.capped_until, h.scratch_gb, h.engine_away, h.rdma_gbps, h.rdma_rails, h.ephemeral, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at, coalesce(f.name, '') AS fabric_name
 FROM host h
 JOIN host_status s ON s.host_id = h.id
 LEFT JOIN fabric f ON f.id = h.fabric_id
@@ -200,6 +201,7 @@ func (q *Queries) ListHosts(ctx context.Context, arg ListHostsParams) ([]ListHos
 			&i.Host.EngineAway,
 			&i.Host.RdmaGbps,
 			&i.Host.RdmaRails,
+			&i.Host.Ephemeral,
 			&i.HostStatus.HostID,
 			&i.HostStatus.Session,
 			&i.HostStatus.Connected,
@@ -242,7 +244,7 @@ func (q *Queries) LockHostRows(ctx context.Context, ids []pgtype.UUID) error {
 
 const lockHosts = `-- name: LockHosts :many
 
-SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, h.reclaim_at, h.reclaim_asked_at, h.disk_limited, h.runtimes, h.up_cap_gb, h.down_cap_gb, h.capped_until, h.scratch_gb, h.engine_away, h.rdma_gbps, h.rdma_rails, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at
+SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, h.reclaim_at, h.reclaim_asked_at, h.disk_limited, h.runtimes, h.up_cap_gb, h.down_cap_gb, h.capped_until, h.scratch_gb, h.engine_away, h.rdma_gbps, h.rdma_rails, h.ephemeral, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at
 FROM host h
 JOIN host_status s ON s.host_id = h.id
 WHERE h.id = ANY($1::uuid[])
@@ -297,6 +299,7 @@ func (q *Queries) LockHosts(ctx context.Context, ids []pgtype.UUID) ([]LockHosts
 			&i.Host.EngineAway,
 			&i.Host.RdmaGbps,
 			&i.Host.RdmaRails,
+			&i.Host.Ephemeral,
 			&i.HostStatus.HostID,
 			&i.HostStatus.Session,
 			&i.HostStatus.Connected,
@@ -358,7 +361,7 @@ func (q *Queries) RaiseHostRevisions(ctx context.Context, ids []pgtype.UUID) ([]
 }
 
 const readHost = `-- name: ReadHost :one
-SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, h.reclaim_at, h.reclaim_asked_at, h.disk_limited, h.runtimes, h.up_cap_gb, h.down_cap_gb, h.capped_until, h.scratch_gb, h.engine_away, h.rdma_gbps, h.rdma_rails, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at
+SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, h.reclaim_at, h.reclaim_asked_at, h.disk_limited, h.runtimes, h.up_cap_gb, h.down_cap_gb, h.capped_until, h.scratch_gb, h.engine_away, h.rdma_gbps, h.rdma_rails, h.ephemeral, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at
 FROM host h
 JOIN host_status s ON s.host_id = h.id
 WHERE h.id = $1
@@ -404,6 +407,7 @@ func (q *Queries) ReadHost(ctx context.Context, argID id.Host) (ReadHostRow, err
 		&i.Host.EngineAway,
 		&i.Host.RdmaGbps,
 		&i.Host.RdmaRails,
+		&i.Host.Ephemeral,
 		&i.HostStatus.HostID,
 		&i.HostStatus.Session,
 		&i.HostStatus.Connected,
@@ -450,6 +454,20 @@ func (q *Queries) RemoveHostGPUs(ctx context.Context, hostID id.Host) error {
 	return err
 }
 
+const removeMissingGPUs = `-- name: RemoveMissingGPUs :execrows
+UPDATE gpu g SET removed_at = clock_timestamp(), contest = ''
+WHERE g.host_id = $1 AND g.removed_at IS NULL AND NOT g.present
+  AND NOT EXISTS (SELECT FROM gpu_claim c WHERE c.gpu_id = g.id AND c.ended_at IS NULL)
+`
+
+func (q *Queries) RemoveMissingGPUs(ctx context.Context, hostID id.Host) (int64, error) {
+	result, err := q.db.Exec(ctx, removeMissingGPUs, hostID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const renameHost = `-- name: RenameHost :exec
 UPDATE host SET name = $1 WHERE id = $2
 `
@@ -486,4 +504,38 @@ WHERE id = $2
 func (q *Queries) SetHostState(ctx context.Context, state string, iD id.Host) error {
 	_, err := q.db.Exec(ctx, setHostState, state, iD)
 	return err
+}
+
+const vanishedHosts = `-- name: VanishedHosts :many
+SELECT h.id
+FROM host h JOIN host_status s ON s.host_id = h.id
+WHERE h.ephemeral AND h.retired_at IS NULL
+  AND coalesce(s.last_sync_at, h.created_at) < clock_timestamp() - interval '1 millisecond' * $1::bigint
+  AND NOT EXISTS (SELECT FROM replica r WHERE r.seen_at > clock_timestamp() - interval '1 minute'
+                                          AND r.started_at > clock_timestamp() - interval '1 hour')
+  AND NOT EXISTS (SELECT FROM gpu_claim c WHERE c.host_id = h.id AND c.ended_at IS NULL
+                                            AND (c.expires_at IS NULL OR c.expires_at > clock_timestamp()))
+ORDER BY h.id
+`
+
+// Ephemeral hosts that have not reported for a while and have no claims; none while a server runs that started less than an hour ago,
+// because hosts may not have found it yet.
+func (q *Queries) VanishedHosts(ctx context.Context, afterMs int64) ([]id.Host, error) {
+	rows, err := q.db.Query(ctx, vanishedHosts, afterMs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.Host{}
+	for rows.Next() {
+		var id id.Host
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

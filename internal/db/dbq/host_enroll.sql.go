@@ -119,8 +119,8 @@ func (q *Queries) InsertEnrollment(ctx context.Context, arg InsertEnrollmentPara
 }
 
 const insertHost = `-- name: InsertHost :exec
-INSERT INTO host (id, org_id, name, region, fabric_id, state, simulated)
-VALUES ($1, $2, $3, $4, $5, 'enrolled', $6)
+INSERT INTO host (id, org_id, name, region, fabric_id, state, simulated, ephemeral)
+VALUES ($1, $2, $3, $4, $5, 'enrolled', $6, $7)
 `
 
 type InsertHostParams struct {
@@ -130,6 +130,7 @@ type InsertHostParams struct {
 	Region    string
 	FabricID  id.Fabric
 	Simulated bool
+	Ephemeral bool
 }
 
 func (q *Queries) InsertHost(ctx context.Context, arg InsertHostParams) error {
@@ -140,6 +141,7 @@ func (q *Queries) InsertHost(ctx context.Context, arg InsertHostParams) error {
 		arg.Region,
 		arg.FabricID,
 		arg.Simulated,
+		arg.Ephemeral,
 	)
 	return err
 }

@@ -74,7 +74,7 @@ const fleetGPUs = `-- name: FleetGPUs :many
 SELECT g.host_id, g.id, g.uuid, g.idx, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps,
        g.vendor, g.kind, g.parent_id, g.rocm_max,
        coalesce(g.power_limit_w, 0)::integer AS power_limit_w, coalesce(g.power_default_w, 0)::integer AS power_default_w,
-       g.degraded, g.degraded_since,
+       g.degraded, g.degraded_since, g.display, g.pcie_measured,
        (g.health = 'healthy' AND g.in_use = '' AND g.contest IN ('', 'incumbent') AND (c.id IS NULL OR coalesce(c.expires_at <= clock_timestamp(), false))
         AND (g.parent_id IS NULL OR NOT EXISTS (
             SELECT FROM gpu_claim w WHERE w.gpu_id = g.parent_id AND w.ended_at IS NULL
@@ -106,6 +106,8 @@ type FleetGPUsRow struct {
 	PowerDefaultW int32
 	Degraded      string
 	DegradedSince *time.Time
+	Display       bool
+	PcieMeasured  bool
 	Free          bool
 	ExpiresAt     *time.Time
 }
@@ -139,6 +141,8 @@ func (q *Queries) FleetGPUs(ctx context.Context, hosts []pgtype.UUID) ([]FleetGP
 			&i.PowerDefaultW,
 			&i.Degraded,
 			&i.DegradedSince,
+			&i.Display,
+			&i.PcieMeasured,
 			&i.Free,
 			&i.ExpiresAt,
 		); err != nil {

@@ -482,6 +482,8 @@ type GPU struct {
 	ParentID      id.GPU
 	AttachName    string
 	RocmMax       string
+	Display       bool
+	PcieMeasured  bool
 }
 
 type GPUAward struct {
@@ -565,6 +567,7 @@ type Host struct {
 	EngineAway      string
 	RdmaGbps        float64
 	RdmaRails       int32
+	Ephemeral       bool
 }
 
 type HostAgent struct {
@@ -895,6 +898,7 @@ type Node struct {
 	ReclaimTold  *time.Time
 	OwnerUseTold bool
 	CapTold      *time.Time
+	LeavingTold  bool
 }
 
 type NodeLog struct {
