@@ -184,7 +184,8 @@ func TestInstallEnrolUpgradeUninstall(t *testing.T) {
 			t.Errorf("again:\n%s", out)
 		}
 	}
-	if calls := m.read(m.calls); strings.Contains(calls, "--ephemeral") || strings.Contains(calls, token) || strings.Count(calls, "enroll") != 1 {
+	if calls := m.read(m.calls); strings.Contains(calls, "--ephemeral") || strings.Contains(calls, token) ||
+		strings.Count(calls, "enroll") != 1 {
 		t.Errorf("calls:\n%s", calls)
 	}
 

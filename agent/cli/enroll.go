@@ -68,8 +68,8 @@ line, which every user of the machine can read.`,
 	f.StringVar(&tokenFile, "token-file", "-", "file that holds the token; - is stdin")
 	f.StringVar(&caFile, "ca", "", "PEM file to verify the platform with (default: the system's)")
 	f.StringVar(&state, "state", defaultState, "the agent's state directory")
-	f.BoolVar(&ephemeral, "ephemeral", false, "this machine may vanish, as a cloud's virtual machine: the platform retires "+
-		"the host when it has not reported for a day and has no lease")
+	f.BoolVar(&ephemeral, "ephemeral", false, "this machine may vanish, as a cloud's virtual machine: the platform "+
+		"retires the host when it has not reported for a day and has no lease")
 	host.add(cmd)
 	cobra.CheckErr(cmd.MarkFlagRequired("url"))
 	return cmd

@@ -67,8 +67,8 @@ func BootMS() int64 {
 	return ts.Nano() / 1e6
 }
 
-// Suspended returns how long the host was suspended since it booted: CLOCK_BOOTTIME counts that and CLOCK_MONOTONIC does
-// not.
+// Suspended returns how long the host was suspended since it booted: CLOCK_BOOTTIME counts that and CLOCK_MONOTONIC
+// does not.
 func Suspended() time.Duration {
 	var running unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &running); err != nil {

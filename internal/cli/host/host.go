@@ -160,8 +160,8 @@ func printHost(p *base.Printer, h client.Host) {
 	if h.Ephemeral {
 		ephemeral = "yes: retired after a day without a report or a lease"
 	}
-	p.Facts("Host", h.ID.String(), "Name", h.Name, "Region", h.Region, "Fabric", fabric, "State", h.State, "Ephemeral", ephemeral,
-		"Reclaimed at", base.WhenPtr(h.ReclaimAt), "Not selling", h.NotSelling,
+	p.Facts("Host", h.ID.String(), "Name", h.Name, "Region", h.Region, "Fabric", fabric, "State", h.State,
+		"Ephemeral", ephemeral, "Reclaimed at", base.WhenPtr(h.ReclaimAt), "Not selling", h.NotSelling,
 		"Agent", h.AgentVersion, "Last seen", base.WhenPtr(h.LastSeenAt), "Driver", h.Driver, "CPU, RAM, disk",
 		fmt.Sprintf("%d cores, %d GB, %d GB", h.CPUCores, h.RAMMB>>10, h.DiskGB),
 		"Disk per node", diskBound(h.DiskLimited), "Scratch", scratchText(h.ScratchGB), "Runtimes",

@@ -72,8 +72,8 @@ func (x *lockedCluster) withoutIt() string {
 func (x *lockedCluster) notifyLeaving(n *node, says string) {
 	rank := n.Rank
 	title := "its host's cloud announces an interruption"
-	body := fmt.Sprintf("Its host says: %s. The node goes on and is charged as before for as long as it is proven up; the "+
-		"machine may vanish soon: save what you need. %s", says, x.withoutIt())
+	body := fmt.Sprintf("Its host says: %s. The node goes on and is charged as before for as long as it is proven up; "+
+		"the machine may vanish soon: save what you need. %s", says, x.withoutIt())
 	x.events = append(x.events, dbq.InsertClusterEventParams{
 		ClusterID: x.row.ID,
 		At:        x.now,

@@ -31,8 +31,8 @@ func TestTheRenterIsToldOfACloudsAnnouncement(t *testing.T) {
 		t.Errorf("told %d times\n%s", n, text)
 	}
 	var notices int
-	if err := w.d.Pool.QueryRow(w.ctx, "SELECT count(*) FROM notice WHERE org_id = $1 AND dedupe_key LIKE 'host_leaving:%'",
-		w.renter.Org).Scan(&notices); err != nil || notices != 1 {
+	if err := w.d.Pool.QueryRow(w.ctx, "SELECT count(*) FROM notice WHERE org_id = $1 AND "+
+		"dedupe_key LIKE 'host_leaving:%'", w.renter.Org).Scan(&notices); err != nil || notices != 1 {
 		t.Errorf("%d notices, %v", notices, err)
 	}
 	if c = w.get(c); c.State != lifecycle.Running {

@@ -340,8 +340,8 @@ func watts(mw agentapi.Optional[int64]) int32 {
 	return 0
 }
 
-// pcieGen returns the generation of a GPU's PCIe link, and whether it was measured under load. What was not measured, or
-// cannot be, is the most that the GPU reports.
+// pcieGen returns the generation of a GPU's PCIe link, and whether it was measured under load. What was not measured,
+// or cannot be, is the most that the GPU reports.
 func pcieGen(g *agentapi.GPU) (gen int32, measured bool) {
 	most, loaded := g.PCIeGenMax.Or(0), g.PCIeGenLoaded
 	if loaded > 0 && loaded <= most {
