@@ -31,8 +31,8 @@ type StorePack struct {
 
 // StorePackOwner is a volume that needs a pack.
 type StorePackOwner struct {
-	OrgID     id.Org    `json:"org_id"`
-	VolumeID  id.Volume `json:"volume_id"`
+	OrgID     id.Org    `json:"org_id" doc:"the organisation that has it"`
+	VolumeID  id.Volume `json:"volume_id" doc:"the volume"`
 	Snapshots []int64   `json:"snapshots" doc:"the numbers of its snapshots that need the pack" example:"[12,13]"`
 }
 

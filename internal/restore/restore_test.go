@@ -378,7 +378,7 @@ func TestOtherDatabases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.exec(`WITH o AS (INSERT INTO org (id, name) VALUES (gen_random_uuid(), 'o') RETURNING id)
+	p.exec(`WITH o AS (INSERT INTO org (id, name, personal) VALUES (gen_random_uuid(), 'o', true) RETURNING id)
 		INSERT INTO data_domain (id, org_id, key_sealed) SELECT gen_random_uuid(), id, 'x' FROM o`)
 	for i, nothing := range []bool{false, true} {
 		r, err := Adopt(t.Context(), p.d, Options{BackupAt: now, Payments: p.pay, Reconciler: p.rec, Payouts: p.out})
