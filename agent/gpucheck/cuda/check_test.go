@@ -147,7 +147,8 @@ func TestHang(t *testing.T) {
 	for fault, want := range map[string][]string{"hang cuCtxSynchronize " + gpuB: {gpuB}, "hang cuInit": nil} {
 		t.Run(fault, func(t *testing.T) {
 			c := checkOf(t, []string{gpuA, gpuB}, fault)
-			c.Limit = 10 * time.Second // the other GPU finishes in this time also on a busy machine
+			c.Limit = 10 * time.Second // the other GPU, with little to do, finishes in this time also on a busy machine
+			c.Command = append(c.Command, "--work", "200ms", "--memory", "4")
 			res, err := c.Run(t.Context())
 			if err != nil || res.Failure == nil {
 				t.Fatalf("%v, %+v", err, res)

@@ -172,7 +172,7 @@ func (r *renter) exchangeInCommand(t *testing.T, c client.Cluster) (x exchange, 
 		return x, err
 	}
 	// rank, host, at, then six rates: the last is what is written.
-	rows := regexp.MustCompile(`(?m)^\s*[01]\s+local-.*(?:\s[0-9.]+ [kMGT]?B/s){4}\s.*\s(?:([0-9.]+) ([kMGT]?B)/s|–)\s*$`)
+	rows := regexp.MustCompile(`(?m)^\s*[01]\s+local-.*(?:\s+[0-9.]+ [kMGT]?B/s){4}\s.*\s(?:([0-9.]+) ([kMGT]?B)/s|–)\s*$`)
 	lines := rows.FindAllSubmatch(out, -1)
 	if len(lines) != 2 {
 		return x, fmt.Errorf("not a line for each rank:\n%s", out)
