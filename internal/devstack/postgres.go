@@ -132,13 +132,24 @@ func (p *postgres) supervise(ctx context.Context) {
 }
 
 // alive reports whether the process that the data directory names as its server is running.
-func (p *postgres) alive() bool {
+func (p *postgres) alive() bool { return running(p.serverPID()) }
+
+// serverPID returns the process that the data directory names as its server; "" if there is none.
+func (p *postgres) serverPID() string {
 	raw, err := os.ReadFile(filepath.Join(p.data, "postmaster.pid"))
 	if err != nil {
-		return false
+		return ""
 	}
 	line, _, _ := strings.Cut(string(raw), "\n")
-	comm, err := os.ReadFile(filepath.Join("/proc", line, "comm"))
+	return line
+}
+
+// running reports whether a process is a PostgreSQL server.
+func running(pid string) bool {
+	if pid == "" {
+		return false
+	}
+	comm, err := os.ReadFile(filepath.Join("/proc", pid, "comm"))
 	return err == nil && strings.TrimSpace(string(comm)) == "postgres"
 }
 
@@ -195,7 +206,15 @@ func (p *postgres) stop(ctx context.Context) error {
 	if p.run(ctx, "pg_ctl", "-D", p.data, "status") != nil {
 		return nil
 	}
-	return p.run(ctx, "pg_ctl", "-D", p.data, "-m", "fast", "-w", "-t", "30", "stop")
+	pid := p.serverPID()
+	if err := p.run(ctx, "pg_ctl", "-D", p.data, "-m", "fast", "-w", "-t", "30", "stop"); err != nil {
+		return err
+	}
+	// pg_ctl waits for the end of the server's lock file. The process ends a moment later.
+	for limit := time.Now().Add(5 * time.Second); running(pid) && time.Now().Before(limit); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	return nil
 }
 
 // run executes one of PostgreSQL's programs as the unprivileged user. The server that it starts gets its own session,
