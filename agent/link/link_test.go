@@ -109,7 +109,7 @@ func TestEnrollProvesBothKeysAndKeepsThem(t *testing.T) {
 	}
 }
 
-// That a machine may vanish is told to the platform, and known to the agent from then on.
+// An enrolment reports to the platform that the machine may vanish, and the agent keeps it.
 func TestAnEphemeralMachineSaysSo(t *testing.T) {
 	t.Parallel()
 	for _, ephemeral := range []bool{true, false} {

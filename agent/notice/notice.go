@@ -231,7 +231,7 @@ func Problem(c Cloud, all []Notice) *agentapi.Problem {
 		Cause:    fmt.Sprintf("%s announces that this machine will be stopped, restarted or moved: no new leases.", c),
 		Evidence: Text(all),
 		Fix: "Nothing, if the machine may go: it is offered again when the announcement ends. Running leases go on until " +
-			"then, and their renters are told; muster host reclaim gives them a time.",
+			"then, and their renters receive a notice; muster host reclaim gives them a time.",
 	}
 }
 

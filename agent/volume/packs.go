@@ -2,7 +2,6 @@ package volume
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"sync"
 	"time"
@@ -21,43 +20,6 @@ const inFlight = 3
 // reserveAtOnce is how many numbers of packs are reserved with one request.
 const reserveAtOnce = 8
 
-// An index finds the chunks that are stored already. It takes about 70 bytes for each.
-type index struct {
-	slots map[uint64]uint32
-	refs  []manifest.Ref
-}
-
-func newIndex() *index { return &index{slots: map[uint64]uint32{}} }
-
-func slotOf(id chunk.ID) uint64 { return binary.LittleEndian.Uint64(id[:]) }
-
-func (x *index) add(r manifest.Ref) {
-	if _, ok := x.slots[slotOf(r.ID)]; ok { // known, or a collision: then the second chunk is stored each time
-		return
-	}
-	x.slots[slotOf(r.ID)] = uint32(len(x.refs))
-	x.refs = append(x.refs, r)
-}
-
-func (x *index) find(id chunk.ID) (manifest.Ref, bool) {
-	i, ok := x.slots[slotOf(id)]
-	if !ok || x.refs[i].ID != id {
-		return manifest.Ref{}, false
-	}
-	return x.refs[i], true
-}
-
-// forget removes the chunks of packs that are not stored any more.
-func (x *index) forget(packs map[int64]bool) {
-	old := x.refs
-	*x = *newIndex()
-	for _, r := range old {
-		if !packs[r.Pack] {
-			x.add(r)
-		}
-	}
-}
-
 // A sender seals chunks, fills packs and sends them. Chunks of files and of the manifest go into packs of their own.
 // put and finish are called by one goroutine.
 type sender struct {
@@ -65,7 +27,7 @@ type sender struct {
 	remote   *remote
 	keys     *chunk.Keys
 	snapshot string
-	known    *index
+	known    *manifest.Index
 	stored   func(refs []manifest.Ref) error // after a pack is stored; calls do not overlap
 
 	group   *errgroup.Group
@@ -99,7 +61,7 @@ const (
 // put returns where a chunk is, and adds it to a pack if it is not stored yet.
 func (s *sender) put(kind int, b []byte) (manifest.Ref, error) {
 	id := s.keys.ID(b)
-	if r, ok := s.known.find(id); ok {
+	if r, ok := s.known.Find(id); ok {
 		return r, nil
 	}
 	if err := s.ctx.Err(); err != nil {
@@ -126,7 +88,7 @@ func (s *sender) put(kind int, b []byte) (manifest.Ref, error) {
 	}
 	r := manifest.Ref{ID: id, Pack: p.n, Offset: e.Offset, Length: e.Length, Size: uint32(len(b))}
 	p.refs = append(p.refs, r)
-	s.known.add(r)
+	s.known.Add(r)
 	return r, nil
 }
 

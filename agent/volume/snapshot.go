@@ -157,12 +157,12 @@ func (v *Volume) drop() error {
 }
 
 func (v *Volume) sendOpen(ctx context.Context, wait func([]int) bool) (Result, error) {
-	known := newIndex()
-	v.state.Tree.refs(known.add)
+	known := manifest.NewIndex()
+	v.state.Tree.refs(known.Add)
 	for _, r := range v.state.Meta {
-		known.add(r)
+		known.Add(r)
 	}
-	if err := v.sent(known.add); err != nil {
+	if err := v.sent(known.Add); err != nil {
 		return Result{}, err
 	}
 	for try := 1; ; try++ {
@@ -205,12 +205,12 @@ func (v *Volume) committed(r Result) error {
 }
 
 // again prepares to store the chunks of packs once more that the store does not have.
-func (v *Volume) again(known *index, packs []int64) error {
+func (v *Volume) again(known *manifest.Index, packs []int64) error {
 	missing := map[int64]bool{}
 	for _, n := range packs {
 		missing[n] = true
 	}
-	known.forget(missing)
+	known.Forget(missing)
 	for _, t := range []*tree{v.open.Tree, v.state.Tree} { // of the base, too: it is compared with
 		if t == nil {
 			continue
@@ -228,7 +228,7 @@ func (v *Volume) again(known *index, packs []int64) error {
 }
 
 // store stores everything of the snapshot under way. Then it is sealed.
-func (v *Volume) store(ctx context.Context, known *index) (int64, error) {
+func (v *Volume) store(ctx context.Context, known *manifest.Index) (int64, error) {
 	open := v.open
 	stored := func(refs []manifest.Ref) error {
 		reached("pack")

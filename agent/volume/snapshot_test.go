@@ -353,7 +353,7 @@ func TestAHostileManifest(t *testing.T) {
 		}
 		p := newPlatform(t)
 		s := (&sender{remote: &remote{server: p.Serve, http: http.DefaultClient, least: time.Millisecond}, keys: keys,
-			snapshot: "snp_x", known: newIndex(), stored: func([]manifest.Ref) error { return nil }}).start(t.Context())
+			snapshot: "snp_x", known: manifest.NewIndex(), stored: func([]manifest.Ref) error { return nil }}).start(t.Context())
 		w := manifest.Writer{Put: func(b []byte) (manifest.Ref, error) { return s.put(manifestPacks, b) }}
 		root := manifest.Root{Dir: manifest.Entry{Kind: manifest.Dir, Mode: 0o755}}
 		if err := w.Dir(&root.Dir, entries(w)); err != nil {

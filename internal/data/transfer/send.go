@@ -2,7 +2,6 @@ package transfer
 
 import (
 	"context"
-	"encoding/binary"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -13,43 +12,6 @@ import (
 
 // reserveAtOnce is how many numbers of packs are reserved with one request.
 const reserveAtOnce = 8
-
-// An index finds the chunks that are stored already. It takes about 70 bytes for each.
-type index struct {
-	slots map[uint64]uint32
-	refs  []manifest.Ref
-}
-
-func newIndex() *index { return &index{slots: map[uint64]uint32{}} }
-
-func slotOf(id chunk.ID) uint64 { return binary.LittleEndian.Uint64(id[:]) }
-
-func (x *index) add(r manifest.Ref) {
-	if _, ok := x.slots[slotOf(r.ID)]; ok { // known, or a collision: then the second chunk is stored each time
-		return
-	}
-	x.slots[slotOf(r.ID)] = uint32(len(x.refs))
-	x.refs = append(x.refs, r)
-}
-
-func (x *index) find(id chunk.ID) (manifest.Ref, bool) {
-	i, ok := x.slots[slotOf(id)]
-	if !ok || x.refs[i].ID != id {
-		return manifest.Ref{}, false
-	}
-	return x.refs[i], true
-}
-
-// without returns the index without the chunks of some packs.
-func (x *index) without(packs map[int64]bool) *index {
-	out := newIndex()
-	for _, r := range x.refs {
-		if !packs[r.Pack] {
-			out.add(r)
-		}
-	}
-	return out
-}
 
 // Kinds of packs: chunks of files and of the manifest go into packs of their own.
 const (
@@ -62,7 +24,7 @@ type sender struct {
 	s      *Session
 	ctx    context.Context
 	group  *errgroup.Group
-	known  *index
+	known  *manifest.Index
 	stored func(refs []manifest.Ref) error // after a pack is stored; calls do not overlap; nil: none
 	dry    bool                            // nothing is sent
 
@@ -80,7 +42,7 @@ type openPack struct {
 	refs   []manifest.Ref
 }
 
-func newSender(ctx context.Context, s *Session, known *index) *sender {
+func newSender(ctx context.Context, s *Session, known *manifest.Index) *sender {
 	x := &sender{s: s, known: known, used: manifest.NewPackSet()}
 	x.group, x.ctx = errgroup.WithContext(ctx)
 	x.group.SetLimit(inFlight)
@@ -90,7 +52,7 @@ func newSender(ctx context.Context, s *Session, known *index) *sender {
 // put returns where a chunk is, and adds it to a pack if it is not stored yet.
 func (x *sender) put(kind int, b []byte) (manifest.Ref, error) {
 	id := x.s.Keys.ID(b)
-	if r, ok := x.known.find(id); ok {
+	if r, ok := x.known.Find(id); ok {
 		x.used.Add(r.Pack)
 		return r, nil
 	}
@@ -106,7 +68,7 @@ func (x *sender) put(kind int, b []byte) (manifest.Ref, error) {
 		x.moved += int64(len(blob))
 		x.mu.Unlock()
 		r := manifest.Ref{ID: id, Pack: 1, Length: uint32(len(blob)), Size: uint32(len(b))}
-		x.known.add(r)
+		x.known.Add(r)
 		return r, nil
 	}
 	p := &x.open[kind]
@@ -126,7 +88,7 @@ func (x *sender) put(kind int, b []byte) (manifest.Ref, error) {
 	}
 	r := manifest.Ref{ID: id, Pack: p.n, Offset: e.Offset, Length: e.Length, Size: uint32(len(b))}
 	p.refs = append(p.refs, r)
-	x.known.add(r)
+	x.known.Add(r)
 	x.used.Add(r.Pack)
 	return r, nil
 }

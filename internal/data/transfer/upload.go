@@ -57,12 +57,12 @@ func (u *Upload) Run(ctx context.Context) (out Uploaded, err error) {
 	if found.root.e.Kind != manifest.Dir && len(u.To) == 0 {
 		return out, fault.New(fault.Invalid, "name the file in the volume: VOLUME:/PATH")
 	}
-	w := &work{Upload: u, known: newIndex(), lost: map[int64]bool{}}
+	w := &work{Upload: u, known: manifest.NewIndex(), lost: map[int64]bool{}}
 	w.out = Uploaded{Files: found.files, Bytes: found.bytes, LeftOut: found.leftOut}
 	w.progress.Total = found.bytes
 	defer u.keepAlive(ctx, w.now)()
 	if u.Journal != nil {
-		if err := u.Journal.each(w.known.add); err != nil {
+		if err := u.Journal.each(w.known.Add); err != nil {
 			return out, err
 		}
 	}
@@ -91,7 +91,7 @@ func (u *Upload) Run(ctx context.Context) (out Uploaded, err error) {
 		for _, n := range missing {
 			w.lost[n] = true
 		}
-		w.known = w.known.without(w.lost)
+		w.known.Forget(w.lost)
 		w.progress = Progress{Total: found.bytes, Moved: w.progress.Moved}
 	}
 }
@@ -101,7 +101,7 @@ type work struct {
 	*Upload
 	tree  *tree
 	root  manifest.Root // of the base
-	known *index
+	known *manifest.Index
 	lost  map[int64]bool // packs that the store does not have
 
 	send   *sender
@@ -143,7 +143,7 @@ func (w *work) readBase(ctx context.Context) error {
 	}
 	w.tree = newTree(w.Session)
 	reader := manifest.Reader{Chunk: func(ctx context.Context, r manifest.Ref) ([]byte, error) {
-		w.known.add(r) // a folder that does not change is not sent again
+		w.known.Add(r) // a folder that does not change is not sent again
 		return w.tree.chunk(ctx, r)
 	}}
 	root, err := reader.Root(ctx, *w.Base)
@@ -182,7 +182,7 @@ func (w *work) learn(ctx context.Context, reader manifest.Reader, dir manifest.E
 				if err != nil {
 					return err
 				}
-				w.known.add(ref)
+				w.known.Add(ref)
 			}
 		}
 	}

@@ -55,7 +55,7 @@ type NewTransfer struct {
 }
 
 // OpenTransfer opens a transfer, or returns the one of the id: so a program that was killed goes on. Faults: NotFound,
-// Invalid, Unavailable, Conflict while somebody else writes the volume, or has since the transfer was opened.
+// Invalid, Unavailable, Conflict while a cluster or another upload writes the volume, or has since the transfer was opened.
 func (v *Volumes) OpenTransfer(ctx context.Context, who account.Principal, vol id.Volume,
 	n NewTransfer) (out Transfer, err error) {
 	if v.store == nil {
@@ -107,7 +107,7 @@ func opened(who account.Principal, vol id.Volume, n NewTransfer, seq int64) audi
 
 var errNoTransfer = fault.New(fault.NotFound, "transfer not found")
 
-// errOver is the fault of an upload that lost its volume to somebody else, or was closed.
+// errOver is the fault of an upload whose volume was written by another one since, or that was closed.
 var errOver = func() *fault.Fault {
 	f := fault.New(fault.Conflict, "the transfer is over: it was closed, or the volume was written, rented or set back "+
 		"since. What it sent has changed nothing; begin it again.")

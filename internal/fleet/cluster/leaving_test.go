@@ -7,8 +7,8 @@ import (
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 )
 
-// A host that says that its cloud will take the machine away has its renter told, once, as the host's word, in the
-// timeline and by a notice; nothing else follows.
+// When a host reports that its cloud will take the machine away, its renter sees it in the timeline and receives one
+// notice, as the host's word; nothing else follows.
 func TestTheRenterIsToldOfACloudsAnnouncement(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})

@@ -146,7 +146,7 @@ func TestDisplaysAreStored(t *testing.T) {
 	expect("false false")
 }
 
-// What a renter is told of a GPU's PCIe link is what it was under load. A value that cannot be is not believed, and an
+// An offer shows the PCIe link of a GPU as it was under load. A value that cannot be is not believed, and an
 // older agent's is the most that the GPU reports.
 func TestPCIeIsStoredAsMeasured(t *testing.T) {
 	t.Parallel()

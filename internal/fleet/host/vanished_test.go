@@ -26,7 +26,7 @@ func vm(t *testing.T, d *db.DB, org id.Org, user id.User, inv agentapi.Inventory
 	return h
 }
 
-// A host whose machine may vanish is retired when it has been silent for a day and nobody has a claim on it. Others are
+// A host whose machine may vanish is retired when it has been silent for a day and has no claim. Others are
 // not, and none is before the servers had time to hear from it.
 func TestASilentEphemeralHostIsRetired(t *testing.T) {
 	t.Parallel()
