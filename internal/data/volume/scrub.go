@@ -65,7 +65,7 @@ type expected struct {
 // Scrub looks for packs that were not seen in the store for a week, or that its last list lacks; tries those again for
 // which it did not answer; and reads back 1 % of all stored bytes a day, packs that were not read for the longest time
 // first. What is lost or damaged is named to the organisations whose snapshots need it and to administrators; the next
-// commit that refers to it is answered with a request to send its chunks again. Scrub returns how many packs it queried.
+// commit that refers to it has to send its chunks again. Scrub returns how many packs it queried.
 func (v *Volumes) Scrub(ctx context.Context) (did int, err error) {
 	if v.store == nil {
 		return 0, nil

@@ -210,7 +210,7 @@ func contains(t *testing.T, texts []string, n int, words ...string) {
 }
 
 // A pack that the store lost is found and named: to the organisation, with the snapshots that need it and the last one
-// that does not, and to administrators. A commit that refers to it is answered with a request to send its chunks again. Once the store
+// that does not, and to administrators. A commit that refers to it has to send its chunks again. Once the store
 // has it again, everything is whole.
 func TestALostPackIsNamed(t *testing.T) {
 	t.Parallel()

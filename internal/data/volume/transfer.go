@@ -55,7 +55,8 @@ type NewTransfer struct {
 }
 
 // OpenTransfer opens a transfer, or returns the one of the id: so a program that was killed goes on. Faults: NotFound,
-// Invalid, Unavailable, Conflict while a cluster or another upload writes the volume, or has since the transfer was opened.
+// Invalid, Unavailable, Conflict while a cluster or another upload writes the volume, or has since the transfer was
+// opened.
 func (v *Volumes) OpenTransfer(ctx context.Context, who account.Principal, vol id.Volume,
 	n NewTransfer) (out Transfer, err error) {
 	if v.store == nil {
