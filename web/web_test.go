@@ -25,6 +25,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/billing/tax"
+	"github.com/musterhq/muster/internal/data/bucket"
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/erasure"
@@ -105,6 +106,7 @@ func openWith(t *testing.T, set func(*web.Config)) *browser {
 		Hosts:      host.New(d, nil),
 		Leases:     metering.NewLeases(d),
 		Notices:    notify.NewNotices(d),
+		Buckets:    bucket.New(d, bucket.Config{Box: box, AnyAddress: true}),
 		Webhooks:   notify.NewWebhooks(d, box, false),
 		Erasure:    erasure.New(d, accounts, volume.New(d, nil, volume.Config{})),
 		Statements: statement.New(d, "USD", statement.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}}),

@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/cli/admin"
 	"github.com/musterhq/muster/internal/cli/base"
 	"github.com/musterhq/muster/internal/cli/billing"
+	"github.com/musterhq/muster/internal/cli/bucket"
 	"github.com/musterhq/muster/internal/cli/cluster"
 	"github.com/musterhq/muster/internal/cli/host"
 	"github.com/musterhq/muster/internal/cli/platform"
@@ -82,7 +83,7 @@ func newRoot(version string) *cobra.Command {
 		manCommand())
 	for _, command := range []func(*base.Session) *cobra.Command{
 		account.LoginCommand, cluster.OffersCommand, cluster.EstimateCommand, cluster.QuoteCommand, cluster.Command,
-		cluster.TemplateCommand, volume.Command,
+		cluster.TemplateCommand, volume.Command, bucket.Command,
 		host.Command, billing.Command,
 		billing.StatementCommand, billing.BudgetCommand, account.TokenCommand, account.SSHKeyCommand, account.NoticeCommand,
 		account.WebhookCommand, admin.Command,

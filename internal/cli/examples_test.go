@@ -23,6 +23,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/testing/s3test"
 )
 
 // example is one shell command that a help text shows.
@@ -81,6 +82,7 @@ func (p *testPlatform) runShell(dir, line string, limit time.Duration) result {
 	var out, errs output
 	environ := []string{"HOME=" + p.home, "PATH=" + os.Getenv("PATH"), "TOKEN=" + p.token(),
 		"CURRENT=" + p.password, "NEW=a new horse battery",
+		"AWS_ACCESS_KEY_ID=access", "AWS_SECRET_ACCESS_KEY=secret-of-the-test",
 		"MUSTER_DATABASE_URL=postgres://nobody@127.0.0.1:1/none"}
 	r, err := interp.New(interp.Dir(dir), interp.StdIO(strings.NewReader(p.typed(line)), &out, &errs),
 		interp.Env(expand.ListEnviron(environ...)),
@@ -171,6 +173,11 @@ func TestExamples(t *testing.T) {
 				w := newExampleWorld(t)
 				if group == "muster volume" {
 					w.ok("volume", "delete", "training-data") // the first example creates it
+				}
+				if group == "muster bucket" {
+					store := s3test.Start(t).Config
+					w.known["https://s3.eu-central-1.amazonaws.com"], w.known["acme-results"] = store.Endpoint, store.Bucket
+					w.known["eu-central-1"] = "us-east-1" // of that store
 				}
 				if group == "muster" {
 					w.ok("cluster", "release", "train") // the first run rents its own

@@ -167,7 +167,7 @@ func (e *Erasure) erase(ctx context.Context, tx *db.Tx, p account.Principal, giv
 		_, stop := tx.Q.StopAutoTopup(ctx, "The account was deleted.", o.OrgID)
 		_, legal := tx.Q.EraseOrgLegal(ctx, o.OrgID)
 		if err := errors.Join(stop, legal, tx.Q.EraseNoticesOfOrg(ctx, o.OrgID), tx.Q.EraseWebhooksOfOrg(ctx, o.OrgID),
-			tx.Q.EraseCardsOfOrg(ctx, o.OrgID),
+			tx.Q.EraseBucketsOfOrg(ctx, o.OrgID), tx.Q.EraseCardsOfOrg(ctx, o.OrgID),
 			tx.Q.EraseTemplatesOfOrg(ctx, o.OrgID), tx.Q.EraseOrgName(ctx, o.OrgID)); err != nil {
 			return fmt.Errorf("erase %s: %w", o.OrgID, err)
 		}

@@ -24,13 +24,13 @@ type Takeover struct {
 	Payouts  *payout.Payouts
 }
 
-// End releases the organisation's clusters, deletes its volumes, removes its templates, webhooks and cards, switches
-// auto top-up off, drains its hosts and stops its payouts, and notifies it. Hosts take leases again once the owner
+// End releases the organisation's clusters, deletes its volumes, removes its buckets, templates, webhooks and cards,
+// switches auto top-up off, drains its hosts and stops its payouts, and notifies it. Hosts take leases again once the owner
 // resumes them; payouts continue once an admin does.
 func (t Takeover) End(ctx context.Context, tx *db.Tx, org id.Org) error {
 	for _, end := range []func(context.Context, *db.Tx, id.Org) error{
 		t.Clusters.EndTakenOver, t.Hosts.EndTakenOver, t.Volumes.EndTakenOver, t.Payments.EndTakenOver,
-		t.Payouts.StopTakenOver, eraseTemplates, eraseWebhooks,
+		t.Payouts.StopTakenOver, eraseTemplates, eraseWebhooks, eraseBuckets,
 	} {
 		if err := end(ctx, tx, org); err != nil {
 			return err
@@ -43,7 +43,7 @@ func (t Takeover) End(ctx context.Context, tx *db.Tx, org id.Org) error {
 		Object:   org.String(),
 		Title:    "You set a password before your e-mail address was verified: check your account",
 		Body: "Someone else could have signed up with your address. Your new password therefore ended all sessions, API " +
-			"tokens, SSH keys and unused enrolment tokens, released the clusters, deleted volumes, removed templates, " +
+			"tokens, SSH keys and unused enrolment tokens, released the clusters, deleted volumes, removed buckets, templates, " +
 			"webhooks, cards and " +
 			"legal details, switched auto top-up off, and took hosts out of the market. If hosts are yours, resume them on " +
 			"their " +
@@ -56,6 +56,14 @@ func (t Takeover) End(ctx context.Context, tx *db.Tx, org id.Org) error {
 func eraseWebhooks(ctx context.Context, tx *db.Tx, org id.Org) error {
 	if err := tx.Q.EraseWebhooksOfOrg(ctx, org); err != nil {
 		return fmt.Errorf("erase webhooks of %s: %w", org, err)
+	}
+	return nil
+}
+
+// eraseBuckets removes the organisation's buckets: what is written to a stranger's is the stranger's.
+func eraseBuckets(ctx context.Context, tx *db.Tx, org id.Org) error {
+	if err := tx.Q.EraseBucketsOfOrg(ctx, org); err != nil {
+		return fmt.Errorf("erase buckets of %s: %w", org, err)
 	}
 	return nil
 }

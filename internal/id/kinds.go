@@ -43,6 +43,7 @@ type (
 	Snapshot    = ID[snapshotKind]
 	DataDomain  = ID[dataDomainKind]
 	DataSession = ID[dataSessionKind]
+	Bucket      = ID[bucketKind]
 
 	Cluster = ID[clusterKind]
 	Node    = ID[nodeKind]
@@ -85,6 +86,7 @@ type (
 	snapshotKind       struct{}
 	dataDomainKind     struct{}
 	dataSessionKind    struct{}
+	bucketKind         struct{}
 	nodeKind           struct{}
 	replicaKind        struct{}
 )
@@ -124,5 +126,6 @@ func (volumeKind) Prefix() string         { return "vol" }
 func (snapshotKind) Prefix() string       { return "snp" }
 func (dataDomainKind) Prefix() string     { return "dom" }
 func (dataSessionKind) Prefix() string    { return "dses" }
+func (bucketKind) Prefix() string         { return "bkt" }
 func (nodeKind) Prefix() string           { return "node" }
 func (replicaKind) Prefix() string        { return "rep" }

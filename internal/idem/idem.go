@@ -164,16 +164,34 @@ func OnceInBatches[T any](ctx context.Context, d *db.DB, r Request, lock func(b 
 // time; both get the answer of the one that ends first.
 func OnceInSteps[T any](ctx context.Context, d *db.DB, r Request, f func(context.Context) (T, error)) (result T,
 	out Outcome, err error) {
-	if r.Key != "" {
-		result, out, err = Once(ctx, d, r, func(context.Context, *db.Tx) (result T, _ error) { return result, errFirst })
-		if !errors.Is(err, errFirst) {
-			return result, out, err
-		}
+	if result, out, err = answered[T](ctx, d, r); !errors.Is(err, errFirst) {
+		return result, out, err
 	}
 	if result, err = f(ctx); err != nil {
 		return result, Outcome{}, err
 	}
 	return Once(ctx, d, r, func(context.Context, *db.Tx) (T, error) { return result, nil })
+}
+
+// OnceAfter is Once for a use case that does something slow first, such as asking another server: before runs outside
+// any transaction, and does not run if an earlier call did the work. It has to be safe to repeat.
+func OnceAfter[T any](ctx context.Context, d *db.DB, r Request, before func(context.Context) error,
+	f func(context.Context, *db.Tx) (T, error)) (result T, out Outcome, err error) {
+	if result, out, err = answered[T](ctx, d, r); !errors.Is(err, errFirst) {
+		return result, out, err
+	}
+	if err := before(ctx); err != nil {
+		return result, Outcome{}, err
+	}
+	return Once(ctx, d, r, f)
+}
+
+// answered is the outcome of a call whose work an earlier one did. Error: errFirst.
+func answered[T any](ctx context.Context, d *db.DB, r Request) (result T, out Outcome, err error) {
+	if r.Key == "" {
+		return result, Outcome{}, errFirst
+	}
+	return Once(ctx, d, r, func(context.Context, *db.Tx) (result T, _ error) { return result, errFirst })
 }
 
 func (r Request) render(result any) (status int, body any) {
@@ -203,7 +221,7 @@ type Answer struct {
 // errRepeated rolls back the transaction in which OnceInBatches found an earlier answer.
 var errRepeated = errors.New("the request was answered before")
 
-// errFirst ends the transaction in which OnceInSteps found no earlier answer.
+// errFirst ends the transaction in which answered found no earlier answer.
 var errFirst = errors.New("no earlier answer to the request")
 
 // Begin takes the key in tx, first of all locks. It waits for a twin; the answer is the twin's, or nil when the caller

@@ -101,3 +101,25 @@ func TestOnceInSteps_RunsOnceOutsideTransaction(t *testing.T) {
 		t.Errorf("ran %d times", runs)
 	}
 }
+
+// What comes before the transaction runs once, and not at all for a repeated call; a failure frees the key.
+func TestOnceAfter_AsksOnce(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	asked := 0
+	refuse := func(context.Context) error { asked++; return fault.New(fault.Invalid, "no") }
+	_, _, err := idem.OnceAfter(t.Context(), w.d, w.request("k", "body"), refuse, makes(1))
+	if !fault.Is(err, fault.Invalid) {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		got, out, err := idem.OnceAfter(t.Context(), w.d, w.request("k", "body"),
+			func(context.Context) error { asked++; return nil }, makes(2))
+		if err != nil || got.N != 2 || out.Replayed != (i == 1) {
+			t.Errorf("%d: %+v %+v %v", i, got, out, err)
+		}
+	}
+	if asked != 2 {
+		t.Errorf("asked %d times", asked)
+	}
+}

@@ -21,6 +21,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/publicnet"
 	"github.com/musterhq/muster/internal/seal"
 )
 
@@ -190,8 +191,8 @@ func plainError(err error) error {
 	var name *net.DNSError
 	var certificate *tls.CertificateVerificationError
 	switch {
-	case errors.Is(err, errNotOnInternet):
-		return errNotOnInternet
+	case errors.Is(err, publicnet.ErrOutside):
+		return publicnet.ErrOutside
 	case errors.As(err, &name):
 		return errors.New("the host's name cannot be resolved")
 	case errors.As(err, &certificate):
@@ -206,7 +207,7 @@ func plainError(err error) error {
 func (s *Sender) connect() {
 	dialer := &net.Dialer{Timeout: hookTimeout}
 	if !s.AnyAddress {
-		dialer.Control = dialPublic
+		dialer.Control = publicnet.Control
 	}
 	s.client = &http.Client{
 		Transport: &http.Transport{

@@ -41,7 +41,7 @@ func StartDev(ctx context.Context, p devstack.ServerParams, mail notify.Mailer, 
 	cfg.prepareReleases = func() error { return releases.Pack(p.Releases, p.Bin, version) }
 	cfg.RelayListen = p.RelayListen
 	cfg.StoreFolder = p.Store
-	cfg.AllowSimulated = true
+	cfg.AllowSimulated, cfg.BucketAnyAddress = true, true
 	cfg.RelistLock = 0           // a developer who breaks a host wants to rent it again
 	cfg.StartWindow = 0          // and a command that fails is started as often as it takes
 	cfg.SignUpsPerHour = 100_000 // all users have the same address here

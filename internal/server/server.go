@@ -21,6 +21,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/billing/postpaid"
+	"github.com/musterhq/muster/internal/data/bucket"
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/erasure"
@@ -52,6 +53,7 @@ type Server struct {
 	market     *market.Market
 	hosts      *host.Hosts
 	volumes    *volume.Volumes
+	buckets    *bucket.Buckets
 	packs      http.Handler // of signed requests to the store; nil: the store answers them itself
 	clusters   *cluster.Clusters
 	outbox     *outbox.Outbox
@@ -231,6 +233,7 @@ func (s *Server) openNouns(ctx context.Context) (err error) {
 	if err = s.openStore(ctx, box, raw); err != nil {
 		return err
 	}
+	s.buckets = bucket.New(s.db, bucket.Config{Box: box, AnyAddress: s.cfg.BucketAnyAddress, Log: s.log})
 	s.clusters = cluster.New(s.db, s.market, s.link.Bus(), cluster.Config{
 		Currency: s.cfg.Currency,
 		Box:      box,
@@ -352,6 +355,7 @@ func (s *Server) startWorker(ctx context.Context) error {
 		Clusters:    s.clusters,
 		Hosts:       s.hosts,
 		Volumes:     s.volumes,
+		Buckets:     s.buckets,
 		Outbox:      s.outbox,
 		Events:      s.events,
 		Reconciler:  s.reconciler,

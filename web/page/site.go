@@ -25,6 +25,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/data/bucket"
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/fault"
@@ -49,6 +50,7 @@ type Config struct {
 	Clusters   *cluster.Clusters
 	Templates  *template.Templates
 	Volumes    *volume.Volumes
+	Buckets    *bucket.Buckets
 	Outbox     *outbox.Outbox
 	Reconciler *reconcile.Reconciler
 	Payments   *payment.Payments

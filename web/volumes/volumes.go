@@ -1,4 +1,5 @@
-// Package volumes holds the pages of volumes: the list, and one volume with its snapshots and files.
+// Package volumes holds the pages of volumes and buckets: the lists, one volume with its snapshots and files, and one
+// bucket.
 package volumes
 
 import (
@@ -20,7 +21,7 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// Pages are the pages of volumes. Make them with New.
+// Pages are the pages of volumes and buckets. Make them with New.
 type Pages struct {
 	*page.Site
 }
@@ -39,6 +40,7 @@ func (s *Pages) Routes(m page.Mux) {
 	m.Post("/volumes/{id}/snapshots", page.WriteClusters, s.snapshot)
 	m.Post("/volumes/{id}/restore", page.WriteClusters, s.restore)
 	m.Post("/volumes/{id}/delete", page.WriteClusters, s.remove)
+	s.bucketRoutes(m)
 }
 
 func mayWrite(v *page.Visit) bool { return v.Who.CanAny("clusters") }

@@ -22,6 +22,7 @@ var otherNames = map[string][]string{
 	"token": {"tokens"}, "ssh-key": {"ssh-keys", "key", "keys"},
 	"template": {"templates"},
 	"volume":   {"volumes", "vol"},
+	"bucket":   {"buckets"},
 	"profile":  {"profiles"}, "org": {"orgs"},
 	"payout": {"payouts"}, "document": {"documents"},
 	"members": {"member"}, "cards": {"card"}, "sessions": {"session"},

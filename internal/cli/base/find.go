@@ -27,6 +27,24 @@ func FindVolume(ctx context.Context, c *client.Client, arg string) (id.Volume, e
 	return id.Volume{}, fault.New(fault.NotFound, "volume not found")
 }
 
+// FindBucket finds a bucket by its id or its name.
+func FindBucket(ctx context.Context, c *client.Client, arg string) (id.Bucket, error) {
+	if b, err := id.Parse[id.Bucket](arg); err == nil {
+		return b, nil
+	}
+	all, err := c.Buckets(ctx)
+	if err != nil {
+		return id.Bucket{}, err
+	}
+	names := make([]string, len(all.Items))
+	for i, b := range all.Items {
+		if names[i] = b.Name; b.Name == arg {
+			return b.ID, nil
+		}
+	}
+	return id.Bucket{}, fault.New(fault.NotFound, "no bucket is called %s%s", arg, DidYouMean(arg, names))
+}
+
 // FindCluster returns the cluster with the given id or name: the only one of that name that has not ended, else the
 // newest.
 func FindCluster(ctx context.Context, c *client.Client, arg string) (id.Cluster, error) {

@@ -111,6 +111,23 @@ type BondTerm struct {
 	ChangedAt      time.Time
 }
 
+type Bucket struct {
+	ID          id.Bucket
+	OrgID       id.Org
+	Name        string
+	Endpoint    string
+	Region      string
+	Bucket      string
+	Prefix      string
+	Mode        string
+	AccessKeyID string
+	Secret      []byte
+	CreatedBy   id.User
+	CreatedAt   time.Time
+	CheckedAt   time.Time
+	Problem     string
+}
+
 type Budget struct {
 	ID           id.Budget
 	OrgID        id.Org

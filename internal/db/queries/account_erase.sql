@@ -60,6 +60,9 @@ SELECT jsonb_build_object(
     'acts', (SELECT coalesce(jsonb_agg(to_jsonb(e)), '[]') FROM audit_event e JOIN membership m ON m.org_id = e.org_id WHERE m.user_id = @user_id AND e.user_id = @user_id),
     'payments', (SELECT coalesce(jsonb_agg(jsonb_build_object('id', t.id, 'amount_nano', t.amount, 'tax_nano', t.tax, 'currency', t.currency, 'state', t.state, 'created_at', t.created_at,
              'receipt', (SELECT r.content FROM receipt r WHERE r.topup_id = t.id))), '[]') FROM topup t JOIN membership m ON m.org_id = t.org_id WHERE m.user_id = @user_id),
+    'buckets', (SELECT coalesce(jsonb_agg(jsonb_build_object('id', b.id, 'org_id', b.org_id, 'name', b.name, 'endpoint', b.endpoint, 'region', b.region,
+                'bucket', b.bucket, 'prefix', b.prefix, 'mode', b.mode, 'access_key_id', b.access_key_id, 'created_at', b.created_at) ORDER BY b.name), '[]')
+             FROM bucket b JOIN membership m ON m.org_id = b.org_id WHERE m.user_id = @user_id),
     'volumes', (SELECT coalesce(jsonb_agg(jsonb_build_object('id', v.id, 'org_id', v.org_id, 'name', v.name, 'size_limit', v.size_limit, 'created_at', v.created_at,
              'snapshots', (SELECT coalesce(jsonb_agg(jsonb_build_object('seq', s.seq, 'label', s.label, 'cause', s.cause, 'bytes', s.logical_bytes, 'files', s.files,
                  'cut_at', s.cut_at, 'committed_at', s.committed_at) ORDER BY s.seq), '[]') FROM volume_snapshot s WHERE s.volume_id = v.id AND s.deleted_at IS NULL)) ORDER BY v.name), '[]')

@@ -48,6 +48,8 @@ var failures = map[string][]fault.Kind{
 	"storePack":        {fault.Conflict, fault.QuotaExceeded},
 	"readPack":         {fault.Conflict},
 	"commitUpload":     {fault.Conflict, fault.QuotaExceeded},
+	"createBucket":     {fault.Conflict, fault.QuotaExceeded},
+	"checkBucket":      {fault.Conflict},
 
 	"deleteVolumeSnapshot": {fault.Conflict},
 

@@ -31,6 +31,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/data/bucket"
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/fault"
@@ -93,6 +94,7 @@ type Deps struct {
 	Clusters   *cluster.Clusters
 	Templates  *template.Templates
 	Volumes    *volume.Volumes
+	Buckets    *bucket.Buckets
 	Outbox     *outbox.Outbox
 	Events     *events.Inbox
 	Reconciler *reconcile.Reconciler
@@ -135,6 +137,7 @@ type API struct {
 	clusters   *cluster.Clusters
 	templates  *template.Templates
 	volumes    *volume.Volumes
+	buckets    *bucket.Buckets
 	outbox     *outbox.Outbox
 	events     *events.Inbox
 	reconciler *reconcile.Reconciler
@@ -186,6 +189,7 @@ func New(cfg Config, d Deps) *API {
 		clusters:   d.Clusters,
 		templates:  d.Templates,
 		volumes:    d.Volumes,
+		buckets:    d.Buckets,
 		outbox:     d.Outbox,
 		events:     d.Events,
 		reconciler: d.Reconciler,

@@ -21,6 +21,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/billing/tax"
+	"github.com/musterhq/muster/internal/data/bucket"
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/erasure"
@@ -38,6 +39,7 @@ import (
 	"github.com/musterhq/muster/internal/stripe/sandbox"
 	"github.com/musterhq/muster/internal/testing/apifuzz"
 	"github.com/musterhq/muster/internal/testing/dbtest"
+	"github.com/musterhq/muster/internal/testing/s3test"
 )
 
 const password = "correct horse battery"
@@ -55,6 +57,7 @@ type world struct {
 	log      *bytes.Buffer
 	in       *events.Inbox
 	pay      *payment.Payments
+	store    *s3test.Gateway // of buckets; nil until one is needed
 }
 
 // shop is the sandbox's Stripe and the payments over it.
@@ -147,6 +150,7 @@ func openOn(t *testing.T, d *db.DB, change ...func(*api.Config, *account.Config)
 		Leases:     metering.NewLeases(d),
 		Statements: statement.New(d, "USD", cfg.Merchant),
 		Notices:    notify.NewNotices(d),
+		Buckets:    bucket.New(w.db, bucket.Config{Box: box, AnyAddress: true}),
 		Webhooks:   notify.NewWebhooks(d, box, false),
 		Erasure:    erasure.New(d, w.acc, volume.New(d, nil, volume.Config{})),
 		Box:        box,

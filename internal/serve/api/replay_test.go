@@ -109,7 +109,12 @@ func (w *world) postings() map[string]func() posting {
 	const oneGPU = `{"nodes":1,"gpus_per_node":1,"image":"registry.test/job:1"}`
 	w.exec("UPDATE app_user SET email_verified_at = now() WHERE email <> 'ada@example.com'")
 	return map[string]func() posting{
-		"/volumes":               call(renter, "/volumes", `{"name":"data","size_gb":10}`),
+		"/volumes": call(renter, "/volumes", `{"name":"data","size_gb":10}`),
+		"/buckets": call(renter, "/buckets", w.newBucket("replayed")),
+		"/buckets/{id}/check": func() posting {
+			made := w.want(w.call(renter, "POST", api.Base+"/buckets", w.newBucket("checked")), 201, "")
+			return posting{renter, "/buckets/" + made.text("id") + "/check", `{}`}
+		},
 		"/signup":                call("", "/signup", `{"email":"eve@example.com","password":"`+password+`"}`),
 		"/me/email-verification": call(renter, "/me/email-verification", `{}`),
 		"/tokens":                call(renter, "/tokens", `{"name":"ci","scopes":["read"]}`),

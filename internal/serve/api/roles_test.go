@@ -32,6 +32,7 @@ func (w *world) furnish(token, email string) objects {
 		return w.want(w.call(token, "POST", api.Base+path, body), status, "").text("id")
 	}
 	o["ssh-keys"] = post("/ssh-keys", `{"public_key":"`+newKey(w.t)+`"}`, 201)
+	o["buckets"] = post("/buckets", w.newBucket("results"), 201)
 	o["webhooks"] = post("/webhooks", `{"url":"https://example.com/`+email+`"}`, 201)
 	o["notices"] = w.notice(token).String()
 	o["deliveries"] = o["notices"]
@@ -65,6 +66,7 @@ const oneGPU = `{"nodes":1,"gpus_per_node":1,"image":"registry.test/job:1"}`
 // bodies are what routes accept whose path names an object.
 var bodies = map[string]string{
 	"PATCH /api/v1/hosts/{id}":           `{"name":"x"}`,
+	"PATCH /api/v1/buckets/{id}":         `{"access_key_id":"a","secret_access_key":"s"}`,
 	"POST /api/v1/hosts/{id}/actions":    `{"action":"drain"}`,
 	"POST /api/v1/clusters/{id}/actions": `{"action":"restart"}`,
 	"PATCH /api/v1/bond/hosts/{id}":      `{"gang_liability_max":"1.00"}`,

@@ -158,6 +158,18 @@ func (a *API) inside(t *table) {
 	put(t, "/volumes/{id}/transfers/{transfer}/snapshot", writeClusters, "commitUpload: Make what an upload has sent the "+
 		"volume's next snapshot", a.commitUpload)
 
+	// Buckets.
+	get(t, "/buckets", readClusters, "listBuckets: List your organisation's buckets by name", a.listBuckets)
+	post(t, "/buckets", writeClusters, 201, "createBucket: Add a bucket of your own store, which is asked whether the "+
+		"credentials work", a.createBucket)
+	get(t, "/buckets/{id}", readClusters, "getBucket: Get a bucket, without its secret", a.getBucket)
+	patch(t, "/buckets/{id}", writeClusters, "rotateBucket: Replace a bucket's credentials, once its store accepts the "+
+		"new ones", a.rotateBucket)
+	remove(t, "/buckets/{id}", writeClusters, "deleteBucket: Delete a bucket and its credentials; what the store has "+
+		"stays there", a.deleteBucket)
+	post(t, "/buckets/{id}/check", writeClusters, 200, "checkBucket: Ask a bucket's store whether the credentials still "+
+		"work", a.checkBucket)
+
 	// Clusters.
 	post(t, "/clusters", writeClusters, 202, "rentCluster: Rent a cluster", a.rent, withSpec)
 	getEncoded[list[cluster.Cluster]](t, "/clusters", readClusters,

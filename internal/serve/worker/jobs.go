@@ -15,6 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/billing/statement"
+	"github.com/musterhq/muster/internal/data/bucket"
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/erasure"
@@ -41,6 +42,7 @@ type Platform struct {
 	Clusters    *cluster.Clusters
 	Hosts       *host.Hosts
 	Volumes     *volume.Volumes       // nil = no jobs for volumes
+	Buckets     *bucket.Buckets       // nil = no jobs for buckets
 	Outbox      *outbox.Outbox        // nil only if Payments is
 	Events      *events.Inbox         // nil only if Payments is
 	Reconciler  *reconcile.Reconciler // nil only if Payments is
@@ -165,6 +167,10 @@ func Jobs(p Platform) []Job {
 	if p.Accounts != nil && p.Accounts.RotatesSecret() {
 		jobs = append(jobs, Job{Name: "sealing second factors again", Every: time.Minute, Limit: 10 * time.Minute,
 			Run: p.Accounts.Reseal})
+	}
+	if p.Buckets != nil && p.Buckets.RotatesSecret() {
+		jobs = append(jobs, Job{Name: "sealing secrets of buckets again", Every: time.Minute, Limit: 10 * time.Minute,
+			Run: p.Buckets.Reseal})
 	}
 	if p.Post != nil {
 		jobs = append(jobs,

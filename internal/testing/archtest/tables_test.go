@@ -45,6 +45,7 @@ var owners = map[string]string{
 	"data_meter":              "volume",
 	"data_check":              "volume",
 	"data_stray":              "volume",
+	"bucket":                  "bucket",
 	"notice":                  "notify",
 	"mail":                    "notify",
 	"dead_letter":             "notify",
