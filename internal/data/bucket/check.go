@@ -138,7 +138,7 @@ func (t Target) explain(err error, doing string) error {
 		return fault.InvalidField("endpoint", "%s", unreachable(err))
 	}
 	switch answer.Code {
-	case "InvalidAccessKeyId":
+	case "InvalidAccessKeyId", "XAdminUserNotFound": // the latter is of versitygw
 		return fault.InvalidField("access_key_id", "the store does not know this access key")
 	case "SignatureDoesNotMatch":
 		return fault.InvalidField("secret_access_key", "the store does not accept it: it is not the secret of this access "+
