@@ -165,8 +165,8 @@ type Config struct {
 	MaxStoredGB int64 `env:"MUSTER_MAX_STORED_GB"`
 	// KeepUnknownDays is for how many days an object in the store that no row knows is kept.
 	KeepUnknownDays int `env:"MUSTER_STORE_KEEP_UNKNOWN_DAYS" envDefault:"14"`
-	// BucketAnyAddress lets renters add buckets with http and at addresses that are not on the internet. Whoever may rent
-	// then reaches this server's own network.
+	// BucketAnyAddress lets renters add buckets with http and at addresses that are not on the internet. Renters
+	// then reach this server's own network.
 	BucketAnyAddress bool `env:"MUSTER_BUCKET_ANY_ADDRESS"`
 
 	Migrate bool `env:"MUSTER_MIGRATE" envDefault:"true"` // migrate the schema at start

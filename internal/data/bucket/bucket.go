@@ -104,7 +104,7 @@ func (b *Buckets) Create(ctx context.Context, who account.Principal, n NewBucket
 		if err := n.check(b.cfg.AnyAddress); err != nil {
 			return err
 		}
-		return b.ask(ctx, n.Target, n.Mode, n.Key)
+		return b.try(ctx, n.Target, n.Mode, n.Key)
 	}
 	return idem.OnceAfter(ctx, b.d, once, before, func(ctx context.Context, tx *db.Tx) (Bucket, error) {
 		row, err := b.insert(ctx, tx, who, n)
@@ -199,7 +199,7 @@ func (b *Buckets) Rotate(ctx context.Context, who account.Principal, bkt id.Buck
 	if err := bad.Err(); err != nil {
 		return Bucket{}, err
 	}
-	if err := b.ask(ctx, targetOf(r), r.Mode, key); err != nil {
+	if err := b.try(ctx, targetOf(r), r.Mode, key); err != nil {
 		return Bucket{}, err
 	}
 	err = b.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
@@ -251,7 +251,7 @@ func (b *Buckets) examine(ctx context.Context, r dbq.Bucket) (problem string, er
 		b.cfg.Log.ErrorContext(ctx, "the secret of a bucket cannot be opened", "bucket", r.ID, "err", err)
 		return "its secret access key cannot be read any more: replace the credentials", nil
 	}
-	err = b.ask(ctx, targetOf(r), r.Mode, Credentials{r.AccessKeyID, string(secret)})
+	err = b.try(ctx, targetOf(r), r.Mode, Credentials{r.AccessKeyID, string(secret)})
 	if f := fault.From(err); f != nil && f.Kind == fault.Invalid {
 		return f.Message, nil
 	}

@@ -172,7 +172,7 @@ func TestCreate_StaysOnTheInternet(t *testing.T) {
 	// A name that passes every look at it, and resolves to this machine.
 	n.Target.Endpoint = strings.Replace(inside.URL, "127.0.0.1", "localhost", 1)
 	n.Target.Region = DefaultRegion
-	err = strict.ask(t.Context(), n.Target, ReadOnly, n.Key)
+	err = strict.try(t.Context(), n.Target, ReadOnly, n.Key)
 	wantField(t, "a name", err, "endpoint", "is not on the internet")
 	if asked.Load() != 0 {
 		t.Errorf("%d requests reached the private network", asked.Load())
@@ -180,7 +180,7 @@ func TestCreate_StaysOnTheInternet(t *testing.T) {
 }
 
 // A store cannot send the check elsewhere, nor make its texts appear in an answer.
-func TestAsk_HostileStore(t *testing.T) {
+func TestTry_HostileStore(t *testing.T) {
 	t.Parallel()
 	var redirected atomic.Int64
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { redirected.Add(1) }))
@@ -216,7 +216,7 @@ func TestAsk_HostileStore(t *testing.T) {
 	} {
 		srv := httptest.NewServer(c.answer)
 		t.Cleanup(srv.Close)
-		err := b.ask(t.Context(), Target{Endpoint: srv.URL, Region: DefaultRegion, Bucket: "muster"}, ReadWrite,
+		err := b.try(t.Context(), Target{Endpoint: srv.URL, Region: DefaultRegion, Bucket: "muster"}, ReadWrite,
 			Credentials{"a", "s"})
 		wantField(t, what, err, c.field, c.message)
 		if strings.Contains(err.Error(), "call") || strings.Contains(err.Error(), "win") {
@@ -229,7 +229,7 @@ func TestAsk_HostileStore(t *testing.T) {
 }
 
 // A key that may only read is refused for rw, and is enough for ro.
-func TestAsk_ReadOnlyKey(t *testing.T) {
+func TestTry_ReadOnlyKey(t *testing.T) {
 	t.Parallel()
 	const empty = `<ListBucketResult><Name>muster</Name><KeyCount>0</KeyCount><MaxKeys>1</MaxKeys></ListBucketResult>`
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -243,10 +243,10 @@ func TestAsk_ReadOnlyKey(t *testing.T) {
 	t.Cleanup(srv.Close)
 	b := New(nil, Config{AnyAddress: true})
 	to := Target{Endpoint: srv.URL, Region: DefaultRegion, Bucket: "muster"}
-	if err := b.ask(t.Context(), to, ReadOnly, Credentials{"a", "s"}); err != nil {
+	if err := b.try(t.Context(), to, ReadOnly, Credentials{"a", "s"}); err != nil {
 		t.Error(err)
 	}
-	err := b.ask(t.Context(), to, ReadWrite, Credentials{"a", "s"})
+	err := b.try(t.Context(), to, ReadWrite, Credentials{"a", "s"})
 	wantField(t, "rw", err, "mode", "may not write to the bucket: allow it, or choose ro")
 }
 
@@ -372,11 +372,11 @@ func TestReseal(t *testing.T) {
 }
 
 // The certificate of a store has to be valid for its address.
-func TestAsk_Certificate(t *testing.T) {
+func TestTry_Certificate(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(srv.Close)
-	err := New(nil, Config{AnyAddress: true}).ask(t.Context(),
+	err := New(nil, Config{AnyAddress: true}).try(t.Context(),
 		Target{Endpoint: srv.URL, Region: DefaultRegion, Bucket: "muster"}, ReadOnly, Credentials{"a", "s"})
 	wantField(t, "a certificate of nobody", err, "endpoint", "certificate")
 }

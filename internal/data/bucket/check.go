@@ -28,9 +28,9 @@ const (
 	maxChecks = 16               // that a replica does at the same time
 )
 
-// ask checks that a store lists a bucket with these credentials and, for ReadWrite, stores, shows and deletes an object
+// try checks that a store lists a bucket with these credentials and, for ReadWrite, stores, shows and deletes an object
 // in it. Faults: Invalid, with the field that is wrong; Unavailable if too many checks are under way.
-func (b *Buckets) ask(ctx context.Context, t Target, mode string, key Credentials) error {
+func (b *Buckets) try(ctx context.Context, t Target, mode string, key Credentials) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
 	select {
