@@ -25,8 +25,8 @@ type Takeover struct {
 }
 
 // End releases the organisation's clusters, deletes its volumes, removes its buckets, templates, webhooks and cards,
-// switches auto top-up off, drains its hosts and stops its payouts, and notifies it. Hosts take leases again once the owner
-// resumes them; payouts continue once an admin does.
+// switches auto top-up off, drains its hosts and stops its payouts, and notifies it. Hosts take leases again once the
+// owner resumes them; payouts continue once an admin does.
 func (t Takeover) End(ctx context.Context, tx *db.Tx, org id.Org) error {
 	for _, end := range []func(context.Context, *db.Tx, id.Org) error{
 		t.Clusters.EndTakenOver, t.Hosts.EndTakenOver, t.Volumes.EndTakenOver, t.Payments.EndTakenOver,
@@ -43,9 +43,9 @@ func (t Takeover) End(ctx context.Context, tx *db.Tx, org id.Org) error {
 		Object:   org.String(),
 		Title:    "You set a password before your e-mail address was verified: check your account",
 		Body: "Someone else could have signed up with your address. Your new password therefore ended all sessions, API " +
-			"tokens, SSH keys and unused enrolment tokens, released the clusters, deleted volumes, removed buckets, templates, " +
-			"webhooks, cards and " +
-			"legal details, switched auto top-up off, and took hosts out of the market. If hosts are yours, resume them on " +
+			"tokens, SSH keys and unused enrolment tokens, released the clusters, deleted volumes, removed buckets, " +
+			"templates, webhooks, cards and legal details, switched auto top-up off, and took hosts out of the market. " +
+			"If hosts are yours, resume them on " +
 			"their " +
 			"pages; retire the others. Payouts continue when you have confirmed the payout account to us.",
 	})

@@ -4,8 +4,8 @@
 // and has the credentials for it.
 //
 // What always holds:
-//   - The secret access key is stored sealed, and leaves this package for the check of a bucket only. It is in no answer,
-//     log or audit event.
+//   - The secret access key is stored sealed, and leaves this package for the check of a bucket only. No answer, log or
+//     audit event has it.
 //   - Credentials are stored only after the store has accepted them.
 //   - The store is asked outside of transactions, and only at addresses on the internet: Package publicnet decides at
 //     each connection. Redirects are not followed, and nothing that a store sends is shown but the code of its error.

@@ -60,7 +60,8 @@ func TestRandomRequests(t *testing.T) {
 			// Signing up hashes a password, which takes longer than a hundred other requests; SSH needs a connection. While
 			// sending is paused, no one could pay. A new bucket's store is asked, wherever it is.
 			return method == "POST" && strings.HasSuffix(path, "/signup") || strings.HasSuffix(path, "/ssh") ||
-				method == "PUT" && strings.HasSuffix(path, "/admin/sending") || method == "POST" && strings.HasSuffix(path, "/buckets")
+				method == "PUT" && strings.HasSuffix(path, "/admin/sending") ||
+				method == "POST" && strings.HasSuffix(path, "/buckets")
 		})
 		g.SetValid(map[string]string{
 			"POST " + api.Base + "/clusters":             spec,

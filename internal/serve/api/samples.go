@@ -61,7 +61,7 @@ var commands = map[string]string{
 	"getVolumeContent":  "muster volume get VOLUME checkpoints/model.pt",
 	"openTransfer":      "muster volume cp ./data VOLUME:/data",
 	"listBuckets":       "muster bucket list",
-	"createBucket":      "muster bucket create results --endpoint https://s3.eu-central-1.amazonaws.com --bucket acme-results",
+	"createBucket":      "muster bucket create results --endpoint https://s3.amazonaws.com --bucket acme-results",
 	"getBucket":         "muster bucket show BUCKET",
 	"rotateBucket":      "muster bucket rotate BUCKET",
 	"checkBucket":       "muster bucket check BUCKET",
