@@ -252,12 +252,13 @@ func (a *Agent) setPeers(ctx context.Context, r *run, v view) error {
 // preflight waits until the guest has the figures or the worker is needed elsewhere: an overlay that dies during the
 // measurement is restarted while the measurement goes on in the guest. Meanwhile the workload is started up to its
 // barrier: this takes the runtime about as long as the measurement takes the network, and nothing of the renter's runs
-// before both are done.
+// before both are done. A workload with volumes is started once they are restored, which follows: it would slow the
+// measurement down.
 func (a *Agent) preflight(ctx context.Context, l *lease, r *run, v view) error {
 	asking, cancel := untilKicked(ctx, l, longWait)
 	defer cancel()
 	begun := make(chan error, 1)
-	if v.want != nil && v.work.State != container.Running {
+	if v.want != nil && v.work.State != container.Running && v.volumes.restored {
 		go func() {
 			err := a.startWork(ctx, r, v)
 			if err != nil {

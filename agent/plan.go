@@ -18,15 +18,15 @@ const (
 	actPull         action = "pull"          //
 	actMakeScratch  action = "make_scratch"  // before any container that could use it
 	actMakeVolumes  action = "make_volumes"  //
-	actRestore      action = "restore"       // the volumes' last commits; nothing of the renter's runs before
 	actStartGuest   action = "start_guest"   // or adopt a running one
 	actStartAgain   action = "start_again"   // the node died before anything of the renter's ran: repeat from the guest on
 	actStartOverlay action = "start_overlay" //
 	actAwaitPeers   action = "await_peers"   // other ranks have not reported their keys
 	actSetPeers     action = "set_peers"     //
 	actSetRelays    action = "set_relays"    // changed relays, or a renewed token
-	actPreflight    action = "preflight"     // and, at the same time, what start_work does
+	actPreflight    action = "preflight"     // and, at the same time, what start_work does, if nothing is to be restored
 	actStandBy      action = "stand_by"      // a rank came back, with which this one may have to measure again
+	actRestore      action = "restore"       // the volumes' last commits; nothing of the renter's runs before
 	actStartWork    action = "start_work"    //
 	actAwaitInit    action = "await_init"    // the workload's init has not reported
 	actAwaitGo      action = "await_go"      // at the barrier
@@ -264,10 +264,6 @@ func planStart(v view) step {
 		return step{do: actMakeVolumes}
 	case v.volumes.refused != "" && !v.begun():
 		return step{do: actConclude, outcome: failed(refusedReason(v), v.volumes.refused)}
-	case len(spec.Mounts) > 0 && !v.volumes.restored && !v.begun() && v.want == nil:
-		return step{do: actAwaitServer, waiting: "the agent was restarted and waits for the control plane"}
-	case len(spec.Mounts) > 0 && !v.volumes.restored && !v.begun():
-		return step{do: actRestore}
 	case v.guest.State != container.Running, v.rec.GuestID == "": // the agent may have died between a start and its note
 		return step{do: actStartGuest}
 	case !v.overlay:
@@ -287,6 +283,10 @@ func planStart(v view) step {
 		return step{do: actConclude, outcome: failed(agentapi.ReasonPreflightFailed, v.rec.Preflight.Detail)}
 	case spec.Nodes > 1 && v.withdrawn && !v.begun():
 		return step{do: actStandBy}
+	case len(spec.Mounts) > 0 && !v.volumes.restored && !v.begun() && v.want == nil:
+		return step{do: actAwaitServer, waiting: "the agent was restarted and waits for the control plane"}
+	case len(spec.Mounts) > 0 && !v.volumes.restored && !v.begun():
+		return step{do: actRestore}
 	case v.work.State != container.Running && v.want == nil:
 		return step{do: actAwaitServer, waiting: "the agent was restarted and waits for the control plane"}
 	case v.work.State != container.Running, v.rec.WorkID == "" && v.want != nil:

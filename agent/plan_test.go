@@ -48,6 +48,17 @@ var (
 	concluded = func(v *view) { v.rec.Outcome = &outcome{State: agentapi.NodeStopped} }
 )
 
+// voluminous gives the run a volume.
+func voluminous(is volumeView) func(*view) {
+	return func(v *view) {
+		v.rec.Spec.Mounts = []agentapi.Mount{{Path: "/data", Volume: "vol_a"}}
+		if v.want != nil {
+			v.want.Mounts = v.rec.Spec.Mounts
+		}
+		v.volumes = is
+	}
+}
+
 func neverRan(v *view) { v.work.StartedAt = time.Time{} }
 
 func deadGuest(v *view) { v.guest.State = container.Exited }
@@ -96,6 +107,17 @@ func TestPlan(t *testing.T) {
 		{"scratch is there", at(pulled, scratchy, mounted), actStartGuest},
 		{"scratch was lost while it starts", at(guestUp, scratchy), actMakeScratch},
 		{"scratch is not made under a workload", at(running, scratchy), actWatch},
+		{"volumes are asked for", at(pulled, voluminous(volumeView{})), actMakeVolumes},
+		{"volumes are refused", at(pulled, voluminous(volumeView{made: true, refused: "in use"})), actConclude},
+		{"volumes wait for the overlay", at(pulled, voluminous(volumeView{made: true})), actStartGuest},
+		{"volumes wait for the peers", at(joined, voluminous(volumeView{made: true}), func(v *view) { v.peers = false }),
+			actSetPeers},
+		{"volumes wait for the measurement", at(joined, voluminous(volumeView{made: true})), actPreflight},
+		{"volumes are restored", at(measured, voluminous(volumeView{made: true})), actRestore},
+		{"volumes of one node are restored", at(joined, one, voluminous(volumeView{made: true})), actRestore},
+		{"volumes are restored, no server", at(measured, voluminous(volumeView{made: true}), unknown), actAwaitServer},
+		{"volumes have their data", at(measured, voluminous(volumeView{made: true, restored: true})), actStartWork},
+		{"volumes are not restored under a workload", at(running, voluminous(volumeView{made: true})), actWatch},
 		{"guest created, not started", at(pulled, func(v *view) { v.guest.State = container.Created }), actStartGuest},
 		{"guest runs, not noted", at(guestUp, func(v *view) { v.rec.GuestID, v.rec.BootID = "", "" }), actStartGuest},
 		{"guest runs", at(guestUp), actStartOverlay},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/peers"
 	"github.com/musterhq/muster/agent/scratch"
 	"github.com/musterhq/muster/agent/snapd"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -42,7 +43,7 @@ func (a *Agent) volumesOf(v view, r *run) (out volumeView, err error) {
 	out.restored, out.closed = out.made, true
 	for _, m := range mounts {
 		if out.made {
-			a.attachVolume(v, ref, m)
+			a.attachVolume(v, r, m)
 		}
 		st := a.volumes.State(ref, m.Volume)
 		out.restored = out.restored && st.Restored
@@ -88,7 +89,8 @@ func (a *Agent) volumesMade(v view, mounts []agentapi.Mount) (bool, error) {
 
 // attachVolume tells the process for volumes how one should be attached. Without the key, after a restart of the agent
 // and until the server has answered, there is nothing to tell.
-func (a *Agent) attachVolume(v view, ref agentapi.LeaseRef, m agentapi.Mount) {
+func (a *Agent) attachVolume(v view, r *run, m agentapi.Mount) {
+	ref := r.ref
 	at, known := a.volumes.Wanted(ref, m.Volume)
 	if len(m.Key) > 0 {
 		at.Mount = m
@@ -98,6 +100,10 @@ func (a *Agent) attachVolume(v view, ref agentapi.LeaseRef, m agentapi.Mount) {
 	if v.rec.Outcome != nil && (!v.rec.Started || v.rec.Flushed || v.superseded) && !known {
 		return // nothing of the run's is to be kept
 	}
+	if !known && !a.mayRestore(v, r) {
+		return
+	}
+	at.Peers = peersOf(v, at.Peers)
 	at.Ref, at.Root, at.PID = ref, v.rec.Volumes[m.Volume], 0
 	if v.work.State == container.Running {
 		at.PID = v.work.PID
@@ -106,6 +112,36 @@ func (a *Agent) attachVolume(v view, ref agentapi.LeaseRef, m agentapi.Mount) {
 	at.Notice = limited && left <= noticeBefore && v.rec.Started
 	at.Ended = v.rec.Outcome != nil && v.work.State != container.Running
 	a.volumes.Want(at)
+}
+
+// mayRestore reports whether the restore of a run's volumes may begin: once the ranks have measured the network, with
+// which a restore would interfere, they can exchange what they restore.
+func (a *Agent) mayRestore(v view, r *run) bool {
+	if v.spec().Nodes <= 1 || v.begun() || v.rec.Outcome != nil || v.work.State == container.Running {
+		return true
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return v.rec.Preflight != nil && v.rec.Preflight.OK && r.overlay != nil
+}
+
+// peersOf returns the ranks with which a run exchanges what it restores; nil once anything of the renter's may run,
+// which begins when all ranks have restored. before is what they were: a guest that is started again moves them.
+func peersOf(v view, before *peers.Cluster) *peers.Cluster {
+	spec := v.spec()
+	switch {
+	case spec.Nodes <= 1, v.begun(), v.rec.Outcome != nil:
+		return nil
+	case v.guest.State != container.Running:
+		return before
+	}
+	c := &peers.Cluster{NetNS: v.guest.NetNS(), Rank: spec.Rank,
+		Ranks: []peers.Rank{{Rank: spec.Rank, Address: spec.Network.Address}}}
+	for _, p := range spec.Network.Peers {
+		c.Ranks = append(c.Ranks, peers.Rank{Rank: p.Rank, Address: p.Address})
+	}
+	slices.SortFunc(c.Ranks, func(a, b peers.Rank) int { return a.Rank - b.Rank })
+	return c
 }
 
 // noticeBefore is how long before the end of the authorised time a snapshot on notice begins.

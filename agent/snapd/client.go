@@ -198,7 +198,7 @@ func (c *Client) Want(a Attached) {
 	old, ok := c.wanted[k]
 	c.wanted[k] = a
 	if !ok || old.PID != a.PID || old.Ended != a.Ended || old.Notice != a.Notice ||
-		old.Mount.SnapshotNow != a.Mount.SnapshotNow {
+		(old.Peers == nil) != (a.Peers == nil) || old.Mount.SnapshotNow != a.Mount.SnapshotNow {
 		poke(c.kick)
 	}
 }

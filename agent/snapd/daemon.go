@@ -23,6 +23,7 @@ import (
 
 	"github.com/musterhq/muster/agent/checkpoint"
 	"github.com/musterhq/muster/agent/hostinfo"
+	"github.com/musterhq/muster/agent/peers"
 	"github.com/musterhq/muster/agent/unixsock"
 	"github.com/musterhq/muster/agent/volume"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -77,6 +78,7 @@ func run(dir string, log *slog.Logger) error {
 	}
 	d := &daemon{
 		log: log, freezes: freezes, guard: []string{self, "snapd", "thaw"}, workers: map[key]*worker{},
+		peers:  map[agentapi.LeaseRef]*peers.Server{},
 		server: overSocket(filepath.Join(dir, serverSocket)), least: time.Second,
 		store: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 8,
 			ResponseHeaderTimeout: time.Minute, IdleConnTimeout: 30 * time.Second}},
@@ -127,6 +129,7 @@ type daemon struct {
 
 	mu      sync.Mutex
 	workers map[key]*worker
+	peers   map[agentapi.LeaseRef]*peers.Server // of the runs that restore
 }
 
 func (d *daemon) handler() http.Handler {
@@ -160,6 +163,7 @@ func (d *daemon) follow(wanted []Attached) []State {
 	for _, a := range wanted {
 		k := key{a.Ref, a.Mount.Volume}
 		keep[k] = true
+		d.reach(a)
 		w := d.workers[k]
 		if w == nil {
 			w = newWorker(d, a)
@@ -178,8 +182,33 @@ func (d *daemon) follow(wanted []Attached) []State {
 		}
 		out = append(out, w.status())
 	}
+	for ref, s := range d.peers {
+		if s.Idle() {
+			s.Close()
+			delete(d.peers, ref)
+		}
+	}
 	slices.SortFunc(out, func(a, b State) int { return len(a.Volume) - len(b.Volume) })
 	return out
+}
+
+// reach tells the server of a run's peers how they are now, if there is one. Callers hold d.mu.
+func (d *daemon) reach(a Attached) {
+	if s := d.peers[a.Ref]; s != nil && a.Peers != nil {
+		s.Update(*a.Peers)
+	}
+}
+
+// join begins to exchange packs of a volume with the other ranks of a run.
+func (d *daemon) join(a Attached, keys peers.Signer) *peers.Group {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.peers[a.Ref]
+	if s == nil {
+		s = peers.NewServer(*a.Peers, d.log.With("lease", a.Ref))
+		d.peers[a.Ref] = s
+	}
+	return s.Join(a.Mount.Volume, keys, d.log.With("lease", a.Ref))
 }
 
 // checkpoint begins a checkpoint that is not known, and returns how far one is.

@@ -8,6 +8,7 @@
 package snapd
 
 import (
+	"github.com/musterhq/muster/agent/peers"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
@@ -25,6 +26,8 @@ type Attached struct {
 	Mount agentapi.Mount    `json:"mount"` // with its key
 	Root  string            `json:"root"`  // where its file system is mounted
 	PID   int               `json:"pid"`   // of the workload; 0: none runs, nothing has to be stopped for a cut
+	// Peers are the ranks that restore the volume at the same time; nil: this one restores alone, or all have restored.
+	Peers *peers.Cluster `json:"peers,omitempty"`
 	// Notice: the host will be reclaimed soon.
 	Notice bool `json:"notice,omitempty"`
 	// Ended: the workload has ended. If the policy says so a last snapshot is taken; then the session is closed.

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/agent/checkpoint"
+	"github.com/musterhq/muster/agent/peers"
 	"github.com/musterhq/muster/agent/volume"
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/data/chunk"
 )
 
 const (
@@ -39,9 +41,10 @@ type worker struct {
 	wanted Attached
 	state  State
 	v      *volume.Volume
-	done   string // the last SnapshotNow that was served
-	notice bool   // the snapshot on notice was taken
-	jobs   []*job // in the order of their arrival
+	peers  *peers.Group // nil: the volume is not exchanged with other ranks, or no more
+	done   string       // the last SnapshotNow that was served
+	notice bool         // the snapshot on notice was taken
+	jobs   []*job       // in the order of their arrival
 	closed bool
 }
 
@@ -67,6 +70,20 @@ func (w *worker) want(a Attached) {
 	w.wanted = a
 	if changed {
 		poke(w.kick)
+	}
+	if a.Peers == nil && w.peers != nil { // the workload may begin: all ranks have restored
+		w.part()
+	}
+}
+
+// part ends the exchange with the other ranks. Callers hold w.mu.
+func (w *worker) part() {
+	if g := w.peers; g != nil {
+		w.peers = nil
+		g.Close()
+		st := g.Stats()
+		w.d.log.Info("packs of a volume were exchanged with the other ranks", "volume", w.state.Volume, "from_peers",
+			st.Peers, "from_store", st.Own, "from_store_alone", st.Alone, "sent", st.Sent)
 	}
 }
 
@@ -109,6 +126,11 @@ func (w *worker) now() Attached {
 // run attaches the volume and serves it until the worker is ended.
 func (w *worker) run() {
 	defer close(w.over)
+	defer func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.part()
+	}()
 	v := w.attach()
 	if v == nil {
 		return
@@ -149,9 +171,13 @@ func (w *worker) attach() *volume.Volume {
 
 func (w *worker) open() (*volume.Volume, error) {
 	a := w.now()
+	group, err := w.join(a)
+	if err != nil {
+		return nil, err
+	}
 	v, err := volume.Open(w.ctx, volume.Config{
 		Ref: a.Ref, Mount: a.Mount, Root: a.Root, Server: w.d.server, HTTP: w.d.store, BootMS: bootMS, Log: w.d.log,
-		Least: w.d.least,
+		Least: w.d.least, Peers: group,
 	})
 	if err != nil {
 		return nil, err
@@ -172,6 +198,25 @@ func (w *worker) open() (*volume.Volume, error) {
 	w.state.Restored, w.state.Problem, w.state.Label = true, "", v.Label()
 	w.noteCommit(v)
 	return v, nil
+}
+
+// join begins the exchange with the other ranks if there are any; the group is nil if there are none.
+func (w *worker) join(a Attached) (*peers.Group, error) {
+	w.mu.Lock()
+	g := w.peers
+	w.mu.Unlock()
+	if g != nil || a.Peers == nil {
+		return g, nil
+	}
+	keys, err := chunk.NewKeys(a.Mount.Key)
+	if err != nil {
+		return nil, err
+	}
+	g = w.d.join(a, keys)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.peers = g
+	return g, nil
 }
 
 // noteCommit puts the last commit into the state. Callers hold w.mu.

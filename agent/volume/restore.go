@@ -34,6 +34,9 @@ func (v *Volume) Restore(ctx context.Context, progress func(Progress)) error {
 			links: map[linked]*restored{}}
 		root, err := refOf(v.base.Root)
 		if err == nil {
+			err = v.offer(r.packs)
+		}
+		if err == nil {
 			err = r.run(ctx, root)
 		}
 		if err != nil {
@@ -255,16 +258,23 @@ func (r *restore) content(ctx context.Context) error {
 		}
 		return int(a.file - b.file)
 	})
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(inFlight)
+	parts := map[int64][]piece{}
+	var order []int64
 	for from := 0; from < len(r.pieces); {
-		to := from
-		for to < len(r.pieces) && r.pieces[to].ref.Pack == r.pieces[from].ref.Pack {
+		n, to := r.pieces[from].ref.Pack, from
+		for to < len(r.pieces) && r.pieces[to].ref.Pack == n {
 			to++
 		}
-		part := r.pieces[from:to]
-		g.Go(func() error { return r.pack(ctx, part) })
+		parts[n], order = r.pieces[from:to], append(order, n)
 		from = to
+	}
+	if peers := r.v.cfg.Peers; peers != nil {
+		order = peers.Order(order)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(inFlight)
+	for _, n := range order {
+		g.Go(func() error { return r.pack(ctx, parts[n]) })
 	}
 	return g.Wait()
 }
@@ -415,129 +425,4 @@ func (r *restore) look(ctx context.Context) (*tree, error) {
 		}
 	}
 	return t, nil
-}
-
-// A packReader reads chunks of packs.
-type packReader struct {
-	remote *remote
-	keys   *chunk.Keys
-
-	mu   sync.Mutex
-	urls map[int64]agentapi.PackURL
-	last *openedPack // for the manifest, whose chunks lie together
-}
-
-func newPackReader(r *remote, k *chunk.Keys) *packReader {
-	return &packReader{remote: r, keys: k, urls: map[int64]agentapi.PackURL{}}
-}
-
-// openedPack is a pack in memory, or one that is read by ranges.
-type openedPack struct {
-	n     int64
-	from  *packReader
-	bytes []byte // nil: by ranges
-}
-
-// open reads a pack whole if a quarter of it is needed.
-func (p *packReader) open(ctx context.Context, pieces []piece) (*openedPack, error) {
-	need := int64(0)
-	for i, x := range pieces {
-		if i == 0 || x.ref != pieces[i-1].ref {
-			need += int64(x.ref.Length)
-		}
-	}
-	return p.openPack(ctx, pieces[0].ref.Pack, need)
-}
-
-func (p *packReader) openPack(ctx context.Context, n, need int64) (*openedPack, error) {
-	o := &openedPack{n: n, from: p}
-	u, err := p.url(ctx, n)
-	if err == nil && need >= u.Bytes/4 {
-		o.bytes, err = p.get(ctx, n, 0, 0)
-	}
-	return o, err
-}
-
-// url returns a URL to read a pack.
-func (p *packReader) url(ctx context.Context, n int64) (agentapi.PackURL, error) {
-	p.mu.Lock()
-	u, ok := p.urls[n]
-	p.mu.Unlock()
-	if ok {
-		return u, nil
-	}
-	reply, err := p.remote.call(ctx, agentapi.VolumeRequest{Op: agentapi.VolumeRead,
-		Read: &agentapi.ReadPacks{Packs: []int64{n}}})
-	if err != nil {
-		return u, err
-	}
-	if reply.Read == nil || len(reply.Read.Packs) != 1 || reply.Read.Packs[0].N != n {
-		return u, errors.New("the server answers a read with something else")
-	}
-	u = reply.Read.Packs[0]
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.urls[n] = u
-	return u, nil
-}
-
-// readTries is how often a pack is read that does not come, or not whole.
-const readTries = 8
-
-// get reads from the store until it answers.
-func (p *packReader) get(ctx context.Context, n, from, length int64) (b []byte, err error) {
-	tries := 0
-	err = p.remote.retry(ctx, func() (time.Duration, error) {
-		u, err := p.url(ctx, n)
-		if err != nil {
-			return 0, err
-		}
-		if b, err = p.remote.read(ctx, u, from, length); err == nil {
-			return 0, nil
-		}
-		p.mu.Lock()
-		delete(p.urls, n)
-		p.mu.Unlock()
-		if tries++; tries == readTries {
-			return 0, &storeError{op: fmt.Sprintf("reads of pack %d", n), final: true, cause: err}
-		}
-		return 0, err
-	})
-	return b, err
-}
-
-// chunk returns a chunk of the manifest.
-func (p *packReader) chunk(ctx context.Context, r manifest.Ref) ([]byte, error) {
-	if p.last == nil || p.last.n != r.Pack {
-		o, err := p.openPack(ctx, r.Pack, chunk.PackSize)
-		if err != nil {
-			return nil, err
-		}
-		p.last = o
-	}
-	return p.last.chunk(ctx, r)
-}
-
-func (o *openedPack) chunk(ctx context.Context, r manifest.Ref) ([]byte, error) {
-	blob := []byte(nil)
-	if o.bytes == nil {
-		var err error
-		if blob, err = o.from.get(ctx, o.n, int64(r.Offset), int64(r.Length)); err != nil {
-			return nil, err
-		}
-	} else {
-		end := int64(r.Offset) + int64(r.Length)
-		if end > int64(len(o.bytes)) {
-			return nil, chunk.ErrCorrupt
-		}
-		blob = o.bytes[r.Offset:end]
-	}
-	b, err := o.from.keys.Open(r.ID, blob)
-	if err == nil && len(b) != int(r.Size) {
-		err = chunk.ErrCorrupt
-	}
-	if err != nil {
-		return nil, fmt.Errorf("pack %d: %w", o.n, err)
-	}
-	return b, nil
 }

@@ -30,6 +30,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/agent/peers"
 	"github.com/musterhq/muster/agent/scratch"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/data/chunk"
@@ -51,6 +52,8 @@ type Config struct {
 	HTTP   *http.Client // for the store
 	BootMS func() int64 // CLOCK_BOOTTIME
 	Log    *slog.Logger
+	// Peers are the other ranks that restore the volume at the same time; nil: none.
+	Peers *peers.Group
 	// Least is the first wait after a failure of the server or the store; default 1 s.
 	Least time.Duration
 }

@@ -28,6 +28,7 @@ type Platform struct {
 	Granted   map[int64][32]byte
 	Snapshots []agentapi.Snapshot
 	Puts      int64 // bytes
+	Gets      int64 // bytes
 	Refuse    func(q agentapi.VolumeRequest) *agentapi.VolumeError
 	Fail      func(r *http.Request) int // a status to answer with; 0: none
 	Requests  []string
@@ -81,8 +82,20 @@ func (p *Platform) store(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusNotFound)
 			return
 		}
-		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(string(pack)))
+		http.ServeContent(counted{w, &p.Gets}, r, "", time.Time{}, strings.NewReader(string(pack)))
 	}
+}
+
+// counted counts the bytes of an answer.
+type counted struct {
+	http.ResponseWriter
+	n *int64
+}
+
+func (c counted) Write(b []byte) (int, error) {
+	k, err := c.ResponseWriter.Write(b)
+	*c.n += int64(k)
+	return k, err
 }
 
 // Serve answers a request about the volume.
@@ -119,8 +132,9 @@ func (p *Platform) Serve(_ context.Context, q agentapi.VolumeRequest) (reply age
 	case agentapi.VolumeRead:
 		reply.Read = &agentapi.ReadablePacks{}
 		for _, n := range q.Read.Packs {
+			sum := sha256.Sum256(p.Packs[n])
 			reply.Read.Packs = append(reply.Read.Packs, agentapi.PackURL{N: n, Method: "GET",
-				URL: fmt.Sprintf("%s/%d?sig=secret", p.url, n), Bytes: int64(len(p.Packs[n]))})
+				URL: fmt.Sprintf("%s/%d?sig=secret", p.url, n), Bytes: int64(len(p.Packs[n])), SHA256: sum[:]})
 		}
 	case agentapi.VolumeCommit:
 		reply.Commit, reply.Error = p.commit(*q.Commit)

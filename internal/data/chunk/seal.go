@@ -4,6 +4,7 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hkdf"
+	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -20,10 +21,10 @@ type ID [32]byte
 // String returns the ID in hexadecimal.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
-// Keys are what a domain's key gives: one key for ids, one that each chunk's own key comes from, one for tables.
-// They are safe for concurrent use.
+// Keys are what a domain's key gives: one key for ids, one that each chunk's own key comes from, one for tables, one for
+// requests between hosts. They are safe for concurrent use.
 type Keys struct {
-	id, chunks, tables []byte
+	id, chunks, tables, peers []byte
 }
 
 // KeySize is the length of a domain's key in bytes.
@@ -37,6 +38,7 @@ func NewKeys(domain []byte) (*Keys, error) {
 	k := new(Keys)
 	for label, key := range map[string]*[]byte{
 		"muster chunk id v1": &k.id, "muster chunk seal v1": &k.chunks, "muster pack table v1": &k.tables,
+		"muster peer request v1": &k.peers,
 	} {
 		derived, err := hkdf.Key(sha256.New, domain, nil, label, KeySize)
 		if err != nil {
@@ -56,6 +58,13 @@ func (k *Keys) ID(chunk []byte) (id ID) {
 	_, _ = h.Write(chunk)
 	h.Sum(id[:0])
 	return id
+}
+
+// Sign returns a code by which those who hold the key of the domain recognise each other's requests.
+func (k *Keys) Sign(request []byte) []byte {
+	m := hmac.New(sha256.New, k.peers)
+	m.Write(request)
+	return m.Sum(nil)
 }
 
 // What the first byte of a blob says about the sealed bytes.
