@@ -197,6 +197,13 @@ func (p *Platform) commit(c agentapi.CommitVolume) (*agentapi.CommittedVolume, *
 	return &agentapi.CommittedVolume{Seq: seq}, nil
 }
 
+// Served returns how many bytes the store has served.
+func (p *Platform) Served() int64 {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	return p.Gets
+}
+
 // Key is the key of the volume's domain.
 var Key = []byte("0123456789abcdef0123456789abcdef")
 
