@@ -36,7 +36,9 @@ func dataSet(t *testing.T, p *volumetest.Platform, n int) [32]byte {
 	return sha256.Sum256(b)
 }
 
-func (h *host) data(ref agentapi.LeaseRef) string { return scratch.Data(h.scratch.VolumePath(ref, "vol_a")) }
+func (h *host) data(ref agentapi.LeaseRef) string {
+	return scratch.Data(h.scratch.VolumePath(ref, "vol_a"))
+}
 
 // readers starts a cluster of n hosts that read a volume, as far as the hosts have made their keys, and returns what
 // they are wanted to run, with the peers' keys.
