@@ -123,8 +123,8 @@ func (g *Group) offered() (*Source, *cache, bool) {
 	return g.source, g.cache, g.source != nil
 }
 
-// Pack returns a whole pack of a length and a hash: from one of its owners, or from the store if that is this rank. After an
-// error, other than that of ctx, the caller gets it from the store itself.
+// Pack returns a whole pack of a length and a hash: from one of its owners, or from the store if that is this rank.
+// After an error, other than that of ctx, the caller gets it from the store itself.
 func (g *Group) Pack(ctx context.Context, n, size int64, sum []byte) ([]byte, error) {
 	source, kept, ok := g.offered()
 	if !ok || len(sum) != sha256.Size || !source.Has(n) {
