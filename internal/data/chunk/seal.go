@@ -21,8 +21,8 @@ type ID [32]byte
 // String returns the ID in hexadecimal.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
-// Keys are what a domain's key gives: one key for ids, one that each chunk's own key comes from, one for tables, and one
-// for requests between hosts. They are safe for concurrent use.
+// Keys are what a domain's key gives: one key for ids, one that each chunk's own key comes from, one for tables, and
+// one for requests between hosts. They are safe for concurrent use.
 type Keys struct {
 	id, chunks, tables, peers []byte
 }
