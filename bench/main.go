@@ -22,6 +22,7 @@ import (
 	"github.com/musterhq/muster/bench/placement"
 	"github.com/musterhq/muster/bench/platform"
 	"github.com/musterhq/muster/bench/rent"
+	"github.com/musterhq/muster/bench/restore"
 	"github.com/musterhq/muster/bench/start"
 	"github.com/musterhq/muster/bench/table"
 )
@@ -55,6 +56,7 @@ func benchmarks(seeds int) []benchmark {
 			error) {
 			return network.Rows(ctx, os.Getenv(envBin))
 		}},
+		{15, "ranks that restore one volume", "", restore.Rows},
 		{17, "what the past costs", envPostgres, withPostgres(growth.Rows)},
 		{7, "5,000 clusters that run", envPostgres, withPostgres(growth.Running)},
 		{12, "a host that is lost", envPostgres, func(ctx context.Context) ([]table.Row,

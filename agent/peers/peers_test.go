@@ -6,10 +6,12 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strconv"
@@ -226,10 +228,16 @@ func TestPack_HostilePeers(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 			time.Sleep(5 * time.Second)
 		}),
-		"a redirect": answer(func(w http.ResponseWriter, f *field, n int64) {
-			w.Header().Set("Location", "http://"+f.cluster.Ranks[0].Address+"/c/"+volumeID+"/1")
-			w.WriteHeader(http.StatusFound)
-		}),
+		"a redirect": func(t *testing.T, f *field, l net.Listener) {
+			elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				t.Error("the process was sent elsewhere")
+			}))
+			t.Cleanup(elsewhere.Close)
+			answer(func(w http.ResponseWriter, _ *field, _ int64) {
+				w.Header().Set("Location", elsewhere.URL)
+				w.WriteHeader(http.StatusFound)
+			})(t, f, l)
+		},
 		"refuses": answer(func(w http.ResponseWriter, _ *field, _ int64) { w.WriteHeader(http.StatusForbidden) }),
 		"huge headers": answer(func(w http.ResponseWriter, f *field, n int64) {
 			w.Header().Set("X", string(bytes.Repeat([]byte("x"), 1<<20)))
@@ -430,6 +438,26 @@ func TestServe_Flood(t *testing.T) {
 	}
 }
 
+// Connections that send nothing, or half a request, are closed soon.
+func TestServe_HalfRequests(t *testing.T) {
+	t.Parallel()
+	f := newField(t, 2, 40)
+	for _, text := range []string{"", "GET /c/" + volumeID + "/1 HTTP/1.1\r\nHost: x\r\n"} {
+		c, err := net.Dial("tcp", f.cluster.Ranks[1].Address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		if _, err := c.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, c); err != nil {
+			t.Errorf("after %q the connection stays: %v", text, err)
+		}
+	}
+}
+
 // A rank whose port is taken requests packs of the others, and sends none.
 func TestServer_PortTaken(t *testing.T) {
 	t.Parallel()
@@ -450,7 +478,7 @@ func TestServer_PortTaken(t *testing.T) {
 	}
 }
 
-// No more than atOnce packs are sent at the same time, however many are requested, and all that are requested come.
+// No more than four packs are sent at the same time, however many are requested, and all that are requested come.
 func TestServe_AtOnce(t *testing.T) {
 	t.Parallel()
 	f := newField(t, 2, 64)
@@ -477,7 +505,7 @@ func TestServe_AtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if most > atOnce || most < 2 {
+	if most > 4 || most < 2 {
 		t.Errorf("%d at once", most)
 	}
 }
@@ -498,10 +526,16 @@ func TestCache_Limit(t *testing.T) {
 		gets++
 		return bytes.Repeat([]byte{byte(n)}, 300), nil
 	})
-	held, err := c.use(t.Context(), 1)
+	first, err := c.use(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.release(first)
+	held, err := c.use(t.Context(), 1) // from the file
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := c.reader(held)
 	for n := int64(2); n < 20; n++ {
 		p, err := c.use(t.Context(), n)
 		if err != nil {
@@ -513,7 +547,7 @@ func TestCache_Limit(t *testing.T) {
 		}
 	}
 	if b := make([]byte, 300); true {
-		if _, err := c.reader(held).ReadAt(b, 0); err != nil || b[299] != 1 {
+		if _, err := from.ReadAt(b, 0); err != nil || b[299] != 1 {
 			t.Errorf("a pack in use was given up: %v", err)
 		}
 	}
