@@ -17,17 +17,17 @@ import (
 
 // runningNow sums up the running clusters of the list.
 func runningNow(list []cluster.Cluster) string {
-	alive, gpus, rate := 0, 0, money.Micro(0)
+	active, gpus, rate := 0, 0, money.Micro(0)
 	for _, c := range list {
 		if c.State == lifecycle.Released || c.State == lifecycle.Failed {
 			continue
 		}
-		alive, gpus, rate = alive+1, gpus+c.Spec.GPUs(), rate+c.PricePerHour
+		active, gpus, rate = active+1, gpus+c.Spec.GPUs(), rate+c.PricePerHour
 	}
-	if alive == 0 {
+	if active == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d alive, %s, %s per hour.", alive, view.Plural(gpus, "GPU", "GPUs"), view.PerHour(rate))
+	return fmt.Sprintf("%d active, %s, %s per hour.", active, view.Plural(gpus, "GPU", "GPUs"), view.PerHour(rate))
 }
 
 func (s *Pages) actOnCluster(v *page.Visit) error {

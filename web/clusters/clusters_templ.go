@@ -198,7 +198,7 @@ func ClustersPage(p view.Page, c Clusters) templ.Component {
 						return templ_7745c5c3_Err
 					}
 					if c.MayRelease {
-						templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 11, "<form class=\"row\" id=\"release\" method=\"post\" action=\"/clusters/release\"><button class=\"btn danger\" type=\"submit\">Release the selected clusters…</button></form>")
+						templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 11, "<form class=\"row picked\" id=\"release\" method=\"post\" action=\"/clusters/release\"><button class=\"btn danger\" type=\"submit\">Release the selected clusters…</button></form>")
 						if templ_7745c5c3_Err != nil {
 							return templ_7745c5c3_Err
 						}

@@ -112,7 +112,7 @@ func EarningsPage(p view.Page, org string, s statement.OperatorPeriod, host, csv
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 5, "). Each line is proven by segments your hosts have signed.</p></div><form class=\"panel boxed noprint\" method=\"get\" action=\"/hosts/statement\"><div class=\"body row\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 5, "). Each line is proven by segments your hosts have signed.</p></div><form class=\"panel boxed noprint\" method=\"get\" action=\"/hosts/statement\"><div class=\"body row low\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -20,6 +20,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -50,8 +51,10 @@ func TestEveryPageIsAccessible(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &renterOf{p, renter}
-	r.rentAndRelease(t)
+	ended := r.rentAndRelease(t)
+	r.createVolume(t)
 	b := p.browse(t)
+	b.kinds = map[string]string{"/clusters/" + ended.String(): "/clusters/*/ended"}
 	b.do("the motion ends", chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 			Features: []*emulation.MediaFeature{{Name: "prefers-reduced-motion", Value: "reduce"}},
@@ -83,14 +86,18 @@ type renterOf struct {
 }
 
 // rentAndRelease leaves a cluster that has ended and one that runs, so that the pages have something to show. The one
-// that runs is released at the end of the test.
-func (r *renterOf) rentAndRelease(t *testing.T) {
+// that runs is released at the end of the test. It returns the one that has ended.
+func (r *renterOf) rentAndRelease(t *testing.T) (ended id.Cluster) {
 	t.Helper()
 	if _, err := r.TopUp(t.Context(), 100*money.Unit); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 2 {
-		s := r.p.spec(1, 1, "sleep", "3600")
+		nodes := 1
+		if i > 0 && os.Getenv("MUSTER_TEST_SHOTS") != "" {
+			nodes = 2 // a picture shows more of it; other tests need the GPUs
+		}
+		s := r.p.spec(nodes, nodes, "sleep", "3600")
 		s.Name = fmt.Sprintf("looked-at-%d", i)
 		c, err := r.Rent(t.Context(), s)
 		if err != nil {
@@ -108,8 +115,24 @@ func (r *renterOf) rentAndRelease(t *testing.T) {
 			if _, err := r.Release(t.Context(), c.ID); err != nil {
 				t.Fatal(err)
 			}
+			ended = c.ID
 		}
 	}
+	return ended
+}
+
+// createVolume creates a volume, which is deleted at the end of the test.
+func (r *renterOf) createVolume(t *testing.T) {
+	t.Helper()
+	v, err := r.CreateVolume(t.Context(), client.NewVolume{Name: "looked-at", SizeGB: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := afterwards(t)
+		defer cancel()
+		_ = r.DeleteVolume(ctx, v.ID)
+	})
 }
 
 // identifier is what distinguishes pages of one kind: an id, a number, a month.
@@ -123,6 +146,9 @@ var prose = regexp.MustCompile(`^/(cli|docs/.+|offers/choose)$`)
 
 // forVisitors are the pages that are the same for everybody; a visitor's walk checks them.
 var forVisitors = regexp.MustCompile(`^/(docs|pricing|status|terms|privacy|cli|estimate)(/|$)`)
+
+// forOperators are the pages that are empty for who has no hosts: an operator's walk takes their pictures.
+var forOperators = regexp.MustCompile(`^/(hosts|payouts)(/|$)`)
 
 // walk checks every kind of page that somebody reaches by links from the front page, and returns how many there are.
 // It adds to known the kinds that it checked. Kinds that were known, and all prose but the first, are checked by axe in
@@ -138,7 +164,7 @@ func (b *tab) walk(who string, known map[string]bool) int {
 		next = next[1:]
 		b.do("open "+path, chromedp.EmulateViewport(1440, 900), chromedp.Navigate(b.p.URL+path), chromedp.WaitReady("body"))
 		for _, link := range b.links() {
-			kind := kindOf(link)
+			kind := b.kind(link)
 			if !seen[kind] && (who == "" || !forVisitors.MatchString(kind)) {
 				seen[kind] = true
 				next = append(next, link)
@@ -146,7 +172,8 @@ func (b *tab) walk(who string, known map[string]bool) int {
 		}
 		b.prepare(path)
 		document := prose.MatchString(path)
-		fully := !known[kindOf(path)] && (!document || !known["prose"])
+		elsewhere := who == "renter" && forOperators.MatchString(path)
+		fully := !known[b.kind(path)] && !elsewhere && (!document || !known["prose"])
 		for i, l := range looks {
 			if !fully && l.contrast {
 				continue
@@ -160,8 +187,8 @@ func (b *tab) walk(who string, known map[string]bool) int {
 				b.picture(path, l)
 			}
 		}
-		if b.at(path) {
-			known[kindOf(path)] = true
+		if b.at(path) && !elsewhere {
+			known[b.kind(path)] = true
 			known["prose"] = known["prose"] || document
 		}
 	}
@@ -185,7 +212,7 @@ func (b *tab) picture(path string, l look) {
 		if err != nil {
 			return err
 		}
-		name := strings.Trim(strings.NewReplacer("/", "-", "*", "one").Replace(kindOf(path)), "-")
+		name := strings.Trim(strings.NewReplacer("/", "-", "*", "one").Replace(b.kind(path)), "-")
 		file := fmt.Sprintf("%s-%d-%s.webp", cmp.Or(name, "front"), l.width, l.theme)
 		return os.WriteFile(filepath.Join(b.shots, file), shot.Data, 0o644)
 	}))
@@ -202,6 +229,9 @@ func (b *tab) at(path string) bool {
 	}
 	return now == path
 }
+
+// kind returns the kind of a page: one that the test has named, or kindOf.
+func (b *tab) kind(path string) string { return cmp.Or(b.kinds[path], kindOf(path)) }
 
 // kindOf returns what the path has in common with those of other pages of the same template.
 func kindOf(path string) string {

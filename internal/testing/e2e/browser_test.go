@@ -21,7 +21,8 @@ type tab struct {
 	t     *testing.T
 	p     *platform
 	ctx   context.Context
-	shots string // folder of screenshots
+	shots string            // folder of screenshots
+	kinds map[string]string // by path: kinds of pages that their paths do not tell apart
 
 	mu       sync.Mutex
 	mistakes []string // what the page wrote to the console that it should not
