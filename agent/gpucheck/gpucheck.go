@@ -19,6 +19,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -160,7 +161,10 @@ func (c Check) Run(ctx context.Context) (Result, error) {
 	cmd := exec.Command(c.Command[0], args...)
 	// Nothing of the image's environment: LD_PRELOAD, CUDA_VISIBLE_DEVICES and the like would decide what is checked.
 	cmd.Env = append([]string{"CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_CACHE_DISABLE=1"}, ownEnv()...)
+	// The child is killed when the thread that started it ends, not only when the process does: the thread is kept.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return Result{}, err

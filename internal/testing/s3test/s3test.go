@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,6 +30,7 @@ type Gateway struct {
 	t    testing.TB
 	args []string
 	cmd  *exec.Cmd
+	died chan struct{}
 	out  *bytes.Buffer
 }
 
@@ -70,7 +72,7 @@ func (g *Gateway) Run() {
 	g.cmd = exec.Command(g.args[0], g.args[1:]...)
 	g.cmd.Stdout, g.cmd.Stderr = g.out, g.out
 	g.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := g.cmd.Start(); err != nil {
+	if err := g.start(); err != nil {
 		g.t.Fatal(err)
 	}
 	host := strings.TrimPrefix(g.Config.Endpoint, "http://")
@@ -96,12 +98,29 @@ func (g *Gateway) Run() {
 	}
 }
 
+// start starts the process on a thread that lives as long as the process: it is killed when the thread ends.
+func (g *Gateway) start() error {
+	started := make(chan error)
+	cmd, died := g.cmd, make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+		}
+		close(died)
+	}()
+	g.died = died
+	return <-started
+}
+
 // Kill ends the store as a loss of power of its process would.
 func (g *Gateway) Kill() {
 	if g.cmd == nil {
 		return
 	}
 	_ = g.cmd.Process.Kill()
-	_ = g.cmd.Wait()
+	<-g.died
 	g.cmd = nil
 }
