@@ -19,7 +19,7 @@ type Bucket struct {
 	Mode        string    `json:"mode" enum:"rw,ro" doc:"what the credentials are for: rw: reading and writing; ro: reading only"`
 	AccessKeyID string    `json:"access_key_id" doc:"the access key; its secret is never shown" example:"AKIAIOSFODNN7EXAMPLE"`
 	CreatedAt   time.Time `json:"created_at"`
-	CheckedAt   time.Time `json:"checked_at" doc:"when the store was asked last whether the credentials work"`
+	CheckedAt   time.Time `json:"checked_at" doc:"when the credentials were last checked against the store"`
 	Problem     string    `json:"problem" doc:"what was wrong then; empty: nothing" example:"bucket: the store has no bucket acme-results"`
 }
 

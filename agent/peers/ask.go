@@ -23,7 +23,7 @@ const (
 )
 
 var (
-	// errNotYet: nobody answers there, or the other rank has not begun.
+	// errNotYet: the peer's port refuses connections, or the peer has not begun to restore.
 	errNotYet = errors.New("the peer does not restore yet")
 	errSlow   = errors.New("the peer is too slow")
 	errLied   = errors.New("the peer sends a wrong pack")

@@ -23,11 +23,10 @@ type cache struct {
 	ctx   context.Context // of fetches
 	stop  context.CancelFunc
 
-	mu      sync.Mutex
-	size    int64
-	packs   map[int64]*cached
-	order   []int64 // of the packs that are kept, the oldest first
-	fetches int     // for tests and the log
+	mu    sync.Mutex
+	size  int64
+	packs map[int64]*cached
+	order []int64 // of the packs that are kept, the oldest first
 }
 
 // cached is a pack that is on its way, or kept.
@@ -58,7 +57,6 @@ func (c *cache) use(ctx context.Context, n int64) (*cached, error) {
 	if p == nil {
 		p = &cached{done: make(chan struct{})}
 		c.packs[n] = p
-		c.fetches++
 		go c.get(n, p)
 	}
 	p.users++
@@ -121,7 +119,7 @@ func keep(dir *os.File, b []byte) *os.File {
 	return f
 }
 
-// drop closes a pack that is kept no more once nobody uses it. Callers hold c.mu.
+// drop closes the file of an evicted pack, now or when its last user releases it. Callers hold c.mu.
 func (c *cache) drop(p *cached) {
 	p.gone = true
 	if p.users == 0 && p.file != nil {

@@ -177,7 +177,7 @@ func TestPack_TheStoreIsReadOnce(t *testing.T) {
 	}
 }
 
-// A rank's port is held by a program that is no agent, or by nobody: the pack comes from its second owner or the store,
+// Another program listens on a rank's port, or none does: the pack comes from its second owner or the store,
 // within the deadlines, and it is the right one.
 func TestPack_HostilePeers(t *testing.T) {
 	t.Parallel()

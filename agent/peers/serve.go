@@ -49,8 +49,8 @@ type Server struct {
 	closed  bool
 }
 
-// NewServer listens at this rank's address. If that fails, as it does if somebody else has the port, this rank sends
-// nothing and still requests packs of the others.
+// NewServer listens at this rank's address. If that fails, for example because another program uses the port, this rank
+// sends nothing, and still requests packs from the others.
 func NewServer(c Cluster, log *slog.Logger) *Server {
 	s := &Server{log: log, times: defaultTimes(), slots: make(chan struct{}, atOnce),
 		queue: make(chan struct{}, maxWaiting), groups: map[string]*Group{}}
@@ -59,15 +59,15 @@ func NewServer(c Cluster, log *slog.Logger) *Server {
 			DialContext: s.dial, DisableCompression: true, MaxIdleConnsPerHost: atOnce, IdleConnTimeout: idleFor / 2,
 			MaxResponseHeaderBytes: maxHeader,
 		},
-		// Whoever listens there must not send this process anywhere else.
+		// A hostile program at a peer's port must not redirect requests to other addresses.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	s.Update(c)
 	return s
 }
 
-// Update tells how the cluster is now. If the overlay has moved to another namespace, as after the death of a guest,
-// the server moves too.
+// Update sets the cluster's ranks and addresses. If the overlay has moved to another namespace, as after the death of a
+// guest, the server listens there instead.
 func (s *Server) Update(c Cluster) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +168,7 @@ func (s *Server) Idle() bool {
 
 // serve answers GET /c/VOLUME/PACK.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	if r.ContentLength != 0 { // nothing reads it, and nobody waits for it
+	if r.ContentLength != 0 { // a body is neither read nor waited for
 		w.Header().Set("Connection", "close")
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now())
 		http.Error(w, "a request has no body", http.StatusBadRequest)

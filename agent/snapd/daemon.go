@@ -163,7 +163,7 @@ func (d *daemon) follow(wanted []Attached) []State {
 	for _, a := range wanted {
 		k := key{a.Ref, a.Mount.Volume}
 		keep[k] = true
-		d.reach(a)
+		d.updatePeers(a)
 		w := d.workers[k]
 		if w == nil {
 			w = newWorker(d, a)
@@ -192,8 +192,8 @@ func (d *daemon) follow(wanted []Attached) []State {
 	return out
 }
 
-// reach tells the server of a run's peers how they are now, if there is one. Callers hold d.mu.
-func (d *daemon) reach(a Attached) {
+// updatePeers passes a run's present ranks to its peer server, if it has one. Callers hold d.mu.
+func (d *daemon) updatePeers(a Attached) {
 	if s := d.peers[a.Ref]; s != nil && a.Peers != nil {
 		s.Update(*a.Peers)
 	}

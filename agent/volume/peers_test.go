@@ -104,8 +104,8 @@ func TestRestore_RanksLoadTheStoreOnce(t *testing.T) {
 	t.Logf("the store served %d bytes to four ranks, %d to one", served, once)
 }
 
-// A rank that has another rank at a wrong address, and so an answer from nobody, restores all the same; so does one
-// whose peers have restored and forgotten what they kept.
+// A rank restores although another rank's address is wrong and never answers, and although its peers have finished and
+// deleted the packs that they kept.
 func TestRestore_WithoutPeers(t *testing.T) {
 	t.Parallel()
 	p, want := packed(t)

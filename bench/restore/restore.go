@@ -59,7 +59,7 @@ func Rows(ctx context.Context) (rows []table.Row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// The first restore of all pays for the disk's blocks, whoever makes it.
+	// The first restore allocates the disk's blocks and is not measured.
 	if _, err := p.restore(ctx, filepath.Join(disk, "ranks"), false, sum); err != nil {
 		return nil, err
 	}

@@ -309,7 +309,7 @@ func bucketForm(f BucketForm) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 23, "<p class=\"help\">The store is asked at once whether they work. For writing, a small object is stored and deleted.</p><button class=\"btn primary\" type=\"submit\">Add</button></form></section>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 23, "<p class=\"help\">Muster checks them right away. For writing, it stores and deletes a small object.</p><button class=\"btn primary\" type=\"submit\">Add</button></form></section>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -559,7 +559,7 @@ func BucketPage(p view.Page, d BucketDetail) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				if d.Form.Errors["endpoint"] != "" {
-					templ_7745c5c3_Err = view.Callout("bad", "error", "The store cannot be asked", view.Sentence(d.Form.Errors["endpoint"])).Render(ctx, templ_7745c5c3_Buffer)
+					templ_7745c5c3_Err = view.Callout("bad", "error", "The store cannot be reached", view.Sentence(d.Form.Errors["endpoint"])).Render(ctx, templ_7745c5c3_Buffer)
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}

@@ -84,7 +84,7 @@ func create(s *base.Session) *cobra.Command {
 	var n client.NewBucket
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Add a bucket of your own store", Args: base.Exactly("NAME"),
-		Long: `Add a bucket of an S3-compatible store of yours. The store is asked at once whether the credentials work: it must list
+		Long: `Add a bucket of an S3-compatible store of yours. Muster checks the credentials right away: the store must list
 the bucket and, with mode rw, store and delete a small object in it.
 
 The access key is read from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or asked for. The secret is stored encrypted,

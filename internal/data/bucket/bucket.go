@@ -1,4 +1,4 @@
-// Package bucket keeps buckets: S3-compatible stores of renters, that clusters are to mount.
+// Package bucket registers renters' own buckets in S3-compatible stores, with their credentials.
 //
 // What is in a bucket belongs to its renter and is never stored or billed here. This package knows where the bucket is
 // and has the credentials for it.

@@ -160,8 +160,8 @@ func (a *API) inside(t *table) {
 
 	// Buckets.
 	get(t, "/buckets", readClusters, "listBuckets: List your organisation's buckets by name", a.listBuckets)
-	post(t, "/buckets", writeClusters, 201, "createBucket: Add a bucket of your own store, which is asked whether the "+
-		"credentials work", a.createBucket)
+	post(t, "/buckets", writeClusters, 201, "createBucket: Add a bucket of your own store, after a check of its "+
+		"credentials", a.createBucket)
 	get(t, "/buckets/{id}", readClusters, "getBucket: Get a bucket, without its secret", a.getBucket)
 	patch(t, "/buckets/{id}", writeClusters, "rotateBucket: Replace a bucket's credentials, once its store accepts the "+
 		"new ones", a.rotateBucket)
