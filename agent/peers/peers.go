@@ -43,9 +43,10 @@ type Rank struct {
 	Address string `json:"address"` // in the overlay; with a port, if it is not Port
 }
 
-// Equal reports whether two descriptions are the same.
-func (c Cluster) Equal(o Cluster) bool {
-	return c.NetNS == o.NetNS && c.Rank == o.Rank && slices.Equal(c.Ranks, o.Ranks)
+// own is this rank's address.
+func (c Cluster) own() string {
+	addr, _ := c.of(c.Rank)
+	return addr
 }
 
 // of returns where a rank answers.

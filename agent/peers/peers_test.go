@@ -478,6 +478,42 @@ func TestServer_PortTaken(t *testing.T) {
 	}
 }
 
+// A server keeps its port when another rank gets another address. It moves when its own rank does.
+func TestServer_Update(t *testing.T) {
+	t.Parallel()
+	f := newField(t, 3, 40)
+	owner, asker := f.ranks[0], f.ranks[1]
+	sent := 0
+	sends := func(when string) {
+		t.Helper()
+		sent++
+		if _, _, err := f.get(t.Context(), asker, f.owned(t, 0, 0)); err != nil {
+			t.Fatal(err)
+		}
+		// An answer is counted a moment after its last byte.
+		for end := time.Now().Add(5 * time.Second); owner.g.Stats().Sent != sent; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s, the owner does not send: %+v", when, owner.g.Stats())
+			}
+		}
+	}
+	for range 5 {
+		c := owner.s.now()
+		c.Ranks = slices.Clone(c.Ranks)
+		c.Ranks[2].Address = freeAddress(t)
+		owner.s.Update(c)
+		sends("after another rank has moved")
+	}
+	moved := freeAddress(t)
+	for _, r := range f.ranks[:2] {
+		c := r.s.now()
+		c.Ranks = slices.Clone(c.Ranks)
+		c.Ranks[0].Address = moved
+		r.s.Update(c)
+	}
+	sends("after its own rank has moved")
+}
+
 // No more than four packs are sent at the same time, however many are requested, and all that are requested come.
 func TestServe_AtOnce(t *testing.T) {
 	t.Parallel()

@@ -66,19 +66,22 @@ func NewServer(c Cluster, log *slog.Logger) *Server {
 	return s
 }
 
-// Update sets the cluster's ranks and addresses. If the overlay has moved to another namespace, as after the death of a
-// guest, the server listens there instead.
+// Update sets the cluster's ranks and addresses. The server listens elsewhere only if this rank's address changes or the
+// overlay moves to another namespace, as after the death of a guest; this cuts off answers that are under way.
 func (s *Server) Update(c Cluster) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.cluster.Equal(c) && s.http != nil {
+	if s.closed {
+		return
+	}
+	stays := s.http != nil && s.cluster.NetNS == c.NetNS && s.cluster.own() == c.own()
+	s.cluster = c
+	if stays {
 		return
 	}
 	if s.http != nil {
-		go s.http.Close()
-		s.http = nil
+		s.http.Close() // at once: it may have the port that is needed
 	}
-	s.cluster = c
 	s.client.CloseIdleConnections()
 	l, err := listen(c)
 	if err != nil {
