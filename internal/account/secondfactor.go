@@ -21,6 +21,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/seal"
 )
 
 // A second factor is a code of an authenticator app (TOTP, RFC 6238), or a recovery code in its place. See ADR 38.
@@ -419,27 +420,9 @@ func (a *Accounts) ResetSecondFactor(ctx context.Context, email string) error {
 // RotatesSecret reports whether secrets have to be sealed again, because the platform's secret was replaced.
 func (a *Accounts) RotatesSecret() bool { return a.cfg.Box != nil && a.cfg.Box.Rotating() }
 
-// Reseal seals again what the platform's previous secret sealed, and says how many secrets that were.
+// Reseal seals again what the platform's previous secret sealed, and returns how many secrets that were.
 func (a *Accounts) Reseal(ctx context.Context) (n int, err error) {
-	const page = 500
-	for after := (pgtype.UUID{}); ; {
-		rows, err := a.db.Q.TOTPSecrets(ctx, after, page)
-		if err != nil {
-			return n, fmt.Errorf("read TOTP secrets: %w", err)
-		}
-		for _, r := range rows {
-			after = pgtype.UUID{Bytes: r.UserID.UUID(), Valid: true}
-			fresh, stale, err := a.cfg.Box.Reseal(r.Secret, totpBelongs(r.UserID))
-			if err != nil || !stale { // neither secret opens it: the others go on
-				continue
-			}
-			if _, err := a.db.Q.ResealTOTP(ctx, fresh, r.UserID, r.Secret); err != nil {
-				return n, fmt.Errorf("seal a TOTP secret again: %w", err)
-			}
-			n++
-		}
-		if len(rows) < page {
-			return n, nil
-		}
-	}
+	return seal.ResealAll(ctx, a.cfg.Box, id.First[id.User](), a.db.Q.TOTPSecrets,
+		func(r dbq.TOTPSecretsRow) (id.User, []byte, string) { return r.UserID, r.Secret, totpBelongs(r.UserID) },
+		a.db.Q.ResealTOTP)
 }

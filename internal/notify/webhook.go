@@ -246,30 +246,11 @@ func (w *Webhooks) Retry(ctx context.Context, by Actor, hook id.Webhook, notice 
 // RotatesSecret reports whether secrets have to be sealed again, because the platform's secret was replaced.
 func (w *Webhooks) RotatesSecret() bool { return w.box != nil && w.box.Rotating() }
 
-// firstWebhook is less than the id of every webhook; the zero id would be NULL, which is less than nothing.
-var firstWebhook = id.From[id.Webhook](time.UnixMilli(0))
-
 // Reseal seals again what the platform's previous secret sealed, and returns how many secrets that were.
 func (w *Webhooks) Reseal(ctx context.Context) (n int, err error) {
-	const page = 500
-	for after := firstWebhook; ; {
-		rows, err := w.db.Q.ResealableWebhooks(ctx, after, page)
-		if err != nil {
-			return n, fmt.Errorf("read webhook secrets: %w", err)
-		}
-		for _, r := range rows {
-			after = r.ID
-			fresh, stale, err := w.box.Reseal(r.Secret, webhookBelongs(r.ID))
-			if err != nil || !stale { // neither secret opens it: the others continue
-				continue
-			}
-			if _, err := w.db.Q.ResealWebhook(ctx, fresh, r.ID, r.Secret); err != nil {
-				return n, fmt.Errorf("seal a webhook secret again: %w", err)
-			}
-			n++
-		}
-		if len(rows) < page {
-			return n, nil
-		}
-	}
+	return seal.ResealAll(ctx, w.box, id.First[id.Webhook](), w.db.Q.ResealableWebhooks,
+		func(r dbq.ResealableWebhooksRow) (id.Webhook, []byte, string) {
+			return r.ID, r.Secret, webhookBelongs(r.ID)
+		},
+		w.db.Q.ResealWebhook)
 }

@@ -6,6 +6,7 @@
 package seal
 
 import (
+	"context"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hkdf"
@@ -94,6 +95,49 @@ func (b *Box) Reseal(sealed []byte, belongs string) (fresh []byte, stale bool, e
 		return nil, false, err
 	}
 	return b.Seal(plain, belongs), true, nil
+}
+
+// resealRows is how many rows ResealAll reads at once.
+const resealRows = 500
+
+// ResealAll seals again, with the first secret of b, all rows that the second one sealed, and returns how many. read
+// returns at most limit rows whose keys are greater than after, in the order of their keys. of takes a row apart. write
+// replaces stale by fresh unless the row has changed, and returns how many rows it replaced. Rows that neither secret
+// opens are passed over, and counted in an error after all others are done.
+func ResealAll[K, R any](ctx context.Context, b *Box, after K,
+	read func(ctx context.Context, after K, limit int32) ([]R, error),
+	of func(row R) (key K, sealed []byte, belongs string),
+	write func(ctx context.Context, fresh []byte, key K, stale []byte) (int64, error)) (n int, err error) {
+	unopened := 0
+	for {
+		rows, err := read(ctx, after, resealRows)
+		if err != nil {
+			return n, fmt.Errorf("read sealed rows: %w", err)
+		}
+		for _, r := range rows {
+			key, sealed, belongs := of(r)
+			after = key
+			fresh, stale, err := b.Reseal(sealed, belongs)
+			if err != nil {
+				unopened++
+			}
+			if !stale {
+				continue
+			}
+			did, err := write(ctx, fresh, key, sealed)
+			if err != nil {
+				return n, fmt.Errorf("seal %s again: %w", belongs, err)
+			}
+			n += int(did)
+		}
+		if len(rows) < resealRows {
+			break
+		}
+	}
+	if unopened > 0 {
+		return n, fmt.Errorf("rows that neither secret opens: %d", unopened)
+	}
+	return n, nil
 }
 
 func (b *Box) open(sealed []byte, belongs string) ([]byte, error) {

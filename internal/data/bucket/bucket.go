@@ -275,30 +275,9 @@ func (b *Buckets) Delete(ctx context.Context, who account.Principal, bkt id.Buck
 // RotatesSecret reports whether secrets have to be sealed again, because the platform's secret was replaced.
 func (b *Buckets) RotatesSecret() bool { return b.cfg.Box != nil && b.cfg.Box.Rotating() }
 
-// firstBucket is less than the id of every bucket; the zero id would be NULL, which is less than nothing.
-var firstBucket = id.From[id.Bucket](time.UnixMilli(0))
-
 // Reseal seals again what the platform's previous secret sealed, and returns how many secrets that were.
 func (b *Buckets) Reseal(ctx context.Context) (n int, err error) {
-	const page = 500
-	for after := firstBucket; ; {
-		rows, err := b.d.Q.ResealableBuckets(ctx, after, page)
-		if err != nil {
-			return n, fmt.Errorf("read secrets of buckets: %w", err)
-		}
-		for _, r := range rows {
-			after = r.ID
-			fresh, stale, err := b.cfg.Box.Reseal(r.Secret, belongs(r.ID))
-			if err != nil || !stale { // neither secret opens it: the others continue
-				continue
-			}
-			if _, err := b.d.Q.ResealBucket(ctx, fresh, r.ID, r.Secret); err != nil {
-				return n, fmt.Errorf("seal the secret of a bucket again: %w", err)
-			}
-			n++
-		}
-		if len(rows) < page {
-			return n, nil
-		}
-	}
+	return seal.ResealAll(ctx, b.cfg.Box, id.First[id.Bucket](), b.d.Q.ResealableBuckets,
+		func(r dbq.ResealableBucketsRow) (id.Bucket, []byte, string) { return r.ID, r.Secret, belongs(r.ID) },
+		b.d.Q.ResealBucket)
 }

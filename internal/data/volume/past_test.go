@@ -42,7 +42,7 @@ func (w *world) due(by time.Time) bool {
 // sweepable says how many domains the next sweep visits.
 func (w *world) sweepable() int {
 	w.t.Helper()
-	ids, err := w.d.Q.SweepableDomains(w.t.Context(), firstDomain)
+	ids, err := w.d.Q.SweepableDomains(w.t.Context(), id.First[id.DataDomain]())
 	w.Must(err)
 	return len(ids)
 }
@@ -141,7 +141,7 @@ func TestGoneDomainsAreNotRead(t *testing.T) {
 	by := time.Now().Add(2 * ChargeEvery)
 	for name, f := range map[string]func(ctx context.Context, tx *db.Tx) error{
 		"sweep": func(ctx context.Context, tx *db.Tx) error {
-			_, err := tx.Q.SweepableDomains(ctx, firstDomain)
+			_, err := tx.Q.SweepableDomains(ctx, id.First[id.DataDomain]())
 			return err
 		},
 		"charge": func(ctx context.Context, tx *db.Tx) error {
@@ -153,7 +153,7 @@ func TestGoneDomainsAreNotRead(t *testing.T) {
 			return err
 		},
 		"seal again": func(ctx context.Context, tx *db.Tx) error {
-			_, err := tx.Q.SealedDomains(ctx, firstDomain)
+			_, err := tx.Q.SealedDomains(ctx, id.First[id.DataDomain](), 500)
 			return err
 		},
 		"lock an organisation's": func(ctx context.Context, tx *db.Tx) error {

@@ -29,7 +29,7 @@ func (v *Volumes) Sweep(ctx context.Context) (deleted int, err error) {
 	if err != nil {
 		return 0, errors.Join(append(errs, err)...)
 	}
-	after := firstDomain
+	after := id.First[id.DataDomain]()
 	for {
 		domains, err := v.d.Q.SweepableDomains(ctx, after)
 		if err != nil || len(domains) == 0 || ctx.Err() != nil {
@@ -44,9 +44,6 @@ func (v *Volumes) Sweep(ctx context.Context) (deleted int, err error) {
 		after = domains[len(domains)-1]
 	}
 }
-
-// firstDomain is less than the id of every data domain.
-var firstDomain = id.From[id.DataDomain](time.UnixMilli(0))
 
 // sweepDomain sweeps one domain; with keep, it deletes nothing in the store.
 func (v *Volumes) sweepDomain(ctx context.Context, domain id.DataDomain, keep bool) (deleted int, err error) {

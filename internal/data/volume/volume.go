@@ -414,25 +414,7 @@ func (v *Volumes) Reseal(ctx context.Context) (sealed int, err error) {
 	if !v.cfg.Box.Rotating() {
 		return 0, nil
 	}
-	after := firstDomain
-	for {
-		rows, err := v.d.Q.SealedDomains(ctx, after)
-		if err != nil || len(rows) == 0 {
-			return sealed, err
-		}
-		for _, r := range rows {
-			after = r.ID
-			fresh, stale, err := v.cfg.Box.Reseal(r.KeySealed, belongs(r.ID))
-			if err != nil {
-				return sealed, fmt.Errorf("seal the key of %s again: %w", r.ID, err)
-			}
-			if !stale {
-				continue
-			}
-			if err := v.d.Q.ResealDomain(ctx, fresh, r.ID, r.KeySealed); err != nil {
-				return sealed, fmt.Errorf("store the key of %s: %w", r.ID, err)
-			}
-			sealed++
-		}
-	}
+	return seal.ResealAll(ctx, v.cfg.Box, id.First[id.DataDomain](), v.d.Q.SealedDomains,
+		func(r dbq.SealedDomainsRow) (id.DataDomain, []byte, string) { return r.ID, r.KeySealed, belongs(r.ID) },
+		v.d.Q.ResealDomain)
 }

@@ -191,7 +191,7 @@ func (q *Queries) ResealTOTP(ctx context.Context, fresh []byte, userID id.User, 
 }
 
 const tOTPSecrets = `-- name: TOTPSecrets :many
-SELECT user_id, secret FROM user_totp WHERE $1::uuid IS NULL OR user_id > $1::uuid ORDER BY user_id LIMIT $2
+SELECT user_id, secret FROM user_totp WHERE user_id > $1 ORDER BY user_id LIMIT $2
 `
 
 type TOTPSecretsRow struct {
@@ -199,7 +199,8 @@ type TOTPSecretsRow struct {
 	Secret []byte
 }
 
-func (q *Queries) TOTPSecrets(ctx context.Context, after pgtype.UUID, maxRows int32) ([]TOTPSecretsRow, error) {
+// scan: in order
+func (q *Queries) TOTPSecrets(ctx context.Context, after id.User, maxRows int32) ([]TOTPSecretsRow, error) {
 	rows, err := q.db.Query(ctx, tOTPSecrets, after, maxRows)
 	if err != nil {
 		return nil, err

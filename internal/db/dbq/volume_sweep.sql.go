@@ -233,13 +233,16 @@ func (q *Queries) NeededPacks(ctx context.Context, domainID id.DataDomain) ([][]
 	return items, nil
 }
 
-const resealDomain = `-- name: ResealDomain :exec
+const resealDomain = `-- name: ResealDomain :execrows
 UPDATE data_domain SET key_sealed = $1 WHERE id = $2 AND key_sealed = $3
 `
 
-func (q *Queries) ResealDomain(ctx context.Context, fresh []byte, iD id.DataDomain, stale []byte) error {
-	_, err := q.db.Exec(ctx, resealDomain, fresh, iD, stale)
-	return err
+func (q *Queries) ResealDomain(ctx context.Context, fresh []byte, iD id.DataDomain, stale []byte) (int64, error) {
+	result, err := q.db.Exec(ctx, resealDomain, fresh, iD, stale)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const saveDataMeter = `-- name: SaveDataMeter :exec
@@ -273,7 +276,7 @@ func (q *Queries) SaveDataMeter(ctx context.Context, arg SaveDataMeterParams) er
 
 const sealedDomains = `-- name: SealedDomains :many
 SELECT id, key_sealed FROM data_domain
-WHERE id > $1 AND emptied_at IS NULL AND key_sealed IS NOT NULL ORDER BY id LIMIT 200
+WHERE id > $1 AND emptied_at IS NULL AND key_sealed IS NOT NULL ORDER BY id LIMIT $2
 `
 
 type SealedDomainsRow struct {
@@ -281,8 +284,8 @@ type SealedDomainsRow struct {
 	KeySealed []byte
 }
 
-func (q *Queries) SealedDomains(ctx context.Context, after id.DataDomain) ([]SealedDomainsRow, error) {
-	rows, err := q.db.Query(ctx, sealedDomains, after)
+func (q *Queries) SealedDomains(ctx context.Context, after id.DataDomain, maxRows int32) ([]SealedDomainsRow, error) {
+	rows, err := q.db.Query(ctx, sealedDomains, after, maxRows)
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,8 @@ UPDATE user_totp SET last_step = @step, confirmed_at = coalesce(confirmed_at, cl
 DELETE FROM user_totp WHERE user_id = $1;
 
 -- name: TOTPSecrets :many
-SELECT user_id, secret FROM user_totp WHERE sqlc.narg(after)::uuid IS NULL OR user_id > sqlc.narg(after)::uuid ORDER BY user_id LIMIT @max_rows;
+-- scan: in order
+SELECT user_id, secret FROM user_totp WHERE user_id > @after ORDER BY user_id LIMIT @max_rows;
 
 -- name: ResealTOTP :execrows
 UPDATE user_totp SET secret = @fresh WHERE user_id = @user_id AND secret = @sealed;

@@ -87,7 +87,7 @@ WHERE m.unpaid_since < @before AND v.deleted_at IS NULL;
 
 -- name: SealedDomains :many
 SELECT id, key_sealed FROM data_domain
-WHERE id > @after AND emptied_at IS NULL AND key_sealed IS NOT NULL ORDER BY id LIMIT 200;
+WHERE id > @after AND emptied_at IS NULL AND key_sealed IS NOT NULL ORDER BY id LIMIT @max_rows;
 
--- name: ResealDomain :exec
+-- name: ResealDomain :execrows
 UPDATE data_domain SET key_sealed = @fresh WHERE id = @id AND key_sealed = @stale;
