@@ -72,12 +72,12 @@ func (w *worker) want(a Attached) {
 		poke(w.kick)
 	}
 	if a.Peers == nil && w.peers != nil { // the workload may begin: all ranks have restored
-		w.part()
+		w.endExchange()
 	}
 }
 
-// part ends the exchange with the other ranks. Callers hold w.mu.
-func (w *worker) part() {
+// endExchange ends the exchange of packs with the other ranks. Callers hold w.mu.
+func (w *worker) endExchange() {
 	if g := w.peers; g != nil {
 		w.peers = nil
 		g.Close()
@@ -129,7 +129,7 @@ func (w *worker) run() {
 	defer func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.part()
+		w.endExchange()
 	}()
 	v := w.attach()
 	if v == nil {

@@ -38,8 +38,8 @@ type round struct {
 }
 
 // Rows restores one volume for eight ranks at the same time, with peers and without, in turns. The store has a line of
-// its own; the ranks exchange packs over loopback and share this machine's processors, so that
-// the time compares work, not networks.
+// its own; the ranks exchange packs over loopback and share this machine's processors, so that the time compares work,
+// not networks.
 func Rows(ctx context.Context) (rows []table.Row, err error) {
 	dir, err := os.MkdirTemp("", "muster-bench-restore-")
 	if err != nil {

@@ -57,7 +57,7 @@ func (s *Pages) createBucket(v *page.Visit) error {
 	value := func(name string) string { return strings.TrimSpace(v.R.PostFormValue(name)) }
 	f := BucketForm{Name: value("name"), Endpoint: value("endpoint"), Region: value("region"), Bucket: value("bucket"),
 		Prefix: value("prefix"), Mode: value("mode"), AccessKeyID: value("access_key_id")}
-	// The secret is not among the fields of the request that are remembered: they are not hashed with a key.
+	// The secret is not a field of the idempotency key: those are hashed without a secret key.
 	made, _, err := s.Buckets.Create(v.R.Context(), v.Who, bucket.NewBucket{
 		Name: f.Name, Mode: f.Mode,
 		Target: bucket.Target{Endpoint: f.Endpoint, Region: f.Region, Bucket: f.Bucket, Prefix: f.Prefix},
