@@ -25,7 +25,7 @@ type Bucket struct {
 
 // NewBucket is a bucket to add. Its secret is stored encrypted.
 type NewBucket struct {
-	Name            string `json:"name" minLength:"1" maxLength:"63" pattern:"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$" doc:"lower-case letters, digits and dashes" example:"results"`
+	Name            string `json:"name" minLength:"1" maxLength:"63" pattern:"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$" patternDescription:"lower-case letters, digits and dashes, such as my-data" doc:"lower-case letters, digits and dashes" example:"results"`
 	Endpoint        string `json:"endpoint" maxLength:"300" doc:"address of the store, on the internet: https://host[:port]" example:"https://s3.eu-central-1.amazonaws.com"`
 	Region          string `json:"region,omitempty" maxLength:"64" doc:"left out: us-east-1, which stores without regions accept" example:"eu-central-1"`
 	Bucket          string `json:"bucket" maxLength:"63" doc:"the bucket's name in the store" example:"acme-results"`

@@ -29,7 +29,7 @@ type TemplateParameter struct {
 
 // NewTemplate describes a template to save: a spec, or a cluster whose spec is saved.
 type NewTemplate struct {
-	Name        string      `json:"name" minLength:"1" maxLength:"63" pattern:"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$" doc:"lower-case letters, digits and dashes" example:"train-llama"`
+	Name        string      `json:"name" minLength:"1" maxLength:"63" pattern:"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$" patternDescription:"lower-case letters, digits and dashes, such as my-data" doc:"lower-case letters, digits and dashes" example:"train-llama"`
 	Title       string      `json:"title,omitempty" maxLength:"120" doc:"for people; default: the name" example:"Train Llama"`
 	Description string      `json:"description,omitempty" maxLength:"1000" doc:"for people"`
 	ClusterID   *id.Cluster `json:"cluster_id,omitempty" doc:"one of your organisation's clusters, whose spec is saved"`

@@ -39,7 +39,7 @@ type Volume struct {
 
 // NewVolume is a volume to create.
 type NewVolume struct {
-	Name   string `json:"name" minLength:"1" maxLength:"63" pattern:"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$" doc:"lower-case letters, digits and dashes" example:"training-data"`
+	Name   string `json:"name" minLength:"1" maxLength:"63" pattern:"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$" patternDescription:"lower-case letters, digits and dashes, such as my-data" doc:"lower-case letters, digits and dashes" example:"training-data"`
 	SizeGB int64  `json:"size_gb" minimum:"1" maximum:"100000" doc:"what its files may take together, in GB" example:"100"`
 	Keep   int    `json:"keep,omitempty" minimum:"0" maximum:"100" doc:"how many of the last snapshots are kept whatever their age; 0: 3" example:"3"`
 }
@@ -80,7 +80,7 @@ type SnapshotChoice struct {
 
 // NewClone is a volume to create from a snapshot of another one.
 type NewClone struct {
-	Name   string `json:"name" minLength:"1" maxLength:"63" pattern:"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$" doc:"of the new volume" example:"training-data-2"`
+	Name   string `json:"name" minLength:"1" maxLength:"63" pattern:"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$" patternDescription:"lower-case letters, digits and dashes, such as my-data" doc:"of the new volume" example:"training-data-2"`
 	Seq    int64  `json:"seq,omitempty" minimum:"0" doc:"number of the snapshot; 0: the last one" example:"12"`
 	SizeGB int64  `json:"size_gb,omitempty" minimum:"0" maximum:"100000" doc:"0: as its origin" example:"100"`
 }

@@ -45,6 +45,11 @@ func TestBucketsOverREST(t *testing.T) {
 	if !strings.Contains(refused.raw, `"secret_access_key"`) || strings.Contains(refused.raw, "another") {
 		t.Errorf("%s", refused.raw)
 	}
+	named := strings.Replace(body, `"results"`, `"Bad Name"`, 1)
+	refused = w.want(w.call(ada, "POST", api.Base+"/buckets", named), 422, "validation_failed")
+	if !strings.Contains(refused.raw, "lower-case letters") || strings.Contains(refused.raw, "a-z0-9") {
+		t.Errorf("a name is refused with %s", refused.raw)
+	}
 	made := w.want(w.call(ada, "POST", api.Base+"/buckets", body), 201, "")
 	at := api.Base + "/buckets/" + made.text("id")
 	w.want(w.call(ada, "POST", api.Base+"/buckets", body), 409, "conflict")
