@@ -41,8 +41,8 @@ func From[T ~struct{ u uuid.UUID }](t time.Time) T {
 	return T(struct{ u uuid.UUID }{u})
 }
 
-// First returns an id that is less than those of all objects: where a scan in the order of ids begins. The zero id would
-// be NULL in SQL, and no id is greater than NULL.
+// First returns an id that is less than those of all objects: where a scan in the order of ids begins. The zero id is
+// NULL in SQL, and no id is greater than NULL.
 func First[T ~struct{ u uuid.UUID }]() T { return From[T](time.UnixMilli(0)) }
 
 // FromUUID gives a raw UUID its type.

@@ -12,8 +12,8 @@ type sealedRow struct {
 	sealed []byte
 }
 
-// All stale rows of several pages are sealed again; one that neither secret opens stops none of the others, and one that
-// changed meanwhile is left as it is.
+// All stale rows of several pages are sealed again; one that neither secret opens stops none of the others, and one
+// that changed meanwhile is left as it is.
 func TestResealAll(t *testing.T) {
 	t.Parallel()
 	first, second := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
