@@ -66,8 +66,8 @@ func NewServer(c Cluster, log *slog.Logger) *Server {
 	return s
 }
 
-// Update sets the cluster's ranks and addresses. The server listens elsewhere only if this rank's address changes or the
-// overlay moves to another namespace, as after the death of a guest; this cuts off answers that are under way.
+// Update sets the cluster's ranks and addresses. The server listens elsewhere only if this rank's address changes or
+// the overlay moves to another namespace, as after the death of a guest; this cuts off answers that are under way.
 func (s *Server) Update(c Cluster) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

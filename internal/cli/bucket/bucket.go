@@ -87,8 +87,8 @@ func create(s *base.Session) *cobra.Command {
 		Long: `Add a bucket of an S3-compatible store of yours. Muster checks the credentials right away: the store must list
 the bucket and, with mode rw, store and delete a small object in it.
 
-The command reads the access key from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or prompts for it. Muster encrypts the
-secret and never shows it. Use a separate key that has no more permissions than it needs.`,
+The command reads the access key from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or prompts for it. Muster encrypts
+the secret and never shows it. Use a separate key that has no more permissions than it needs.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			n.Name = args[0]
 			if n.AccessKeyID, n.SecretAccessKey, err = accessKey(cmd); err != nil {
