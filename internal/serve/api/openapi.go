@@ -87,6 +87,7 @@ func polish(d *huma.OpenAPI) {
 	describeNoCapacity(d.Components.Schemas)
 	for name, s := range schemas {
 		for _, p := range s.Properties {
+			p.PatternDescription = "" // not JSON Schema; the messages that use it exist already
 			if p.Type == huma.TypeArray && !requestSchemas[name] {
 				p.Nullable = false
 			}
