@@ -13,11 +13,12 @@ help: ## show this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 16
 
 .PHONY: build
-build: toolchain ## bin/muster, bin/muster-agent, bin/muster-guest, the demo job and the fake NVML library
+build: toolchain ## bin/muster, bin/muster-agent, bin/muster-guest, bin/muster-mount, the demo job and the fake NVML library
 	@mkdir -p bin
 	CGO_ENABLED=0 go build -ldflags '$(LDFLAGS)' -o bin/muster ./cmd/muster
 	CGO_ENABLED=1 go build -ldflags '$(LDFLAGS) -extldflags=-Wl,-z,lazy' -o bin/muster-agent ./cmd/muster-agent
 	CGO_ENABLED=0 go build -ldflags '-s -w $(LDFLAGS)' -o bin/muster-guest ./cmd/muster-guest
+	CGO_ENABLED=0 go build -C cmd/muster-mount -ldflags '-s -w' -o $(CURDIR)/bin/muster-mount .
 	CGO_ENABLED=0 go build -ldflags '-s -w' -o bin/muster-demo-job ./cmd/muster-demo-job
 	@$(MAKE) --no-print-directory bin/fakenvml/libnvidia-ml.so.1
 
@@ -61,9 +62,10 @@ test-matrix: build ## every part is killed in every phase of a rental; MATRIX=Te
 	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin go test -tags matrix ./internal/testing/e2e -run '$(MATRIX)' -count=1 -v -timeout 55m
 
 .PHONY: test-data
-test-data: build ## 1000 random kills of what keeps volumes (MUSTER_TEST_KILLS: others), and 20 resumes of four ranks on other hosts (MUSTER_TEST_RESUMES: others)
+test-data: build ## 1000 random kills of what keeps volumes (MUSTER_TEST_KILLS: others), 100 of a bucket's mount, and 20 resumes of four ranks on other hosts (MUSTER_TEST_RESUMES: others)
 	@scripts/setup build run
 	@$(SERVICES) --docker --postgres -- env MUSTER_TEST_KILLS=$${MUSTER_TEST_KILLS:-1000} go test ./internal/testing/datakills -run TestRandomKills -count=1 -v -timeout 3h
+	@env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_KILLS=100 go test ./agent/bucket -count=1 -v -timeout 20m
 	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_RESUMES=$${MUSTER_TEST_RESUMES:-20} go test -tags long ./internal/testing/e2e -run TestRanksResumeOnAnotherHost -count=1 -v -timeout 2h
 
 .PHONY: test-update

@@ -206,8 +206,11 @@ fetch() {
   mkdir "$work/new"
   tar --extract --gzip --no-same-owner --file "$file" --directory "$work/new" muster-agent muster-guest muster-agent.service ||
     die 'the archive does not hold muster-agent, muster-guest and muster-agent.service'
+  # Releases before buckets have none.
+  tar --extract --gzip --no-same-owner --file "$file" --directory "$work/new" muster-mount 2>/dev/null || true
   local name
-  for name in muster-agent muster-guest muster-agent.service; do
+  for name in muster-agent muster-guest muster-agent.service muster-mount; do
+    [ "$name" != muster-mount ] || [ -e "$work/new/$name" ] || [ -L "$work/new/$name" ] || continue
     if [ ! -f "$work/new/$name" ] || [ -L "$work/new/$name" ]; then
       die "$name in the archive is not a file"
     fi
@@ -321,6 +324,7 @@ install_agent() {
   report install
   # Versions are installed next to each other. "current" is the version that has worked; the agent's launcher moves it.
   place "$work/new/muster-guest" 0755 "$lib/versions/$version/muster-guest"
+  [ ! -f "$work/new/muster-mount" ] || place "$work/new/muster-mount" 0755 "$lib/versions/$version/muster-mount"
   place "$work/new/muster-agent" 0755 "$lib/versions/$version/muster-agent"
   point "versions/$version" "$lib/current"
   point ../lib/muster-agent/current/muster-agent "$bin/muster-agent"

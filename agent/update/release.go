@@ -23,6 +23,7 @@ import (
 const (
 	agentFile = "muster-agent"
 	guestFile = "muster-guest"
+	mountFile = "muster-mount" // not in releases from before buckets
 )
 
 // These limit the size of a release.
@@ -184,7 +185,7 @@ func unpack(archive io.Reader, dir string) error {
 		if err != nil {
 			return fmt.Errorf("unpack: %w", err)
 		}
-		if h.Name != agentFile && h.Name != guestFile {
+		if h.Name != agentFile && h.Name != guestFile && h.Name != mountFile {
 			continue
 		}
 		if h.Typeflag != tar.TypeReg || h.Size > maxProgram || found[h.Name] {

@@ -11,7 +11,7 @@ import (
 
 // Tree is the folder in which versions of the agent are installed, each in a folder of its own:
 //
-//	Root/versions/VERSION/muster-agent, muster-guest
+//	Root/versions/VERSION/muster-agent, muster-guest, muster-mount
 //	Root/current -> versions/VERSION, the one that has proven itself
 type Tree struct{ Root string }
 

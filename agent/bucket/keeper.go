@@ -1,0 +1,346 @@
+package bucket
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/agent/bucket/wire"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+const (
+	lookEvery  = time.Second           // at a mount that is well
+	startEvery = 20 * time.Millisecond // at one that is starting
+	lookEnding = 200 * time.Millisecond
+	maxPause   = 10 * time.Second // between starts of a process that ends at once
+	// settled is for how long nothing may be left to upload until all counts as uploaded: the kernel reports the last
+	// closes of a container that has ended shortly after its end.
+	settled = time.Second
+)
+
+// keeper keeps one bucket mounted.
+type keeper struct {
+	cfg    Config
+	folder folder
+	kick   chan struct{}
+	over   chan struct{} // closed by stop
+	done   chan struct{} // closed when run has ended
+
+	mu     sync.Mutex
+	wanted Wanted
+	state  State
+
+	// The rest belongs to run.
+	proc      *process
+	pause     time.Duration // before the next start
+	startAt   time.Time
+	left      string // see replacement
+	idleSince time.Time
+}
+
+// process is a running muster-mount.
+type process struct {
+	note   note
+	pidfd  int
+	gone   chan struct{}
+	begun  time.Time
+	device string // of its mount; "" = not mounted yet
+}
+
+func newKeeper(cfg Config, f folder, w Wanted) *keeper {
+	return &keeper{cfg: cfg, folder: f, wanted: w, kick: make(chan struct{}, 1), over: make(chan struct{}),
+		done: make(chan struct{})}
+}
+
+func (k *keeper) want(w Wanted) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if w.Mount.Credentials.Secret == "" {
+		w.Mount.Credentials = k.wanted.Mount.Credentials
+	}
+	changed := w.PID != k.wanted.PID || w.Ended != k.wanted.Ended ||
+		w.Mount.Credentials.Version != k.wanted.Mount.Credentials.Version
+	k.wanted = w
+	if changed {
+		select {
+		case k.kick <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (k *keeper) hasCredentials() bool { return k.now().Mount.Credentials.Secret != "" }
+
+func (k *keeper) present() State {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.state
+}
+
+func (k *keeper) stop() {
+	close(k.over)
+	<-k.done
+}
+
+// run looks at the mount again and again. It ends no process: that of the next agent's adopts it, or Detach ends it.
+func (k *keeper) run() {
+	defer close(k.done)
+	for {
+		wait := k.look()
+		var gone chan struct{}
+		if k.proc != nil {
+			gone = k.proc.gone
+		}
+		select {
+		case <-time.After(wait):
+		case <-k.kick:
+		case <-gone:
+		case <-k.over:
+			return
+		}
+	}
+}
+
+// look does what is next, and returns how long to wait until the next look.
+func (k *keeper) look() time.Duration {
+	w := k.now()
+	if k.proc == nil {
+		k.adopt()
+	}
+	if k.proc != nil && closed(k.proc.gone) {
+		k.lost()
+	}
+	if p := k.proc; p != nil && w.Mount.Credentials.Secret != "" && p.note.Version != w.Mount.Credentials.Version {
+		k.cfg.Log.Info("a bucket is mounted again with new credentials", "lease", w.Ref, "bucket", w.Mount.Bucket)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		err := kill(ctx, p.pidfd)
+		cancel()
+		if err != nil {
+			k.set(func(s *State) { s.Problem = "its former process does not end" })
+			return lookEvery
+		}
+		<-p.gone
+		k.lost()
+		k.pause, k.startAt = 0, time.Time{}
+	}
+	if k.proc == nil {
+		return k.begin(w)
+	}
+	return k.check(w)
+}
+
+// now returns what is wanted.
+func (k *keeper) now() Wanted {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.wanted
+}
+
+// lost notes that the process has ended. One that was mounted is started again at once.
+func (k *keeper) lost() {
+	if k.proc.device != "" {
+		k.pause = 0
+	}
+	k.startAt = time.Now().Add(k.pause)
+	k.pause = min(max(2*k.pause, 100*time.Millisecond), maxPause)
+	unix.Close(k.proc.pidfd)
+	k.proc = nil
+	k.set(func(s *State) { *s = State{Problem: "it is being mounted again", Starts: s.Starts} })
+}
+
+// set changes the state, and reports it if something has changed that anything waits for.
+func (k *keeper) set(f func(*State)) {
+	k.mu.Lock()
+	before := k.state
+	f(&k.state)
+	after := k.state
+	k.mu.Unlock()
+	if before.Ready != after.Ready || before.Refused != after.Refused || before.Uploaded != after.Uploaded {
+		k.cfg.Changed()
+	}
+}
+
+// adopt looks for a process that an agent before this one has started.
+func (k *keeper) adopt() {
+	n, pidfd, ok := k.folder.running()
+	if !ok {
+		return
+	}
+	p := &process{note: n, pidfd: pidfd, gone: make(chan struct{}), begun: time.Now()}
+	own, err := unix.FcntlInt(uintptr(pidfd), unix.F_DUPFD_CLOEXEC, 0) // lost closes the other one
+	if err != nil {
+		unix.Close(pidfd)
+		return
+	}
+	go func() {
+		defer unix.Close(own)
+		for !ended(own, time.Minute) {
+		}
+		close(p.gone)
+	}()
+	k.proc = p
+}
+
+// begin starts the process if it may be started now.
+func (k *keeper) begin(w Wanted) time.Duration {
+	if w.Mount.Credentials.Secret == "" {
+		k.set(func(s *State) { s.Problem = "its credentials are awaited from the control plane" })
+		return lookEvery
+	}
+	if wait := time.Until(k.startAt); wait > 0 {
+		return wait
+	}
+	err := k.folder.unmount()
+	if err == nil {
+		err = k.start(w)
+	}
+	if err != nil {
+		k.cfg.Log.Error("a bucket's process cannot be started", "lease", w.Ref, "bucket", w.Mount.Bucket, "err", err)
+		k.set(func(s *State) { s.Problem = "the host cannot start its mount" })
+		k.pause = min(max(2*k.pause, 100*time.Millisecond), maxPause)
+		return k.pause
+	}
+	k.set(func(s *State) { s.Starts++ })
+	return startEvery
+}
+
+// sourceOf is the name of a mount in the kernel's list.
+func sourceOf(w Wanted) string {
+	return fmt.Sprintf("muster:%s-e%d:%s", w.Ref.Lease, w.Ref.Epoch, w.Mount.Bucket)
+}
+
+// start runs muster-mount in a session of its own, with nothing of the agent's environment, where Docker sees its mounts.
+func (k *keeper) start(w Wanted) error {
+	m := w.Mount
+	if err := k.folder.prepare(); err != nil {
+		return err
+	}
+	config, err := json.Marshal(wire.Config{
+		Source: sourceOf(w), Point: k.folder.point(), Cache: w.Cache, Socket: k.folder.socket(), CacheBytes: m.CacheBytes,
+		Endpoint: m.Endpoint, Region: m.Region, Bucket: m.Store, Prefix: m.Prefix, ReadOnly: m.Mode == agentapi.MountRO,
+		AnyAddress: k.cfg.AnyAddress, AccessKeyID: m.Credentials.AccessKeyID, Secret: m.Credentials.Secret,
+	})
+	if err != nil {
+		return err
+	}
+	log, err := os.OpenFile(k.folder.log(), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(k.cfg.Program)
+	cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/bin:/bin"}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(config), log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := onHost(cmd.Start); err != nil {
+		return err
+	}
+	p := &process{note: note{PID: cmd.Process.Pid, Boot: bootID(), Version: m.Credentials.Version},
+		gone: make(chan struct{}), begun: time.Now()}
+	p.pidfd, err = unix.PidfdOpen(cmd.Process.Pid, 0)
+	if err == nil {
+		p.note.Start, err = startOf(cmd.Process.Pid)
+	}
+	if err == nil {
+		err = k.folder.save(p.note)
+	}
+	if err != nil {
+		return errors.Join(err, cmd.Process.Kill(), cmd.Wait())
+	}
+	go func() {
+		_ = cmd.Wait()
+		close(p.gone)
+	}()
+	k.proc = p
+	return nil
+}
+
+// check reads how the process is, and puts its mount into the container.
+func (k *keeper) check(w Wanted) time.Duration {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	st, err := k.folder.state(ctx)
+	if err != nil {
+		if time.Since(k.proc.begun) > 10*time.Second {
+			k.set(func(s *State) { s.Problem = "its process does not answer" })
+		}
+		return startEvery
+	}
+	if st.Stage != wire.Ready {
+		k.set(func(s *State) {
+			s.Ready, s.Problem, s.Refused = false, st.Problem, ""
+			if st.Stage == wire.Refused {
+				s.Refused, s.Problem = st.Problem, ""
+			}
+		})
+		return startEvery
+	}
+	if err := k.attach(w); err != nil {
+		k.cfg.Log.Warn("a bucket's mount cannot be put into a running container", "lease", w.Ref, "bucket", w.Mount.Bucket,
+			"err", err)
+		k.set(func(s *State) { s.Ready, s.Problem = false, "it cannot be put back into the running node" })
+		return lookEvery
+	}
+	busy := st.Open || st.Files > 0 || st.Unknown
+	if busy || !w.Ended {
+		k.idleSince = time.Time{}
+	} else if k.idleSince.IsZero() {
+		k.idleSince = time.Now()
+	}
+	uploaded := !k.idleSince.IsZero() && time.Since(k.idleSince) >= settled
+	k.set(func(s *State) {
+		s.Ready, s.Refused, s.Problem = true, "", ""
+		s.Files, s.Bytes, s.Failing, s.Uploaded = st.Files, st.Bytes, st.Failing, uploaded
+	})
+	if w.Ended && !uploaded {
+		return lookEnding
+	}
+	return lookEvery
+}
+
+// attach replaces a former mount in the workload's container by the present one.
+func (k *keeper) attach(w Wanted) error {
+	if k.proc.device == "" {
+		err := onHost(func() error {
+			own, err := ownMounts("thread-self", sourceOf(w))
+			if err == nil && len(own) > 0 {
+				k.proc.device = own[len(own)-1].device
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if w.PID == 0 {
+		k.left = ""
+		return nil
+	}
+	if _, err := os.Stat("/proc/" + strconv.Itoa(w.PID)); err != nil {
+		return nil // the workload has just ended
+	}
+	r := replacement{pid: w.PID, source: sourceOf(w), point: k.folder.point(), device: k.proc.device, left: k.left}
+	err := r.do()
+	k.left = r.left
+	return err
+}
+
+func closed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

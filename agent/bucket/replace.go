@@ -1,0 +1,237 @@
+package bucket
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// fuseType is the type of the mounts of muster-mount.
+const fuseType = "fuse.muster"
+
+// mountLine is a line of the kernel's list of mounts, proc_pid_mountinfo(5).
+type mountLine struct {
+	id     int
+	device string // major:minor
+	point  string
+	kind   string
+	source string
+}
+
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+func parseMounts(text string) (out []mountLine) {
+	for line := range strings.Lines(text) {
+		head, tail, ok := strings.Cut(line, " - ")
+		h, t := strings.Fields(head), strings.Fields(tail)
+		if !ok || len(h) < 6 || len(t) < 2 {
+			continue
+		}
+		id, err := strconv.Atoi(h[0])
+		if err != nil {
+			continue
+		}
+		out = append(out, mountLine{id: id, device: h[2], point: unescape.Replace(h[4]), kind: t[0],
+			source: unescape.Replace(t[1])})
+	}
+	return out
+}
+
+// ownMounts returns the mounts of source in the mount namespace of a process. Only the host can have made them.
+func ownMounts(process, source string) (own []mountLine, err error) {
+	b, err := os.ReadFile(filepath.Join("/proc", process, "mountinfo"))
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range parseMounts(string(b)) {
+		if l.kind == fuseType && l.source == source {
+			own = append(own, l)
+		}
+	}
+	return own, nil
+}
+
+// errElsewhere is the error of a path at which something else is mounted than the list of mounts says.
+var errElsewhere = errors.New("the path does not lead to the bucket's mount")
+
+// replacement is the mount of a bucket in a container, to be replaced by the present one of the host.
+type replacement struct {
+	pid    int
+	source string
+	point  string // on the host
+	device string // of the present mount
+	// left is where a mount was taken away in the container's namespace, and the new one could not be put; "" = nowhere.
+	left string
+}
+
+// do replaces what the container has of former mounts. It leaves the container as it is if it has the present one. The
+// path of the mount is the kernel's: the workload may have renamed folders above it, but not put links there.
+//
+// It runs on a thread of its own, which ends afterwards: a thread that has entered another mount namespace is of no use
+// for anything else.
+func (r *replacement) do() error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // deliberately never unlocked
+		done <- r.onThread()
+	}()
+	return <-done
+}
+
+func (r *replacement) onThread() error {
+	own, err := ownMounts(strconv.Itoa(r.pid), r.source)
+	if err != nil {
+		return fmt.Errorf("list the container's mounts: %w", err)
+	}
+	var old []mountLine
+	present := false
+	for _, l := range own {
+		if l.device == r.device {
+			present = true
+			continue
+		}
+		old = append(old, l)
+	}
+	if present && len(old) == 0 {
+		r.left = ""
+		return nil
+	}
+	if len(old) == 0 && r.left == "" {
+		return errors.New("the container has no mount of the bucket")
+	}
+	info, err := os.Open("/proc/thread-self/fdinfo")
+	if err != nil {
+		return err
+	}
+	defer info.Close()
+	tree, err := r.enter()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(tree)
+	for _, l := range old {
+		if err := r.takeAway(l, int(info.Fd())); err != nil {
+			return err
+		}
+	}
+	if present {
+		return nil
+	}
+	return r.put(tree)
+}
+
+// enter clones the host's mount and enters the container's mount namespace.
+func (r *replacement) enter() (tree int, err error) {
+	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", r.pid))
+	if err != nil {
+		return -1, fmt.Errorf("find the container's mounts: %w", err)
+	}
+	defer ns.Close()
+	err = onHost(func() error {
+		tree, err = unix.OpenTree(unix.AT_FDCWD, r.point, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+		return err
+	})
+	if err != nil {
+		return -1, fmt.Errorf("clone the mount: %w", err)
+	}
+	private := unix.MountAttr{Propagation: unix.MS_PRIVATE}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &private); err != nil {
+		unix.Close(tree)
+		return -1, fmt.Errorf("make the mount private: %w", err)
+	}
+	// The working directory belongs to the namespace, and threads share it until this thread unshares it.
+	if err = unix.Unshare(unix.CLONE_FS); err == nil {
+		err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS)
+	}
+	if err != nil {
+		unix.Close(tree)
+		return -1, fmt.Errorf("enter the container's mounts: %w", err)
+	}
+	return tree, nil
+}
+
+// takeAway unmounts an own mount in the container. As long as it is mounted, the workload cannot rename its mount point
+// or put anything else there.
+func (r *replacement) takeAway(l mountLine, info int) error {
+	parent, err := openParent(l.point)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(parent)
+	base := filepath.Base(l.point)
+	fd, err := unix.Openat(parent, base, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("look at the mount in the container: %w", err)
+	}
+	id, err := mountOf(info, fd)
+	unix.Close(fd)
+	if err != nil {
+		return err
+	}
+	if id != l.id {
+		return errElsewhere
+	}
+	if err := unix.Fchdir(parent); err != nil {
+		return err
+	}
+	if err := unix.Unmount(base, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+		return fmt.Errorf("unmount in the container: %w", err)
+	}
+	r.left = l.point
+	return unix.Chdir("/")
+}
+
+// put mounts tree where a mount was taken away. A link that was put there meanwhile is not followed.
+func (r *replacement) put(tree int) error {
+	parent, err := openParent(r.left)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(parent)
+	err = unix.MoveMount(tree, "", parent, filepath.Base(r.left), unix.MOVE_MOUNT_F_EMPTY_PATH)
+	if err != nil {
+		return fmt.Errorf("mount in the container: %w", err)
+	}
+	r.left = ""
+	return nil
+}
+
+func openParent(point string) (int, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, filepath.Dir(point), &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return -1, fmt.Errorf("open the folder above the mount in the container: %w", err)
+	}
+	return fd, nil
+}
+
+// mountOf returns the id of the mount on which an open file is. It asks /proc, which does not ask the file system: that
+// of a dead mount answers nothing.
+func mountOf(info, fd int) (int, error) {
+	f, err := unix.Openat(info, strconv.Itoa(fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("look up a mount: %w", err)
+	}
+	defer unix.Close(f)
+	b := make([]byte, 4096)
+	n, err := unix.Read(f, b)
+	if err != nil {
+		return 0, fmt.Errorf("look up a mount: %w", err)
+	}
+	for s := bufio.NewScanner(bytes.NewReader(b[:n])); s.Scan(); {
+		if id, ok := strings.CutPrefix(s.Text(), "mnt_id:"); ok {
+			return strconv.Atoi(strings.TrimSpace(id))
+		}
+	}
+	return 0, errors.New("the kernel does not say on which mount a file is")
+}
