@@ -28,6 +28,8 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 		return 0, a.makeVolumes(ctx, r, v)
 	case actRestore:
 		return a.restoreVolumes(r, v)
+	case actMountBuckets:
+		return a.mountBuckets(r, v)
 	case actFlush:
 		return a.flush(r, v)
 	case actStartGuest:
@@ -128,6 +130,8 @@ func final(do action, err error, tries int, failing time.Duration) *outcome {
 		return failed(agentapi.ReasonScratchFailed, safe(err))
 	case do == actRestore && failing >= restorePatience:
 		return failed(agentapi.ReasonRestoreFailed, safe(err))
+	case do == actMountBuckets && failing >= bucketPatience:
+		return failed(agentapi.ReasonBucketUnusable, safe(err))
 	case do == actStartOverlay && tries >= overlayTries && failing >= overlayPatience:
 		return failed(agentapi.ReasonOverlayFailed, safe(err))
 	}

@@ -22,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/musterhq/muster/agent/bucket"
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/cores"
 	"github.com/musterhq/muster/agent/firewall"
@@ -95,6 +96,8 @@ type Config struct {
 	Underlay       []string // network ports preferred for traffic between hosts, best first
 	OverlayCommand []string // command that starts an overlay process; empty = this executable
 	SnapdCommand   []string // command that starts the process for volumes; empty = this executable
+	MountProgram   string   // muster-mount; empty = the host mounts no buckets
+	AnyStore       bool     // buckets may be in stores that are not on the internet, and without TLS
 	// how long a running overlay process that is silent may take to answer before it is replaced; default
 	// overlay.DefaultPatience
 	OverlayPatience time.Duration
@@ -122,6 +125,7 @@ type Agent struct {
 	disk    disk
 	journal *journal.Journal
 	volumes *snapd.Client
+	buckets *bucket.Mounts
 	selves  selves // what workloads request of their own nodes
 
 	syncNow   chan struct{} // a report is due
@@ -184,6 +188,7 @@ func New(cfg Config) (*Agent, error) {
 		born:      cfg.Now(),
 	}
 	a.volumes = a.newVolumes(filepath.Join(cfg.StateDir, "snapd"))
+	a.buckets = a.newBuckets()
 	if err := a.disk.prepare(); err != nil {
 		return nil, fmt.Errorf("prepare the state folder: %w", err)
 	}
@@ -230,7 +235,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	for _, loop := range []func(context.Context){
 		a.syncLoop, a.wakeLoop, a.inventoryLoop, a.meterLoop, a.telemetryLoop, a.cleanLoop,
-		a.scanLoop, a.firewallLoop, a.prefetchLoop, a.sweepScratch, a.checkLoop, a.memoryLoop, a.resetLoop,
+		a.scanLoop, a.firewallLoop, a.prefetchLoop, a.sweepScratch, a.sweepBuckets, a.checkLoop, a.memoryLoop, a.resetLoop,
 		a.volumes.Run,
 		func(ctx context.Context) { a.cfg.Engine.Watch(ctx, a.containerChanged) }} {
 		loops.Go(func() { loop(ctx) })

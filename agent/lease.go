@@ -39,6 +39,7 @@ type run struct {
 	tries      int             // failures of the present step in a row
 	failed     time.Time       // time of the first of them
 	blind      int             // failed observations in a row
+	uploadsAt  time.Time       // when the uploads in status were read
 	reportedAt time.Time       // last change that was worth a report
 	owed       *time.Timer     // reports a change that was not worth a report by itself; nil: there is none
 	looked     bool            // the status is an observation of this process, or the recorded end

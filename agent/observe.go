@@ -66,6 +66,7 @@ func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
 	if v.volumes, err = a.volumesOf(v, r); err != nil {
 		return v, err
 	}
+	v.buckets = a.bucketsOf(v, r, v.volumes.made)
 	// read from its folder: it counts after the guest's death too
 	v.report = guest.KeptWorkload(r.files.Guest, r.ref)
 	if v.guest.State == container.Running && v.rec.Outcome == nil { // the end of a run does not wait for it
@@ -138,6 +139,7 @@ func statusOf(ref agentapi.LeaseRef, v view, progress agentapi.Progress) agentap
 		Started:     rec.Started,
 		LogKept:     rec.LogKept,
 		Gone:        rec.Gone,
+		NotUploaded: rec.NotUploaded,
 	}
 	if rec.BootID == v.boot {
 		st.StartBootMS = rec.StartBoot
@@ -216,7 +218,7 @@ func (a *Agent) report(r *run, v view, s step) {
 		case actAwaitGo:
 			st.Progress = agentapi.Progress{Step: "workload", WaitingFor: "the other ranks are not all ready"}
 		case actWatch:
-			st.Progress = agentapi.Progress{}
+			st.Progress = agentapi.Progress{Uploads: r.uploadsToReport(v, a.cfg.Now())}
 		}
 		switch s.do {
 		case actWatch, actSetPeers, actSetRelays, actStartOverlay:
@@ -279,6 +281,7 @@ func (a *Agent) leaving(v view) string {
 var progressOf = map[action]string{
 	actMakeScratch:  "scratch",
 	actMakeVolumes:  "restore",
+	actMountBuckets: "buckets",
 	actStartGuest:   "guest",
 	actStartOverlay: "overlay",
 	actAwaitPeers:   "peers",

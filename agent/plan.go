@@ -27,6 +27,7 @@ const (
 	actPreflight    action = "preflight"     // and, at the same time, what start_work does, if nothing is to be restored
 	actStandBy      action = "stand_by"      // a rank came back, with which this one may have to measure again
 	actRestore      action = "restore"       // the volumes' last commits; nothing of the renter's runs before
+	actMountBuckets action = "mount_buckets" // the renter's own buckets
 	actStartWork    action = "start_work"    //
 	actAwaitInit    action = "await_init"    // the workload's init has not reported
 	actAwaitGo      action = "await_go"      // at the barrier
@@ -39,7 +40,7 @@ const (
 	actStopWork     action = "stop_work"     //
 	actKeepLog      action = "keep_log"      //
 	actTearDown     action = "tear_down"     //
-	actFlush        action = "flush"         // the volumes' last snapshots are committed
+	actFlush        action = "flush"         // the volumes' last snapshots are committed, and the buckets uploaded
 	actWipe         action = "wipe"          // once nothing runs any more
 	actForget       action = "forget"        // once the server has all of it
 )
@@ -106,6 +107,7 @@ type view struct {
 	report      guest.Workload // last report of the workload's init
 	scratch     bool           // it is mounted, or it is too late to check
 	volumes     volumeView
+	buckets     bucketView
 	scratchLost string // why a running workload can no longer write to it; "" while it can
 	overlay     bool   // its process answers
 	peers       bool   // it has the peers of spec
@@ -260,10 +262,12 @@ func planStart(v view) step {
 		return step{do: actPull}
 	case spec.ScratchGB > 0 && !v.scratch && !v.begun():
 		return step{do: actMakeScratch}
-	case len(spec.Mounts) > 0 && !v.volumes.made && !v.begun():
+	case hasData(spec) && !v.volumes.made && !v.begun():
 		return step{do: actMakeVolumes}
 	case v.volumes.refused != "" && !v.begun():
 		return step{do: actConclude, outcome: failed(refusedReason(v), v.volumes.refused)}
+	case v.buckets.refused != "" && !v.begun():
+		return step{do: actConclude, outcome: failed(agentapi.ReasonBucketUnusable, v.buckets.refused)}
 	case v.guest.State != container.Running, v.rec.GuestID == "": // the agent may have died between a start and its note
 		return step{do: actStartGuest}
 	case !v.overlay:
@@ -287,6 +291,10 @@ func planStart(v view) step {
 		return step{do: actAwaitServer, waiting: "the agent was restarted and waits for the control plane"}
 	case len(spec.Mounts) > 0 && !v.volumes.restored && !v.begun():
 		return step{do: actRestore}
+	case v.buckets.waiting && !v.begun() && v.want == nil:
+		return step{do: actAwaitServer, waiting: "the agent was restarted and waits for the control plane"}
+	case v.buckets.waiting && !v.begun():
+		return step{do: actMountBuckets}
 	case v.work.State != container.Running && v.want == nil:
 		return step{do: actAwaitServer, waiting: "the agent was restarted and waits for the control plane"}
 	case v.work.State != container.Running, v.rec.WorkID == "" && v.want != nil:
@@ -324,7 +332,7 @@ func planEnd(v view) step {
 		return step{do: actKeepLog}
 	case v.work.State != container.Absent, v.guest.State != container.Absent, !v.rec.Down:
 		return step{do: actTearDown}
-	case len(v.spec().Mounts) > 0 && !v.rec.Flushed:
+	case hasData(v.spec()) && !v.rec.Flushed:
 		return step{do: actFlush}
 	case v.waits(v.rec.Outcome):
 		return step{do: actRest, waiting: "the command has ended; other ranks go on"}

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"path/filepath"
 
+	"github.com/musterhq/muster/agent/bucket"
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/firewall"
 	"github.com/musterhq/muster/agent/overlay"
 	"github.com/musterhq/muster/agent/scratch"
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 )
 
@@ -28,7 +30,9 @@ func Purge(ctx context.Context, host id.Host, stateDir string, engine *container
 			}
 		}
 	}
-	errs = append(errs, purgeScratch(stateDir, store))
+	// Buckets before the caches that their processes use.
+	mounts := bucket.New(bucket.Config{Dir: bucketDir(host)})
+	errs = append(errs, mounts.Sweep(ctx, func(agentapi.LeaseRef) bool { return false }), purgeScratch(stateDir, store))
 	folders, err := filepath.Glob(filepath.Join(disk{dir: stateDir}.leases(), "*"))
 	errs = append(errs, err)
 	for _, f := range folders {

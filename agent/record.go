@@ -28,22 +28,23 @@ type record struct {
 	GuestID     string             `json:"guest_id,omitempty"`
 	GuestIP     netip.Addr         `json:"guest_ip,omitzero"` // on the bridge
 	// processors that the workload runs on; empty: any; nil: not chosen yet
-	Cores         *cores.Set          `json:"cores,omitempty"`
-	WorkID        string              `json:"work_id,omitempty"`
-	Scratch       string              `json:"scratch,omitempty"`       // where its scratch is mounted, or is about to be
-	Volumes       map[string]string   `json:"volumes,omitempty"`       // the same of its volumes, by their ids
-	Flushed       bool                `json:"flushed,omitempty"`       // nothing more of them will be committed
-	FlushBoot     int64               `json:"flush_boot_ms,omitempty"` // since when the run waits for that
-	WGKey         string              `json:"wg_key,omitempty"`
-	Endpoints     []string            `json:"endpoints,omitempty"`
-	Preflight     *agentapi.Preflight `json:"preflight,omitempty"`
-	Deaths        int                 `json:"deaths,omitempty"` // deaths while it was starting
-	Died          *outcome            `json:"died,omitempty"`   // cause of the last death
-	BarrierOpened bool                `json:"released,omitempty"`
-	BarrierBoot   int64               `json:"release_boot_ms,omitempty"` // the barrier was not released before
-	Started       bool                `json:"started,omitempty"`
-	StartBoot     int64               `json:"start_boot_ms,omitempty"` // on the clock of the run's boot
-	Outcome       *outcome            `json:"outcome,omitempty"`
+	Cores         *cores.Set             `json:"cores,omitempty"`
+	WorkID        string                 `json:"work_id,omitempty"`
+	Scratch       string                 `json:"scratch,omitempty"`       // where its scratch is mounted, or is about to be
+	Volumes       map[string]string      `json:"volumes,omitempty"`       // the same of its volumes, by their ids
+	Flushed       bool                   `json:"flushed,omitempty"`       // nothing more of them will be committed
+	NotUploaded   []agentapi.NotUploaded `json:"not_uploaded,omitempty"`  // what of its buckets is lost
+	FlushBoot     int64                  `json:"flush_boot_ms,omitempty"` // since when the run waits for that
+	WGKey         string                 `json:"wg_key,omitempty"`
+	Endpoints     []string               `json:"endpoints,omitempty"`
+	Preflight     *agentapi.Preflight    `json:"preflight,omitempty"`
+	Deaths        int                    `json:"deaths,omitempty"` // deaths while it was starting
+	Died          *outcome               `json:"died,omitempty"`   // cause of the last death
+	BarrierOpened bool                   `json:"released,omitempty"`
+	BarrierBoot   int64                  `json:"release_boot_ms,omitempty"` // the barrier was not released before
+	Started       bool                   `json:"started,omitempty"`
+	StartBoot     int64                  `json:"start_boot_ms,omitempty"` // on the clock of the run's boot
+	Outcome       *outcome               `json:"outcome,omitempty"`
 	// Overdrawn is why the command must be killed: it holds more of the host's memory than it was rented with.
 	Overdrawn string `json:"overdrawn,omitempty"`
 	LogSaved  bool   `json:"log_saved,omitempty"` // saving was tried, whether or not there was a log
@@ -70,6 +71,10 @@ func withoutSecrets(s agentapi.LeaseSpec) agentapi.LeaseSpec {
 	s.Mounts = slices.Clone(s.Mounts)
 	for i := range s.Mounts {
 		s.Mounts[i].Key = nil
+	}
+	s.Buckets = slices.Clone(s.Buckets)
+	for i := range s.Buckets {
+		s.Buckets[i].Credentials = agentapi.BucketCredentials{}
 	}
 	return s
 }

@@ -129,6 +129,9 @@ func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 	if a.cfg.Scratch != nil && a.cfg.Scratch.HoldsVolumes() {
 		s.Capabilities = append(s.Capabilities, agentapi.CapVolumes)
 	}
+	if a.offersBuckets() {
+		s.Capabilities = append(s.Capabilities, agentapi.CapBuckets)
+	}
 	s.Health = slices.Clone(s.Health)
 	for i := range s.Health { // text from the kernel and the driver
 		s.Health[i].Detail = agentapi.CleanText(s.Health[i].Detail)

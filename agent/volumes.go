@@ -34,10 +34,10 @@ type volumeView struct {
 func (a *Agent) volumesOf(v view, r *run) (out volumeView, err error) {
 	ref := r.ref
 	mounts := v.spec().Mounts
-	if len(mounts) == 0 {
+	if !hasData(v.spec()) {
 		return volumeView{made: true, restored: true, closed: true}, nil
 	}
-	if out.made, err = a.volumesMade(v, mounts); err != nil {
+	if out.made, err = a.volumesMade(v); err != nil {
 		return out, err
 	}
 	out.restored, out.closed = out.made, true
@@ -69,14 +69,14 @@ func (a *Agent) volumesOf(v view, r *run) (out volumeView, err error) {
 	return out, nil
 }
 
-// volumesMade reports whether the file systems of a run's volumes are mounted. It does not check those of a workload
-// that runs.
-func (a *Agent) volumesMade(v view, mounts []agentapi.Mount) (bool, error) {
+// volumesMade reports whether the file systems of a run's volumes and of its buckets' caches are mounted. It does not
+// check those of a workload that runs.
+func (a *Agent) volumesMade(v view) (bool, error) {
 	if v.work.State == container.Running || v.rec.Outcome != nil {
 		return true, nil
 	}
-	for _, m := range mounts {
-		path := v.rec.Volumes[m.Volume]
+	for id := range dataRoom(v.spec()) {
+		path := v.rec.Volumes[id]
 		if path == "" {
 			return false, nil
 		}
@@ -157,15 +157,15 @@ func lostVolume(v view) string {
 	return ""
 }
 
-// makeVolumes makes the file systems of a run's volumes. Their locations are written to the disk first.
+// makeVolumes makes the file systems of a run's volumes and of its buckets' caches. Their locations are written to the disk first.
 func (a *Agent) makeVolumes(ctx context.Context, r *run, v view) error {
 	store := a.cfg.Scratch
 	if store == nil || !store.HoldsVolumes() {
 		return container.Refusal{Reason: agentapi.ReasonNotOffered, Detail: "this host cannot hold volumes any more"}
 	}
-	for _, m := range v.spec().Mounts {
-		path := store.VolumePath(r.ref, m.Volume)
-		if old := v.rec.Volumes[m.Volume]; old != path {
+	for id, size := range dataRoom(v.spec()) {
+		path := store.VolumePath(r.ref, id)
+		if old := v.rec.Volumes[id]; old != path {
 			if old != "" { // the operator has configured another folder
 				if err := scratch.Release(old); err != nil {
 					return err
@@ -176,12 +176,12 @@ func (a *Agent) makeVolumes(ctx context.Context, r *run, v view) error {
 				if rec.Volumes == nil {
 					rec.Volumes = map[string]string{}
 				}
-				rec.Volumes[m.Volume] = path
+				rec.Volumes[id] = path
 			}); err != nil {
 				return err
 			}
 		}
-		if err := store.MakeVolume(ctx, r.ref, m.Volume, m.SizeLimit); err != nil {
+		if err := store.MakeVolume(ctx, r.ref, id, size); err != nil {
 			return err
 		}
 	}
@@ -213,31 +213,41 @@ func bindsOf(v view) (out []container.Bind) {
 	return out
 }
 
-// flush waits until what a run's volumes have that is not durable yet is committed and their sessions are closed:
-// after its end, for a time that is bounded.
+// flush waits until what a run's volumes have that is not durable yet is committed and their sessions are closed, and
+// until its buckets are uploaded: after its end, for a time that is bounded.
 func (a *Agent) flush(r *run, v view) (time.Duration, error) {
 	over := func(why string) (time.Duration, error) {
 		if why != "" {
 			a.log.Warn("a volume keeps what was last committed", "lease", r.ref, "reason", why)
 		}
-		return 0, a.change(r, func(rec *record) { rec.Flushed = true })
+		var lost []agentapi.NotUploaded
+		if v.rec.Started && v.buckets.uploading && v.rec.BootID == v.boot {
+			lost = a.lostUploads(r, v, why)
+			a.log.Warn("not all of the buckets was uploaded", "lease", r.ref, "reason", why, "buckets", len(lost))
+		}
+		return 0, a.change(r, func(rec *record) { rec.Flushed, rec.NotUploaded = true, lost })
 	}
+	waited := a.cfg.BootMS() - v.rec.FlushBoot
 	switch {
-	case !v.rec.Started, v.superseded:
+	case !v.rec.Started, v.superseded && !v.buckets.uploading:
 		return over("")
-	case v.volumes.closed:
+	case v.volumes.closed && !v.buckets.uploading:
 		return over(v.volumes.refused)
 	case v.rec.BootID != v.boot:
 		return over("the host was restarted")
 	case v.rec.FlushBoot == 0:
 		return 0, a.change(r, func(rec *record) { rec.FlushBoot = a.cfg.BootMS() })
-	case a.cfg.BootMS()-v.rec.FlushBoot > agentapi.VolumeFlushMaxS*1000:
-		return over("the time for the last snapshot is over")
-	case v.dismissed && !a.attachedAny(r.ref, v):
+	case waited > agentapi.VolumeFlushMaxS*1000, v.superseded && waited > supersededFlush.Milliseconds():
+		return over("the time for it is over")
+	case v.dismissed && !a.attachedAny(r.ref, v) && !a.knowsBuckets(r.ref, v):
 		return over("the agent was restarted, and the lease's keys are gone")
 	}
 	a.setStatus(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
 		st.Progress.WaitingFor = "the last snapshot of the node's volumes is being stored"
+		if v.volumes.closed {
+			st.Progress.WaitingFor = "the node's buckets are being uploaded"
+		}
+		st.Progress.Uploads = r.uploadsToReport(v, a.cfg.Now())
 		return st
 	})
 	return watchEvery / 4, nil
@@ -255,8 +265,8 @@ func (a *Agent) attachedAny(ref agentapi.LeaseRef, v view) bool {
 func (a *Agent) dropVolumes(ctx context.Context, r *run, v view) error {
 	paths := slices.Collect(maps.Values(v.rec.Volumes))
 	if a.cfg.Scratch != nil {
-		for _, m := range v.spec().Mounts {
-			paths = append(paths, a.cfg.Scratch.VolumePath(r.ref, m.Volume))
+		for id := range dataRoom(v.spec()) {
+			paths = append(paths, a.cfg.Scratch.VolumePath(r.ref, id))
 		}
 	}
 	if len(paths) == 0 {
@@ -264,7 +274,7 @@ func (a *Agent) dropVolumes(ctx context.Context, r *run, v view) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	errs := []error{a.volumes.Detach(ctx, r.ref)}
+	errs := []error{a.volumes.Detach(ctx, r.ref), a.buckets.Detach(ctx, r.ref)}
 	for _, p := range paths {
 		errs = append(errs, scratch.Release(p))
 	}

@@ -43,7 +43,7 @@ type runFlags struct {
 	registries             []string
 	resolvers              []string
 	userspace              bool
-	prefetch               bool
+	prefetch, anyStore     bool
 	probation              time.Duration
 	sources                []string
 	power                  []string
@@ -84,6 +84,8 @@ func (f *runFlags) addRun(cmd *cobra.Command) {
 	fl.BoolVar(&f.userspace, "userspace-wireguard", false, "never use the kernel's WireGuard")
 	fl.BoolVar(&f.prefetch, "prefetch", true, "fetch popular public images while nothing is leased, into a quarter of "+
 		"the free disk")
+	fl.BoolVar(&f.anyStore, "any-store", false, "mount renters' buckets in stores at any address, without TLS too: for a "+
+		"platform of its owner's own users")
 	fl.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	fl.DurationVar(&f.probation, "probation", time.Minute, "for how long all must be well before a new version of the "+
 		"agent is kept")
@@ -298,14 +300,22 @@ func (h *hostDaemon) run(ctx context.Context) error {
 // imagePrefix returns the prefix that distinguishes this agent's images from those of others on the machine.
 func imagePrefix(id *link.Identity) string { return "muster-" + container.Host8(id.Host) }
 
+// beside returns the path of another program of this version.
+func beside(name string) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(filepath.Dir(self), name), nil
+}
+
 func (h *hostDaemon) engine(simulated bool) (*container.Engine, error) {
 	guest := h.flags.guest
 	if guest == "" {
-		self, err := os.Executable()
-		if err != nil {
+		var err error
+		if guest, err = beside("muster-guest"); err != nil {
 			return nil, err
 		}
-		guest = filepath.Join(filepath.Dir(self), "muster-guest")
 	}
 	guest, err := filepath.Abs(guest)
 	if err != nil {
@@ -352,34 +362,40 @@ func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn 
 	if err != nil {
 		return nil, err
 	}
+	mount, err := beside("muster-mount")
+	if err != nil {
+		return nil, err
+	}
 	return agent.New(agent.Config{
-		Host:      h.identity.Host,
-		Key:       h.identity.AttestKey(),
-		Version:   build.Version,
-		StateDir:  state,
-		BootID:    inv.BootID,
-		Cores:     coresOf(inv),
-		BootMS:    hostinfo.BootMS,
-		Now:       time.Now,
-		Engine:    engine,
-		Images:    images,
-		Received:  images.Received,
-		GPUs:      h.monitor,
-		Link:      conn,
-		Inventory: h.inventory,
-		Simulated: inv.Simulated,
-		Resolvers: resolvers,
-		Caps:      h.flags.caps,
-		Prefetch:  h.prefetch,
-		Log:       h.log,
-		Advertise: h.flags.advertise,
-		Underlay:  h.flags.underlay,
-		Awake:     h.awake,
-		Updates:   updates,
-		Scratch:   h.flags.store,
-		Userspace: h.flags.userspace,
-		RDMA:      h.flags.lent,
-		Leaving:   h.leaving,
+		MountProgram: mount,
+		AnyStore:     h.flags.anyStore,
+		Host:         h.identity.Host,
+		Key:          h.identity.AttestKey(),
+		Version:      build.Version,
+		StateDir:     state,
+		BootID:       inv.BootID,
+		Cores:        coresOf(inv),
+		BootMS:       hostinfo.BootMS,
+		Now:          time.Now,
+		Engine:       engine,
+		Images:       images,
+		Received:     images.Received,
+		GPUs:         h.monitor,
+		Link:         conn,
+		Inventory:    h.inventory,
+		Simulated:    inv.Simulated,
+		Resolvers:    resolvers,
+		Caps:         h.flags.caps,
+		Prefetch:     h.prefetch,
+		Log:          h.log,
+		Advertise:    h.flags.advertise,
+		Underlay:     h.flags.underlay,
+		Awake:        h.awake,
+		Updates:      updates,
+		Scratch:      h.flags.store,
+		Userspace:    h.flags.userspace,
+		RDMA:         h.flags.lent,
+		Leaving:      h.leaving,
 	})
 }
 

@@ -254,6 +254,8 @@ type LeaseStatus struct {
 	// in at most MaxLeaving bytes: that it will be stopped, restarted or moved. It informs the renter; nothing depends on
 	// it.
 	Leaving string `json:"leaving,omitempty"`
+	// NotUploaded is what of the run's buckets could not be uploaded, once the run is over.
+	NotUploaded []NotUploaded `json:"not_uploaded,omitempty"`
 }
 
 // MaxLeaving is the longest LeaseStatus.Leaving, in bytes.
@@ -296,13 +298,15 @@ const PeerSilenceMS = 7000
 
 // Progress is the progress of a step, for people. Zero fields are unknown.
 type Progress struct {
-	// Step is "manifest", "layers", "unpack", "scratch", "restore", "guest", "overlay", "peers", "preflight" or
-	// "workload".
+	// Step is "manifest", "layers", "unpack", "scratch", "restore", "buckets", "guest", "overlay", "peers", "preflight"
+	// or "workload".
 	Step       string  `json:"step,omitempty"`
 	Done       int64   `json:"done,omitempty"` // bytes, for layers and restore
 	Total      int64   `json:"total,omitempty"`
 	Layers     []Layer `json:"layers,omitempty"`
 	WaitingFor string  `json:"waiting_for,omitempty"` // the cause of a delay in words: "rank 1 has not joined"
+	// Uploads is what of a running or ending node's buckets is not in their stores yet; nil: nothing.
+	Uploads *Uploads `json:"uploads,omitempty"`
 }
 
 // Layer is one image layer's download.
@@ -349,10 +353,12 @@ const (
 	ReasonOverlayFailed = "overlay_failed"
 	ReasonRestoreFailed = "restore_failed" // a volume could not be restored despite retries; Detail names it
 	ReasonVolumeFenced  = "volume_fenced"  // a volume of the lease is written elsewhere
-	ReasonGuestDied     = "guest_died"
-	ReasonRunUntil      = "run_until" // the agent stopped it at the end of the authorised time
-	ReasonExited        = "exited"    // the command ended; see ExitCode
-	ReasonSuperseded    = "superseded"
+	// a store refuses a bucket or its credentials, or was not reached for two minutes; Detail names it
+	ReasonBucketUnusable = "bucket_unusable"
+	ReasonGuestDied      = "guest_died"
+	ReasonRunUntil       = "run_until" // the agent stopped it at the end of the authorised time
+	ReasonExited         = "exited"    // the command ended; see ExitCode
+	ReasonSuperseded     = "superseded"
 )
 
 // Desired is everything that a host should run: level-triggered, never a delta. A lease that is not listed must be
@@ -397,10 +403,13 @@ type LeaseSpec struct {
 	// CapScratch.
 	ScratchGB int64 `json:"scratch_gb,omitempty"`
 	// Mounts are the volumes of the node; only for agents with CapVolumes. The workload starts once all are restored.
-	Mounts  []Mount `json:"mounts,omitempty"`
-	Ports   []Port  `json:"ports,omitempty"`
-	Egress  string  `json:"egress"` // full, limited, off
-	Network Network `json:"network"`
+	Mounts []Mount `json:"mounts,omitempty"`
+	// Buckets are the renter's own buckets of the node; only for agents with CapBuckets. The workload starts once all are
+	// mounted.
+	Buckets []BucketMount `json:"buckets,omitempty"`
+	Ports   []Port        `json:"ports,omitempty"`
+	Egress  string        `json:"egress"` // full, limited, off
+	Network Network       `json:"network"`
 
 	RunUntilMS int64 `json:"run_until_ms"` // 0 = not limited yet
 	GraceS     int   `json:"grace_s"`      // seconds between SIGTERM and SIGKILL, ≤ 30
