@@ -242,6 +242,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	loops.Wait()
 	a.workers.Wait()
+	a.buckets.Close()
 	a.countPulls() // the next process reports it
 	return a.journal.Close()
 }

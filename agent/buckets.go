@@ -74,6 +74,9 @@ func (v view) wantsBuckets() bool {
 // bucketPatience is how long a run waits for a bucket that cannot be mounted.
 const bucketPatience = 2 * time.Minute
 
+// bucketStuck is how long after its grace a workload may still run before its buckets' requests are ended.
+const bucketStuck = 3 * time.Second
+
 // mountBuckets waits until a run's buckets are mounted.
 func (a *Agent) mountBuckets(r *run, v view) (time.Duration, error) {
 	if v.buckets.problem != "" {

@@ -101,6 +101,7 @@ type host struct {
 	prefetch bool
 	cores    cores.Host
 	scratch  *scratch.Store
+	mount    string // muster-mount; "" = it mounts no buckets
 	memory   hostmem.Reader
 	log      *slog.Logger
 }
@@ -192,6 +193,8 @@ func (h *host) start() {
 		Prefetch:        h.prefetch,
 		Cores:           h.cores,
 		Scratch:         h.scratch,
+		MountProgram:    h.mount,
+		AnyStore:        true,
 		Memory:          h.memory,
 	})
 	if err != nil {

@@ -114,6 +114,14 @@ type Progress struct {
 	Total      int64   `json:"total"`
 	Layers     []Layer `json:"layers"`
 	WaitingFor string  `json:"waiting_for"` // the cause of a delay, in words
+	// Uploads is what the node has written to buckets and is not in their stores yet; nil: nothing is known of.
+	Uploads *Uploads `json:"uploads,omitempty" doc:"what the node has written to buckets and is not in their stores yet; left out: nothing"`
+}
+
+// Uploads is what waits to be uploaded.
+type Uploads struct {
+	Files int   `json:"files"`
+	Bytes int64 `json:"bytes"`
 }
 
 // Layer is one image layer's download.

@@ -130,7 +130,7 @@ type Spec struct {
 	DiskGB          int64             `json:"disk_gb,omitempty"`
 	DiskLimited     bool              `json:"disk_limited,omitempty"` // only hosts that enforce disk_gb
 	ScratchGB       int64             `json:"scratch_gb,omitempty"`   // per node, at /scratch
-	Mounts          []Mount           `json:"mounts,omitempty"`       // volumes
+	Mounts          []Mount           `json:"mounts,omitempty"`       // volumes and buckets
 	Runtime         string            `json:"runtime,omitempty"`      // runc, runsc (gVisor)
 	Trust           string            `json:"trust,omitempty"`        // bonded, any
 	SSHKeyIDs       []id.SSHKey       `json:"ssh_key_ids,omitempty"`
@@ -163,7 +163,7 @@ type ClusterSpec struct {
 	DiskGB       int64             `json:"disk_gb" doc:"per node"`
 	DiskLimited  bool              `json:"disk_limited,omitempty" doc:"only hosts that enforce disk_gb, for this node and its neighbours"`
 	ScratchGB    int64             `json:"scratch_gb,omitempty" doc:"per node: an empty file system of that size at /scratch, on a fast disk of the host, gone when the node ends or starts again; included in the price; only hosts that have it"`
-	Mounts       []Mount           `json:"mounts,omitempty" doc:"volumes, which follow to whatever host the node gets; only hosts that can mount them"`
+	Mounts       []Mount           `json:"mounts,omitempty" doc:"volumes, which follow to whatever host the node gets, and buckets of your own; only hosts that can mount them"`
 	Runtime      string            `json:"runtime,omitempty" enum:"runc,runsc" doc:"runc by default; runsc: gVisor, a kernel of its own between the program and the host's; only hosts that have it"`
 	SSHKeyIDs    []id.SSHKey       `json:"ssh_key_ids"`
 
@@ -190,12 +190,15 @@ type SpecNetwork struct {
 	MinBusbwGbps float64 `json:"min_busbw_gbps,omitempty" doc:"with fabric: the least that a host's RDMA ports carry together, in Gbit/s; 0: any"`
 }
 
-// Mount is a volume that the nodes find at a path. The last snapshot is restored before the command starts.
+// Mount is a volume or a bucket that the nodes find at a path. The last snapshot of a volume is restored before the
+// command starts; a bucket is read when it is needed.
 type Mount struct {
 	Path     string         `json:"path" doc:"an absolute path such as /data"`
-	Volume   id.Volume      `json:"volume" doc:"the volume's id"`
-	Mode     string         `json:"mode,omitempty" enum:"rw,ro,ranks" doc:"rw, by default: this cluster is the volume's only writer, and has one node; ro: the last snapshot, for any number of nodes and clusters; ranks: each node writes its own copy, and snapshots contain the changes of all nodes"`
-	Snapshot SnapshotPolicy `json:"snapshot" doc:"when the host takes snapshots by itself; left out: at the end and on notice"`
+	Volume   id.Volume      `json:"volume,omitzero" doc:"the volume's id; or bucket instead"`
+	Bucket   id.Bucket      `json:"bucket,omitzero" doc:"the id of one of your own buckets, instead of a volume"`
+	Mode     string         `json:"mode,omitempty" enum:"rw,ro,ranks" doc:"rw, by default: this cluster is the volume's only writer, and has one node; ro: the last snapshot, for any number of nodes and clusters; ranks: each node writes its own copy, and snapshots contain the changes of all nodes. Of a bucket: rw or ro, for any number of nodes"`
+	CacheGB  int64          `json:"cache_gb,omitempty" doc:"of a bucket: how much of the host's scratch holds, for each node, what is not uploaded yet; 1 to 500, by default 10"`
+	Snapshot SnapshotPolicy `json:"snapshot" doc:"when the host takes snapshots of a volume by itself; left out: at the end and on notice"`
 	Pause    string         `json:"pause,omitempty" enum:"never" doc:"never: a snapshot must not stop the program, not even for 300 ms; its files may then be of different moments"`
 }
 

@@ -22,6 +22,8 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/musterhq/muster/agent/scratch"
 	"github.com/musterhq/muster/internal/agentapi"
 )
@@ -157,6 +159,33 @@ func (m *Mounts) Detach(ctx context.Context, ref agentapi.LeaseRef) error {
 		k.stop()
 	}
 	return m.clean(ctx, func(r agentapi.LeaseRef) bool { return r == ref })
+}
+
+// Interrupt ends the process of each bucket of a run, and the requests of programs that wait for a store that does not
+// answer: until then, not even SIGKILL ends them. The processes are started again, and upload what they had to.
+func (m *Mounts) Interrupt(ref agentapi.LeaseRef) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for k := range m.keep {
+		if k.ref != ref {
+			continue
+		}
+		if _, pidfd, ok := m.folder(ref, k.bucket).running(); ok {
+			_ = unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0) // it may have ended
+			unix.Close(pidfd)
+		}
+	}
+}
+
+// Close stops to look after the mounts, which stay for the next agent.
+func (m *Mounts) Close() {
+	m.mu.Lock()
+	all := m.keep
+	m.keep = map[key]*keeper{}
+	m.mu.Unlock()
+	for _, k := range all {
+		k.stop()
+	}
 }
 
 // Sweep ends the mounts of runs that are not known.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -327,12 +326,12 @@ func (k *keeper) attach(w Wanted) error {
 		k.left = ""
 		return nil
 	}
-	if _, err := os.Stat("/proc/" + strconv.Itoa(w.PID)); err != nil {
-		return nil // the workload has just ended
-	}
 	r := replacement{pid: w.PID, source: sourceOf(w), point: k.folder.point(), device: k.proc.device, left: k.left}
 	err := r.do()
 	k.left = r.left
+	if errors.Is(err, errEnded) {
+		return nil
+	}
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -62,6 +63,9 @@ func ownMounts(process, source string) (own []mountLine, err error) {
 // errElsewhere is the error of a path at which something else is mounted than the list of mounts says.
 var errElsewhere = errors.New("the path does not lead to the bucket's mount")
 
+// errEnded is the error of a container whose first process has ended.
+var errEnded = errors.New("the workload has ended")
+
 // replacement is the mount of a bucket in a container, to be replaced by the present one of the host.
 type replacement struct {
 	pid    int
@@ -88,7 +92,10 @@ func (r *replacement) do() error {
 
 func (r *replacement) onThread() error {
 	own, err := ownMounts(strconv.Itoa(r.pid), r.source)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ESRCH):
+		return errEnded
+	case err != nil:
 		return fmt.Errorf("list the container's mounts: %w", err)
 	}
 	var old []mountLine

@@ -78,6 +78,7 @@ func (m *mount) begin() {
 	ci.BufferSize = 4 << 20
 	ci.Transfers = 4
 	ci.UseServerModTime = true // else each file of a listing costs a request
+	ci.Timeout = fs.Duration(time.Minute)
 	ci.ConnectTimeout = fs.Duration(15 * time.Second)
 	f, err := connect(ctx, m.cfg)
 	if err != nil {

@@ -233,7 +233,8 @@ func (s *Server) openNouns(ctx context.Context) (err error) {
 	if err = s.openStore(ctx, box, raw); err != nil {
 		return err
 	}
-	s.buckets = bucket.New(s.db, bucket.Config{Box: box, AnyAddress: s.cfg.BucketAnyAddress, Log: s.log})
+	s.buckets = bucket.New(s.db, bucket.Config{Box: box, AnyAddress: s.cfg.BucketAnyAddress,
+		Bus: s.link.Bus(), Log: s.log})
 	s.clusters = cluster.New(s.db, s.market, s.link.Bus(), cluster.Config{
 		Currency: s.cfg.Currency,
 		Box:      box,

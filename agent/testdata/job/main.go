@@ -121,6 +121,30 @@ func main() {
 			case <-time.After(20 * time.Millisecond):
 			}
 		}
+	case "result": // result DIR: lists DIR, and writes DIR/out at TERM
+		term := make(chan os.Signal, 1)
+		signal.Notify(term, syscall.SIGTERM)
+		_, err := os.ReadDir(os.Args[2])
+		fmt.Println("listed", err)
+		<-term
+		fmt.Println("write", os.WriteFile(filepath.Join(os.Args[2], "out"), []byte("the result"), 0o644))
+	case "results": // results DIR: reads DIR/in again and again; at TERM it writes DIR/out
+		dir := os.Args[2]
+		term := make(chan os.Signal, 1)
+		signal.Notify(term, syscall.SIGTERM)
+		for before := ""; ; {
+			b, err := os.ReadFile(filepath.Join(dir, "in"))
+			if now := fmt.Sprintf("read %q %v", b, err); now != before {
+				fmt.Println(now)
+				before = now
+			}
+			select {
+			case <-term:
+				fmt.Println("write", os.WriteFile(filepath.Join(dir, "out"), []byte("the result"), 0o644))
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
 	case "checkpoint": // checkpoint DIR: writes files and makes them durable, in each way; then waits for TERM
 		dir := os.Args[2]
 		fmt.Println("label", os.Getenv("MUSTER_RESUME_LABEL"))

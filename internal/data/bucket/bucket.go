@@ -4,8 +4,9 @@
 // and has the credentials for it.
 //
 // What always holds:
-//   - The secret access key is stored sealed, and leaves this package for the check of a bucket only. No answer, log or
-//     audit event has it.
+//   - The secret access key is stored sealed. It leaves this package for the check of a bucket, and for the hosts that
+//     mount it (OpenSecret). No answer, log or audit event has it.
+//   - A bucket is not deleted while a cluster mounts it.
 //   - Credentials are stored only after the store has accepted them.
 //   - The store is asked outside of transactions, and only at addresses on the internet: Package publicnet decides at
 //     each connection. Redirects are not followed, and nothing that a store sends is shown but the code of its error.
@@ -19,6 +20,7 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -41,6 +43,7 @@ type Config struct {
 	Box *seal.Box
 	// AnyAddress also accepts http, and addresses that are not on the internet: for a platform of its owner's own users.
 	AnyAddress bool
+	Bus        *bus.Bus // nil: hosts are not woken
 	Log        *slog.Logger
 }
 
@@ -187,7 +190,8 @@ func (b *Buckets) row(ctx context.Context, org id.Org, bkt id.Bucket) (dbq.Bucke
 	return r, nil
 }
 
-// Rotate replaces a bucket's credentials, after the store has accepted the new ones. Faults: NotFound, Invalid,
+// Rotate replaces a bucket's credentials, after the store has accepted the new ones. Hosts on which it is mounted mount
+// it again with the new ones. Faults: NotFound, Invalid,
 // Unavailable.
 func (b *Buckets) Rotate(ctx context.Context, who account.Principal, bkt id.Bucket, key Credentials) (Bucket, error) {
 	r, err := b.row(ctx, who.Org, bkt)
@@ -214,7 +218,10 @@ func (b *Buckets) Rotate(ctx context.Context, who account.Principal, bkt id.Buck
 		}
 		return audit.Record(ctx, tx, who.Event("bucket.rotate", bkt.String(), nil))
 	})
-	return of(r), err
+	if err != nil {
+		return of(r), err
+	}
+	return of(r), b.wake(ctx, bkt)
 }
 
 // Check asks the store of a bucket whether it can still be used, and stores and returns what is wrong in
@@ -256,20 +263,6 @@ func (b *Buckets) examine(ctx context.Context, r dbq.Bucket) (problem string, er
 		return f.Message, nil
 	}
 	return "", err
-}
-
-// Delete deletes a bucket and its credentials. What the store has stays there. Fault: NotFound.
-func (b *Buckets) Delete(ctx context.Context, who account.Principal, bkt id.Bucket) error {
-	return b.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		n, err := tx.Q.DeleteBucket(ctx, bkt, who.Org)
-		switch {
-		case err != nil:
-			return fmt.Errorf("delete %s: %w", bkt, err)
-		case n == 0:
-			return errNone
-		}
-		return audit.Record(ctx, tx, who.Event("bucket.delete", bkt.String(), nil))
-	})
 }
 
 // RotatesSecret reports whether secrets have to be sealed again, because the platform's secret was replaced.

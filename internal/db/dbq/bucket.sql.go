@@ -8,8 +8,137 @@ package dbq
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/musterhq/muster/internal/id"
 )
+
+const bucketsByID = `-- name: BucketsByID :many
+SELECT id, name, mode FROM bucket WHERE id = ANY($1::uuid[]) AND org_id = $2
+`
+
+type BucketsByIDRow struct {
+	ID   id.Bucket
+	Name string
+	Mode string
+}
+
+func (q *Queries) BucketsByID(ctx context.Context, ids []pgtype.UUID, orgID id.Org) ([]BucketsByIDRow, error) {
+	rows, err := q.db.Query(ctx, bucketsByID, ids, orgID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []BucketsByIDRow{}
+	for rows.Next() {
+		var i BucketsByIDRow
+		if err := rows.Scan(&i.ID, &i.Name, &i.Mode); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const bucketsOfHost = `-- name: BucketsOfHost :many
+SELECT DISTINCT ON (m.cluster_id, m.bucket_id) m.cluster_id, m.bucket_id, m.mode, b.name, b.endpoint, b.region, b.bucket, b.prefix,
+       b.access_key_id, b.secret, b.version
+FROM lease l
+JOIN bucket_mount m ON m.cluster_id = l.cluster_id
+JOIN bucket b ON b.id = m.bucket_id
+WHERE l.host_id = $1 AND l.ended_at IS NULL
+`
+
+type BucketsOfHostRow struct {
+	ClusterID   id.Cluster
+	BucketID    id.Bucket
+	Mode        string
+	Name        string
+	Endpoint    string
+	Region      string
+	Bucket      string
+	Prefix      string
+	AccessKeyID string
+	Secret      []byte
+	Version     int32
+}
+
+// The buckets of a host's leases, with their sealed secrets.
+func (q *Queries) BucketsOfHost(ctx context.Context, hostID id.Host) ([]BucketsOfHostRow, error) {
+	rows, err := q.db.Query(ctx, bucketsOfHost, hostID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []BucketsOfHostRow{}
+	for rows.Next() {
+		var i BucketsOfHostRow
+		if err := rows.Scan(
+			&i.ClusterID,
+			&i.BucketID,
+			&i.Mode,
+			&i.Name,
+			&i.Endpoint,
+			&i.Region,
+			&i.Bucket,
+			&i.Prefix,
+			&i.AccessKeyID,
+			&i.Secret,
+			&i.Version,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const clustersOfBuckets = `-- name: ClustersOfBuckets :many
+SELECT m.bucket_id, m.mode, c.id AS cluster_id, c.name
+FROM bucket b
+JOIN bucket_mount m ON m.bucket_id = b.id
+JOIN cluster c ON c.id = m.cluster_id
+WHERE b.org_id = $1 AND c.ended_at IS NULL
+ORDER BY m.bucket_id, c.created_at
+`
+
+type ClustersOfBucketsRow struct {
+	BucketID  id.Bucket
+	Mode      string
+	ClusterID id.Cluster
+	Name      string
+}
+
+// The clusters of an organisation that have not ended and mount buckets.
+func (q *Queries) ClustersOfBuckets(ctx context.Context, orgID id.Org) ([]ClustersOfBucketsRow, error) {
+	rows, err := q.db.Query(ctx, clustersOfBuckets, orgID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ClustersOfBucketsRow{}
+	for rows.Next() {
+		var i ClustersOfBucketsRow
+		if err := rows.Scan(
+			&i.BucketID,
+			&i.Mode,
+			&i.ClusterID,
+			&i.Name,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
 
 const countBuckets = `-- name: CountBuckets :one
 SELECT count(*) FROM bucket WHERE org_id = $1
@@ -44,7 +173,7 @@ func (q *Queries) EraseBucketsOfOrg(ctx context.Context, orgID id.Org) error {
 }
 
 const getBucket = `-- name: GetBucket :one
-SELECT id, org_id, name, endpoint, region, bucket, prefix, mode, access_key_id, secret, created_by, created_at, checked_at, problem FROM bucket WHERE id = $1 AND org_id = $2
+SELECT id, org_id, name, endpoint, region, bucket, prefix, mode, access_key_id, secret, created_by, created_at, checked_at, problem, version FROM bucket WHERE id = $1 AND org_id = $2
 `
 
 func (q *Queries) GetBucket(ctx context.Context, iD id.Bucket, orgID id.Org) (Bucket, error) {
@@ -65,15 +194,42 @@ func (q *Queries) GetBucket(ctx context.Context, iD id.Bucket, orgID id.Org) (Bu
 		&i.CreatedAt,
 		&i.CheckedAt,
 		&i.Problem,
+		&i.Version,
 	)
 	return i, err
+}
+
+const hostsOfBucket = `-- name: HostsOfBucket :many
+SELECT DISTINCT l.host_id FROM bucket_mount m JOIN lease l ON l.cluster_id = m.cluster_id AND l.ended_at IS NULL
+WHERE m.bucket_id = $1
+`
+
+// Where clusters that mount a bucket run.
+func (q *Queries) HostsOfBucket(ctx context.Context, bucketID id.Bucket) ([]id.Host, error) {
+	rows, err := q.db.Query(ctx, hostsOfBucket, bucketID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []id.Host{}
+	for rows.Next() {
+		var host_id id.Host
+		if err := rows.Scan(&host_id); err != nil {
+			return nil, err
+		}
+		items = append(items, host_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const insertBucket = `-- name: InsertBucket :many
 INSERT INTO bucket (id, org_id, name, endpoint, region, bucket, prefix, mode, access_key_id, secret, created_by)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 ON CONFLICT (org_id, name) DO NOTHING
-RETURNING id, org_id, name, endpoint, region, bucket, prefix, mode, access_key_id, secret, created_by, created_at, checked_at, problem
+RETURNING id, org_id, name, endpoint, region, bucket, prefix, mode, access_key_id, secret, created_by, created_at, checked_at, problem, version
 `
 
 type InsertBucketParams struct {
@@ -127,6 +283,7 @@ func (q *Queries) InsertBucket(ctx context.Context, arg InsertBucketParams) ([]B
 			&i.CreatedAt,
 			&i.CheckedAt,
 			&i.Problem,
+			&i.Version,
 		); err != nil {
 			return nil, err
 		}
@@ -138,8 +295,17 @@ func (q *Queries) InsertBucket(ctx context.Context, arg InsertBucketParams) ([]B
 	return items, nil
 }
 
+const insertBucketMount = `-- name: InsertBucketMount :exec
+INSERT INTO bucket_mount (cluster_id, bucket_id, mode) VALUES ($1, $2, $3)
+`
+
+func (q *Queries) InsertBucketMount(ctx context.Context, clusterID id.Cluster, bucketID id.Bucket, mode string) error {
+	_, err := q.db.Exec(ctx, insertBucketMount, clusterID, bucketID, mode)
+	return err
+}
+
 const listBuckets = `-- name: ListBuckets :many
-SELECT id, org_id, name, endpoint, region, bucket, prefix, mode, access_key_id, secret, created_by, created_at, checked_at, problem FROM bucket WHERE org_id = $1 ORDER BY name
+SELECT id, org_id, name, endpoint, region, bucket, prefix, mode, access_key_id, secret, created_by, created_at, checked_at, problem, version FROM bucket WHERE org_id = $1 ORDER BY name
 `
 
 func (q *Queries) ListBuckets(ctx context.Context, orgID id.Org) ([]Bucket, error) {
@@ -166,7 +332,50 @@ func (q *Queries) ListBuckets(ctx context.Context, orgID id.Org) ([]Bucket, erro
 			&i.CreatedAt,
 			&i.CheckedAt,
 			&i.Problem,
+			&i.Version,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const lockBucket = `-- name: LockBucket :one
+SELECT id FROM bucket WHERE id = $1 AND org_id = $2 FOR UPDATE
+`
+
+func (q *Queries) LockBucket(ctx context.Context, iD id.Bucket, orgID id.Org) (id.Bucket, error) {
+	row := q.db.QueryRow(ctx, lockBucket, iD, orgID)
+	var id id.Bucket
+	err := row.Scan(&id)
+	return id, err
+}
+
+const lockBuckets = `-- name: LockBuckets :many
+SELECT id, name, mode FROM bucket WHERE id = ANY($1::uuid[]) AND org_id = $2 ORDER BY id FOR KEY SHARE
+`
+
+type LockBucketsRow struct {
+	ID   id.Bucket
+	Name string
+	Mode string
+}
+
+// For a rent: the organisation's own only, which are not deleted until it commits.
+func (q *Queries) LockBuckets(ctx context.Context, ids []pgtype.UUID, orgID id.Org) ([]LockBucketsRow, error) {
+	rows, err := q.db.Query(ctx, lockBuckets, ids, orgID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LockBucketsRow{}
+	for rows.Next() {
+		var i LockBucketsRow
+		if err := rows.Scan(&i.ID, &i.Name, &i.Mode); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -233,7 +442,7 @@ func (q *Queries) ResealableBuckets(ctx context.Context, after id.Bucket, maxRow
 
 const setBucketChecked = `-- name: SetBucketChecked :one
 UPDATE bucket SET checked_at = clock_timestamp(), problem = $1
-WHERE id = $2 AND org_id = $3 AND secret = $4 RETURNING id, org_id, name, endpoint, region, bucket, prefix, mode, access_key_id, secret, created_by, created_at, checked_at, problem
+WHERE id = $2 AND org_id = $3 AND secret = $4 RETURNING id, org_id, name, endpoint, region, bucket, prefix, mode, access_key_id, secret, created_by, created_at, checked_at, problem, version
 `
 
 type SetBucketCheckedParams struct {
@@ -267,13 +476,14 @@ func (q *Queries) SetBucketChecked(ctx context.Context, arg SetBucketCheckedPara
 		&i.CreatedAt,
 		&i.CheckedAt,
 		&i.Problem,
+		&i.Version,
 	)
 	return i, err
 }
 
 const setBucketCredentials = `-- name: SetBucketCredentials :one
-UPDATE bucket SET access_key_id = $1, secret = $2, checked_at = clock_timestamp(), problem = ''
-WHERE id = $3 AND org_id = $4 RETURNING id, org_id, name, endpoint, region, bucket, prefix, mode, access_key_id, secret, created_by, created_at, checked_at, problem
+UPDATE bucket SET access_key_id = $1, secret = $2, version = version + 1, checked_at = clock_timestamp(), problem = ''
+WHERE id = $3 AND org_id = $4 RETURNING id, org_id, name, endpoint, region, bucket, prefix, mode, access_key_id, secret, created_by, created_at, checked_at, problem, version
 `
 
 type SetBucketCredentialsParams struct {
@@ -307,6 +517,7 @@ func (q *Queries) SetBucketCredentials(ctx context.Context, arg SetBucketCredent
 		&i.CreatedAt,
 		&i.CheckedAt,
 		&i.Problem,
+		&i.Version,
 	)
 	return i, err
 }

@@ -39,7 +39,7 @@ func (q *Queries) ClaimedLeases(ctx context.Context, leases []pgtype.UUID) ([]pg
 }
 
 const clusterNodes = `-- name: ClusterNodes :many
-SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, n.leaving_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, s.peers_from_ms, s.image_bytes, l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, n.leaving_told, n.uploads_lost_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, s.peers_from_ms, s.image_bytes, l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
        h.name AS host_name, h.org_id AS operator_id, h.reclaim_at, h.reclaim_asked_at, h.capped_until,
        hs.nats_server AS listener, hs.connected_at, hs.protocol,
        ARRAY(SELECT floor(extract(epoch FROM g.at) * 1000)::bigint FROM gang_strike g
@@ -104,6 +104,7 @@ func (q *Queries) ClusterNodes(ctx context.Context, clusters []pgtype.UUID) ([]C
 			&i.Node.OwnerUseTold,
 			&i.Node.CapTold,
 			&i.Node.LeavingTold,
+			&i.Node.UploadsLostTold,
 			&i.NodeStatus.NodeID,
 			&i.NodeStatus.Epoch,
 			&i.NodeStatus.LastGoodMs,
@@ -336,7 +337,7 @@ func (q *Queries) GetCluster(ctx context.Context, argID id.Cluster) (GetClusterR
 }
 
 const hostLeases = `-- name: HostLeases :many
-SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, n.leaving_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, s.peers_from_ms, s.image_bytes, l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, n.leaving_told, n.uploads_lost_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, s.peers_from_ms, s.image_bytes, l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
        c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, c.image_digest, h.revision, h.capped_until,
        EXISTS (SELECT FROM node m WHERE m.cluster_id = c.id AND (m.exit_code <> 0 OR m.reason = 'preflight_failed')) AS in_doubt,
        coalesce(r.logs_kept, s.logs_kept)::integer[] AS logs_kept
@@ -402,6 +403,7 @@ func (q *Queries) HostLeases(ctx context.Context, hostID id.Host, named []pgtype
 			&i.Node.OwnerUseTold,
 			&i.Node.CapTold,
 			&i.Node.LeavingTold,
+			&i.Node.UploadsLostTold,
 			&i.NodeStatus.NodeID,
 			&i.NodeStatus.Epoch,
 			&i.NodeStatus.LastGoodMs,
@@ -647,7 +649,7 @@ func (q *Queries) KeptLogs(ctx context.Context, perHost int64, maxRows int32) ([
 }
 
 const leaseFacts = `-- name: LeaseFacts :many
-SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, n.leaving_told, c.id, c.org_id, c.created_by, c.name, c.project, c.labels, c.spec, c.secrets, c.image_ref, c.image_digest, c.state, c.reason, c.detail, c.node_count, c.gpus_per_node, c.rate, c.currency, c.budget, c.max_duration_s, c.epoch, c.go_at, c.start_deadline, c.quick_failures, c.money_reason, c.stop_at, c.quote_id, c.network, c.created_at, c.running_at, c.ended_at, c.run_until, c.due_at, c.settled_at, c.runway_told_s, c.runway_dips, c.replace_until, c.replace_note, c.full_look_at, c.start_from, c.start_new, l.epoch AS lease_epoch, l.gpu_ids, l.cpu_cores, l.ram_mb, l.disk_gb, l.run_until AS lease_run_until
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, n.leaving_told, n.uploads_lost_told, c.id, c.org_id, c.created_by, c.name, c.project, c.labels, c.spec, c.secrets, c.image_ref, c.image_digest, c.state, c.reason, c.detail, c.node_count, c.gpus_per_node, c.rate, c.currency, c.budget, c.max_duration_s, c.epoch, c.go_at, c.start_deadline, c.quick_failures, c.money_reason, c.stop_at, c.quote_id, c.network, c.created_at, c.running_at, c.ended_at, c.run_until, c.due_at, c.settled_at, c.runway_told_s, c.runway_dips, c.replace_until, c.replace_note, c.full_look_at, c.start_from, c.start_new, l.epoch AS lease_epoch, l.gpu_ids, l.cpu_cores, l.ram_mb, l.disk_gb, l.run_until AS lease_run_until
 FROM lease l
 JOIN node n ON n.lease_id = l.id
 JOIN cluster c ON c.id = l.cluster_id
@@ -698,6 +700,7 @@ func (q *Queries) LeaseFacts(ctx context.Context, hostID id.Host) ([]LeaseFactsR
 			&i.Node.OwnerUseTold,
 			&i.Node.CapTold,
 			&i.Node.LeavingTold,
+			&i.Node.UploadsLostTold,
 			&i.Cluster.ID,
 			&i.Cluster.OrgID,
 			&i.Cluster.CreatedBy,
@@ -1426,27 +1429,29 @@ const saveNode = `-- name: SaveNode :exec
 UPDATE node
 SET epoch = $1, state = $2, reason = $3, detail = $4, wg_key = $5, endpoints = $6,
     started_at = $7, exit_code = $8, exit_at = $9, preflight = $10, since = $11,
-    reclaim_told = $12, owner_use_told = $13, cap_told = $14, leaving_told = $15
-WHERE id = $16
+    reclaim_told = $12, owner_use_told = $13, cap_told = $14, leaving_told = $15,
+    uploads_lost_told = $16
+WHERE id = $17
 `
 
 type SaveNodeParams struct {
-	Epoch        int32
-	State        string
-	Reason       string
-	Detail       string
-	WgKey        string
-	Endpoints    []string
-	StartedAt    *time.Time
-	ExitCode     *int32
-	ExitAt       *time.Time
-	Preflight    []byte
-	Since        time.Time
-	ReclaimTold  *time.Time
-	OwnerUseTold bool
-	CapTold      *time.Time
-	LeavingTold  bool
-	ID           id.Node
+	Epoch           int32
+	State           string
+	Reason          string
+	Detail          string
+	WgKey           string
+	Endpoints       []string
+	StartedAt       *time.Time
+	ExitCode        *int32
+	ExitAt          *time.Time
+	Preflight       []byte
+	Since           time.Time
+	ReclaimTold     *time.Time
+	OwnerUseTold    bool
+	CapTold         *time.Time
+	LeavingTold     bool
+	UploadsLostTold bool
+	ID              id.Node
 }
 
 func (q *Queries) SaveNode(ctx context.Context, arg SaveNodeParams) error {
@@ -1466,6 +1471,7 @@ func (q *Queries) SaveNode(ctx context.Context, arg SaveNodeParams) error {
 		arg.OwnerUseTold,
 		arg.CapTold,
 		arg.LeavingTold,
+		arg.UploadsLostTold,
 		arg.ID,
 	)
 	return err

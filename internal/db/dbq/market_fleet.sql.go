@@ -163,6 +163,7 @@ SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, coalesce(f.name, '') AS fa
        ('entrypoint' = ANY(coalesce(a.capabilities, '{}')))::boolean AS entrypoint,
        ('volumes' = ANY(coalesce(a.capabilities, '{}')))::boolean AS volumes,
        ('volume_ranks' = ANY(coalesce(a.capabilities, '{}')))::boolean AS volume_ranks,
+       ('buckets' = ANY(coalesce(a.capabilities, '{}')))::boolean AS buckets,
        CASE WHEN $1::boolean THEN coalesce((i.inventory -> 'topology')::text, '') ELSE '' END::text AS topology
 FROM host h
 JOIN host_status s ON s.host_id = h.id
@@ -209,6 +210,7 @@ type FleetHostsRow struct {
 	Entrypoint  bool
 	Volumes     bool
 	VolumeRanks bool
+	Buckets     bool
 	Topology    string
 }
 
@@ -252,6 +254,7 @@ func (q *Queries) FleetHosts(ctx context.Context, arg FleetHostsParams) ([]Fleet
 			&i.Entrypoint,
 			&i.Volumes,
 			&i.VolumeRanks,
+			&i.Buckets,
 			&i.Topology,
 		); err != nil {
 			return nil, err

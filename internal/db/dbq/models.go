@@ -126,6 +126,13 @@ type Bucket struct {
 	CreatedAt   time.Time
 	CheckedAt   time.Time
 	Problem     string
+	Version     int32
+}
+
+type BucketMount struct {
+	ClusterID id.Cluster
+	BucketID  id.Bucket
+	Mode      string
 }
 
 type Budget struct {
@@ -895,27 +902,28 @@ type Membership struct {
 }
 
 type Node struct {
-	ID           id.Node
-	ClusterID    id.Cluster
-	Rank         int32
-	HostID       id.Host
-	LeaseID      id.Lease
-	Epoch        int32
-	State        string
-	Reason       string
-	Detail       string
-	Address      string
-	WgKey        string
-	Endpoints    []string
-	StartedAt    *time.Time
-	ExitCode     *int32
-	ExitAt       *time.Time
-	Preflight    []byte
-	Since        time.Time
-	ReclaimTold  *time.Time
-	OwnerUseTold bool
-	CapTold      *time.Time
-	LeavingTold  bool
+	ID              id.Node
+	ClusterID       id.Cluster
+	Rank            int32
+	HostID          id.Host
+	LeaseID         id.Lease
+	Epoch           int32
+	State           string
+	Reason          string
+	Detail          string
+	Address         string
+	WgKey           string
+	Endpoints       []string
+	StartedAt       *time.Time
+	ExitCode        *int32
+	ExitAt          *time.Time
+	Preflight       []byte
+	Since           time.Time
+	ReclaimTold     *time.Time
+	OwnerUseTold    bool
+	CapTold         *time.Time
+	LeavingTold     bool
+	UploadsLostTold bool
 }
 
 type NodeLog struct {

@@ -87,7 +87,8 @@ INSERT INTO node_status (node_id, epoch, reported_at) SELECT id, epoch, since FR
 UPDATE node
 SET epoch = @epoch, state = @state, reason = @reason, detail = @detail, wg_key = @wg_key, endpoints = @endpoints,
     started_at = @started_at, exit_code = @exit_code, exit_at = @exit_at, preflight = @preflight, since = @since,
-    reclaim_told = @reclaim_told, owner_use_told = @owner_use_told, cap_told = @cap_told, leaving_told = @leaving_told
+    reclaim_told = @reclaim_told, owner_use_told = @owner_use_told, cap_told = @cap_told, leaving_told = @leaving_told,
+    uploads_lost_told = @uploads_lost_told
 WHERE id = @id;
 
 -- name: ClusterNodes :many

@@ -3,10 +3,12 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -88,6 +90,37 @@ func (x *lockedCluster) notifyLeaving(n *node, says string) {
 		Title:    fmt.Sprintf("%s, rank %d: %s", x.row.Name, rank, title),
 		Body:     body,
 		Forecast: true,
+	})
+}
+
+// notifyNotUploaded adds an event to the timeline and notifies the renter: what a node wrote to buckets of the renter's
+// is lost in part.
+func (x *lockedCluster) notifyNotUploaded(n *node, lost []agentapi.NotUploaded) {
+	rank := n.Rank
+	var what []string
+	for _, l := range lost {
+		s := fmt.Sprintf("bucket %s: %d files, %d bytes", l.Name, l.Files, l.Bytes)
+		if l.Detail != "" {
+			s += " (" + l.Detail + ")"
+		}
+		what = append(what, s)
+	}
+	title := "not everything was uploaded"
+	body := "What the node wrote to a bucket and its host could not upload before the lease was over is lost: " +
+		strings.Join(what, "; ") + ". What was uploaded before is in the bucket."
+	x.events = append(x.events, dbq.InsertClusterEventParams{
+		ClusterID: x.row.ID,
+		At:        x.now,
+		Kind:      "not_uploaded",
+		Rank:      &rank,
+		Title:     fmt.Sprintf("Rank %d: %s", rank, title),
+		Detail:    body,
+		Data:      []byte("{}"),
+	})
+	x.notifyRenter("not_uploaded:"+n.LeaseID.String(), []int{int(rank)}, notify.Notice{
+		Severity: notify.Bad,
+		Title:    fmt.Sprintf("%s, rank %d: %s", x.row.Name, rank, title),
+		Body:     body,
 	})
 }
 

@@ -116,11 +116,12 @@ func (c *Clusters) desired(ctx context.Context, hostID id.Host) (*agentapi.Desir
 
 // desiredFacts is what the database holds of what a host should run.
 type desiredFacts struct {
-	at     dbq.HostRevisionRow
-	rows   []dbq.LeaseFactsRow
-	peers  []dbq.PeersOfHostRow
-	names  []dbq.LeasedGPUsRow
-	mounts []dbq.MountsOfHostRow
+	at      dbq.HostRevisionRow
+	rows    []dbq.LeaseFactsRow
+	peers   []dbq.PeersOfHostRow
+	names   []dbq.LeasedGPUsRow
+	mounts  []dbq.MountsOfHostRow
+	buckets []dbq.BucketsOfHostRow
 
 	requalify []agentapi.GPUOrder
 }
@@ -134,6 +135,7 @@ func (f *desiredFacts) queueRead(b *pgx.Batch, hostID id.Host) {
 	db.Read(b, &f.names, (*dbq.Queries).LeasedGPUs, hostID)
 	host.QueueRequalifies(b, hostID, &f.requalify)
 	db.Read(b, &f.mounts, (*dbq.Queries).MountsOfHost, hostID)
+	db.Read(b, &f.buckets, (*dbq.Queries).BucketsOfHost, hostID)
 }
 
 // desiredOf returns the desired state. Only here are the renters' secrets decrypted.
@@ -150,6 +152,9 @@ func (c *Clusters) desiredOf(f desiredFacts) (*agentapi.Desired, error) {
 			return nil, err
 		}
 		if s.Mounts, err = c.mounts(r.Cluster, f.mounts); err != nil {
+			return nil, err
+		}
+		if s.Buckets, err = c.buckets(r.Cluster, f.buckets); err != nil {
 			return nil, err
 		}
 		d.Leases = append(d.Leases, s)

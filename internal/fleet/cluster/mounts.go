@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/data/bucket"
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fleet/market"
@@ -14,7 +15,20 @@ import (
 func claimsOf(s market.Spec) []volume.Mount {
 	var out []volume.Mount
 	for i, m := range s.Mounts {
+		if !m.Bucket.IsZero() {
+			continue
+		}
 		out = append(out, volume.Mount{Volume: m.Volume, Mode: m.Mode, At: fmt.Sprintf("mounts[%d].volume", i)})
+	}
+	return out
+}
+
+// bucketsOf returns the buckets that a spec mounts.
+func bucketsOf(s market.Spec) (out []bucket.Mount) {
+	for i, m := range s.Mounts {
+		if !m.Bucket.IsZero() {
+			out = append(out, bucket.Mount{Bucket: m.Bucket, Mode: m.Mode, At: fmt.Sprintf("mounts[%d]", i)})
+		}
 	}
 	return out
 }
@@ -44,6 +58,31 @@ func (c *Clusters) mounts(cl dbq.Cluster, rows []dbq.MountsOfHostRow) (out []age
 				mount.SnapshotNow = r.WantedID.String()
 			}
 			out = append(out, mount)
+		}
+	}
+	return out, nil
+}
+
+// buckets returns what a host needs to know of a cluster's buckets. Only here are their credentials decrypted for hosts.
+func (c *Clusters) buckets(cl dbq.Cluster, rows []dbq.BucketsOfHostRow) (out []agentapi.BucketMount, err error) {
+	var spec market.Spec
+	if err := json.Unmarshal(cl.Spec, &spec); err != nil {
+		return nil, fmt.Errorf("read the spec of %s: %w", cl.ID, err)
+	}
+	for _, m := range spec.Mounts {
+		for _, r := range rows {
+			if r.ClusterID != cl.ID || r.BucketID != m.Bucket {
+				continue
+			}
+			secret, err := bucket.OpenSecret(c.cfg.Box, m.Bucket, r.Secret)
+			if err != nil {
+				return nil, fmt.Errorf("secret of %s: %w", m.Bucket, err)
+			}
+			out = append(out, agentapi.BucketMount{
+				Path: m.Path, Bucket: m.Bucket.String(), Name: r.Name, Mode: m.Mode, CacheBytes: m.CacheGB * 1e9,
+				Endpoint: r.Endpoint, Region: r.Region, Store: r.Bucket, Prefix: r.Prefix,
+				Credentials: agentapi.BucketCredentials{Version: int(r.Version), AccessKeyID: r.AccessKeyID, Secret: secret},
+			})
 		}
 	}
 	return out, nil

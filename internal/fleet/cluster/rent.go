@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/bond"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/data/bucket"
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -150,6 +151,7 @@ type lockedRental struct {
 	money  *metering.Beginning
 	stakes bond.Stakes
 	claims *volume.Claims
+	mounts *bucket.Claims
 	starts startFacts
 	now    time.Time // PostgreSQL's clock
 }
@@ -163,6 +165,7 @@ func (l *lockedRental) lock(b *pgx.Batch, tx *db.Tx) (err error) {
 		l.quoted = l.c.market.QueueQuote(b, l.quote, l.principal.Org)
 	}
 	l.claims = volume.QueueClaims(b, l.principal.Org, claimsOf(l.spec))
+	l.mounts = bucket.QueueClaims(b, l.principal.Org, bucketsOf(l.spec))
 	l.stakes = stakesOf(l.id, l.c.cfg.Currency, l.want, l.lease)
 	l.money, err = metering.QueueBegin(b, tx, metering.AuthoriseRequest{
 		Cluster:  l.id,
@@ -211,6 +214,9 @@ func (l *lockedRental) decide() (d *deal, err error) {
 		return nil, fmt.Errorf("a bond is reserved for another gang: %w", market.ErrStale)
 	}
 	if err := l.claims.Decide(l.now); err != nil {
+		return nil, err
+	}
+	if err := l.mounts.Decide(); err != nil {
 		return nil, err
 	}
 	a, err := l.money.Decide(notAfter(l.now, nil, l.spec.MaxDuration), l.now)
@@ -275,6 +281,7 @@ func (d *deal) queueWrites(b *pgx.Batch, tx *db.Tx) error {
 	host.QueueLeaseClaims(b, tx, d.c.bus, d.placed.ClaimSets(d.lease), d.lapsed)
 	db.Write(b, (*dbq.Queries).InsertCluster, d.row)
 	d.claims.QueueWrite(b, d.id)
+	d.mounts.QueueWrite(b, d.id)
 	for _, n := range d.placed.Nodes {
 		db.Write(b, (*dbq.Queries).InsertNode, dbq.InsertNodeParams{
 			ID:        d.nodes[n.Rank],

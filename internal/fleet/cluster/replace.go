@@ -259,7 +259,7 @@ func (x *lockedCluster) moveRanks(placed market.Placement, leases map[int]id.Lea
 		x.row.Rate += p.Rate - g.rates[n.LeaseID]
 		n.LeaseID, n.HostID, n.ended, n.gone, n.moved, n.ReclaimTold, n.OwnerUseTold, n.CapTold = leases[p.Rank], p.Host, nil,
 			nil, true, nil, false, nil
-		n.LeavingTold = false
+		n.LeavingTold, n.UploadsLostTold = false, false
 		x.step(n, lifecycle.NodeReplaced, lifecycle.ReasonNone, p.HostName)
 		n.Detail = ""
 		lease := newLease(x.row.ID, n.ID, n.LeaseID, x.row.OrgID, x.row.Currency, epoch, p)

@@ -42,6 +42,9 @@ var reportFacts = []reportFact{
 	{"its cloud announces an interruption", func(k knownNode, r leaseReport) bool {
 		return r.now.Leaving != "" && !k.LeavingTold
 	}, (*lockedCluster).applyLeaving},
+	{"not all was uploaded", func(k knownNode, r leaseReport) bool {
+		return len(r.now.NotUploaded) > 0 && !k.UploadsLostTold
+	}, (*lockedCluster).applyNotUploaded},
 	{"data cap used up", func(k knownNode, r leaseReport) bool {
 		return newlyCapped(k.cappedUntil, k.CapTold, r.at)
 	}, (*lockedCluster).applyCap},
@@ -174,6 +177,11 @@ func (x *lockedCluster) applyOwnerUse(n *node, r leaseReport) {
 func (x *lockedCluster) applyLeaving(n *node, r leaseReport) {
 	n.LeavingTold, n.dirty = true, true
 	x.notifyLeaving(n, r.now.Leaving)
+}
+
+func (x *lockedCluster) applyNotUploaded(n *node, r leaseReport) {
+	n.UploadsLostTold, n.dirty = true, true
+	x.notifyNotUploaded(n, r.now.NotUploaded)
 }
 
 func (x *lockedCluster) applyCap(n *node, _ leaseReport) {

@@ -110,7 +110,8 @@ func (x *lockedCluster) queueRows(b *pgx.Batch) {
 			ID: n.ID, Epoch: n.Epoch, State: n.State, Reason: n.Reason, Detail: n.Detail, WgKey: n.WgKey, Endpoints: n.Endpoints,
 			StartedAt: n.StartedAt, ExitCode: n.ExitCode, ExitAt: n.ExitAt, Preflight: n.Preflight, Since: n.Since,
 			ReclaimTold: n.ReclaimTold, OwnerUseTold: n.OwnerUseTold, CapTold: n.CapTold,
-			LeavingTold: n.LeavingTold,
+			LeavingTold:     n.LeavingTold,
+			UploadsLostTold: n.UploadsLostTold,
 		})
 	}
 	for _, e := range x.events {

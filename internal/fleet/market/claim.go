@@ -142,6 +142,7 @@ func (r *HostRows) assemble() (map[id.Host]*Host, error) {
 			Entrypoint:    h.Entrypoint,
 			Volumes:       h.Volumes,
 			VolumeRanks:   h.VolumeRanks,
+			Buckets:       h.Buckets,
 			Runtimes:      strings.Join(h.Runtimes, " "),
 			Driver:        h.Driver,
 			CUDAMax:       h.CudaMax,

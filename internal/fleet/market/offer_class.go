@@ -51,6 +51,7 @@ type facts struct {
 	entrypoint          bool
 	volumes             bool
 	volumeRanks         bool
+	buckets             bool
 	scratchFreeGB       int64
 	runtimes            string // words
 }
@@ -119,6 +120,7 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 		entrypoint:    h.Entrypoint,
 		volumes:       h.Volumes,
 		volumeRanks:   h.VolumeRanks,
+		buckets:       h.Buckets,
 		scratchFreeGB: max(0, h.ScratchFreeGB),
 		runtimes:      h.Runtimes,
 	}

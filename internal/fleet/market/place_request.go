@@ -30,7 +30,8 @@ type Request struct {
 	MinBusbw    float64     // Gbit/s; 0 = any
 	Volumes     bool        // requires hosts that can mount volumes
 	VolumeRanks bool        // also those that every rank writes
-	VolumesGB   int64       // of the host's scratch per node, for its volumes; see ReadVolumes
+	Buckets     bool        // requires hosts that can mount renters' buckets
+	VolumesGB   int64       // of the host's scratch per node, for volumes and buckets' caches; see ReadVolumes
 	Duration    int64       // seconds; 0 = open-ended
 	MaxRate     money.Micro // per hour for the whole gang; 0 = no limit
 	// These fields are for replacing nodes of a running cluster. Joins: the new nodes join ranks on other hosts. Within:
@@ -138,9 +139,12 @@ func (a *Request) constraints() []constraint {
 	if a.VolumeRanks {
 		add(func(f *facts) bool { return f.volumeRanks }, "mounts: the host's agent knows mode ranks")
 	}
+	if a.Buckets {
+		add(func(f *facts) bool { return f.buckets }, "mounts: the host can mount buckets")
+	}
 	if a.VolumesGB > 0 {
 		add(func(f *facts) bool { return f.scratchFreeGB >= a.VolumesGB*int64(onHost) },
-			"mounts: %d GB of scratch for the volumes", a.VolumesGB)
+			"mounts: %d GB of scratch for them", a.VolumesGB)
 	}
 	if a.ScratchGB > 0 {
 		need := a.ScratchGB + a.VolumesGB

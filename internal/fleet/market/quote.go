@@ -56,7 +56,7 @@ const (
 // Quote places spec for who's organisation and claims the GPUs until the quote expires. With an idempotency key, a
 // repeated call returns the same quote. The spec must be valid, as ParseQuoteSpec returns it.
 //
-// Faults: Invalid at ssh_key_ids and at mounts if the organisation does not have a key or a volume, and at budget if it
+// Faults: Invalid at ssh_key_ids and at mounts if the organisation does not have a key, a volume or a bucket, and at budget if it
 // covers less than 60 s of the price; InsufficientFunds if the wallet covers less than 60 s; NoCapacity if nothing
 // fits, with explain and relaxations, or if other renters took the GPUs several times in a row; QuotaExceeded if the
 // organisation has too many open quotes or its quotes have kept one GPU for too long.
@@ -67,6 +67,9 @@ func (m *Market) Quote(ctx context.Context, who account.Principal, spec Spec,
 		return Quote{}, idem.Outcome{}, fault.InvalidField("gpu", "%s", err)
 	}
 	if err := request.quoteVolumes(ctx, m.db.Q, spec.Mounts); err != nil {
+		return Quote{}, idem.Outcome{}, err
+	}
+	if err := quoteBuckets(ctx, m.db.Q, who.Org, spec.Mounts); err != nil {
 		return Quote{}, idem.Outcome{}, err
 	}
 	err = m.Planning(ctx, request, func(ctx context.Context, plan Placement, refused error) error {

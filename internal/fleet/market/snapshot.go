@@ -32,6 +32,7 @@ type Host struct {
 	Entrypoint  bool // its agent can replace an image's entry point
 	Volumes     bool // it can mount volumes
 	VolumeRanks bool // also those that every rank writes
+	Buckets     bool // it can mount renters' buckets
 	// CPU cores and memory that live leases and held quotes use.
 	CPUTaken   float64
 	RAMTakenMB int64

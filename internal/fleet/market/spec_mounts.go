@@ -17,6 +17,8 @@ const (
 	MinSnapshotEvery = 60 // seconds
 	MaxSnapshotEvery = 24 * 3600
 	maxMountPath     = 255 // bytes
+	DefaultCacheGB   = 10  // of a bucket
+	maxCacheGB       = 500
 )
 
 // decodeMounts decodes the mounts of a spec. A snapshot is taken at the end and on notice unless the spec says
@@ -35,14 +37,23 @@ func decodeMounts(b []byte, at string, bad *fault.Fields) []Mount {
 		where := fmt.Sprintf("%s[%d]", at, i)
 		later := decodeFunc(func(_ []byte, at string) { bad.Add(at, "is not offered yet: leave it out") })
 		decodeObject(item, where, map[string]any{
-			"path": &m.Path, "volume": &m.Volume, "mode": &m.Mode, "pause": &m.Pause,
+			"path": &m.Path, "volume": &m.Volume, "bucket": &m.Bucket, "mode": &m.Mode, "pause": &m.Pause,
+			"cache_gb": &m.CacheGB,
 			"snapshot": decodeFunc(func(b []byte, at string) {
 				decodeObject(b, at, map[string]any{
 					"every_s": &m.Snapshot.EveryS, "on_notice": &m.Snapshot.OnNotice, "on_end": &m.Snapshot.OnEnd,
 				}, nil, bad)
 			}),
-			"bucket": later, "shared": later, "lazy": later, "cache_gb": later,
+			"shared": later, "lazy": later,
 		}, nil, bad)
+		if !m.Bucket.IsZero() {
+			if m.Snapshot == (SnapshotPolicy{OnNotice: true, OnEnd: true}) { // nothing was said
+				m.Snapshot = SnapshotPolicy{}
+			}
+			if m.CacheGB == 0 {
+				m.CacheGB = DefaultCacheGB
+			}
+		}
 	}
 	return out
 }
@@ -61,18 +72,10 @@ func (s Spec) checkMounts(bad *fault.Fields) {
 		if why := badMountPath(m.Path); why != "" {
 			bad.Add(at+".path", "%s", why)
 		}
-		if m.Volume.IsZero() {
-			bad.Add(at+".volume", "name a volume, vol_…")
-		}
-		oneOf(bad, at+".mode", m.Mode, agentapi.MountRW, agentapi.MountRO, agentapi.MountRanks)
-		if m.Mode == agentapi.MountRW && s.Nodes > 1 {
-			bad.Add(at+".mode", "a volume that is written with mode rw has one writer: with several nodes want ranks or ro")
-		}
-		if e := m.Snapshot.EveryS; e != 0 {
-			between(bad, at+".snapshot.every_s", int64(e), MinSnapshotEvery, MaxSnapshotEvery)
-		}
-		if m.Pause != "" {
-			oneOf(bad, at+".pause", m.Pause, "never")
+		if m.Bucket.IsZero() {
+			s.checkVolume(m, at, bad)
+		} else {
+			s.checkBucket(m, at, bad)
 		}
 		for j, o := range s.Mounts[:i] {
 			if inside(m.Path, o.Path) || inside(o.Path, m.Path) {
@@ -81,7 +84,46 @@ func (s Spec) checkMounts(bad *fault.Fields) {
 			if m.Volume == o.Volume && !m.Volume.IsZero() {
 				bad.Add(at+".volume", "is listed twice")
 			}
+			if m.Bucket == o.Bucket && !m.Bucket.IsZero() {
+				bad.Add(at+".bucket", "is listed twice")
+			}
 		}
+	}
+}
+
+func (s Spec) checkVolume(m Mount, at string, bad *fault.Fields) {
+	if m.Volume.IsZero() {
+		bad.Add(at+".volume", "name a volume, vol_…, or a bucket, bkt_…")
+	}
+	oneOf(bad, at+".mode", m.Mode, agentapi.MountRW, agentapi.MountRO, agentapi.MountRanks)
+	if m.Mode == agentapi.MountRW && s.Nodes > 1 {
+		bad.Add(at+".mode", "a volume that is written with mode rw has one writer: with several nodes want ranks or ro")
+	}
+	if e := m.Snapshot.EveryS; e != 0 {
+		between(bad, at+".snapshot.every_s", int64(e), MinSnapshotEvery, MaxSnapshotEvery)
+	}
+	if m.Pause != "" {
+		oneOf(bad, at+".pause", m.Pause, "never")
+	}
+	if m.CacheGB != 0 {
+		bad.Add(at+".cache_gb", "is for buckets only")
+	}
+}
+
+func (s Spec) checkBucket(m Mount, at string, bad *fault.Fields) {
+	if !m.Volume.IsZero() {
+		bad.Add(at+".bucket", "name a volume or a bucket, not both")
+	}
+	oneOf(bad, at+".mode", m.Mode, agentapi.MountRW, agentapi.MountRO)
+	between(bad, at+".cache_gb", m.CacheGB, 1, maxCacheGB)
+	if m.Snapshot != (SnapshotPolicy{}) {
+		bad.Add(at+".snapshot", "is for volumes only")
+	}
+	if m.Pause != "" {
+		bad.Add(at+".pause", "is for volumes only")
+	}
+	if s.Runtime == "runsc" {
+		bad.Add(at+".bucket", "cannot be mounted with runtime runsc")
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 func TestMounts(t *testing.T) {
 	t.Parallel()
 	vol, other := id.New[id.Volume]().String(), id.New[id.Volume]().String()
+	bucket := id.New[id.Bucket]().String()
 	for name, c := range map[string]struct{ mounts, nodes, field string }{
 		"the least":         {`[{"path":"/data","volume":"V"}]`, "1", ""},
 		"everything":        {`[{"path":"/data","volume":"V","mode":"ro","pause":"never","snapshot":{"every_s":60}}]`, "4", ""},
@@ -32,11 +33,27 @@ func TestMounts(t *testing.T) {
 		"twice":             {`[{"path":"/a","volume":"V"},{"path":"/b","volume":"V"}]`, "1", "mounts[1].volume"},
 		"too often":         {`[{"path":"/a","volume":"V","snapshot":{"every_s":1}}]`, "1", "mounts[0].snapshot.every_s"},
 		"unknown":           {`[{"path":"/a","volume":"V","x":1}]`, "1", "mounts[0].x"},
-		"bucket":            {`[{"path":"/a","volume":"V","bucket":{}}]`, "1", "mounts[0].bucket"},
+		"a bucket":          {`[{"path":"/a","bucket":"B"}]`, "4", ""},
+		"all of a bucket":   {`[{"path":"/a","bucket":"B","mode":"ro","cache_gb":500}]`, "1", ""},
+		"bucket and volume": {`[{"path":"/a","bucket":"B"},{"path":"/b","volume":"V"}]`, "1", ""},
+		"not a bucket":      {`[{"path":"/a","bucket":{}}]`, "1", "mounts[0].bucket"},
+		"a volume's id":     {`[{"path":"/a","bucket":"V"}]`, "1", "mounts[0].bucket"},
+		"both in one":       {`[{"path":"/a","volume":"V","bucket":"B"}]`, "1", "mounts[0].bucket"},
+		"bucket's mode":     {`[{"path":"/a","bucket":"B","mode":"ranks"}]`, "1", "mounts[0].mode"},
+		"bucket's cache":    {`[{"path":"/a","bucket":"B","cache_gb":501}]`, "1", "mounts[0].cache_gb"},
+		"negative cache":    {`[{"path":"/a","bucket":"B","cache_gb":-1}]`, "1", "mounts[0].cache_gb"},
+		"cache of a volume": {`[{"path":"/a","volume":"V","cache_gb":1}]`, "1", "mounts[0].cache_gb"},
+		"bucket's snapshot": {`[{"path":"/a","bucket":"B","snapshot":{"every_s":60}}]`, "1", "mounts[0].snapshot"},
+		"bucket's pause":    {`[{"path":"/a","bucket":"B","pause":"never"}]`, "1", "mounts[0].pause"},
+		"bucket twice":      {`[{"path":"/a","bucket":"B"},{"path":"/b","bucket":"B"}]`, "1", "mounts[1].bucket"},
+		"bucket inside":     {`[{"path":"/a","volume":"V"},{"path":"/a/b","bucket":"B"}]`, "1", "mounts[1].path"},
+		"lazy":              {`[{"path":"/a","bucket":"B","lazy":true}]`, "1", "mounts[0].lazy"},
+		"shared":            {`[{"path":"/a","shared":"x"}]`, "1", "mounts[0].shared"},
 		"pause":             {`[{"path":"/a","volume":"V","pause":"always"}]`, "1", "mounts[0].pause"},
 		"unknown in policy": {`[{"path":"/a","volume":"V","snapshot":{"x":1}}]`, "1", "mounts[0].snapshot.x"},
 	} {
-		raw := strings.NewReplacer(`"V"`, `"`+vol+`"`, `"W"`, `"`+other+`"`).Replace(c.mounts)
+		raw := strings.NewReplacer(`"V"`, `"`+vol+`"`, `"W"`, `"`+other+`"`,
+			`"B"`, `"`+bucket+`"`).Replace(c.mounts)
 		s, err := ParseQuoteSpec([]byte(`{"nodes":` + c.nodes + `,"mounts":` + raw + `}`))
 		if c.field == "" {
 			if err != nil {

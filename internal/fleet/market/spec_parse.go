@@ -233,7 +233,8 @@ func (s Spec) Request(renter id.Org) (Request, error) {
 	a := Request{
 		Renter: renter, Nodes: s.Nodes, GPUs: s.GPUsPerNode, Query: q, Scope: s.Network.Scope, MinGbps: s.Network.MinGbps,
 		DiskGB: s.DiskGB, DiskLimited: s.DiskLimited, Runtime: s.Runtime, ScratchGB: s.ScratchGB, Duration: s.Duration(),
-		Trust: s.Trust, Image: s.Image, Entrypoint: len(s.Entrypoint) > 0, Volumes: len(s.Mounts) > 0,
+		Trust: s.Trust, Image: s.Image, Entrypoint: len(s.Entrypoint) > 0, Volumes: slices.ContainsFunc(s.Mounts, isVolume),
+		Buckets:     slices.ContainsFunc(s.Mounts, isBucket),
 		VolumeRanks: slices.ContainsFunc(s.Mounts, func(m Mount) bool { return m.Mode == agentapi.MountRanks }),
 		RDMA:        s.Network.RDMA(), MinBusbw: s.Network.MinBusbwGbps,
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// ReadVolumes reads how much of a host's scratch the volumes of a spec take: nodes are placed only where there is room
+// ReadVolumes reads how much of a host's scratch the volumes of a spec, and the caches of its buckets, take: nodes are placed only where there is room
 // for them. A volume that the organisation does not have takes none here: quotes and rents refuse it. Call it outside
 // of transactions.
 func (a *Request) ReadVolumes(ctx context.Context, q *dbq.Queries, mounts []Mount) error {
@@ -25,16 +25,20 @@ func (a *Request) readVolumes(ctx context.Context, q *dbq.Queries, mounts []Moun
 	if len(mounts) == 0 {
 		return nil, nil
 	}
-	ids := make([]pgtype.UUID, len(mounts))
-	for i, m := range mounts {
-		ids[i] = pgtype.UUID{Bytes: m.Volume.UUID(), Valid: true}
+	var ids []pgtype.UUID
+	var room int64
+	for _, m := range mounts {
+		if isBucket(m) {
+			room += agentapi.VolumeRoom(m.CacheGB * 1e9)
+			continue
+		}
+		ids = append(ids, pgtype.UUID{Bytes: m.Volume.UUID(), Valid: true})
 	}
 	rows, err := q.VolumeSizes(ctx, a.Renter, ids)
 	if err != nil {
 		return nil, fmt.Errorf("read sizes of volumes of %s: %w", a.Renter, err)
 	}
 	have := make(map[id.Volume]bool, len(rows))
-	var room int64
 	for _, r := range rows {
 		have[r.ID] = true
 		room += agentapi.VolumeRoom(r.SizeLimit)
@@ -53,7 +57,7 @@ func (a *Request) quoteVolumes(ctx context.Context, q *dbq.Queries, mounts []Mou
 	}
 	var bad fault.Fields
 	for i, m := range mounts {
-		if !have[m.Volume] {
+		if isVolume(m) && !have[m.Volume] {
 			bad.Add(fmt.Sprintf("mounts[%d].volume", i), "volume %s not found", m.Volume)
 		}
 	}

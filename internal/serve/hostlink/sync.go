@@ -233,10 +233,35 @@ func checkStatus(l *agentapi.LeaseStatus) error {
 	}
 	l.Detail = text.Clip(l.Detail, maxDetail)
 	l.Leaving = text.Clip(text.OneLine(l.Leaving), agentapi.MaxLeaving)
+	if err := checkUploads(l); err != nil {
+		return err
+	}
 	l.Progress.Step = text.Clip(l.Progress.Step, maxText)
 	l.Progress.WaitingFor = text.Clip(l.Progress.WaitingFor, maxText)
 	if l.Preflight != nil {
 		l.Preflight.Detail = text.Clip(l.Preflight.Detail, maxDetail)
+	}
+	return nil
+}
+
+// maxNotUploaded is how many buckets a lease can have.
+const maxNotUploaded = 16
+
+// checkUploads limits what a host reports of a lease's buckets.
+func checkUploads(l *agentapi.LeaseStatus) error {
+	outside := func(u agentapi.Uploads) bool { return u.Files < 0 || u.Files > 1<<40 || u.Bytes < 0 || u.Bytes > 1<<60 }
+	if u := l.Progress.Uploads; u != nil && outside(*u) {
+		return errors.New("uploads out of range")
+	}
+	if len(l.NotUploaded) > maxNotUploaded {
+		return errors.New("too many buckets that are not uploaded")
+	}
+	for i := range l.NotUploaded {
+		n := &l.NotUploaded[i]
+		if outside(n.Uploads) {
+			return errors.New("what is not uploaded is out of range")
+		}
+		n.Name, n.Detail = text.Clip(text.OneLine(n.Name), 63), text.Clip(text.OneLine(n.Detail), maxText)
 	}
 	return nil
 }

@@ -46,6 +46,7 @@ var owners = map[string]string{
 	"data_check":              "volume",
 	"data_stray":              "volume",
 	"bucket":                  "bucket",
+	"bucket_mount":            "bucket",
 	"notice":                  "notify",
 	"mail":                    "notify",
 	"dead_letter":             "notify",

@@ -124,3 +124,9 @@ func (g *Gateway) Kill() {
 	<-g.died
 	g.cmd = nil
 }
+
+// Pause makes the store not answer, with its connections open, until Resume.
+func (g *Gateway) Pause() error { return g.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Resume makes the store answer again.
+func (g *Gateway) Resume() error { return g.cmd.Process.Signal(syscall.SIGCONT) }

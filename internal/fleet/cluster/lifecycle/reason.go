@@ -49,6 +49,7 @@ const (
 	ReasonOverlayFailed     Reason = agentapi.ReasonOverlayFailed
 	ReasonRestoreFailed     Reason = agentapi.ReasonRestoreFailed
 	ReasonVolumeFenced      Reason = agentapi.ReasonVolumeFenced
+	ReasonBucketUnusable    Reason = agentapi.ReasonBucketUnusable
 	ReasonGuestDied         Reason = agentapi.ReasonGuestDied
 	ReasonRunUntil          Reason = agentapi.ReasonRunUntil
 	ReasonExited            Reason = agentapi.ReasonExited
@@ -200,6 +201,10 @@ var sentences = map[Reason]Sentence{
 	ReasonVolumeFenced: {
 		Happened: "A volume of the node is written by another cluster.",
 		Do:       "Release that cluster, or rent with the volume read-only.",
+	},
+	ReasonBucketUnusable: {
+		Happened: "A bucket of yours could not be mounted.",
+		Do:       "The detail names it and what is wrong. Check it with muster bucket check, then rent again.",
 	},
 	ReasonGuestDied: {
 		Happened: "A node's network holder ended unexpectedly.",
