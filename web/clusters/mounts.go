@@ -12,19 +12,21 @@ import (
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/web/page"
 	"github.com/musterhq/muster/web/view"
 )
 
-// MountRow is a volume of the cluster, with how durable it is now.
+// MountRow is a volume or a bucket of the cluster, with how durable it is now.
 type MountRow struct {
 	Path, ID, Name, Mode      string
 	Durable, Age, Consistency string // Durable is "" without a snapshot
 	Pending, Problem, Note    string
 	Requested                 bool // a snapshot is requested
 	MaySnapshot               bool // the visitor may request one now
-	Gone                      bool // the volume is deleted
+	Gone                      bool // the volume or bucket is deleted
+	Bucket                    bool // it is one of the renter's buckets
 }
 
 // mounts reads what a cluster has mounted, and how durable it is.
@@ -32,6 +34,14 @@ func (s *Pages) mounts(ctx context.Context, who account.Principal, c cluster.Clu
 	error) {
 	var out []MountRow
 	for _, m := range c.Spec.Mounts {
+		if !m.Bucket.IsZero() {
+			row, err := s.bucketRow(ctx, who, c, m)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, row)
+			continue
+		}
 		row := MountRow{Path: m.Path, ID: m.Volume.String(), Name: m.Volume.String(), Mode: m.Mode}
 		x, err := s.Volumes.Get(ctx, who.Org, m.Volume)
 		switch {
@@ -46,6 +56,36 @@ func (s *Pages) mounts(ctx context.Context, who account.Principal, c cluster.Clu
 		out = append(out, row)
 	}
 	return out, nil
+}
+
+// bucketRow reads a bucket of the cluster. What is not uploaded yet is that of all mounts of the nodes together.
+func (s *Pages) bucketRow(ctx context.Context, who account.Principal, c cluster.Cluster, m market.Mount) (MountRow,
+	error) {
+	row := MountRow{Path: m.Path, ID: m.Bucket.String(), Name: m.Bucket.String(), Mode: m.Mode, Bucket: true}
+	b, err := s.Buckets.Get(ctx, who.Org, m.Bucket)
+	switch {
+	case fault.Is(err, fault.NotFound):
+		row.Gone, row.Note = true, "deleted"
+		return row, nil
+	case err != nil:
+		return row, err
+	}
+	row.Name, row.Problem = b.Name, b.Problem
+	if m.Mode == agentapi.MountRO {
+		return row, nil
+	}
+	var waiting agentapi.Uploads
+	for _, n := range c.Nodes {
+		if u := n.Progress.Uploads; u != nil {
+			waiting.Files += u.Files
+			waiting.Bytes += u.Bytes
+		}
+	}
+	row.Pending = "nothing"
+	if waiting.Files > 0 {
+		row.Pending = fmt.Sprintf("%s, %s to upload", view.Plural(waiting.Files, "file", "files"), view.Bytes(waiting.Bytes))
+	}
+	return row, nil
 }
 
 // fill sets what the volume says. Only of its writer the host reports what is not durable yet.

@@ -51,6 +51,10 @@ func specRows(s market.Spec, currency string) []SpecRow {
 		add("Scratch", fmt.Sprintf("%d GB per node", s.ScratchGB), false)
 	}
 	for _, m := range s.Mounts {
+		if !m.Bucket.IsZero() {
+			add("Bucket at "+m.Path, m.Bucket.String()+" ("+m.Mode+")", true)
+			continue
+		}
 		add("Volume at "+m.Path, m.Volume.String()+" ("+m.Mode+")", true)
 	}
 	ports := make([]string, len(s.Ports))

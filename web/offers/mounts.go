@@ -11,6 +11,8 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/data/bucket"
+	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
@@ -18,7 +20,8 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// MountRow is a volume that the cluster is to have, as typed. Every is in minutes.
+// MountRow is a volume or a bucket that the cluster is to have, as typed: Volume is the id of either. Every is in
+// minutes.
 type MountRow struct{ Volume, Path, Mode, Every string }
 
 // Empty reports whether nothing was chosen in the row: a path that the form itself filled in is no choice.
@@ -98,6 +101,9 @@ func mountRows(mounts []market.Mount) []MountRow {
 	var rows []MountRow
 	for _, m := range mounts {
 		r := MountRow{Volume: m.Volume.String(), Path: m.Path, Mode: m.Mode}
+		if !m.Bucket.IsZero() {
+			r.Volume = m.Bucket.String()
+		}
 		if m.Snapshot.EveryS > 0 {
 			r.Every = strconv.FormatFloat(float64(m.Snapshot.EveryS)/60, 'g', -1, 64)
 		}
@@ -112,6 +118,13 @@ func mountsOf(rows []MountRow, was []market.Mount, bad *fault.Fields) []market.M
 	var mounts []market.Mount
 	for i, r := range rows {
 		at := fmt.Sprintf("mounts[%d]", i)
+		if bkt, err := id.Parse[id.Bucket](r.Volume); err == nil {
+			mounts = append(mounts, bucketMount(bkt, r, was))
+			if r.Every != "" {
+				bad.Add(at+".snapshot.every_s", "is for volumes only: leave it empty")
+			}
+			continue
+		}
 		m := market.Mount{Snapshot: market.SnapshotPolicy{OnNotice: true, OnEnd: true}}
 		vol, err := id.Parse[id.Volume](r.Volume)
 		switch {
@@ -136,6 +149,16 @@ func mountsOf(rows []MountRow, was []market.Mount, bad *fault.Fields) []market.M
 	return mounts
 }
 
+// bucketMount is the mount of a bucket in a row.
+func bucketMount(bkt id.Bucket, r MountRow, was []market.Mount) market.Mount {
+	m := market.Mount{CacheGB: market.DefaultCacheGB}
+	if k := slices.IndexFunc(was, func(x market.Mount) bool { return x.Bucket == bkt }); k >= 0 {
+		m = was[k]
+	}
+	m.Bucket, m.Path, m.Mode = bkt, r.Path, r.Mode
+	return m
+}
+
 var otherRow = regexp.MustCompile(`mounts\[(\d+)\]\.path`)
 
 // nameMounts returns the faults of a spec with those about mounts in the words of the form. A field that mountsOf has
@@ -149,11 +172,12 @@ func nameMounts(found, named fault.Fields) (out fault.Fields) {
 		if slices.ContainsFunc(named, func(n fault.Field) bool { return n.Location == f.Location }) {
 			continue
 		}
+		f.Location = strings.Replace(f.Location, ".bucket", ".volume", 1) // one field of the form
 		message := otherRow.ReplaceAllStringFunc(f.Message, func(m string) string {
 			n, _ := strconv.Atoi(otherRow.FindStringSubmatch(m)[1])
 			return fmt.Sprintf("the path of volume %d", n+1)
 		})
-		if strings.HasSuffix(f.Location, ".every_s") {
+		if strings.HasSuffix(f.Location, ".every_s") && !strings.Contains(message, "volumes only") {
 			message = fmt.Sprintf("want %d to %d minutes", market.MinSnapshotEvery/60, market.MaxSnapshotEvery/60)
 		}
 		out.Add(f.Location, "%s", message)
@@ -166,16 +190,22 @@ func (f SpecForm) MountError(row int, field string) string {
 	return f.Errors[fmt.Sprintf("mounts[%d].%s", row, field)]
 }
 
-// readVolumes reads what the form offers to mount: the volumes of the visitor's organisation.
+// readVolumes reads what the form offers to mount: the volumes and buckets of the visitor's organisation.
 func (s *Pages) readVolumes(v *page.Visit, m *Market) error {
-	if !v.SignedIn() || !s.Volumes.Offered() || !v.Who.CanAny(account.WriteClusters...) {
+	if !v.SignedIn() || !v.Who.CanAny(account.WriteClusters...) {
 		return nil
 	}
-	all, err := s.Volumes.List(v.R.Context(), v.Who.Org)
+	buckets, err := s.Buckets.List(v.R.Context(), v.Who.Org)
 	if err != nil {
 		return err
 	}
-	m.Mountable = true
+	var all []volume.Volume
+	if s.Volumes.Offered() {
+		if all, err = s.Volumes.List(v.R.Context(), v.Who.Org); err != nil {
+			return err
+		}
+	}
+	m.Mountable = s.Volumes.Offered() || len(buckets) > 0
 	for _, x := range all {
 		o := view.Option{Value: x.ID.String(), Name: x.Name}
 		if x.ClusterName != "" && x.ClusterEnd == nil {
@@ -183,7 +213,14 @@ func (s *Pages) readVolumes(v *page.Visit, m *Market) error {
 		}
 		m.Volumes = append(m.Volumes, o)
 	}
-	if len(m.Spec.Mounts) == 0 && len(all) > 0 {
+	for _, b := range buckets {
+		o := view.Option{Value: b.ID.String(), Name: b.Name + ", your bucket"}
+		if b.Mode == bucket.ReadOnly {
+			o.Name += ", read only"
+		}
+		m.Volumes = append(m.Volumes, o)
+	}
+	if len(m.Spec.Mounts) == 0 && len(m.Volumes) > 0 {
 		m.Spec.Mounts = []MountRow{emptyRow(nil)}
 	}
 	return nil
@@ -199,7 +236,7 @@ func (m Market) VolumeOptions(row MountRow) []view.Option {
 	return out
 }
 
-// mountSummary says what a quote mounts, a row for each volume.
+// mountSummary says what a quote mounts, a row for each volume and bucket.
 func (s *Pages) mountSummary(v *page.Visit, mounts []market.Mount) ([]SummaryRow, error) {
 	if len(mounts) == 0 {
 		return nil, nil
@@ -208,13 +245,20 @@ func (s *Pages) mountSummary(v *page.Visit, mounts []market.Mount) ([]SummaryRow
 	if err != nil {
 		return nil, err
 	}
-	names := map[id.Volume]string{}
+	names := map[string]string{}
 	for _, x := range all {
-		names[x.ID] = x.Name
+		names[x.ID.String()] = x.Name
+	}
+	buckets, err := s.Buckets.List(v.R.Context(), v.Who.Org)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range buckets {
+		names[b.ID.String()] = b.Name
 	}
 	var rows []SummaryRow
 	for i, r := range mountRows(mounts) {
-		name, ok := names[mounts[i].Volume]
+		name, ok := names[r.Volume]
 		if !ok {
 			name = r.Volume + ", not found"
 		}
@@ -222,7 +266,12 @@ func (s *Pages) mountSummary(v *page.Visit, mounts []market.Mount) ([]SummaryRow
 		if r.Every != "" {
 			text += fmt.Sprintf(", a snapshot every %s min", r.Every)
 		}
-		rows = append(rows, SummaryRow{"Volume at " + r.Path, text})
+		what := "Volume at "
+		if !mounts[i].Bucket.IsZero() {
+			what = "Bucket at "
+			text += fmt.Sprintf(", %d GB of cache per node", mounts[i].CacheGB)
+		}
+		rows = append(rows, SummaryRow{what + r.Path, text})
 	}
 	return rows, nil
 }

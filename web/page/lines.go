@@ -46,11 +46,17 @@ func CreateLine(s market.Spec) string {
 	flag("--scratch-gb", strconv.FormatInt(s.ScratchGB, 10), "0")
 	for _, m := range s.Mounts {
 		arg := m.Volume.String() + ":" + m.Path
+		if !m.Bucket.IsZero() {
+			arg = m.Bucket.String() + ":" + m.Path
+		}
 		if m.Mode == "ro" || m.Mode == "ranks" {
 			arg += ":" + m.Mode
 		}
 		if m.Snapshot.EveryS > 0 {
 			arg += fmt.Sprintf(":every=%d", m.Snapshot.EveryS)
+		}
+		if m.CacheGB > 0 && m.CacheGB != market.DefaultCacheGB {
+			arg += fmt.Sprintf(":cache=%d", m.CacheGB)
 		}
 		words = append(words, "--mount", arg)
 	}

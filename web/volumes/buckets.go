@@ -99,6 +99,13 @@ func (s *Pages) showBucket(v *page.Visit, bkt id.Bucket, f BucketForm) error {
 		{"Prefix", b.Target.Prefix}, {"Access key", b.AccessKeyID},
 		{"Added", b.CreatedAt.UTC().Format(time.DateTime)},
 	}}
+	users, err := s.Buckets.Users(v.R.Context(), v.Who.Org)
+	if err != nil {
+		return err
+	}
+	for _, u := range users[bkt] {
+		d.Users = append(d.Users, BucketUser{u.Cluster.String(), u.Name, u.Mode})
+	}
 	return s.Render(v, BucketPage(v.Page(b.Name, "clusters"), d))
 }
 

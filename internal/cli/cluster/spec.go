@@ -63,7 +63,8 @@ func (f *specFlags) register(cmd *cobra.Command) {
 	fs.Int64Var(&f.scratch, "scratch-gb", 0, "GB per node of a fast disk, empty at /scratch, gone with the node; "+
 		"included in the price")
 	fs.StringArrayVar(&f.mounts, "mount", nil,
-		"VOLUME:PATH[:ro|:ranks][:every=SECONDS], a volume by id or name; repeatable")
+		"VOLUME:PATH[:ro|:ranks][:every=SECONDS], a volume by id or name, or bucket:NAME:PATH[:ro][:cache=GB], a bucket of "+
+			"yours; repeatable")
 	fs.StringVar(&f.trust, "trust", "", "bonded (default), or any: also places the cluster on hosts of "+
 		"several operators that have no bonds")
 	fs.StringVar(&f.runtime, "runtime", "", "runc (default), or runsc: gVisor, where a host has it")
@@ -146,9 +147,17 @@ func (f *specFlags) spec(cmd *cobra.Command, command []string) (client.Spec, err
 	return s, f.secrets(cmd, &s)
 }
 
-// volumes reads --mount. Names of volumes are looked up.
+// volumes reads --mount. Names of volumes and buckets are looked up.
 func (f *specFlags) volumes(cmd *cobra.Command, s *client.Spec) error {
 	for _, arg := range f.mounts {
+		if name, ok := bucketOf(arg); ok {
+			m, err := f.bucket(cmd, name)
+			if err != nil {
+				return err
+			}
+			s.Mounts = append(s.Mounts, m)
+			continue
+		}
 		words := strings.Split(arg, ":")
 		if len(words) < 2 {
 			return fault.InvalidField("--mount", "want VOLUME:PATH, such as training-data:/data")
@@ -179,6 +188,42 @@ func (f *specFlags) volumes(cmd *cobra.Command, s *client.Spec) error {
 		s.Mounts = append(s.Mounts, m)
 	}
 	return nil
+}
+
+// bucketOf returns the part of a mount after "bucket:"; a bucket's id needs no such word. "bucket:/data" is a volume of
+// that name.
+func bucketOf(arg string) (string, bool) {
+	if rest, ok := strings.CutPrefix(arg, "bucket:"); ok && !strings.HasPrefix(rest, "/") {
+		return rest, true
+	}
+	return arg, strings.HasPrefix(arg, "bkt_")
+}
+
+// bucket reads NAME:PATH[:ro][:cache=GB].
+func (f *specFlags) bucket(cmd *cobra.Command, arg string) (client.Mount, error) {
+	const want = "want bucket:NAME:PATH[:ro][:cache=GB], such as bucket:results:/results"
+	words := strings.Split(arg, ":")
+	if len(words) < 2 {
+		return client.Mount{}, fault.InvalidField("--mount", want)
+	}
+	m := client.Mount{Path: words[1], Mode: "rw"}
+	for _, word := range words[2:] {
+		cache, ok := strings.CutPrefix(word, "cache=")
+		gb, err := strconv.ParseInt(cache, 10, 64)
+		switch {
+		case word == "ro" || word == "rw":
+			m.Mode = word
+		case ok && err == nil:
+			m.CacheGB = gb
+		default:
+			return client.Mount{}, fault.InvalidField("--mount", want+", not %s", word)
+		}
+	}
+	var err error
+	if m.Bucket, err = id.Parse[id.Bucket](words[0]); err != nil && f.session != nil {
+		m.Bucket, err = base.FindBucket(cmd.Context(), f.session.Client(cmd), words[0])
+	}
+	return m, err
 }
 
 func lay[T comparable](to *T, flag T) {
