@@ -85,14 +85,20 @@ func (a *Agent) mountBuckets(r *run, v view) (time.Duration, error) {
 	return watchEvery / 8, nil
 }
 
-// dataRoom returns how much of the host's scratch each volume and each bucket's cache of a run takes, by their ids.
-func dataRoom(spec agentapi.LeaseSpec) map[string]int64 {
-	out := map[string]int64{}
+// dataRoom is the file system of a volume, or of a bucket's cache.
+type dataRoom struct {
+	size  int64 // bytes that its own files may take
+	cache bool
+}
+
+// dataRooms returns the file systems that a run needs in the host's scratch, by the ids of volumes and buckets.
+func dataRooms(spec agentapi.LeaseSpec) map[string]dataRoom {
+	out := map[string]dataRoom{}
 	for _, m := range spec.Mounts {
-		out[m.Volume] = m.SizeLimit
+		out[m.Volume] = dataRoom{size: m.SizeLimit}
 	}
 	for _, b := range spec.Buckets {
-		out[b.Bucket] = b.CacheBytes
+		out[b.Bucket] = dataRoom{size: b.CacheBytes, cache: true}
 	}
 	return out
 }

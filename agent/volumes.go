@@ -75,7 +75,7 @@ func (a *Agent) volumesMade(v view) (bool, error) {
 	if v.work.State == container.Running || v.rec.Outcome != nil {
 		return true, nil
 	}
-	for id := range dataRoom(v.spec()) {
+	for id := range dataRooms(v.spec()) {
 		path := v.rec.Volumes[id]
 		if path == "" {
 			return false, nil
@@ -163,7 +163,7 @@ func (a *Agent) makeVolumes(ctx context.Context, r *run, v view) error {
 	if store == nil || !store.HoldsVolumes() {
 		return container.Refusal{Reason: agentapi.ReasonNotOffered, Detail: "this host cannot hold volumes any more"}
 	}
-	for id, size := range dataRoom(v.spec()) {
+	for id, room := range dataRooms(v.spec()) {
 		path := store.VolumePath(r.ref, id)
 		if old := v.rec.Volumes[id]; old != path {
 			if old != "" { // the operator has configured another folder
@@ -181,7 +181,11 @@ func (a *Agent) makeVolumes(ctx context.Context, r *run, v view) error {
 				return err
 			}
 		}
-		if err := store.MakeVolume(ctx, r.ref, id, size); err != nil {
+		create := store.MakeVolume
+		if room.cache {
+			create = store.MakeCache
+		}
+		if err := create(ctx, r.ref, id, room.size); err != nil {
 			return err
 		}
 	}
@@ -265,7 +269,7 @@ func (a *Agent) attachedAny(ref agentapi.LeaseRef, v view) bool {
 func (a *Agent) dropVolumes(ctx context.Context, r *run, v view) error {
 	paths := slices.Collect(maps.Values(v.rec.Volumes))
 	if a.cfg.Scratch != nil {
-		for id := range dataRoom(v.spec()) {
+		for id := range dataRooms(v.spec()) {
 			paths = append(paths, a.cfg.Scratch.VolumePath(r.ref, id))
 		}
 	}

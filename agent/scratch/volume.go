@@ -31,6 +31,15 @@ func (s *Store) MakeVolume(ctx context.Context, ref agentapi.LeaseRef, volume st
 	return s.make(ctx, s.VolumePath(ref, volume), cloning, agentapi.VolumeRoom(size))
 }
 
+// MakeCache creates an empty file system for the cache of a run's bucket, unless the run has it. It is found, and
+// removed, like a volume.
+func (s *Store) MakeCache(ctx context.Context, ref agentapi.LeaseRef, bucket string, size int64) error {
+	if bucket == "" || strings.ContainsAny(bucket, "/"+volumeMark) {
+		return fault.New(fault.Invalid, "%q is no id of a bucket", bucket)
+	}
+	return s.make(ctx, s.VolumePath(ref, bucket), cloning, agentapi.CacheRoom(size))
+}
+
 // ProblemNoVolumes is the code of a problem that prevents a host from offering volumes, and nothing else.
 const ProblemNoVolumes = "volumes_not_usable"
 

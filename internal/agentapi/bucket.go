@@ -31,6 +31,10 @@ type BucketCredentials struct {
 	Secret      string `json:"secret"`
 }
 
+// CacheRoom returns how many bytes of a host's scratch the cache of a bucket takes: what it may hold, and what the file
+// system itself needs.
+func CacheRoom(cacheBytes int64) int64 { return max(MinVolumeRoom, cacheBytes+cacheBytes/10) }
+
 // BucketFlushMaxS is how many seconds after a lease's end its buckets may be uploaded.
 const BucketFlushMaxS = 1800
 

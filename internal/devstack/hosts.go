@@ -31,7 +31,7 @@ func (s *Stack) localHost(i int) localHost {
 	h := localHost{name: name, dir: dir, profile: filepath.Join(dir, "gpus.profile")}
 	h.agent = process{name: "agent", dir: dir, cmd: func() *exec.Cmd {
 		args := []string{"--guest", filepath.Join(s.cfg.Bin, "muster-guest"), "--allow-registry", s.registryAddr(),
-			"--advertise", "127.0.0.1"}
+			"--advertise", "127.0.0.1", "--any-store"} // as the server's BucketAnyAddress: the user may run a store here
 		if s.cfg.ScratchGB > 0 {
 			args = append(args, "--scratch-dir", h.scratch(), "--scratch-gb", strconv.FormatInt(s.cfg.ScratchGB, 10))
 		}

@@ -29,7 +29,7 @@ func (a *Request) readVolumes(ctx context.Context, q *dbq.Queries, mounts []Moun
 	var room int64
 	for _, m := range mounts {
 		if isBucket(m) {
-			room += agentapi.VolumeRoom(m.CacheGB * 1e9)
+			room += agentapi.CacheRoom(m.CacheGB * 1e9)
 			continue
 		}
 		ids = append(ids, pgtype.UUID{Bytes: m.Volume.UUID(), Valid: true})
