@@ -300,8 +300,8 @@ func (h *hostDaemon) run(ctx context.Context) error {
 // imagePrefix returns the prefix that distinguishes this agent's images from those of others on the machine.
 func imagePrefix(id *link.Identity) string { return "muster-" + container.Host8(id.Host) }
 
-// beside returns the path of another program of this version.
-func beside(name string) (string, error) {
+// siblingProgram returns the path of another program of this version.
+func siblingProgram(name string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", err
@@ -313,7 +313,7 @@ func (h *hostDaemon) engine(simulated bool) (*container.Engine, error) {
 	guest := h.flags.guest
 	if guest == "" {
 		var err error
-		if guest, err = beside("muster-guest"); err != nil {
+		if guest, err = siblingProgram("muster-guest"); err != nil {
 			return nil, err
 		}
 	}
@@ -362,7 +362,7 @@ func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn 
 	if err != nil {
 		return nil, err
 	}
-	mount, err := beside("muster-mount")
+	mount, err := siblingProgram("muster-mount")
 	if err != nil {
 		return nil, err
 	}

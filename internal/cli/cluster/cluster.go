@@ -210,6 +210,11 @@ func printCluster(p *base.Printer, c client.Cluster) {
 			cmp.Or(n.HostName, n.HostID.Short()), progressOf(n)}
 	}
 	p.Table([]string{">RANK", "STATE", ">GPUS", "MODEL", "ADDRESS", "HOST", ""}, rows)
+	for _, n := range c.Nodes {
+		if u := n.Progress.Uploads; u != nil {
+			p.Line("Rank %d has not uploaded %s yet: %s.", n.Rank, base.Counted(u.Files, "file"), base.Counted(int(u.Bytes), "byte"))
+		}
+	}
 }
 
 // stopsOf returns when a cluster stops and why; "" if nothing is known to stop it.
