@@ -115,7 +115,7 @@ type Progress struct {
 	Layers     []Layer `json:"layers"`
 	WaitingFor string  `json:"waiting_for"` // the cause of a delay, in words
 	// Uploads is what the node has written to buckets and is not in their stores yet; nil: nothing is known of.
-	Uploads *Uploads `json:"uploads,omitempty" doc:"what the node has written to buckets and is not in their stores yet; left out: nothing"`
+	Uploads *Uploads `json:"uploads,omitempty"`
 }
 
 // Uploads is what waits to be uploaded.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/serve/api"
 	"github.com/musterhq/muster/internal/testing/s3test"
 )
@@ -74,15 +75,15 @@ func TestBucketsOverREST(t *testing.T) {
 	}
 }
 
-// Until hosts mount buckets, a spec with one is refused.
-func TestSpec_BucketIsRefused(t *testing.T) {
+// A bucket that the organisation does not have is refused like one that does not exist.
+func TestSpec_UnknownBucketIsRefused(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	r := w.want(w.call(w.user("ada"), "POST", api.Base+"/quotes", map[string]any{
 		"nodes": 1, "gpus_per_node": 1, "image": "registry.test/job:1",
-		"mounts": []any{map[string]any{"path": "/data", "bucket": "results"}},
+		"mounts": []any{map[string]any{"path": "/data", "bucket": id.New[id.Bucket]().String()}},
 	}), 422, "validation_failed")
-	if !strings.Contains(r.raw, "mounts[0].bucket") || !strings.Contains(r.raw, "is not offered yet") {
+	if !strings.Contains(r.raw, "mounts[0].bucket") || !strings.Contains(r.raw, "not found") {
 		t.Errorf("%s", r.raw)
 	}
 }

@@ -25,7 +25,8 @@ for my $i (1 .. 3) {
   print $f "result $i of $x"; close $f or die "close: $!";
   open($f, "<", "/tmp/result-$i") or die "read: $!";
   open(my $to, ">", "/results/result-$i") or die "copy: $!";
-  print $to <$f>; close $to or die "copy: $!";
+  my $whole = <$f>;
+  print $to $whole; close $to or die "copy: $!";
 }
 print "done\n";
 sleep 1000;
@@ -60,7 +61,13 @@ func TestResultsToOnesOwnBucket(t *testing.T) {
 	s.Image, s.MaxPricePerHour = p.shellImage(t), &dear
 	s.Mounts = []client.Mount{{Path: "/results", Bucket: b.ID, CacheGB: 1}}
 	cl := r.run(t, s)
-	r.awaitLine(t, cl, 0, "done\n")
+	eventually(t, "the results are written", func() bool {
+		text := r.logs(t, cl, 0)
+		if now, err := r.Cluster(t.Context(), cl.ID); err != nil || now.State.Ended() {
+			t.Fatalf("the job has ended (%v): %s", err, text)
+		}
+		return strings.Contains(text, "done\n")
+	})
 	if err := r.DeleteBucket(t.Context(), b.ID); err == nil {
 		t.Error("a bucket that a cluster mounts was deleted")
 	}
