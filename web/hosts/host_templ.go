@@ -1098,7 +1098,7 @@ func HostPage(p view.Page, h Host) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = view.DayColumns(h.ByDay, view.Cents(h.ByDay.Total)+" "+h.Currency+" in all").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.DayColumns(h.ByDay, h.ByDay.Sum(h.Currency)+" in all").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
