@@ -37,7 +37,7 @@ type GridLine struct{ Y, TextY, Label string }
 // The chart's dimensions, in its own units; it scales to its container.
 const (
 	columnsWidth, columnsHeight = 940, 184
-	columnsLeft, columnsBase    = 34.0, 160.0
+	columnsLeft, columnsBase    = 42.0, 160.0
 	columnsTop                  = 15.0
 	lastDays                    = 30
 )
@@ -62,7 +62,7 @@ func NewColumns(title, currency string, today time.Time, days []DayAmount) Colum
 			break
 		}
 		at := y(step * float64(i))
-		c.Lines = append(c.Lines, GridLine{Coord(at), Coord(at + 4), amountLabel(step * float64(i))})
+		c.Lines = append(c.Lines, GridLine{Coord(at), Coord(at + 4), amountLabel(step*float64(i), step)})
 	}
 	pitch := (columnsWidth - columnsLeft - 3) / lastDays
 	for i := range lastDays {
@@ -112,16 +112,15 @@ func roundStep(f float64) float64 {
 	return 10 * power
 }
 
-func amountLabel(units float64) string {
+// amountLabel formats a multiple of step, with the decimals that step needs: all labels of a chart have as many.
+func amountLabel(units, step float64) string {
 	switch {
 	case units == 0:
 		return "0"
-	case units < 0.0095:
-		return fmt.Sprintf("%.4f", units)
-	case units < 1:
+	case step >= 1:
+		return fmt.Sprintf("%.0f", units)
+	case step >= 0.01:
 		return fmt.Sprintf("%.2f", units)
-	case units < 10 && units != math.Trunc(units):
-		return fmt.Sprintf("%.1f", units)
 	}
-	return fmt.Sprintf("%.0f", units)
+	return fmt.Sprintf("%.4f", units)
 }
