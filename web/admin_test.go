@@ -602,7 +602,7 @@ func TestTopBar_OfAnAdmin(t *testing.T) {
 	if _, doc := b.get("/account"); doc.Find(".purse dt").Length() != 3 {
 		t.Errorf("a renter: %s", doc.Find(".purse").Text())
 	}
-	b.exec("UPDATE app_user SET is_admin = true")
+	b.makeAdmin()
 	if _, doc := b.get("/admin"); doc.Find(".purse dt").Length() != 0 || doc.Find(".purse").Length() != 1 {
 		t.Errorf("an admin: %s", doc.Find(".purse").Text())
 	}
