@@ -747,7 +747,7 @@ func WelcomePage(p view.Page, steps []view.Step, s Start) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 49, "<div class=\"pagehead\"><h1>Get started</h1><p class=\"lede\">Four steps to your first cluster. This page keeps track of what is done.</p></div>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 49, "<div class=\"pagehead\"><h1>Get started</h1><p class=\"lede\">Your first cluster needs credit and a template. This page keeps track of what is done.</p></div>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
