@@ -48,7 +48,8 @@ func TestColumns_SmallAmountsAreDrawnAndNamed(t *testing.T) {
 	if err != nil || h < 60 {
 		t.Errorf("0.00017 is drawn %s high: %v", c.Columns[29].Height, err)
 	}
-	if c.Lines[1].Label != "0.0001" || c.Lines[3].Label != "0.0003" || c.Columns[29].Tip != "2 Mar: 0.0002 USD" || c.Sum("USD") != "0.0002 USD" {
+	if c.Lines[1].Label != "0.0001" || c.Lines[3].Label != "0.0003" ||
+		c.Columns[29].Tip != "2 Mar: 0.0002 USD" || c.Sum("USD") != "0.0002 USD" {
 		t.Errorf("%+v %+v %s", c.Lines, c.Columns[29], c.Sum("USD"))
 	}
 }

@@ -108,7 +108,9 @@ func TestMessage(t *testing.T) {
 
 func TestGbps_SlowIsNotNone(t *testing.T) {
 	t.Parallel()
-	for g, want := range map[float64]string{0: "0.0", 0.04: "0.04", 0.123: "0.12", 0.95: "0.9", 1.25: "1.2", 97.06: "97.1"} {
+	for g, want := range map[float64]string{
+		0: "0.0", 0.04: "0.04", 0.123: "0.12", 0.95: "0.9", 1.25: "1.2", 97.06: "97.1",
+	} {
 		if got := Gbps(g); got != want {
 			t.Errorf("%v: %s, want %s", g, got, want)
 		}
