@@ -99,8 +99,8 @@ func shortMoney(n money.Nano) string {
 	return Cents(n)
 }
 
-// roundStep returns the least of 1, 2, 5 times a power of ten that is at least f and at least 0.0001, the last decimal of
-// amounts on pages.
+// roundStep returns the least of 1, 2, 5 times a power of ten that is at least f and at least 0.0001, the last decimal
+// of amounts on pages.
 func roundStep(f float64) float64 {
 	f = max(f, 0.0001)
 	power := math.Pow(10, math.Floor(math.Log10(f)))
