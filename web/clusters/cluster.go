@@ -298,7 +298,7 @@ func actions(c cluster.Cluster) []view.Action {
 
 // allStop describes what a release does, for its confirmation.
 func allStop(c cluster.Cluster) string {
-	gpus := fmt.Sprintf("Stops all %d GPUs", c.Spec.GPUs())
+	gpus := fmt.Sprintf("Stops its %d GPUs", c.Spec.GPUs())
 	if c.Spec.GPUs() == 1 {
 		gpus = "Stops its GPU"
 	}
