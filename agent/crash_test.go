@@ -96,7 +96,7 @@ func TestTheReplayForANewEpochIsNotLost(t *testing.T) {
 	}
 }
 
-// A run whose end is in the journal and not in its record is told to have ended when it did.
+// If a run's end is in the journal but not in its record, the agent reports the end that the journal has.
 func TestTheEndIsToldTheSameTwice(t *testing.T) {
 	t.Parallel()
 	a, again, ref := crashing(t)
