@@ -191,7 +191,7 @@ func TestNothingArrivesByOtherWays(t *testing.T) {
 			t.Errorf("egress %s: a datagram to another port gets out", egress)
 		}
 	}
-	// Nor does anything come in over IPv6 that nobody asked for.
+	// Nor does unsolicited IPv6 traffic come in.
 	m.outside.send(t, "[fd00:7::2]:53", "from outside")
 	if m.outside.reaches("[fd00:7::2]:80", false) || a.got("from outside") {
 		t.Error("a container was reached from outside over IPv6")

@@ -124,7 +124,7 @@ func start(ctx context.Context, cfg Config, netns *os.File) error {
 		return err
 	}
 	defer log.Close()
-	ready, tell, err := os.Pipe()
+	ready, signal, err := os.Pipe()
 	if err != nil {
 		return err
 	}
@@ -132,10 +132,10 @@ func start(ctx context.Context, cfg Config, netns *os.File) error {
 	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], cfg.Dir)...)
 	cmd.Dir, cmd.Env = "/", []string{"PATH=" + os.Getenv("PATH")}
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.ExtraFiles = []*os.File{tell, netns} // readyFD, netnsFD
+	cmd.ExtraFiles = []*os.File{signal, netns} // readyFD, netnsFD
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()
-	tell.Close()
+	signal.Close()
 	if err != nil {
 		return fmt.Errorf("start the overlay process: %w", err)
 	}

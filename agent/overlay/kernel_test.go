@@ -137,7 +137,7 @@ func TestTheKernelListens(t *testing.T) {
 	}
 }
 
-// Peers are told to the kernel one by one, and what is not to change is not named.
+// Peers are set in the kernel one by one, and settings that must not change are left out.
 func TestTheKernelsPeers(t *testing.T) {
 	t.Parallel()
 	k, f := fakeKernel()
@@ -204,8 +204,8 @@ func TestTheKernelsPeers(t *testing.T) {
 	}
 }
 
-// A device that somebody has removed is noticed, so that the process ends and another one makes a new one; other
-// trouble is not the device's end.
+// A device that was removed by another program is noticed, so that the process ends and another one creates a new
+// device. Other errors do not count as removal.
 func TestTheKernelsDeviceIsGone(t *testing.T) {
 	t.Parallel()
 	k, f := fakeKernel()

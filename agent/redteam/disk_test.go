@@ -20,6 +20,6 @@ func TestADiskFillerIsHeld(t *testing.T) {
 	b.run(firewall.EgressOff, 128, "disk", "1000").held(t, 1)
 	b.run(firewall.EgressOff, 128, "disk", "1000").held(t, 1) // which has as much as the first
 	if state := b.docker.Do("run", "--rm", "--network", "none", b.image, "/hostile", "none"); state != "finished" {
-		t.Errorf("after them nobody can write: %s", state)
+		t.Errorf("after them another container cannot write: %s", state)
 	}
 }

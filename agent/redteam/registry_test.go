@@ -187,7 +187,7 @@ func (b *box) leadInside(t *testing.T, keeper http.Handler, attacks *sync.Map) {
 		t.Fatal(err)
 	}
 	var images []string
-	var told sync.Map // the repositories that have lied
+	var lied sync.Map // the repositories that have lied
 	// add makes a repository that lies about what has part in its path.
 	add := func(repo, part string, lie http.HandlerFunc) {
 		keep(t, keeper, repo, layer)
@@ -196,7 +196,7 @@ func (b *box) leadInside(t *testing.T, keeper http.Handler, attacks *sync.Map) {
 				keeper.ServeHTTP(w, r)
 				return
 			}
-			told.Store(repo, true)
+			lied.Store(repo, true)
 			lie(w, r)
 		}))
 		images = append(images, hostile+"/"+repo+":1")
@@ -211,7 +211,7 @@ func (b *box) leadInside(t *testing.T, keeper http.Handler, attacks *sync.Map) {
 			add(fmt.Sprintf("config-%s-%d", scheme, i), "/blobs/", redirect)
 			add(fmt.Sprintf("layer-%s-%d", scheme, i), "/blobs/"+digest.String(), redirect)
 			// Who asks for a token is the registry, not a repository of it.
-			images = append(images, b.realms(scheme, i, to, &told)+"/realm:1")
+			images = append(images, b.realms(scheme, i, to, &lied)+"/realm:1")
 		}
 	}
 	lies := len(images)
@@ -222,7 +222,7 @@ func (b *box) leadInside(t *testing.T, keeper http.Handler, attacks *sync.Map) {
 		if o.ID != "" || o.Reason != agentapi.ReasonImageRefused {
 			t.Errorf("BREACH %+v", o)
 		}
-		if _, lied := told.Load(strings.TrimSuffix(strings.TrimPrefix(o.Image, hostile+"/"), ":1")); !lied &&
+		if _, did := lied.Load(strings.TrimSuffix(strings.TrimPrefix(o.Image, hostile+"/"), ":1")); !did &&
 			!strings.HasSuffix(o.Image, "/by-name:1") {
 			t.Errorf("%s: the attack was not made", o.Image)
 		}
@@ -252,12 +252,12 @@ func (b *box) leadInside(t *testing.T, keeper http.Handler, attacks *sync.Map) {
 }
 
 // realms starts a registry that says that its tokens are had at a place, and returns its address.
-func (b *box) realms(scheme string, i int, to string, told *sync.Map) string {
+func (b *box) realms(scheme string, i int, to string, lied *sync.Map) string {
 	addr := realm(scheme, i)
 	s := &http.Server{
 		ReadHeaderTimeout: time.Minute,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			told.Store(addr+"/realm", true)
+			lied.Store(addr+"/realm", true)
 			w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="x"`, to))
 			w.WriteHeader(http.StatusUnauthorized)
 		}),
