@@ -12,7 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// again is the puller of an agent that was started anew on the same host.
+// again returns the puller of an agent that was restarted on the same host.
 func (e *env) again() *Puller {
 	e.t.Helper()
 	p, err := New(e.puller.cfg)
@@ -76,7 +76,7 @@ func TestImagesOfAKilledAgentAreCollected(t *testing.T) {
 	}
 }
 
-// A pull that is under way is nobody's leftover.
+// GC does not collect a pull that is still running.
 func TestAPullUnderWayIsNotCollected(t *testing.T) {
 	t.Parallel()
 	reg := serve(t, nil)
