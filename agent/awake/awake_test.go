@@ -74,7 +74,7 @@ func TestARefusedLockIsNotAskedForAllTheTime(t *testing.T) {
 		t.Errorf("asked for:\n%s", s)
 	}
 	if !i.warned {
-		t.Error("nobody is told")
+		t.Error("no warning was logged")
 	}
 	i.Close()
 }

@@ -152,18 +152,18 @@ func TestDoctorSeesDCGM(t *testing.T) {
 	if m.Watchers = watchers(proc); strings.Join(m.Watchers, " ") != "dcgm-exporter nv-hostengine" {
 		t.Errorf("%q", m.Watchers)
 	}
-	told := 0
+	reported := 0
 	for _, f := range diagnose(inv, m) {
 		if f.Check == "dcgm" {
-			told++
+			reported++
 			if f.State != "ok" || !strings.Contains(f.Cause, "DCGM_FI_PROF_") || !strings.Contains(f.Remedy, "--pause") ||
 				f.Found != "dcgm-exporter, nv-hostengine" {
 				t.Errorf("%+v", f)
 			}
 		}
 	}
-	if told != 1 {
-		t.Errorf("told %d times", told)
+	if reported != 1 {
+		t.Errorf("reported %d times", reported)
 	}
 	if none := watchers(t.TempDir()); none != nil {
 		t.Errorf("%v", none)
