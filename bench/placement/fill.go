@@ -59,8 +59,8 @@ type scorer interface {
 	score(s *demand.State, q *demand.Request) (float64, *demand.State)
 }
 
-// ranked takes the host with the best score, of equally good ones the first by name. Scores are asked once per state
-// and request kind as long as somebody is in the state.
+// ranked takes the host with the best score, and among equals the first by name. Scores are computed once per state and
+// request kind, and kept while any host is in the state.
 type ranked struct {
 	scorer
 	hosts  []*demand.State

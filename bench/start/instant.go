@@ -25,8 +25,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// pairs is how many clusters' worth of instant hosts take turns: a server hears one host at most ten times a second,
-// which no real one reaches.
+// pairs is how many pairs of instant hosts take turns: a server accepts at most ten reports a second from one host, a
+// rate that no real host reaches.
 const pairs = 8
 
 // instantModel is what only the hosts of one pair have.
