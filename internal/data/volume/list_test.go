@@ -272,7 +272,7 @@ func TestTheListGoesOn(t *testing.T) {
 	if n := w.strays(); n != len(keys) {
 		t.Errorf("%d unknown objects are remembered", n)
 	}
-	// A store that does not hold to the order of keys would be gone through for ever.
+	// A store that does not list keys in order would be listed forever.
 	w.Exec("UPDATE data_check SET list_ended = NULL")
 	slices.Reverse(keys)
 	run()

@@ -30,7 +30,7 @@ const ChargeEvery = time.Hour
 const unpaidLife = 30 * 24 * time.Hour
 
 // What an erased domain still owes is tried once a day for a year, and then written off: otherwise the meters of all
-// organisations that ever left without paying would be read for ever.
+// orgs that ever left without paying would be read forever.
 const (
 	retryErased = 24 * time.Hour
 	erasedDebt  = 365 * 24 * time.Hour

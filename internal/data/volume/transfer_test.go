@@ -336,7 +336,7 @@ func TestADownloadGoesOn(t *testing.T) {
 	w.Must(os.WriteFile(filepath.Join(to, "big.bin"), b, 0o600))
 	_, err = w.download(vol.ID, "/", to)
 	w.Must(err)
-	same(t, "mended", digest(t, to), digest(t, from))
+	same(t, "repaired", digest(t, to), digest(t, from))
 	w.Must(os.RemoveAll(filepath.Join(to, "sub")))
 	w.Must(os.Symlink(t.TempDir(), filepath.Join(to, "sub")))
 	if _, err := w.download(vol.ID, "/", to); !fault.Is(err, fault.Conflict) {
