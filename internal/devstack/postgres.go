@@ -75,7 +75,7 @@ func unprivileged() (*syscall.Credential, error) {
 			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 		}
 	}
-	return nil, errors.New("PostgreSQL must not run as root and neither user postgres nor nobody exists")
+	return nil, errors.New("PostgreSQL must not run as root and neither user postgres nor user nobody exists")
 }
 
 // URL returns the server's address. It uses trust authentication: it listens on loopback only and holds sandbox data

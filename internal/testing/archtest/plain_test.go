@@ -24,7 +24,8 @@ var plainRooms = []string{
 	"fleet/dialback", "fleet/nodelog",
 }
 
-// notPlain are words and phrases that a reader has to translate: archaic ones, and verbs of speech where nobody speaks.
+// notPlain are words and phrases that a reader has to translate: archaic ones, and verbs of speech where no person
+// speaks.
 var notPlain = regexp.MustCompile(`(?i)\b(whoever|nobody|somebody|anew|till|tells?|told|hears?|heard|the books|mended|` +
 	`purse|for ever)\b`)
 

@@ -150,7 +150,7 @@ var forVisitors = regexp.MustCompile(`^/(docs|pricing|status|terms|privacy|cli|e
 // forOperators are the pages that are empty for who has no hosts: an operator's walk takes their pictures.
 var forOperators = regexp.MustCompile(`^/(hosts|payouts)(/|$)`)
 
-// walk checks every kind of page that somebody reaches by links from the front page, and returns how many there are.
+// walk checks every kind of page that links from the front page lead to, and returns how many there are.
 // It adds to known the kinds that it checked. Kinds that were known, and all prose but the first, are checked by axe in
 // the first look, and for what is wider than the window at both widths.
 func (b *tab) walk(who string, known map[string]bool) int {
