@@ -180,7 +180,7 @@ var gangMutants = []mutant{
 		rule: "what is confirmed stays behind by as long as a silence goes unnoticed",
 		file: "internal/fleet/cluster/window.go",
 		by:   []suite{deafGangs},
-		old:  "		t = earliest(t, time.UnixMilli(fairness.Posted(tell)))\n",
+		old:  "		t = earliest(t, time.UnixMilli(fairness.Posted(signing)))\n",
 		new:  "",
 	},
 	{
