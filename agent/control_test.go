@@ -196,8 +196,8 @@ func (c *control) want(specs ...agentapi.LeaseSpec) {
 	}
 }
 
-// await waits until a report says what is asked of a run: the last one, or one that comes, however soon another follows
-// it.
+// await waits for a report in which ok holds for a run: the last one, or a later one. It misses none, however fast they
+// follow each other.
 func (c *control) await(ref agentapi.LeaseRef, what string, ok func(agentapi.LeaseStatus) bool) agentapi.LeaseStatus {
 	c.t.Helper()
 	deadline := time.NewTimer(90 * time.Second)

@@ -186,7 +186,7 @@ func TestRelayTokensAreRenewed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	extend(5_000, "") // of a server without relays, or of before this existed
+	extend(5_000, "") // of a server without relays, or of an older one
 	if r.want != before {
 		t.Error("nothing was renewed, and the specification changed")
 	}

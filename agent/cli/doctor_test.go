@@ -42,7 +42,7 @@ func TestDoctorOfAGoodHost(t *testing.T) {
 	}
 }
 
-// Each thing that is wrong is said once, with what to do, and not said to be well beside that.
+// Each problem is reported once, with its remedy, and its check is not reported as well, too.
 func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	problem := func(code, severity string) func(*agentapi.Inventory, *machine) {
@@ -130,7 +130,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// DCGM beside the agent is well, and what of it is not is said.
+// The doctor reports a running DCGM as ok, with what to do about its profiling metrics.
 func TestDoctorSeesDCGM(t *testing.T) {
 	t.Parallel()
 	proc := t.TempDir()

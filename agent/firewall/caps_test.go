@@ -70,8 +70,8 @@ func (n namespace) dial(addr string, limit time.Duration) (c net.Conn, err error
 	return c, err
 }
 
-// A lease has only so many connections open at once; the lease beside it is not touched, and one that is closed makes
-// room.
+// A lease has a limit of connections open at once. The limit does not affect other leases, and a closed connection
+// makes room for another.
 func TestConnectionsOpenAtOnce(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)

@@ -309,7 +309,7 @@ func TestEnsureKeepsAndCheckSees(t *testing.T) {
 			t.Errorf("%s: not repaired: %v", what, err)
 		}
 	}
-	// What is remembered of nft's listing is not believed against what is there.
+	// A cached listing of nft does not override the actual rules.
 	for i, o := range m.keeper.means {
 		if kind, b := body(o); kind == "chain" {
 			changed := map[string]any{"policy": "as an older nft wrote it"}

@@ -29,7 +29,7 @@ func (d *daemon) names() []string {
 	return slices.Sorted(maps.Keys(d.tags))
 }
 
-// Whatever moment an agent is killed at, what it had pulled is collected by the next, and nothing of anybody else's is.
+// Whenever an agent is killed, the next one collects the images that it had pulled, and no others.
 func TestImagesOfAKilledAgentAreCollected(t *testing.T) {
 	t.Parallel()
 	reg := serve(t, nil)

@@ -1,5 +1,5 @@
-// Package nvhost judges how a host is set up for its NVIDIA GPUs, beyond what the driver's library says of each GPU:
-// the programs and kernel modules that must run beside the driver, and settings that make leases fail or run slowly.
+// Package nvhost checks how a host is set up for its NVIDIA GPUs, beyond what the driver's library reports of each GPU:
+// the programs and kernel modules that must run next to the driver, and settings that make leases fail or run slowly.
 //
 // What cannot be read is no problem: a machine without systemd, nvidia-smi or readable PCI configuration is not judged
 // by them.

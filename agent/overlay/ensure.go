@@ -108,8 +108,8 @@ func (h *Handle) adopt(ctx context.Context, want settings, patience time.Duratio
 }
 
 // start runs the process and waits until it is up or reports why not. If the wait is cut short, start kills the
-// process, which could otherwise take the folder's lock after everybody stopped looking for a holder. The process gets
-// a session of its own and none of the agent's environment: it outlives the agent.
+// process, which could otherwise take the folder's lock after no caller looks for a holder any more. The process gets a
+// session of its own and none of the agent's environment: it outlives the agent.
 func start(ctx context.Context, cfg Config, netns *os.File) error {
 	argv := cfg.Command
 	if len(argv) == 0 {

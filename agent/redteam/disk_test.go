@@ -9,8 +9,8 @@ import (
 	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
-// On a host whose Docker holds containers to a size, a node that fills its disk gets what it rented and no more, and
-// the node beside it writes on.
+// On a host whose Docker limits the size of containers, a node that fills its disk gets what it rented and no more, and
+// its neighbour can still write.
 func TestADiskFillerIsHeld(t *testing.T) {
 	b := newBoxOn(t, func(h *testnet.Host) *testnet.Docker { return h.DockerOnBtrfs(4 << 10) })
 	b.build()

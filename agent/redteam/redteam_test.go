@@ -218,7 +218,7 @@ func (n *node) held(t *testing.T, least int) {
 	t.Logf("%d attacks held:\n%s", held, log)
 }
 
-// Hostile images on one host, each beside a neighbour: none gets out.
+// Hostile images run on one host, each with a neighbour: none gets out.
 func TestHostileImagesAreHeld(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)

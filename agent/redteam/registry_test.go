@@ -155,8 +155,8 @@ func good(t *testing.T, content string) v1.Layer {
 	return l
 }
 
-// Hostile registries, asked by the agent's own puller for the engine of a box: none leads it to places that only the
-// host can reach, whichever step it lies at and whichever place it names, and none fills its disk.
+// The agent's own puller pulls from hostile registries for the engine of a box. None leads it to places that only the
+// host can reach, at whichever step and to whichever place, and none fills its disk.
 func TestHostileRegistriesAreHeld(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -251,7 +251,7 @@ func (b *box) leadInside(t *testing.T, keeper http.Handler, attacks *sync.Map) {
 	}
 }
 
-// realms starts a registry that says that its tokens are had at a place, and returns its address.
+// realms starts a registry that sends clients to a place for its tokens, and returns its address.
 func (b *box) realms(scheme string, i int, to string, lied *sync.Map) string {
 	addr := realm(scheme, i)
 	s := &http.Server{
