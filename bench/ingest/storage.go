@@ -20,8 +20,8 @@ var (
 	posted  = []string{"ledger_tx", "ledger_transfer", "ledger_balance", "ledger_account"}
 )
 
-// StorageRows measures goal 6: what a billed GPU-second costs in storage, tables and indexes, beside a row per second;
-// and that taking in a report costs a lease of a year what it costs a lease of an hour.
+// StorageRows measures goal 6: what a billed GPU-second costs in storage, tables and indexes, compared with a row per
+// second; and that accepting a report costs a lease of a year what it costs a lease of an hour.
 func StorageRows(ctx context.Context, base string) ([]table.Row, error) {
 	usage, books, perSecond, err := storage(ctx, base)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package rent measures goal 1: the rent transaction over HTTP, beside the same rows and locks written bare.
+// Package rent measures goal 1: the rent transaction over HTTP, compared with the same rows and locks written directly.
 //
 // Ours is a whole replica: the REST API on loopback, authentication, the idempotency key, placement on the view in
 // memory, checks under the hosts' locks, claims, leases, the hold in the ledger, the answer. The baseline writes what
