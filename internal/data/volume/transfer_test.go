@@ -174,8 +174,8 @@ func (w *world) onS3() {
 	w.v.store = s
 }
 
-// What goes up comes down again, byte by byte, from each kind of store; what is there already is not sent, and what the
-// volume has beside it stays.
+// An upload comes down again, byte by byte, from each kind of store. What the store already has is not sent, and other
+// files of the volume stay.
 func TestACopyGoesThereAndBack(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(*world){"folder": func(*world) {}, "s3": (*world).onS3} {

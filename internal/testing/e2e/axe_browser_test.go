@@ -144,7 +144,7 @@ var documents = regexp.MustCompile(`^/docs/(adr|api|cli|hardware|launch|referenc
 // prose are documents, which look alike: no picture is taken of them, and one is checked in every look.
 var prose = regexp.MustCompile(`^/(cli|docs/.+|offers/choose)$`)
 
-// forVisitors are the pages that are the same for everybody; a visitor's walk checks them.
+// forVisitors are the pages that are the same for all users; a visitor's walk checks them.
 var forVisitors = regexp.MustCompile(`^/(docs|pricing|status|terms|privacy|cli|estimate)(/|$)`)
 
 // forOperators are the pages that are empty for who has no hosts: an operator's walk takes their pictures.

@@ -332,7 +332,7 @@ const spans = `WITH spans AS (SELECT cluster_id, sum(closed_ms - opened_ms) AS m
 	max(closed_ms) AS until, sum(closed_ms - opened_ms) FILTER (WHERE n = 1) AS run
 	FROM cluster_window GROUP BY cluster_id) `
 
-// checkFaultless checks that nothing is recorded against anybody, and that what was billed is what the windows span.
+// checkFaultless checks that nothing is recorded against any host, and that the time billed is the time of the windows.
 func (e *estate) checkFaultless() {
 	e.t.Helper()
 	for what, query := range map[string]string{

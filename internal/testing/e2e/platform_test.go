@@ -26,8 +26,8 @@ import (
 type platform struct {
 	devstack.Info
 	dir   string
-	args  []string // beside the usual
-	env   []string // KEY=value, beside ours; DOCKER_HOST where it has an engine of its own
+	args  []string // in addition to the usual
+	env   []string // KEY=value, in addition to ours; DOCKER_HOST where it has an engine of its own
 	state devState
 	cmd   *exec.Cmd
 	ended chan struct{} // closed once the process is gone; exit is set then

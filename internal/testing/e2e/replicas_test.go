@@ -23,7 +23,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// replica is a `muster server` beside the platform's own, on the same database.
+// replica is a `muster server` next to the platform's own, on the same database.
 type replica struct {
 	url   string
 	ssh   string // host:port of its gateway

@@ -133,7 +133,7 @@ func (g *guest) try(user string) (*ssh.Client, error) {
 	})
 }
 
-// A renter works on the ranks of a cluster with the clients everybody has, and no sshd in the image.
+// A renter works on the ranks of a cluster with ordinary SSH clients, and without an sshd in the image.
 func TestShell(t *testing.T) {
 	t.Parallel()
 	p := sharedPlatform(t)

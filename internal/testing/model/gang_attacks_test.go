@@ -70,7 +70,7 @@ func newAttackWorld(r rules, hosts int) *attackWorld {
 	return w
 }
 
-// free returns a host that may be placed beside the honest one now, waiting until there is one.
+// free returns a host that may be placed with the honest one now, waiting until there is one.
 func (w *attackWorld) free(until int64) *attackHost {
 	for ; w.now < until; w.now += minute {
 		for k := range w.hosts {

@@ -209,7 +209,7 @@ func (s gangStory) steps(f *field, rnd *rand.Rand, cl id.Cluster, hosts []*field
 			deliver := func() {
 				s.deliver(f, k, st.Lease, func() { f.report(h, boot0+p.at, st, with...) })
 			}
-			if i == 0 { // the gang runs before anybody looks
+			if i == 0 { // the gang runs before the first check
 				out = append(out, deliver)
 				continue
 			}

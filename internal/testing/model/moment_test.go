@@ -243,9 +243,9 @@ func (c *rental) mustHold(t *testing.T, d *db.DB) (m moment) {
 	return m
 }
 
-// checkWaiting takes the proof that anybody may ask for, at any moment, and has it checked by what renters check theirs
-// with: no more is booked than is proven, less than a quarter of an hour of each lease waits, and all that waits is
-// held.
+// checkWaiting fetches the proof, which can be requested at any moment, and checks it with the code with which renters
+// check theirs: no more is booked than is proven, less than a quarter of an hour of each lease waits, and all that
+// waits is held.
 func (c *rental) checkWaiting(t *testing.T, d *db.DB) {
 	t.Helper()
 	hold, err := ledger.Balance(context.Background(), d.Q, ledger.Hold(c.renter, c.cluster, eur)) // before: it only falls
