@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// fake puts a systemd-inhibit before the machine's own: it notes what it is asked for, and runs what it is given.
+// fake makes the given script the first systemd-inhibit in PATH, and returns the file that NOTES stands for in it.
 func fake(t *testing.T, script string) (notes string) {
 	t.Helper()
 	dir := t.TempDir()

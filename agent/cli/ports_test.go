@@ -154,7 +154,7 @@ func TestOpenPorts(t *testing.T) {
 	}
 }
 
-// Of each port that is closed it is said which to open.
+// For each closed port, the doctor says which port to open.
 func TestClosedPorts(t *testing.T) {
 	t.Parallel()
 	f := newField(t)

@@ -20,8 +20,8 @@ import (
 // What only a kernel with WireGuard can prove is not proven here: that its devices are born as VXLAN's are, that they
 // take our configuration, and that they carry anything.
 
-// A device that is asked for from one namespace and born in another is there under its name, its UDP socket stays where
-// it was asked for, and nothing of it is ever seen there. VXLAN's home is found as WireGuard's is.
+// A device that is created from one namespace in another exists there under its name, its UDP socket stays in the
+// first, and nothing of the device is ever visible there. VXLAN's home is found as WireGuard's is.
 func TestADeviceIsBornInTheGuest(t *testing.T) {
 	t.Parallel()
 	home, guest := newNamespace(t), newNamespace(t)
@@ -73,7 +73,7 @@ func TestADeviceIsBornInTheGuest(t *testing.T) {
 	}
 }
 
-// fakeWireGuard answers for a device and remembers what it was asked.
+// fakeWireGuard answers for a device and records the requests.
 type fakeWireGuard struct {
 	requests []wgtypes.Config
 	device   wgtypes.Device

@@ -390,7 +390,7 @@ func TestSetPeersLive(t *testing.T) {
 	}
 }
 
-// What the guest cannot be is said in words.
+// A guest that cannot exist is refused with a message.
 func TestEnsureRefuses(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

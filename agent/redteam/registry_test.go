@@ -41,8 +41,8 @@ const (
 	hostile = "203.0.113.80:5001"
 )
 
-// registries starts both and returns what every repository of the hostile one does, to be filled before it is asked.
-// A repository it does not know is the honest one's.
+// registries starts an honest and a hostile registry and returns the handler that stores their images. attacks has
+// handlers by repository of the hostile one, which serves all other repositories like the honest one.
 func (b *box) registries(attacks *sync.Map) http.Handler {
 	keeper := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	serve := func(addr string, h http.Handler) {
@@ -210,7 +210,7 @@ func (b *box) leadInside(t *testing.T, keeper http.Handler, attacks *sync.Map) {
 			add(fmt.Sprintf("manifest-%s-%d", scheme, i), "/manifests/", redirect)
 			add(fmt.Sprintf("config-%s-%d", scheme, i), "/blobs/", redirect)
 			add(fmt.Sprintf("layer-%s-%d", scheme, i), "/blobs/"+digest.String(), redirect)
-			// Who asks for a token is the registry, not a repository of it.
+			// The registry demands a token, not one of its repositories.
 			images = append(images, b.realms(scheme, i, to, &lied)+"/realm:1")
 		}
 	}

@@ -159,8 +159,8 @@ func onADeadDisk(t *testing.T, s *Store) {
 	released(t, another)
 }
 
-// The disk is unmounted under what is leased: who uses his scratch keeps it, nothing is made on the disk below, and the
-// lease ends as any.
+// The disk is unmounted under a lease: a process that uses its scratch keeps it, nothing is made on the disk below, and
+// the lease ends like any other.
 func TestADiskThatVanishes(t *testing.T) {
 	t.Parallel()
 	vanished(t, disk(t, 128*mb))

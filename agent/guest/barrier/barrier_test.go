@@ -22,8 +22,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// The tests run real inits: this executable, as the injected binary is run. It is not PID 1 here, which changes
-// nothing but who the orphans go to.
+// The tests run real inits: this executable, as the injected binary is run. It is not PID 1 here, which only changes
+// the parent that orphans get.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("BARRIER_TEST_NODE"); dir != "" {
 		epoch, _ := strconv.Atoi(os.Getenv("BARRIER_TEST_EPOCH"))

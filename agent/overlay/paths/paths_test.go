@@ -104,7 +104,8 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// A question is only taken from who has the key, and an answer only for a question that was asked, that way.
+// A question is accepted only from a peer that has the key, and an answer only to a question that was sent, on its
+// path.
 func TestOnlyThePeerIsHeard(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
