@@ -13,8 +13,8 @@ type policy interface {
 	place(q *demand.Request) bool
 }
 
-// fill lets requests arrive until they have asked for as much GPU as there is, and returns the part of it, in percent,
-// that is allocated then. What finds no place is turned away for good.
+// fill lets requests arrive until they have requested as much GPU as there is, and returns the part of it, in percent,
+// that is allocated then. Requests that find no place are dropped.
 func fill(machines []Machine, arrivals []demand.Request, p policy) float64 {
 	total := capacity(machines)
 	var arrived, allocated int64

@@ -32,8 +32,8 @@ const pairs = 8
 // instantModel is what only the hosts of one pair have.
 func instantModel(pair int) string { return fmt.Sprintf("Instant %d", pair) }
 
-// instantHost speaks to the control plane over the agent's own link and does nothing: whatever is wanted of it is done
-// when it says so, in the next report.
+// instantHost connects to the control plane over the agent's own link and does nothing: its next report states that
+// whatever was requested is done.
 type instantHost struct {
 	id   id.Host
 	conn *link.Conn

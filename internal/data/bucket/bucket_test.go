@@ -151,7 +151,7 @@ func closedPort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// Nothing is asked in a private network: not by an address, nor by a name that resolves there.
+// No request goes to a private network: not by an address, nor by a name that resolves there.
 func TestCreate_StaysOnTheInternet(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64

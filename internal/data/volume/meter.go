@@ -204,7 +204,7 @@ func (v *Volumes) notifyUnpaid(ctx context.Context, tx *db.Tx, org id.Org, now t
 	return err
 }
 
-// EraseUnpaid deletes the volumes of organisations that have not paid for storage for 30 days, and says so.
+// EraseUnpaid deletes the volumes of orgs that have not paid for storage for 30 days, and notifies these orgs.
 func (v *Volumes) EraseUnpaid(ctx context.Context) (int, error) {
 	before := time.Now().Add(-unpaidLife)
 	rows, err := v.d.Q.UnpaidVolumes(ctx, &before)

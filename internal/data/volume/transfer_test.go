@@ -457,8 +457,8 @@ func (w *world) between() *faulty {
 	return f
 }
 
-// A store that fails ends a copy with a message that says so; the next attempt goes on, and nothing is lost. One that
-// says it has stored a pack, and has not, is found out by the commit.
+// A store that fails ends a copy with a message about it; the next attempt goes on, and nothing is lost. A store that
+// claims to have stored a pack, and has not, is found out by the commit.
 func TestAStoreThatFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Config{})
@@ -497,7 +497,7 @@ func TestAStoreThatFails(t *testing.T) {
 		same(t, name, digest(t, to), digest(t, dir))
 	}
 
-	// Of a pack that the store forgets, a download says so; an upload of the same files stores it again.
+	// A download reports a pack that the store has lost; an upload of the same files stores it again.
 	vol := w.create("forgets")
 	_, err := w.upload(vol.ID, dir)
 	w.Must(err)

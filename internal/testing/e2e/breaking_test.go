@@ -215,8 +215,8 @@ func (p *platform) endless() client.Spec {
 	return untilEnough(p.spec(2, 1, "train"))
 }
 
-// untilEnough makes a training or a nap one that ends when enough says so. Its steps are slow: clusters
-// run while their tests wait for a turn, and must leave the processor to other tests.
+// untilEnough makes a training or a nap end when enough creates its file. Its steps are slow: clusters run while their
+// tests wait for a turn, and must leave the processor to other tests.
 func untilEnough(s client.Spec) client.Spec {
 	s.Env = map[string]string{
 		"TRAIN_STEPS":     "1000000000",

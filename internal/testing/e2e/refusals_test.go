@@ -160,7 +160,7 @@ func TestOthersThingsAreNotThere(t *testing.T) {
 	}
 }
 
-// What cannot be had is said with the reasons, before anything is held or charged.
+// A request that cannot be met is refused with the reasons, before anything is held or charged.
 func TestNoCapacityAndNoFunds(t *testing.T) {
 	t.Parallel()
 	p := sharedPlatform(t)

@@ -519,7 +519,7 @@ func TestShellWithoutAShell(t *testing.T) {
 		!strings.Contains(out.String(), "no shell") || !strings.Contains(out.String(), "muster-demo-job") {
 		t.Errorf("%v\n%s", err, out.String())
 	}
-	// The cluster ends, and says so to who comes then.
+	// The cluster ends, and new clients get a message that says so.
 	if _, err := r.Release(t.Context(), c.ID); err != nil {
 		t.Fatal(err)
 	}
