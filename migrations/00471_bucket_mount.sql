@@ -12,5 +12,5 @@ CREATE INDEX bucket_mount_bucket ON bucket_mount (bucket_id);
 -- Increases with each replacement of the credentials: hosts mount the bucket again when it does.
 ALTER TABLE bucket ADD COLUMN version integer NOT NULL DEFAULT 1;
 
--- Of a lease: that the renter was told what of its buckets could not be uploaded.
+-- Of a lease: the renter has been notified of what could not be uploaded to its buckets.
 ALTER TABLE node ADD COLUMN uploads_lost_told boolean NOT NULL DEFAULT false;

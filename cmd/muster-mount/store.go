@@ -86,7 +86,7 @@ func provider(endpoint string) string {
 }
 
 // reach lists the bucket once. It returns why it cannot be used, and whether the store itself said so. rclone's own list
-// does not tell a missing bucket from an empty one.
+// looks the same for a missing bucket and for an empty one.
 func reach(cfg wire.Config) (problem string, refused bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), checkTime)
 	defer cancel()
