@@ -157,7 +157,8 @@ func lostVolume(v view) string {
 	return ""
 }
 
-// makeVolumes makes the file systems of a run's volumes and of its buckets' caches. Their locations are written to the disk first.
+// makeVolumes makes the file systems of a run's volumes and of its buckets' caches. Their locations are written to the
+// disk first.
 func (a *Agent) makeVolumes(ctx context.Context, r *run, v view) error {
 	store := a.cfg.Scratch
 	if store == nil || !store.HoldsVolumes() {

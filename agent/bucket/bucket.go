@@ -1,5 +1,5 @@
-// Package bucket mounts renters' buckets for leases. Each mount is a process of its own (cmd/muster-mount) outside of the
-// lease's containers, which outlives the agent: the next agent adopts it.
+// Package bucket mounts renters' buckets for leases. Each mount is a process of its own (cmd/muster-mount) outside of
+// the lease's containers, which outlives the agent: the next agent adopts it.
 //
 // What always holds:
 //   - Credentials go to a process through a pipe and are in memory only. An agent that was restarted adopts what runs,

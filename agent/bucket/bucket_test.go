@@ -109,7 +109,8 @@ func (w *world) mounted() {
 func (w *world) client() *minio.Client {
 	w.t.Helper()
 	c, err := minio.New(strings.TrimPrefix(w.store.Config.Endpoint, "http://"), &minio.Options{Region: "us-east-1",
-		Creds: credentials.NewStaticV4(w.store.Config.Access, w.store.Config.Secret, ""), BucketLookup: minio.BucketLookupPath})
+		Creds:        credentials.NewStaticV4(w.store.Config.Access, w.store.Config.Secret, ""),
+		BucketLookup: minio.BucketLookupPath})
 	w.must(err)
 	return c
 }
@@ -163,8 +164,8 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		change func(*agentapi.BucketMount)
 		want   string
 	}{
-		"unknown key":    {func(m *agentapi.BucketMount) { m.Credentials.AccessKeyID = "nobody" }, "does not know"},
-		"wrong secret":   {func(m *agentapi.BucketMount) { m.Credentials.Secret = "wrong-one" }, "does not accept the secret"},
+		"unknown key":    {func(m *agentapi.BucketMount) { m.Credentials.AccessKeyID = "none" }, "does not know"},
+		"wrong secret":   {func(m *agentapi.BucketMount) { m.Credentials.Secret = "wrong" }, "does not accept the secret"},
 		"missing bucket": {func(m *agentapi.BucketMount) { m.Store = "nothing-here" }, "no such bucket"},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -219,7 +219,8 @@ func sourceOf(w Wanted) string {
 	return fmt.Sprintf("muster:%s-e%d:%s", w.Ref.Lease, w.Ref.Epoch, w.Mount.Bucket)
 }
 
-// start runs muster-mount in a session of its own, with nothing of the agent's environment, where Docker sees its mounts.
+// start runs muster-mount in a session of its own, with nothing of the agent's environment, where Docker sees its
+// mounts.
 func (k *keeper) start(w Wanted) error {
 	m := w.Mount
 	if err := k.folder.prepare(); err != nil {
