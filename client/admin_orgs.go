@@ -65,11 +65,14 @@ type DeadLetter struct {
 	ParkedAt *time.Time `json:"parked_at,omitempty" doc:"when it had failed for three days; it is retried once a day since"`
 }
 
+// DeadLetters lists the rows that background jobs cannot process.
+type DeadLetters struct {
+	Items []DeadLetter `json:"items"`
+}
+
 // DeadLetters lists the rows that background jobs cannot process, those that have failed longest first.
 func (c *Client) DeadLetters(ctx context.Context) ([]DeadLetter, error) {
-	r, err := get[struct {
-		Items []DeadLetter `json:"items"`
-	}](ctx, c, "/admin/dead-letters", nil)
+	r, err := get[DeadLetters](ctx, c, "/admin/dead-letters", nil)
 	return r.Items, err
 }
 
@@ -135,9 +138,16 @@ type OperatorChange struct {
 	Reason         string `json:"reason"` // shown to the operator
 }
 
+// Operator is what an admin decides about an operator.
+type Operator struct {
+	OrgID   id.Org        `json:"org_id"`
+	FeePPM  int           `json:"fee_ppm" doc:"of new leases"`
+	Account PayoutAccount `json:"account"`
+}
+
 // ChangeOperator sets an operator's fee, or stops or resumes their payouts.
-func (c *Client) ChangeOperator(ctx context.Context, org id.Org, in OperatorChange) error {
-	return c.call(ctx, http.MethodPatch, "/admin/operators/"+org.String(), nil, in, nil)
+func (c *Client) ChangeOperator(ctx context.Context, org id.Org, in OperatorChange) (out Operator, err error) {
+	return out, c.call(ctx, http.MethodPatch, "/admin/operators/"+org.String(), nil, in, &out)
 }
 
 // OperatorPayout is a payout with the operator it goes to.
@@ -196,14 +206,16 @@ func (c *Client) RunPayouts(ctx context.Context, reason string) (Page[OperatorPa
 // AuditEvent is one record of the audit log.
 type AuditEvent struct {
 	ID      string         `json:"id"`
-	At      time.Time      `json:"at"`
-	Org     string         `json:"org_id"`
-	OrgName string         `json:"org_name"`
-	Email   string         `json:"email"`
+	At      string         `json:"at"` // RFC 3339 in UTC, with microseconds
+	Org     string         `json:"org_id,omitempty" doc:"of who acted"`
+	OrgName string         `json:"org_name,omitempty"`
+	User    string         `json:"user_id,omitempty"`
+	Email   string         `json:"email,omitempty"`
+	Token   string         `json:"token_id,omitempty"`
 	Action  string         `json:"action"`
-	Object  string         `json:"object"`
-	Detail  map[string]any `json:"detail"`
-	Address string         `json:"address"`
+	Object  string         `json:"object,omitempty"`
+	Detail  map[string]any `json:"detail" doc:"of a shell, say: node, key, kind"`
+	Address string         `json:"address,omitempty"`
 }
 
 // AuditFilter selects audit events. Zero fields match everything.
@@ -319,20 +331,35 @@ type OrgStanding struct {
 	Changed time.Time     `json:"changed_at"`
 }
 
+// OrgStandings lists organisations that are not in good standing.
+type OrgStandings struct {
+	Items []OrgStanding `json:"items"`
+}
+
 // Standings lists organisations that are not in good standing. For admins.
-func (c *Client) Standings(ctx context.Context) (Page[OrgStanding], error) {
-	return get[Page[OrgStanding]](ctx, c, "/admin/standings", url.Values{})
+func (c *Client) Standings(ctx context.Context) (OrgStandings, error) {
+	return get[OrgStandings](ctx, c, "/admin/standings", url.Values{})
+}
+
+// DisputesForgiven is the organisation whose lost disputes were forgiven.
+type DisputesForgiven struct {
+	ID id.Org `json:"id"`
 }
 
 // ForgiveDisputes removes an organisation's lost disputes from what counts towards a suspension. For admins.
 func (c *Client) ForgiveDisputes(ctx context.Context, org id.Org, reason string) error {
-	_, err := post[struct{}](ctx, c, "/admin/orgs/"+org.String()+"/forgive-disputes", map[string]string{"reason": reason})
+	_, err := post[DisputesForgiven](ctx, c, "/admin/orgs/"+org.String()+"/forgive-disputes", map[string]string{"reason": reason})
 	return err
+}
+
+// RefundAllowed is the organisation that may take back more than the limit on refunds.
+type RefundAllowed struct {
+	ID id.Org `json:"id"`
 }
 
 // AllowRefund lets an organisation take back amount more than the limit on refunds within the next 30 days. For admins.
 func (c *Client) AllowRefund(ctx context.Context, org id.Org, amount, reason string) error {
-	_, err := post[struct{}](ctx, c, "/admin/orgs/"+org.String()+"/allow-refund",
+	_, err := post[RefundAllowed](ctx, c, "/admin/orgs/"+org.String()+"/allow-refund",
 		map[string]string{"amount": amount, "reason": reason})
 	return err
 }

@@ -329,9 +329,18 @@ func (c *Client) Logs(ctx context.Context, cl id.Cluster, l LogsOf) (*LogStream,
 type Metrics struct {
 	From  time.Time     `json:"from"`
 	To    time.Time     `json:"to"`
-	Step  int           `json:"step"` // seconds
+	Step  int           `json:"step" doc:"seconds"`
 	GPUs  []GPUMetrics  `json:"gpus"`
-	Nodes []NodeMetrics `json:"nodes"`
+	Nodes []NodeMetrics `json:"nodes" doc:"what each rank exchanged with networks and disks"`
+
+	Network NetworkMetrics `json:"network"`
+}
+
+// NetworkMetrics is what the preflight measured between the ranks.
+type NetworkMetrics struct {
+	BusbwGbps float64     `json:"busbw_gbps" doc:"all-reduce bus bandwidth as the preflight measured it; 0: not measured"`
+	RTTMicros [][]float64 `json:"rtt_us" doc:"between ranks, a row per rank"`
+	PairGbps  [][]float64 `json:"pair_gbps"`
 }
 
 // NodeMetrics are the readings of one rank on one host.

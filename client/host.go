@@ -292,6 +292,11 @@ type ContestedGPU struct {
 	AwardedAt     *time.Time `json:"awarded_at,omitempty" doc:"of the last award to any operator; for admins"`
 }
 
+// ContestedGPUs lists GPUs that hosts of several organisations list.
+type ContestedGPUs struct {
+	Items []ContestedGPU `json:"items"`
+}
+
 // ContestedGPUs lists the GPUs of your hosts that hosts of other organisations list, too, at most 200.
 func (c *Client) ContestedGPUs(ctx context.Context) ([]ContestedGPU, error) {
 	return contested(ctx, c, "/gpus/contested")
@@ -304,16 +309,20 @@ func (c *Client) AllContestedGPUs(ctx context.Context) ([]ContestedGPU, error) {
 }
 
 func contested(ctx context.Context, c *Client, path string) ([]ContestedGPU, error) {
-	r, err := get[struct {
-		Items []ContestedGPU `json:"items"`
-	}](ctx, c, path, nil)
+	r, err := get[ContestedGPUs](ctx, c, path, nil)
 	return r.Items, err
+}
+
+// AwardedGPU is a GPU and the host that it was found to be in.
+type AwardedGPU struct {
+	UUID string  `json:"uuid"`
+	Host id.Host `json:"host_id"`
 }
 
 // AwardGPU records that a GPU is the one that a host lists. Its GPU is offered, and those of other hosts that list the
 // UUID are not. Both operators read the reason. For admins.
 func (c *Client) AwardGPU(ctx context.Context, uuid string, to id.Host, reason string) error {
-	_, err := post[struct{}](ctx, c, "/admin/gpus/"+url.PathEscape(uuid)+"/award",
+	_, err := post[AwardedGPU](ctx, c, "/admin/gpus/"+url.PathEscape(uuid)+"/award",
 		map[string]string{"host_id": to.String(), "reason": reason})
 	return err
 }

@@ -38,21 +38,22 @@ func (c *Client) SetLegal(ctx context.Context, l Legal) (out Legal, err error) {
 // EraseLegal deletes the organisation's legal details.
 func (c *Client) EraseLegal(ctx context.Context) error { return c.remove(ctx, "/org/legal", nil) }
 
-type zone struct {
-	Zone string `json:"zone"`
+// Zone is an organisation's time zone.
+type Zone struct {
+	Zone string `json:"zone" doc:"an IANA time zone: statements, earnings and documents use its days" example:"Europe/Berlin"`
 }
 
 // Zone returns the organisation's time zone, an IANA name such as Europe/Berlin. Days, months and years of statements,
 // earnings and documents are in this zone.
 func (c *Client) Zone(ctx context.Context) (string, error) {
-	z, err := get[zone](ctx, c, "/org/zone", nil)
+	z, err := get[Zone](ctx, c, "/org/zone", nil)
 	return z.Zone, err
 }
 
 // SetZone sets the organisation's time zone. An unknown name is an error.
 func (c *Client) SetZone(ctx context.Context, name string) error {
-	var out zone
-	return c.call(ctx, http.MethodPut, "/org/zone", nil, zone{name}, &out)
+	var out Zone
+	return c.call(ctx, http.MethodPut, "/org/zone", nil, Zone{name}, &out)
 }
 
 // TaxReport is the taxes of a period. For admins.

@@ -77,7 +77,7 @@ func (c *Client) PayoutAccount(ctx context.Context) (PayoutAccount, error) {
 
 // PayoutSetup is Stripe's page on which the account's owner enters their identity and bank account.
 type PayoutSetup struct {
-	URL     string        `json:"url"` // for one visit, within minutes
+	URL     string        `json:"url" doc:"Stripe's page: for one visit, within minutes. Ask again for another one"`
 	Account PayoutAccount `json:"account"`
 }
 

@@ -91,9 +91,15 @@ func (c *Client) PostpaidUsage(ctx context.Context, invoice string) (PostpaidLin
 	return get[PostpaidLines](ctx, c, "/billing/postpaid/usage", url.Values{"invoice": {invoice}})
 }
 
+// PayingInvoice is an invoice that the default card is to pay now.
+type PayingInvoice struct {
+	Invoice string `json:"invoice"`
+	State   string `json:"state" doc:"asked: Stripe charges your default card; look at the invoice for what came of it"`
+}
+
 // PayPostpaidInvoice charges the default card for an invoice that it did not pay.
 func (c *Client) PayPostpaidInvoice(ctx context.Context, invoice string) error {
-	_, err := post[map[string]string](ctx, c, "/billing/postpaid/invoices/"+url.PathEscape(invoice)+"/pay", struct{}{})
+	_, err := post[PayingInvoice](ctx, c, "/billing/postpaid/invoices/"+url.PathEscape(invoice)+"/pay", struct{}{})
 	return err
 }
 
@@ -165,10 +171,16 @@ func (c *Client) BookBankPayment(ctx context.Context, org id.Org, invoice string
 	return post[OrgInvoice](ctx, c, "/admin/orgs/"+org.String()+"/invoices/"+url.PathEscape(invoice)+"/bank-payments", b)
 }
 
+// ApprovedRefund is a refund of an invoice after which hosts keep what they earned.
+type ApprovedRefund struct {
+	ID    string `json:"id"`
+	State string `json:"state" doc:"released"`
+}
+
 // ApproveRefund lets hosts keep what they earned in the period of an invoice that was refunded at Stripe (re_…). The
 // audit log has the reason. For admins.
 func (c *Client) ApproveRefund(ctx context.Context, refund, reason string) error {
-	_, err := post[map[string]string](ctx, c, "/admin/refunds/"+url.PathEscape(refund)+"/release",
+	_, err := post[ApprovedRefund](ctx, c, "/admin/refunds/"+url.PathEscape(refund)+"/release",
 		map[string]string{"reason": reason})
 	return err
 }

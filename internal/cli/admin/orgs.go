@@ -194,7 +194,7 @@ func adminSet(s *base.Session) *cobra.Command {
 				return err
 			}
 			c := s.Client(cmd)
-			if err := c.ChangeOperator(cmd.Context(), org, in); err != nil {
+			if _, err := c.ChangeOperator(cmd.Context(), org, in); err != nil {
 				return err
 			}
 			o, err := c.GetOrg(cmd.Context(), org)

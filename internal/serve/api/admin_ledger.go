@@ -118,18 +118,13 @@ type unfreezeInput struct {
 	}
 }
 
-// Unfrozen is a lease whose money was released.
-type Unfrozen struct {
-	Lease id.Lease `json:"lease_id"`
-}
-
-func viewUnfrozen(l id.Lease) Unfrozen { return Unfrozen{l} }
+func viewUnfrozen(l id.Lease) client.UnfrozenLease { return client.UnfrozenLease{Lease: l} }
 
 func (a *API) unfreeze(ctx context.Context, p account.Principal, in *unfreezeInput,
-	once idem.Request) (Unfrozen, idem.Outcome, error) {
+	once idem.Request) (client.UnfrozenLease, idem.Outcome, error) {
 	l, err := pathID[id.Lease](in.ID, "lease")
 	if err != nil {
-		return Unfrozen{}, idem.Outcome{}, err
+		return client.UnfrozenLease{}, idem.Outcome{}, err
 	}
 	x, done, err := a.leases.Unfreeze(ctx, p, l, in.Body.Reason, idem.As(once, viewUnfrozen))
 	return viewUnfrozen(x), done, err
@@ -163,19 +158,15 @@ type creditInput struct {
 	}
 }
 
-// DecidedCredit is a credit that no longer waits.
-type DecidedCredit struct {
-	Lease    id.Lease `json:"lease_id"`
-	Approved bool     `json:"approved"`
-}
-
 func (a *API) decideCredit(ctx context.Context, p account.Principal, in *creditInput,
-	once idem.Request) (DecidedCredit, idem.Outcome, error) {
+	once idem.Request) (client.DecidedCredit, idem.Outcome, error) {
 	l, err := pathID[id.Lease](in.ID, "lease")
 	if err != nil {
-		return DecidedCredit{}, idem.Outcome{}, err
+		return client.DecidedCredit{}, idem.Outcome{}, err
 	}
-	view := func(l id.Lease) DecidedCredit { return DecidedCredit{l, in.Body.Approve} }
+	view := func(l id.Lease) client.DecidedCredit {
+		return client.DecidedCredit{Lease: l, Approved: in.Body.Approve}
+	}
 	_, done, err := a.leases.DecideCredit(ctx, p, l, in.Body.Approve, in.Body.Reason, idem.As(once, view))
 	return view(l), done, err
 }

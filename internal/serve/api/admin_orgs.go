@@ -130,13 +130,9 @@ func (a *API) standing(ctx context.Context, p account.Principal, _ *struct{}) (p
 	return a.payments.Standing(ctx, p.Org)
 }
 
-type standingsView struct {
-	Items []payment.NotInGoodStanding `json:"items"`
-}
-
-func (a *API) standings(ctx context.Context, p account.Principal, _ *struct{}) (standingsView, error) {
+func (a *API) standings(ctx context.Context, p account.Principal, _ *struct{}) (client.OrgStandings, error) {
 	list, err := a.payments.Standings(ctx, p)
-	return standingsView{list}, err
+	return client.OrgStandings{Items: list}, err
 }
 
 type forgiveInput struct {
@@ -147,17 +143,13 @@ type forgiveInput struct {
 	}
 }
 
-type forgivenView struct {
-	ID string `json:"id"`
-}
-
-func viewForgiven(org id.Org) forgivenView { return forgivenView{org.String()} }
+func viewForgiven(org id.Org) client.DisputesForgiven { return client.DisputesForgiven{ID: org} }
 
 func (a *API) forgiveDisputes(ctx context.Context, p account.Principal, in *forgiveInput,
-	once idem.Request) (forgivenView, idem.Outcome, error) {
+	once idem.Request) (client.DisputesForgiven, idem.Outcome, error) {
 	org, err := pathID[id.Org](in.ID, "organisation")
 	if err != nil {
-		return forgivenView{}, idem.Outcome{}, err
+		return client.DisputesForgiven{}, idem.Outcome{}, err
 	}
 	_, done, err := a.payments.Forgive(ctx, p, org, in.Body.Reason, idem.As(once, viewForgiven))
 	return viewForgiven(org), done, err
@@ -172,21 +164,17 @@ type allowRefundInput struct {
 	}
 }
 
-type refundAllowedView struct {
-	ID string `json:"id"`
-}
-
-func viewRefundAllowed(org id.Org) refundAllowedView { return refundAllowedView{org.String()} }
+func viewRefundAllowed(org id.Org) client.RefundAllowed { return client.RefundAllowed{ID: org} }
 
 func (a *API) allowRefund(ctx context.Context, p account.Principal, in *allowRefundInput,
-	once idem.Request) (refundAllowedView, idem.Outcome, error) {
+	once idem.Request) (client.RefundAllowed, idem.Outcome, error) {
 	org, err := pathID[id.Org](in.ID, "organisation")
 	if err != nil {
-		return refundAllowedView{}, idem.Outcome{}, err
+		return client.RefundAllowed{}, idem.Outcome{}, err
 	}
 	amount, err := money.ParseNano(in.Body.Amount)
 	if err != nil {
-		return refundAllowedView{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
+		return client.RefundAllowed{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
 	}
 	_, done, err := a.payments.AllowRefund(ctx, p, org, amount, in.Body.Reason, idem.As(once, viewRefundAllowed))
 	return viewRefundAllowed(org), done, err

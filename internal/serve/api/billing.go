@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -170,22 +169,15 @@ func (a *API) leaseProof(ctx context.Context, p account.Principal, in *idInput) 
 	return json.Marshal(f)
 }
 
-// LedgerHead is the newest batch of the chain.
-type LedgerHead struct {
-	Batch  int64     `json:"batch"`
-	MadeAt time.Time `json:"made_at"`
-	Hash   string    `json:"hash"` // hexadecimal
-}
-
-func (a *API) ledgerHead(ctx context.Context, _ account.Principal, _ *struct{}) (LedgerHead, error) {
+func (a *API) ledgerHead(ctx context.Context, _ account.Principal, _ *struct{}) (client.LedgerHead, error) {
 	b, err := a.statements.LedgerHead(ctx)
 	if err != nil {
-		return LedgerHead{}, err
+		return client.LedgerHead{}, err
 	}
 	if b == nil {
-		return LedgerHead{}, fault.New(fault.NotFound, "nothing has been chained yet")
+		return client.LedgerHead{}, fault.New(fault.NotFound, "nothing has been chained yet")
 	}
-	return LedgerHead{b.N, b.MadeAt, hex.EncodeToString(b.Hash)}, nil
+	return client.LedgerHead{Batch: b.N, MadeAt: b.MadeAt, Hash: hex.EncodeToString(b.Hash)}, nil
 }
 
 func (a *API) hostEarnings(ctx context.Context, p account.Principal, in *idInput) (statement.Earnings, error) {

@@ -72,13 +72,8 @@ type setUpPayoutsInput struct {
 	}
 }
 
-type setUpPayoutsView struct {
-	URL     string         `json:"url" doc:"Stripe's page: for one visit, within minutes. Ask again for another one"`
-	Account payout.Account `json:"account"`
-}
-
 func (a *API) setUpPayouts(ctx context.Context, p account.Principal, in *setUpPayoutsInput,
-	once idem.Request) (out setUpPayoutsView, done idem.Outcome, err error) {
+	once idem.Request) (out client.PayoutSetup, done idem.Outcome, err error) {
 	if out.URL, done, err = a.payouts.Onboard(ctx, p, in.Body.Country, once); err != nil {
 		return out, done, err
 	}
@@ -171,23 +166,17 @@ type changeOperatorInput struct {
 	}
 }
 
-type operatorView struct {
-	OrgID   id.Org         `json:"org_id"`
-	FeePPM  int            `json:"fee_ppm" doc:"of new leases"`
-	Account payout.Account `json:"account"`
-}
-
-func (a *API) changeOperator(ctx context.Context, p account.Principal, in *changeOperatorInput) (operatorView, error) {
+func (a *API) changeOperator(ctx context.Context, p account.Principal, in *changeOperatorInput) (client.Operator, error) {
 	org, err := pathID[id.Org](in.ID, "organisation")
 	if err != nil {
-		return operatorView{}, err
+		return client.Operator{}, err
 	}
 	x, _, err := a.payouts.ChangeOperator(ctx, p, a.market, org, payout.OperatorChange{
 		FeePPM:  in.Body.FeePPM,
 		Stopped: in.Body.PayoutsStopped,
 		Reason:  in.Body.Reason,
 	}, idem.Request{})
-	return operatorView{x.Org, x.FeePPM, x.Account}, err
+	return client.Operator{OrgID: x.Org, FeePPM: x.FeePPM, Account: x.Account}, err
 }
 
 func yearParams() []*huma.Param {

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/fault"
@@ -47,15 +48,12 @@ type payInvoiceInput struct {
 	ID string `path:"id"`
 }
 
-type payingView struct {
-	Invoice string `json:"invoice"`
-	State   string `json:"state" doc:"asked: Stripe charges your default card; look at the invoice for what came of it"`
+func viewPaying(invoice string) client.PayingInvoice {
+	return client.PayingInvoice{Invoice: invoice, State: "asked"}
 }
 
-func viewPaying(invoice string) payingView { return payingView{invoice, "asked"} }
-
 func (a *API) payPostpaidInvoice(ctx context.Context, p account.Principal, in *payInvoiceInput,
-	once idem.Request) (payingView, idem.Outcome, error) {
+	once idem.Request) (client.PayingInvoice, idem.Outcome, error) {
 	invoice, done, err := a.postpaid.Pay(ctx, p.Org, in.ID, idem.As(once, viewPaying))
 	return viewPaying(invoice), done, err
 }
