@@ -58,17 +58,18 @@ func (c *Client) SetZone(ctx context.Context, name string) error {
 
 // TaxReport is the taxes of a period. For admins.
 type TaxReport struct {
-	Period   string        `json:"period"`
-	From     string        `json:"from"`
-	To       string        `json:"to"` // exclusive
+	Period   string        `json:"period"` // as requested
+	From     time.Time     `json:"from"`
+	To       time.Time     `json:"to"` // exclusive
 	Currency string        `json:"currency"`
 	Lines    []DeclaredTax `json:"lines"`
-	Net      money.Nano    `json:"net"`
+	Net      money.Nano    `json:"net"` // sums of the lines
 	Tax      money.Nano    `json:"tax"`
-	Offices  []TaxOffice   `json:"offices"` // by country
-	// all tax ever charged, less what was given back and what was paid to tax offices
+	Offices  []TaxOffice   `json:"offices"` // what each country gets and has got, by country
+	// Book is all tax ever charged less what was given back and what was paid to tax offices, by this book; Payable the
+	// same by the ledger. They are equal.
 	Book    money.Nano `json:"book"`
-	Payable money.Nano `json:"payable"` // the same according to the ledger
+	Payable money.Nano `json:"payable"`
 }
 
 // DeclaredTax is what was sold to one country at one rate for one reason.

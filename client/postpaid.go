@@ -10,23 +10,28 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Postpaid is the terms on which an organisation pays afterwards.
-type Postpaid struct {
-	Org      id.Org     `json:"org_id"`
-	Name     string     `json:"name,omitempty"`
-	State    string     `json:"state"`             // on, ending, off
-	Limit    money.Nano `json:"credit_limit"`      // most that may be used and not paid
-	Stopped  string     `json:"stopped,omitempty"` // why nothing more is lent although the state is on
-	Reason   string     `json:"reason,omitempty"`  // of the last change
-	Since    *time.Time `json:"since,omitempty"`
-	Currency string     `json:"currency"`
-	Used     money.Nano `json:"used"` // of Limit: used or held on credit, and billed and not paid
-	Owed     money.Nano `json:"owed"` // of Used: billed and not paid
-	Left     money.Nano `json:"left"` // what can be spent now
-	// WrittenOff was billed, given up, and not paid after all; while it is there nothing is lent.
+// PostpaidTerms are the terms on which an organisation pays afterwards.
+type PostpaidTerms struct {
+	Org      id.Org        `json:"org_id"`
+	Name     string        `json:"name,omitempty"`
+	State    PostpaidState `json:"state"`
+	Limit    money.Nano    `json:"credit_limit"`      // used and not yet paid, at most
+	Stopped  string        `json:"stopped,omitempty"` // why nothing more is lent although the state is on
+	Reason   string        `json:"reason,omitempty"`  // of the last change, an admin's
+	Since    *time.Time    `json:"since,omitempty"`   // the last change; nil: there was none
+	Currency string        `json:"currency"`
+	Used     money.Nano    `json:"used"` // of Limit: used or held on credit, and billed and not paid
+	Owed     money.Nano    `json:"owed"` // of Used: billed and not paid
+	Left     money.Nano    `json:"left"` // what the organisation can spend now, its own money included
+	// WrittenOff was billed, given up, and not paid after all. It is not among Owed, and while it is there nothing is
+	// lent.
 	WrittenOff money.Nano `json:"written_off"`
-	// Period is the running one; nil when the org does not pay afterwards.
-	Period *PostpaidPeriod `json:"period,omitempty"`
+}
+
+// Postpaid is the terms on which an organisation pays afterwards, and its usage of the current month.
+type Postpaid struct {
+	PostpaidTerms
+	Period *PostpaidPeriod `json:"period" doc:"the running one; null when you do not pay afterwards"`
 }
 
 // PostpaidPeriod is the usage of the current month.
@@ -109,8 +114,8 @@ func (c *Client) Postpaid(ctx context.Context) (Postpaid, error) {
 }
 
 // PostpaidOrgs lists the organisations that pay afterwards or did. PostpaidOrgs and ChangePostpaid are for admins.
-func (c *Client) PostpaidOrgs(ctx context.Context, p PageOf) (Page[Postpaid], error) {
-	return get[Page[Postpaid]](ctx, c, "/admin/postpaid", p.query())
+func (c *Client) PostpaidOrgs(ctx context.Context, p PageOf) (Page[PostpaidTerms], error) {
+	return get[Page[PostpaidTerms]](ctx, c, "/admin/postpaid", p.query())
 }
 
 // PostpaidChange lets an organisation pay afterwards with a limit, or ends it.
@@ -121,7 +126,7 @@ type PostpaidChange struct {
 }
 
 // ChangePostpaid changes an org's terms.
-func (c *Client) ChangePostpaid(ctx context.Context, org id.Org, change PostpaidChange) (out Postpaid, err error) {
+func (c *Client) ChangePostpaid(ctx context.Context, org id.Org, change PostpaidChange) (out PostpaidTerms, err error) {
 	return out, c.call(ctx, http.MethodPatch, "/admin/postpaid/"+org.String(), nil, change, &out)
 }
 

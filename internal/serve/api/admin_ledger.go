@@ -173,9 +173,12 @@ func (a *API) decideCredit(ctx context.Context, p account.Principal, in *creditI
 
 func (a *API) taxReport(ctx context.Context, p account.Principal, in *struct {
 	Period string `query:"period" required:"true" maxLength:"10" doc:"a year, quarter or month, in UTC" example:"2026-Q1"`
-}) (tax.Report, error) {
-	return a.statements.Taxes(ctx, p, in.Period)
+}) (client.TaxReport, error) {
+	r, err := a.statements.Taxes(ctx, p, in.Period)
+	return viewTaxes(r), err
 }
+
+func viewTaxes(r tax.Report) client.TaxReport { return client.TaxReport(r) }
 
 func taxParams() []*huma.Param {
 	return []*huma.Param{{
@@ -208,15 +211,16 @@ type remitTaxInput struct {
 }
 
 func (a *API) remitTax(ctx context.Context, p account.Principal, in *remitTaxInput,
-	once idem.Request) (tax.Report, idem.Outcome, error) {
+	once idem.Request) (client.TaxReport, idem.Outcome, error) {
 	amount, err := money.ParseNano(in.Body.Amount)
 	if err != nil {
-		return tax.Report{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
+		return client.TaxReport{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
 	}
-	return a.payments.RemitTax(ctx, p, tax.Remittance{
+	r, done, err := a.payments.RemitTax(ctx, p, tax.Remittance{
 		Period:  in.Body.Period,
 		Country: in.Body.Country,
 		Amount:  amount,
 		Reason:  in.Body.Reason,
-	}, once)
+	}, idem.As(once, viewTaxes))
+	return viewTaxes(r), done, err
 }

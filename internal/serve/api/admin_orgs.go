@@ -96,9 +96,9 @@ type runPayoutsInput struct {
 }
 
 func (a *API) runPayouts(ctx context.Context, p account.Principal, in *runPayoutsInput,
-	once idem.Request) (list[operatorPayout], idem.Outcome, error) {
-	view := func(made []payout.Payout) list[operatorPayout] {
-		return cut(made, len(made), ofOperator, func(payout.Payout) string { return "" })
+	once idem.Request) (list[client.OperatorPayout], idem.Outcome, error) {
+	view := func(made []payout.Payout) list[client.OperatorPayout] {
+		return cut(made, len(made), same[payout.Payout], func(payout.Payout) string { return "" })
 	}
 	made, done, err := a.payouts.PayAll(ctx, p, in.Body.Reason, idem.As(once, view))
 	return view(made), done, err

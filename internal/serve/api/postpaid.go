@@ -12,13 +12,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-type postpaidView struct {
-	postpaid.Terms
-	Period *postpaid.CreditPeriod `json:"period" doc:"the running one; null when you do not pay afterwards"`
-}
-
-func (a *API) postpaidTerms(ctx context.Context, p account.Principal, _ *struct{}) (out postpaidView, err error) {
-	if out.Terms, err = a.postpaid.Terms(ctx, p.Org); err != nil {
+func (a *API) postpaidTerms(ctx context.Context, p account.Principal, _ *struct{}) (out client.Postpaid, err error) {
+	if out.PostpaidTerms, err = a.postpaid.Terms(ctx, p.Org); err != nil {
 		return out, err
 	}
 	out.Period, err = a.postpaid.Running(ctx, p.Org)
