@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"time"
@@ -107,28 +106,74 @@ func (c *Client) Orgs(ctx context.Context, words string, operators bool, p PageO
 	return get[Page[FoundOrg]](ctx, c, path, q)
 }
 
-// OrgDetail is an organisation with what an admin decides on. Raw is the whole response.
+// OrgDetail is everything that an admin sees of an organisation.
 type OrgDetail struct {
 	FoundOrg
-	FeePPM  int `json:"fee_ppm"`
-	Members []struct {
-		Email    string `json:"email"`
-		Role     string `json:"role"`
-		Verified bool   `json:"email_verified"`
-	} `json:"members"`
-	Earnings PayoutBalance   `json:"earnings"`
-	Account  PayoutAccount   `json:"account"`
-	Raw      json.RawMessage `json:"-"`
+	Members     []OrgUser     `json:"members"`
+	HostList    []OrgHost     `json:"host_list"`    // at most 100, retired ones last
+	ClusterList []OrgCluster  `json:"cluster_list"` // at most 100, those that run first
+	Disputes    []Dispute     `json:"disputes"`     // of its payments, at most 100, newest first
+	Legal       *Legal        `json:"legal" doc:"null: it has not said who it is"`
+	FeePPM      int           `json:"fee_ppm" doc:"of its hosts' new leases"`
+	Earnings    PayoutBalance `json:"earnings"`
+	Account     PayoutAccount `json:"account"`
+}
+
+// OrgUser is a user of an organisation, as admins see it.
+type OrgUser struct {
+	User     id.User `json:"user_id"`
+	Email    string  `json:"email"`
+	Name     string  `json:"name"`
+	Role     string  `json:"role"`
+	Verified bool    `json:"email_verified"`
+	Admin    bool    `json:"admin"` // an admin
+}
+
+// OrgHost is a host in an organisation's list.
+type OrgHost struct {
+	ID         id.Host    `json:"id"`
+	Name       string     `json:"name"`
+	Region     string     `json:"region"`
+	State      string     `json:"state"`
+	Blocked    string     `json:"blocked,omitempty"` // why it sells nothing
+	Connected  bool       `json:"connected"`
+	LastSyncAt *time.Time `json:"last_sync_at"`
+	GPUs       int        `json:"gpus"`
+	Leased     int        `json:"gpus_leased"`
+}
+
+// OrgCluster is a cluster in an organisation's list.
+type OrgCluster struct {
+	ID           id.Cluster  `json:"id"`
+	Name         string      `json:"name"`
+	State        string      `json:"state"`
+	Reason       string      `json:"reason,omitempty"`
+	Nodes        int         `json:"nodes"`
+	GPUs         int         `json:"gpus"` // of all nodes
+	PricePerHour money.Micro `json:"price_per_hour"`
+	CreatedAt    time.Time   `json:"created_at"`
+	EndedAt      *time.Time  `json:"ended_at"`
+}
+
+// Dispute is a payment that its card's owner takes back, or a refund of an invoice that an admin made at Stripe. While
+// it is open, hosts are not paid what they earned with it.
+type Dispute struct {
+	ID        string     `json:"id"`       // Stripe's
+	Kind      string     `json:"kind"`     // dispute, refund
+	TopUp     id.TopUp   `json:"topup_id"` // zero: of an invoice
+	Invoice   string     `json:"invoice_id,omitempty"`
+	Amount    money.Nano `json:"amount"`
+	SetAside  money.Nano `json:"set_aside"` // of the wallet
+	Currency  string     `json:"currency"`
+	Reason    string     `json:"reason"`
+	State     string     `json:"state"` // open, won, lost; of a refund: open, released, returned
+	CreatedAt time.Time  `json:"created_at"`
+	ClosedAt  *time.Time `json:"closed_at"`
 }
 
 // GetOrg returns an organisation.
 func (c *Client) GetOrg(ctx context.Context, org id.Org) (OrgDetail, error) {
-	raw, err := get[json.RawMessage](ctx, c, "/admin/orgs/"+org.String(), nil)
-	if err != nil {
-		return OrgDetail{}, err
-	}
-	out := OrgDetail{Raw: raw}
-	return out, json.Unmarshal(raw, &out)
+	return get[OrgDetail](ctx, c, "/admin/orgs/"+org.String(), nil)
 }
 
 // OperatorChange changes an operator. A nil field changes nothing.

@@ -240,20 +240,23 @@ func (c *Client) Redeem(ctx context.Context, code string) (Redeemed, error) {
 
 // Transaction is one entry of the organisation's ledger.
 type Transaction struct {
-	ID             id.LedgerTx `json:"id"`
-	At             time.Time   `json:"at"`
-	Kind           string      `json:"kind"`
-	Memo           string      `json:"memo"`
-	Ref            string      `json:"ref"`
-	Amount         money.Nano  `json:"amount"`
-	Available      money.Nano  `json:"available"`
-	Held           money.Nano  `json:"held"`
-	Earned         money.Nano  `json:"earned"`
-	Owed           money.Nano  `json:"owed"`
-	AvailableAfter money.Nano  `json:"available_after"`
-	HeldAfter      money.Nano  `json:"held_after"`
-	EarnedAfter    money.Nano  `json:"earned_after"`
-	OwedAfter      money.Nano  `json:"owed_after"`
+	ID   id.LedgerTx `json:"id"`
+	At   time.Time   `json:"at"`
+	Kind string      `json:"kind"` // topup, authorise, usage, hold_release, earning, …
+	Memo string      `json:"memo"`
+	Ref  string      `json:"ref,omitempty"` // prefixed id of the cluster or top-up
+	// what the org has more (or less) after it: the changes together, what it owes taken off
+	Amount         money.Nano `json:"amount"`
+	Available      money.Nano `json:"available"`       // change of what is free to spend
+	Held           money.Nano `json:"held"`            // change of what is set aside for clusters
+	Earned         money.Nano `json:"earned"`          // change of what its hosts earned
+	Owed           money.Nano `json:"owed"`            // change of what was used on credit and is to be paid
+	Bond           money.Nano `json:"bond"`            // change of what is kept as the bond of its hosts
+	AvailableAfter money.Nano `json:"available_after"` // right after it
+	HeldAfter      money.Nano `json:"held_after"`
+	EarnedAfter    money.Nano `json:"earned_after"`
+	OwedAfter      money.Nano `json:"owed_after"`
+	BondAfter      money.Nano `json:"bond_after"`
 }
 
 // Transactions lists the organisation's ledger, newest first.

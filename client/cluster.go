@@ -224,30 +224,35 @@ func (c *Client) Events(ctx context.Context, cl id.Cluster, p PageOf) (Page[Even
 
 // Usage is what a cluster used and costs.
 type Usage struct {
-	BillableSeconds json.Number `json:"billable_seconds"`
-	GPUSeconds      json.Number `json:"gpu_seconds"`
-	Cost            money.Nano  `json:"cost"`
-	Posted          money.Nano  `json:"posted"`
-	CostSoFar       money.Nano  `json:"cost_so_far"`
-	EnergyWh        string      `json:"energy_wh"`
-	Settled         bool        `json:"settled"`
+	BillableSeconds Seconds     `json:"billable_seconds"`
+	GPUSeconds      Seconds     `json:"gpu_seconds"`
+	Cost            money.Nano  `json:"cost"`        // of all proven time: the sum of the segments' costs
+	Posted          money.Nano  `json:"posted"`      // of that, booked
+	CostSoFar       money.Nano  `json:"cost_so_far"` // Cost, and what the last seconds will cost once they are proven
+	EnergyWh        string      `json:"energy_wh"`   // decimal
+	Settled         bool        `json:"settled"`     // nothing will change any more
 	Currency        string      `json:"currency"`
 	Segments        []Segment   `json:"segments"`
 	Credits         []Credit    `json:"credits"`  // given back for hosts that failed
 	Credited        money.Nano  `json:"credited"` // their sum; Cost is before it
-	NotBilled       []NotBilled `json:"not_billed"`
+	NotBilled       []NotBilled `json:"not_billed" doc:"time in which the cluster ran and not every rank was proven up, once it is decided"`
 }
 
 // NotBilled is time in which a cluster ran and not every rank was proven up.
 type NotBilled struct {
-	Cluster     id.Cluster  `json:"cluster_id"`
-	ClusterName string      `json:"cluster"` // of a statement
-	From        time.Time   `json:"from"`
-	To          time.Time   `json:"to"`
-	Seconds     json.Number `json:"seconds"`
-	Class       string      `json:"class"`
-	Culprits    []int       `json:"culprit_ranks"`
-	Why         string      `json:"why"`
+	Cluster     id.Cluster `json:"cluster_id"`
+	ClusterName string     `json:"cluster"`
+	From        time.Time  `json:"from"`
+	To          time.Time  `json:"to"`
+	Seconds     Seconds    `json:"seconds"`
+	Class       string     `json:"class" enum:"platform,proof,silence,undecided" doc:"as in listSuspensions"`
+	Culprits    []int      `json:"culprit_ranks" doc:"empty: no host is to blame"`
+	Why         string     `json:"why" doc:"such as: rank 1 (host lisbon-3) was cut off"`
+}
+
+// Line returns the statement's line: "30.0 s not billed: rank 1 was cut off".
+func (n NotBilled) Line() string {
+	return fmt.Sprintf("%.1f s not billed: %s", float64(n.Seconds)/1000, n.Why)
 }
 
 // Credit is what was given back for a node whose host failed.
@@ -265,12 +270,14 @@ type Credit struct {
 // Segment is one line of the statement.
 type Segment struct {
 	Rank         int         `json:"rank"`
-	LeaseID      id.Lease    `json:"lease_id"`
+	Lease        id.Lease    `json:"lease_id"`
+	HostID       id.Host     `json:"host_id"`
+	HostName     string      `json:"host_name"`
 	Epoch        int         `json:"epoch"`
 	Seq          int64       `json:"seq"`
 	From         time.Time   `json:"from"`
 	To           time.Time   `json:"to"`
-	Seconds      json.Number `json:"seconds"`
+	Seconds      Seconds     `json:"seconds"`
 	GPUs         int         `json:"gpus"`
 	PricePerHour money.Micro `json:"price_per_hour"`
 	Cost         money.Nano  `json:"cost"`

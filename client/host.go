@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"math"
 	"net/http"
 	"net/url"
@@ -217,24 +216,31 @@ func (c *Client) ReclaimForecast(ctx context.Context, h id.Host) (ReclaimForecas
 
 // Earnings is what a host earned.
 type Earnings struct {
-	Currency string     `json:"currency"`
-	Total    money.Nano `json:"total"`
-	Pending  money.Nano `json:"pending"`
-	Returned money.Nano `json:"returned"` // part of Total that was refunded to renters because the host failed
-	Leases   []struct {
-		LeaseID   id.Lease    `json:"lease_id"`
-		GPUModel  string      `json:"gpu_model"`
-		GPUs      int         `json:"gpus"`
-		StartedAt time.Time   `json:"started_at"`
-		EndedAt   *time.Time  `json:"ended_at"`
-		Seconds   json.Number `json:"seconds"`
-		Earned    money.Nano  `json:"earned"`
-		Returned  money.Nano  `json:"returned"`
-	} `json:"leases"`
-	Days []struct {
-		Day    string     `json:"day"`
-		Earned money.Nano `json:"earned"`
-	} `json:"days"`
+	Currency string         `json:"currency"`
+	Total    money.Nano     `json:"total"`    // of all proven time: the sum over leases
+	Pending  money.Nano     `json:"pending"`  // of the last seconds, once they are proven
+	Returned money.Nano     `json:"returned"` // of Total, given back to renters because the host failed
+	Leases   []LeaseEarning `json:"leases"`   // newest first
+	Days     []DayEarning   `json:"days"`     // newest first, in the org's zone; of leases that ended within 32 days
+}
+
+// LeaseEarning is what a lease earned.
+type LeaseEarning struct {
+	Lease     id.Lease   `json:"lease_id"`
+	GPUModel  string     `json:"gpu_model"`
+	GPUs      int        `json:"gpus"`
+	StartedAt time.Time  `json:"started_at"`
+	EndedAt   *time.Time `json:"ended_at"`
+	Seconds   Seconds    `json:"seconds"` // billed
+	Earned    money.Nano `json:"earned"`
+	Returned  money.Nano `json:"returned"`         // of Earned, given back because the host failed
+	Frozen    bool       `json:"frozen,omitempty"` // conflicting accounts of its time: the money waits
+}
+
+// DayEarning is what was earned on one day.
+type DayEarning struct {
+	Day    string     `json:"day"` // YYYY-MM-DD
+	Earned money.Nano `json:"earned"`
 }
 
 // Earnings returns what a host earned, per lease and per day.

@@ -51,26 +51,24 @@ func (a *API) orgs(ctx context.Context, p account.Principal, in SearchOrgs,
 	return cut(rows, in.Limit, same[statement.FoundOrg], func(o statement.FoundOrg) string { return o.ID.String() }), err
 }
 
-// orgDetailView is everything that an admin sees of an organisation.
-type orgDetailView struct {
-	statement.OrgDetail
-	Legal    *client.Legal        `json:"legal" doc:"null: it has not said who it is"`
-	FeePPM   int                  `json:"fee_ppm" doc:"of its hosts' new leases"`
-	Earnings client.PayoutBalance `json:"earnings"`
-	Account  payout.Account       `json:"account"`
-}
-
-func (a *API) getOrg(ctx context.Context, p account.Principal, in *idInput) (orgDetailView, error) {
+func (a *API) getOrg(ctx context.Context, p account.Principal, in *idInput) (client.OrgDetail, error) {
 	org, err := pathID[id.Org](in.ID, "organisation")
 	if err != nil {
-		return orgDetailView{}, err
+		return client.OrgDetail{}, err
 	}
-	out := orgDetailView{}
-	if out.OrgDetail, err = a.statements.OneOrg(ctx, p, org); err != nil {
-		return out, err
+	found, err := a.statements.OneOrg(ctx, p, org)
+	if err != nil {
+		return client.OrgDetail{}, err
 	}
-	if l := out.OrgDetail.Legal; l.Known() {
-		v := viewLegal(l)
+	out := client.OrgDetail{
+		FoundOrg:    found.FoundOrg,
+		Members:     found.Members,
+		HostList:    found.HostList,
+		ClusterList: found.ClusterList,
+		Disputes:    found.Disputes,
+	}
+	if found.Legal.Known() {
+		v := viewLegal(found.Legal)
 		out.Legal = &v
 	}
 	if out.FeePPM, err = a.market.Fee(ctx, org); err != nil {

@@ -157,6 +157,7 @@ type invoiceInput struct {
 	Month string `path:"month" doc:"YYYY-MM in your organisation's zone"`
 }
 
-func (a *API) invoice(ctx context.Context, p account.Principal, in *invoiceInput) (statement.Invoice, error) {
-	return a.statements.InvoiceOf(ctx, p.Org, p.OrgName, in.Month)
+func (a *API) invoice(ctx context.Context, p account.Principal, in *invoiceInput) (client.Invoice, error) {
+	v, err := a.statements.InvoiceOf(ctx, p.Org, p.OrgName, in.Month)
+	return v.Invoice, err
 }

@@ -201,6 +201,12 @@ type earningsInput struct {
 }
 
 func (a *API) earningsStatement(ctx context.Context, p account.Principal,
+	in *earningsInput) (client.EarningsStatement, error) {
+	s, err := a.operatorStatement(ctx, p, in)
+	return client.EarningsStatement(s), err
+}
+
+func (a *API) operatorStatement(ctx context.Context, p account.Principal,
 	in *earningsInput) (statement.OperatorPeriod, error) {
 	wait, err := a.payouts.HoldbackOf(ctx, p.Org)
 	if err != nil {
@@ -235,7 +241,7 @@ func earningsParams() []*huma.Param {
 }
 
 func (a *API) earningsStatementCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-	s, err := a.earningsStatement(r.Context(), p, &earningsInput{
+	s, err := a.operatorStatement(r.Context(), p, &earningsInput{
 		From: r.URL.Query().Get("from"),
 		To:   r.URL.Query().Get("to"),
 		Host: r.URL.Query().Get("host"),
