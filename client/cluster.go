@@ -61,12 +61,13 @@ type Cluster struct {
 
 // Doubt says why a cluster is not billed at the moment.
 type Doubt struct {
-	Kind  string     `json:"kind"` // silent, disputed
-	Since time.Time  `json:"since"`
-	Ranks []int      `json:"ranks"`
-	Until *time.Time `json:"until"`
-	Then  string     `json:"then"` // end, replace, go_on
-	Why   string     `json:"why"`  // in sentences
+	Kind  string    `json:"kind" enum:"silent,disputed" doc:"silent: ranks do not answer, and the time is billed if they prove later that they missed nothing. disputed: ranks have lost contact with each other, and the time is not billed"`
+	Since time.Time `json:"since" doc:"not billed since then"`
+	Ranks []int     `json:"ranks" doc:"that do not answer, or have lost contact with each other"`
+	// Until is when the rank is given up.
+	Until *time.Time `json:"until" doc:"when it is decided at the latest; null: not known"`
+	Then  string     `json:"then" enum:"end,replace,go_on" doc:"what happens then: the cluster ends, another host takes the rank, or the others go on without it"`
+	Why   string     `json:"why" doc:"the same in sentences, times in UTC"`
 }
 
 // Replacing says that ranks whose hosts were lost wait for other ones.
@@ -127,12 +128,13 @@ type Layer struct {
 // ClusterNetwork is what the ranks talk over.
 type ClusterNetwork struct {
 	CIDR      string  `json:"cidr"`
-	Scope     string  `json:"scope"`
+	Scope     string  `json:"scope" enum:"any,fabric,host"`
 	BusbwGbps float64 `json:"busbw_gbps"` // as the preflight measured it; 0: not measured
-	// OfferedGbps is what the offers of the hosts said of it then; 0: nothing.
-	OfferedGbps float64     `json:"offered_gbps"`
-	RTTMicros   [][]float64 `json:"rtt_us"`
-	PairGbps    [][]float64 `json:"pair_gbps"`
+	// OfferedGbps is the bandwidth in the offers of its hosts when the ranks measured it; 0 = none.
+	OfferedGbps float64 `json:"offered_gbps,omitempty"`
+	// RTTMicros and PairGbps are matrices by rank, a row per rank that has measured.
+	RTTMicros [][]float64 `json:"rtt_us,omitempty"`
+	PairGbps  [][]float64 `json:"pair_gbps,omitempty"`
 }
 
 // Rent rents a cluster by its spec.

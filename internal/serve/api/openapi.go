@@ -57,7 +57,6 @@ func humaConfig(cfg Config) huma.Config {
 // schemaNames are the names of types whose own names would be ambiguous among all schemas.
 var schemaNames = map[reflect.Type]string{
 	reflect.TypeFor[cluster.GPU]():            "NodeGPU",
-	reflect.TypeFor[cluster.Network]():        "ClusterNetwork",
 	reflect.TypeFor[cluster.Event]():          "ClusterEvent",
 	reflect.TypeFor[fault.Field]():            "FieldProblem",
 	reflect.TypeFor[client.Problem]():         "HostProblem",
