@@ -1,5 +1,5 @@
 // Package static is what browsers load: one stylesheet, a few scripts, fonts and an icon, embedded and served under
-// names that carry a hash of their content, so that they are cached for ever and never stale.
+// names that carry a hash of their content, so that they are cached without a time limit and never stale.
 package static
 
 import (

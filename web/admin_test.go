@@ -593,3 +593,17 @@ func TestAdminOrg_OfARenter(t *testing.T) {
 		t.Errorf("with hosts: %s", doc.Find("main").Text())
 	}
 }
+
+// The bar of an admin who neither pays nor earns shows no wallet of zeros; that of a renter does.
+func TestTopBar_OfAnAdmin(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.signUp()
+	if _, doc := b.get("/account"); doc.Find(".purse dt").Length() != 3 {
+		t.Errorf("a renter: %s", doc.Find(".purse").Text())
+	}
+	b.makeAdmin()
+	if _, doc := b.get("/admin"); doc.Find(".purse dt").Length() != 0 || doc.Find(".purse").Length() != 1 {
+		t.Errorf("an admin: %s", doc.Find(".purse").Text())
+	}
+}

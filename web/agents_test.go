@@ -31,7 +31,7 @@ func TestThePlatformSaysWhichAgentHostsRun(t *testing.T) {
 	}
 	form.Set("version", "v1.4.0")
 	if _, doc := b.post("/admin/agents", form); !strings.Contains(doc.Find("#channels").Text(), "v1.4.0") ||
-		!strings.Contains(doc.Find("#channels").Text(), "Goes on") {
+		!strings.Contains(doc.Find("#channels").Text(), "Rolling out") {
 		t.Error(doc.Find("main").Text())
 	}
 }

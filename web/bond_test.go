@@ -210,7 +210,7 @@ func TestWhatTheBondPaidAndWhy(t *testing.T) {
 	_, page = b.get(path)
 	sound(t, path, page)
 	if page.Find(".suspension").Length() != 3 || page.Find(".suspension").Eq(0).Find("tbody tr").Length() != 3 ||
-		!strings.Contains(page.Text(), "Rank 0: its host signed that it heard nothing of rank 1") {
+		!strings.Contains(page.Text(), "Rank 0: its host signed that it received nothing from rank 1") {
 		t.Error(page.Find("main").Text())
 	}
 	for _, none := range []string{"/hosts/bond/clusters/x", "/hosts/bond/clusters/" + id.New[id.Cluster]().String()} {

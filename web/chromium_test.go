@@ -61,7 +61,7 @@ func signInSteps(site, path string) []chromedp.Action[chromedp.Void] {
 	}
 }
 
-// line is a connection to a site that can be cut and mended.
+// line is a connection to a site that a test can cut and restore.
 type line struct {
 	url   string
 	to    string

@@ -13,7 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
-// An operator sees what each host earned, prints it or takes it as CSV; nobody else does.
+// An operator sees what each host earned, and prints it or downloads it as CSV. Others do not see it.
 func TestTheEarningsPage(t *testing.T) {
 	t.Parallel()
 	b := open(t)

@@ -97,7 +97,7 @@ func TestFirstStepsFollowWhatIsDone(t *testing.T) {
 		!strings.Contains(doc.Find(".firststeps").Text(), "mira@northlight.example") {
 		t.Fatalf("after sign-up: %s %s", res.Request.URL, doc.Find("main").Text())
 	}
-	if to := doc.Find(".firststeps .btn.primary").AttrOr("href", ""); to != "/account#email" {
+	if to := doc.Find(".firststeps .btn.primary").AttrOr("href", ""); to != "/billing" {
 		t.Errorf("the first step leads to %s", to)
 	}
 	b.exec("UPDATE app_user SET email_verified_at = clock_timestamp()")

@@ -118,8 +118,8 @@ func (c *crawler) next() (method, target string, values url.Values) {
 	return http.MethodGet, path, nil
 }
 
-// TestRandomVisits sends random requests and forms to every page that can be found, as a renter, a host operator and an
-// admin in one, and as nobody. No answer may be an internal error.
+// TestRandomVisits sends random requests and forms to every page that can be found, as one user who is renter, host
+// operator and admin, and without signing in. No answer may be an internal error.
 func TestRandomVisits(t *testing.T) {
 	t.Parallel()
 	visits, seed := fuzzNumber(t, "MUSTER_FUZZ_VISITS", 3000), fuzzNumber(t, "MUSTER_FUZZ_SEED", int(time.Now().Unix()))

@@ -12,7 +12,7 @@ import (
 )
 
 // Several hosts get a price, are drained and resumed together, each after a page that says what would happen. A host of
-// somebody else is not found, and one that refuses does not hold up the others.
+// another organisation is not found, and one that refuses does not hold up the others.
 func TestSeveralHostsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := open(t)
@@ -97,7 +97,7 @@ func TestHost_ActionsComeFirst(t *testing.T) {
 	}
 }
 
-// Whoever only rents out hosts sees what they earn in the top bar; whoever has a renter's money sees the wallet.
+// The top bar shows earnings to those who only rent out hosts, and the wallet to those who have a renter's money.
 func TestTopBar_OfAnOperator(t *testing.T) {
 	t.Parallel()
 	b := open(t)

@@ -47,7 +47,7 @@ func TestThePageSaysThatNobodyRentsFromThemselves(t *testing.T) {
 	b.sell(4)
 	res, doc := b.post("/quotes", url.Values{"nodes": {"1"}, "gpus": {"1"}, "image": {"x/y:1"}})
 	if text := doc.Find("main").Text(); res.StatusCode != http.StatusConflict ||
-		!strings.Contains(text, "not your own: nobody rents from themselves") {
+		!strings.Contains(text, "not your own: an organisation cannot rent from itself") {
 		t.Errorf("%d %s", res.StatusCode, text)
 	}
 }
@@ -123,7 +123,7 @@ func TestQuote_OthersAreAlwaysFasterIsShownOnTheMarket(t *testing.T) {
 	b.sell(4)
 	renter := b.org()
 	seller, _ := fleettest.Org(t, b.db)
-	b.exec("UPDATE host SET org_id = $1", seller) // nobody rents from themselves
+	b.exec("UPDATE host SET org_id = $1", seller) // an organisation cannot rent from itself
 	b.exec("CREATE FUNCTION taken() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
 	b.exec("CREATE TRIGGER taken BEFORE INSERT ON gpu_claim FOR EACH ROW EXECUTE FUNCTION taken()")
 	if err := b.db.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {

@@ -39,7 +39,7 @@ func TestARefusedReversalIsShownOnThePayout(t *testing.T) {
 		Transfer: list[0].Transfer,
 		Cents:    2000,
 	}); err != nil {
-		t.Fatal(err) // in Stripe's dashboard, and nobody has heard of it
+		t.Fatal(err) // in Stripe's dashboard, without us
 	}
 	send := func(fields url.Values) (*http.Response, string) {
 		res, doc := b.post(page+"/reverse", fields)

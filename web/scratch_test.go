@@ -42,7 +42,7 @@ func TestTheMarketSaysWhoHasScratch(t *testing.T) {
 	}
 }
 
-// What an operator is told about a host stands on the host's page until he has read it.
+// A notice about a host stays on the host's page until its operator has read it.
 func TestAHostsPageShowsWhatIsToldOfIt(t *testing.T) {
 	t.Parallel()
 	b := open(t)

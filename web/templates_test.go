@@ -22,7 +22,7 @@ func TestTemplates_StartAQuote(t *testing.T) {
 	b.signUp()
 	b.sell(4)
 	other, _ := fleettest.Org(t, b.db)
-	b.exec("UPDATE host SET org_id = $1", other) // nobody rents from themselves
+	b.exec("UPDATE host SET org_id = $1", other) // an organisation cannot rent from itself
 	res, doc := b.post("/quotes", url.Values{"template": {"pytorch-ddp"}, "p.nodes": {"1"}, "p.gpus_per_node": {"99"},
 		"p.env.STEPS": {"7"}})
 	if doc.Find("#gpus-e").Length() != 1 || !strings.Contains(doc.Find("#env").Text(), "STEPS=7") ||

@@ -40,7 +40,7 @@ func TestVolumes_Pages(t *testing.T) {
 	}
 	res, doc := b.post("/volumes", url.Values{"name": {"training-data"}, "size_gb": {"10"}})
 	if text := doc.Find("main").Text(); !strings.Contains(text, "training-data") || !strings.Contains(text, "10 GB") ||
-		!strings.Contains(text, "Nothing of it is durable yet") {
+		!strings.Contains(text, "There is no snapshot yet") {
 		t.Fatalf("%d %s", res.StatusCode, text)
 	}
 	at := res.Request.URL.Path

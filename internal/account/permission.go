@@ -27,13 +27,13 @@ var permissions = []struct {
 	About  string
 }{
 	{RoleOwner, []string{ScopeRead, ScopeClusters, ScopeHosts, ScopeBilling, ScopeMembers},
-		"everything, and who else is an owner"},
+		"may do everything, and decides who is an owner"},
 	{RoleAdmin, []string{ScopeRead, ScopeClusters, ScopeHosts, ScopeBilling, ScopeMembers},
-		"everything but owners"},
-	{RoleMember, []string{ScopeRead, ScopeClusters}, "rents clusters, and reads everything"},
-	{RoleOperator, []string{ScopeRead, ScopeHosts}, "runs hosts, and reads everything"},
-	{RoleBilling, []string{ScopeRead, ScopeBilling}, "pays and is paid, and reads everything"},
-	{RoleViewer, []string{ScopeRead}, "reads everything"},
+		"may do everything except change owners"},
+	{RoleMember, []string{ScopeRead, ScopeClusters}, "rents clusters and sees everything"},
+	{RoleOperator, []string{ScopeRead, ScopeHosts}, "runs hosts and sees everything"},
+	{RoleBilling, []string{ScopeRead, ScopeBilling}, "manages payments and payouts, and sees everything"},
+	{RoleViewer, []string{ScopeRead}, "sees everything, changes nothing"},
 }
 
 // What routes and pages require: one of these scopes. With ScopeRead everything of the org can be read; the other

@@ -88,7 +88,7 @@ func reasons(x dbq.OrgObstaclesRow, giveUp bool) (out []string) {
 		n    int64
 		text string
 	}{
-		{x.Clusters, "clusters run: release them"},
+		{x.Clusters, "clusters are running: release them"},
 		{x.Leases, "the bills of ended clusters are not final: wait, at most two days"},
 		{x.Hosts, "you are the only member of an organisation with hosts: retire them"},
 		{x.Disputes, "a payment is disputed: wait until that is decided"},
@@ -105,7 +105,7 @@ func reasons(x dbq.OrgObstaclesRow, giveUp bool) (out []string) {
 		out = append(out, money.Nano(-x.Owed).Plain()+" are owed: pay them")
 	}
 	if x.Credit > 0 && !giveUp {
-		out = append(out, money.Nano(x.Credit).Plain()+" are left: request a refund or a payout, or give them up")
+		out = append(out, money.Nano(x.Credit).Plain()+" are left: request a refund or a payout, or give up the rest")
 	}
 	return out
 }

@@ -62,6 +62,12 @@ const reachable = new ResizeObserver((entries) => {
 });
 for (const box of document.querySelectorAll(".scroll")) reachable.observe(box);
 
+// A row of tabs that does not fit begins with the present one in view.
+for (const tab of document.querySelectorAll(".subnav [aria-current], .seg [aria-current]")) {
+  const row = tab.parentElement;
+  row.scrollLeft = tab.offsetLeft - row.offsetLeft - (row.clientWidth - tab.offsetWidth) / 2;
+}
+
 // A live part that is swapped leaves the reader where they were: the focus goes back to the same control, by its id or its
 // place, and a dialog that is open in the part stays as it is; what came meanwhile is shown when it closes.
 const controls = "a, button, input, select, textarea, [tabindex]";

@@ -81,9 +81,9 @@ func DeletionPage(p view.Page, d Deletion) templ.Component {
 							return templ_7745c5c3_Err
 						}
 						var templ_7745c5c3_Var4 string
-						templ_7745c5c3_Var4, templ_7745c5c3_Err = templ.JoinStringErrs(r)
+						templ_7745c5c3_Var4, templ_7745c5c3_Err = templ.JoinStringErrs(view.Sentence(r))
 						if templ_7745c5c3_Err != nil {
-							return templ.Error{Err: templ_7745c5c3_Err, FileName: `accounts/deletion.templ`, Line: 27, Col: 14}
+							return templ.Error{Err: templ_7745c5c3_Err, FileName: `accounts/deletion.templ`, Line: 27, Col: 29}
 						}
 						_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var4))
 						if templ_7745c5c3_Err != nil {
@@ -100,7 +100,7 @@ func DeletionPage(p view.Page, d Deletion) templ.Component {
 					}
 					return nil
 				})
-				templ_7745c5c3_Err = view.Callout("warn", "warn", "Not yet", "").Render(templ.WithChildren(ctx, templ_7745c5c3_Var3), templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Callout("warn", "warn", "Your account cannot be deleted yet", "").Render(templ.WithChildren(ctx, templ_7745c5c3_Var3), templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -113,7 +113,7 @@ func DeletionPage(p view.Page, d Deletion) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "confirm", Label: "Your e-mail address", Type: "text", Help: "Type " + d.Email, Error: d.Errors["confirm"], Required: true}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "confirm", Label: "Your e-mail address", Type: "text", Help: "Enter " + d.Email + " to confirm.", Error: d.Errors["confirm"], Required: true}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -122,25 +122,29 @@ func DeletionPage(p view.Page, d Deletion) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			if d.Standing.Credit > 0 {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "<label class=\"check\"><input type=\"checkbox\" name=\"give_up\" value=\"1\"><span>I give up the ")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "<label class=\"check\"><input type=\"checkbox\" name=\"give_up\" value=\"1\"> <span>I give up the remaining credit of")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var5 string
-				templ_7745c5c3_Var5, templ_7745c5c3_Err = templ.JoinStringErrs(d.Standing.Credit.Plain())
+				templ_7745c5c3_Var5, templ_7745c5c3_Err = templ.JoinStringErrs(" ")
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `accounts/deletion.templ`, Line: 37, Col: 122}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `accounts/deletion.templ`, Line: 40, Col: 45}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var5))
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 8, " that are left</span></label>")
+				templ_7745c5c3_Err = view.Money(d.Standing.Credit, 4).Render(ctx, templ_7745c5c3_Buffer)
+				if templ_7745c5c3_Err != nil {
+					return templ_7745c5c3_Err
+				}
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 8, "</span></label>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 9, "<p class=\"row\"><a class=\"btn\" href=\"/account\">Keep it</a> <button class=\"btn danger\" type=\"submit\">Delete my account for good</button></p></form></section>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 9, "<p class=\"row\"><a class=\"btn\" href=\"/account\">Keep my account</a> <button class=\"btn danger\" type=\"submit\">Delete my account permanently</button></p></form></section>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -161,7 +161,7 @@ func FactorPage(p view.Page, f Factor) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			} else {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 14, "<section class=\"panel stack-3 apart\" id=\"off\"><header><h2>Off</h2></header><p>Two-factor sign-in keeps out somebody who has learned your password.</p><form class=\"stack-3 narrow\" method=\"post\" action=\"/account/two-factor\">")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 14, "<section class=\"panel stack-3 apart\" id=\"off\"><header><h2>Off</h2></header><p>With two-factor sign-in, your password alone is not enough to sign in.</p><form class=\"stack-3 narrow\" method=\"post\" action=\"/account/two-factor\">")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -76,7 +76,7 @@ func legal(l LegalForm) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 5, "</div><div class=\"row high\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 5, "</div><div class=\"grid-2 tight2\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -84,7 +84,7 @@ func legal(l LegalForm) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "legal_vat", Label: "VAT id", Type: "text", Value: l.VATID, Mono: true, Placeholder: "DE123456788", Help: "Leave empty if you have none.", Error: l.Errors["vat_id"]}).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "legal_vat", Label: "VAT ID", Type: "text", Value: l.VATID, Mono: true, Placeholder: "DE123456788", Help: "Leave empty if you have none.", Error: l.Errors["vat_id"]}).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

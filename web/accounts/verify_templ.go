@@ -87,7 +87,7 @@ func VerifyEmail(p view.Page, x Verification) templ.Component {
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 5, " <p class=\"small soft\">You did not sign up? Then <a href=\"/forgot-password\">set a new password</a>: the account becomes yours, and everything that somebody else set up to reach it ends.</p>")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 5, " <p class=\"small soft\">You did not sign up? Then <a href=\"/forgot-password\">set a new password</a>: the account becomes yours, and everything that another person set up to reach it ends.</p>")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
@@ -222,7 +222,7 @@ func emailState(a Account, sandbox bool) templ.Component {
 			templ_7745c5c3_Var8 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 12, "<section class=\"panel stack-3\" id=\"email\"><header><h2>E-mail</h2></header><div class=\"row spread base\"><span>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 12, "<section class=\"panel stack-3\" id=\"email\"><header><h2>E-mail</h2></header><div class=\"row\"><span>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -279,7 +279,7 @@ func emailState(a Account, sandbox bool) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 18, " <form method=\"post\" action=\"/account/verification\"><button class=\"btn\" type=\"submit\">Send the link</button></form>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 18, " <form method=\"post\" action=\"/account/verification\"><button class=\"btn\" type=\"submit\">Send the confirmation link</button></form>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -190,7 +190,7 @@ func holdings(totals []ledger.Total, currency string) (assets, claims Holdings) 
 		h.Parts = slices.DeleteFunc(h.Parts, func(x Holding) bool { return x.Amount.Sign() == 0 })
 		return h
 	}
-	assets, claims = bar("What there is", have), bar("Whose it is", whose)
+	assets, claims = bar("Held", have), bar("Owed", whose)
 	assets.Short, claims.Short = claims.below("Not covered: the platform's loss"), assets.below("Owed to the platform")
 	scale := assets.length()
 	if n := claims.length(); n.Cmp(scale) > 0 {

@@ -127,7 +127,7 @@ func (s *Pages) setFloor(v *page.Visit) error {
 func (s *Pages) removeFloor(v *page.Visit) error {
 	_, _, err := s.Hosts.RemoveFloor(v.R.Context(), v.Who, v.R.FormValue("component"), v.R.FormValue("branch"),
 		idem.Request{})
-	if err != nil && !fault.Is(err, fault.NotFound) { // somebody else removed it
+	if err != nil && !fault.Is(err, fault.NotFound) { // another admin removed it
 		return err
 	}
 	return page.Back(v, "/admin/agents")

@@ -503,7 +503,7 @@ func unbilled(name, title, none string, rows []statement.Unbilled, undecided boo
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 33, "</h2><span class=\"note\">the most first</span></header>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 33, "</h2><span class=\"note\">most first</span></header>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -663,7 +663,7 @@ func startHolds(g Gangs) templ.Component {
 			templ_7745c5c3_Var30 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 50, "<section class=\"panel\" id=\"starts\"><header><h2>Starts</h2><span class=\"note\">GPUs that were held before clusters ran, or without them ever running, the most first</span></header>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 50, "<section class=\"panel\" id=\"starts\"><header><h2>Starts</h2><span class=\"note\">GPUs that were held before clusters ran or by clusters that never ran, most first</span></header>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -673,7 +673,7 @@ func startHolds(g Gangs) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		} else {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 52, "<div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">Starts by organisation, the most first</caption> <thead><tr><th scope=\"col\">Organisation</th><th scope=\"col\" class=\"num\">Starts</th><th scope=\"col\" class=\"num\">Held, GPU-s</th><th scope=\"col\" class=\"num hide-s\">Counted</th><th scope=\"col\" class=\"num\">Worth</th></tr></thead> <tbody>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 52, "<div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">Starts by organisation, most first</caption> <thead><tr><th scope=\"col\">Organisation</th><th scope=\"col\" class=\"num\">Starts</th><th scope=\"col\" class=\"num\">Held, GPU-s</th><th scope=\"col\" class=\"num hide-s\">Counted</th><th scope=\"col\" class=\"num\">Worth, USD</th></tr></thead> <tbody>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -782,7 +782,7 @@ func gangRelief(g Gangs) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		} else {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 63, "<div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">Relief by cluster, the most first</caption> <thead><tr><th scope=\"col\">Cluster</th><th scope=\"col\">Renter</th><th scope=\"col\" class=\"num hide-s\">Standby, s</th><th scope=\"col\" class=\"num\">Relief</th><th scope=\"col\" class=\"num\">Fee</th></tr></thead> <tbody>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 63, "<div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">Relief by cluster, most first</caption> <thead><tr><th scope=\"col\">Cluster</th><th scope=\"col\">Renter</th><th scope=\"col\" class=\"num hide-s\">Standby, s</th><th scope=\"col\" class=\"num\">Relief</th><th scope=\"col\" class=\"num\">Fee</th></tr></thead> <tbody>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -902,7 +902,7 @@ func gangStrikes(g Gangs) templ.Component {
 			templ_7745c5c3_Var39 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 74, "<section class=\"panel\" id=\"strikes\"><header><h2>Strikes</h2><span class=\"note\">by host, the latest first</span></header>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 74, "<section class=\"panel\" id=\"strikes\"><header><h2>Strikes</h2><span class=\"note\">by host, latest first</span></header>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -912,7 +912,7 @@ func gangStrikes(g Gangs) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		} else {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 76, "<div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">Strikes by host, the latest first</caption> <thead><tr><th scope=\"col\">Host</th><th scope=\"col\">For</th><th scope=\"col\" class=\"num\">Strikes</th><th scope=\"col\" class=\"num\">Last, UTC</th></tr></thead> <tbody>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 76, "<div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">Strikes by host, latest first</caption> <thead><tr><th scope=\"col\">Host</th><th scope=\"col\">For</th><th scope=\"col\" class=\"num\">Strikes</th><th scope=\"col\" class=\"num\">Last, UTC</th></tr></thead> <tbody>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -319,7 +319,7 @@ func PromoPage(p view.Page, x Promo) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = redemptions(x.Uses, true, "Nobody has used a code yet.").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = redemptions(x.Uses, true, "No code has been used yet.").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

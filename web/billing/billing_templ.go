@@ -250,7 +250,7 @@ func BillingPage(p view.Page, b Billing) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = view.Money(b.Month, 2).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Money(b.Month, 4).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -411,7 +411,7 @@ func BillingPage(p view.Page, b Billing) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				if b.ByDay != nil {
-					templ_7745c5c3_Err = view.DayColumns(*b.ByDay, view.Cents(b.ByDay.Total)+" "+b.Currency).Render(ctx, templ_7745c5c3_Buffer)
+					templ_7745c5c3_Err = view.DayColumns(*b.ByDay, b.ByDay.Sum(b.Currency)).Render(ctx, templ_7745c5c3_Buffer)
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
@@ -894,14 +894,14 @@ func StatementView(s Statement, currency string) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		} else {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 70, "<div class=\"scroll\"><table class=\"tbl stmt\"><caption class=\"vh\">Per-second statement; exact amounts on hover</caption> <thead><tr><th scope=\"col\">Lease</th><th scope=\"col\">Host</th><th scope=\"col\" class=\"num hide-s\">Metered window, UTC</th><th scope=\"col\" class=\"num\">Seconds</th><th scope=\"col\" class=\"num hide-s\">GPUs</th><th scope=\"col\" class=\"num hide-s\">per hour</th><th scope=\"col\" class=\"num\">Amount, ")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 70, "<div class=\"scroll\"><table class=\"tbl stmt\"><caption class=\"vh\">Per-second statement; exact amounts on hover</caption> <thead><tr><th scope=\"col\">Cluster, rank</th><th scope=\"col\">Host</th><th scope=\"col\" class=\"num hide-s\">Metered window, UTC</th><th scope=\"col\" class=\"num\">Seconds</th><th scope=\"col\" class=\"num hide-s\">GPUs</th><th scope=\"col\" class=\"num hide-s\">per hour</th><th scope=\"col\" class=\"num\">Amount, ")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var36 string
 			templ_7745c5c3_Var36, templ_7745c5c3_Err = templ.JoinStringErrs(currency)
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `billing/billing.templ`, Line: 256, Col: 304}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `billing/billing.templ`, Line: 256, Col: 312}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var36))
 			if templ_7745c5c3_Err != nil {

@@ -57,7 +57,7 @@ func giveBack(f RefundForm, currency string) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, "<button class=\"btn block\" type=\"submit\">Refund</button><p class=\"small soft\">It leaves the wallet at once. The cards that paid it get it, newest payment first, with the tax on it. Promotional credit is not refunded.</p><input type=\"hidden\" name=\"once\" value=\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, "<button class=\"btn block\" type=\"submit\">Refund</button><p class=\"small soft\">The amount leaves your wallet at once. It goes back to the cards that paid it, newest payment first, with its tax. Promotional credit is not refunded.</p><input type=\"hidden\" name=\"once\" value=\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

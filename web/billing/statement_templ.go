@@ -101,7 +101,7 @@ func PeriodPage(p view.Page, org string, s statement.Period, csv string, trouble
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 5, "). Each line is proven by segments its host has signed.</p></div><form class=\"panel boxed noprint\" method=\"get\" action=\"/billing/statement\"><div class=\"body row\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 5, "). Each line is proven by segments its host has signed.</p></div><form class=\"panel boxed noprint\" method=\"get\" action=\"/billing/statement\"><div class=\"body row low\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -298,14 +298,14 @@ func PeriodPage(p view.Page, org string, s statement.Period, csv string, trouble
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 21, "</th><th scope=\"col\" class=\"num\">Lease seconds</th><th scope=\"col\" class=\"num\">Energy, Wh</th><th scope=\"col\" class=\"num\">Amount, ")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 21, "</th><th scope=\"col\" class=\"num\">Node-seconds</th><th scope=\"col\" class=\"num hide-s\">Energy, Wh</th><th scope=\"col\" class=\"num\">Amount, ")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var19 string
 				templ_7745c5c3_Var19, templ_7745c5c3_Err = templ.JoinStringErrs(s.Currency)
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `billing/statement.templ`, Line: 42, Col: 198}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `billing/statement.templ`, Line: 42, Col: 204}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var19))
 				if templ_7745c5c3_Err != nil {
@@ -365,14 +365,14 @@ func PeriodPage(p view.Page, org string, s statement.Period, csv string, trouble
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 28, "</td><td class=\"num\">")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 28, "</td><td class=\"num hide-s\">")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
 					var templ_7745c5c3_Var23 string
 					templ_7745c5c3_Var23, templ_7745c5c3_Err = templ.JoinStringErrs(g.EnergyWh)
 					if templ_7745c5c3_Err != nil {
-						return templ.Error{Err: templ_7745c5c3_Err, FileName: `billing/statement.templ`, Line: 53, Col: 38}
+						return templ.Error{Err: templ_7745c5c3_Err, FileName: `billing/statement.templ`, Line: 53, Col: 45}
 					}
 					_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var23))
 					if templ_7745c5c3_Err != nil {
@@ -391,14 +391,14 @@ func PeriodPage(p view.Page, org string, s statement.Period, csv string, trouble
 						return templ_7745c5c3_Err
 					}
 				}
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 31, "</tbody><tfoot><tr><th scope=\"row\">Total</th><td></td><td class=\"num\">")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 31, "</tbody><tfoot><tr><th scope=\"row\">Total</th><td></td><td class=\"num hide-s\">")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var24 string
 				templ_7745c5c3_Var24, templ_7745c5c3_Err = templ.JoinStringErrs(s.EnergyWh)
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `billing/statement.templ`, Line: 64, Col: 37}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `billing/statement.templ`, Line: 64, Col: 44}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var24))
 				if templ_7745c5c3_Err != nil {
@@ -417,7 +417,7 @@ func PeriodPage(p view.Page, org string, s statement.Period, csv string, trouble
 					return templ_7745c5c3_Err
 				}
 				if s.Credited != 0 {
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 34, "<tr><th scope=\"row\">Credits</th><td></td><td></td><td class=\"num\" id=\"credited\">")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 34, "<tr><th scope=\"row\">Credits</th><td></td><td class=\"hide-s\"></td><td class=\"num\" id=\"credited\">")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
@@ -425,7 +425,7 @@ func PeriodPage(p view.Page, org string, s statement.Period, csv string, trouble
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 35, "</td></tr><tr><th scope=\"row\">Net</th><td></td><td></td><td class=\"num\" id=\"net\">")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 35, "</td></tr><tr><th scope=\"row\">Net</th><td></td><td class=\"hide-s\"></td><td class=\"num\" id=\"net\">")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
@@ -599,7 +599,7 @@ func periodLines(s statement.Period) templ.Component {
 			templ_7745c5c3_Var29 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 47, "<section class=\"panel\" id=\"lines\"><header><h2>Lines</h2><span class=\"note\">a lease on a day; a segment counts to the day on which it begins</span></header><div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">Lines of the statement</caption> <thead><tr><th scope=\"col\">Day</th><th scope=\"col\">Cluster</th><th scope=\"col\" class=\"hide-s\">Host</th><th scope=\"col\" class=\"num\">Seconds</th><th scope=\"col\" class=\"num hide-s\">per hour</th><th scope=\"col\" class=\"num\">Amount, ")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 47, "<section class=\"panel\" id=\"lines\"><header><h2>Lines</h2><span class=\"note\">one per rank and day; time counts on the day on which its segment begins</span></header><div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">Lines of the statement</caption> <thead><tr><th scope=\"col\">Day</th><th scope=\"col\">Cluster</th><th scope=\"col\" class=\"hide-s\">Host</th><th scope=\"col\" class=\"num\">Seconds</th><th scope=\"col\" class=\"num hide-s\">per hour</th><th scope=\"col\" class=\"num\">Amount, ")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -630,7 +630,7 @@ func periodLines(s statement.Period) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 50, "</td><td><a href=\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 50, "</td><td class=\"wrap-s\"><a href=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -777,7 +777,7 @@ func periodStorage(s statement.Period) templ.Component {
 			templ_7745c5c3_Var40 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 61, "<section class=\"panel\" id=\"storage\"><header><h2>Storage</h2><span class=\"note\">a volume on a day; a charge counts to the day on which it was posted</span></header><div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">What volumes store</caption> <thead><tr><th scope=\"col\">Day</th><th scope=\"col\">Volume</th><th scope=\"col\" class=\"num\">GB-hours</th><th scope=\"col\" class=\"num\">Amount, ")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 61, "<section class=\"panel\" id=\"storage\"><header><h2>Storage</h2><span class=\"note\">one per volume and day; a charge counts on the day on which it was posted</span></header><div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">What volumes store</caption> <thead><tr><th scope=\"col\">Day</th><th scope=\"col\">Volume</th><th scope=\"col\" class=\"num\">GB-hours</th><th scope=\"col\" class=\"num\">Amount, ")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -876,38 +876,38 @@ func periodLeases(s statement.Period) templ.Component {
 			templ_7745c5c3_Var45 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 69, "<section class=\"panel\" id=\"terms\"><header><h2>Terms, and what was not billed</h2><span class=\"note\">prices were frozen when the lease began</span></header><div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">Frozen prices and time that was not billed, over the whole life of each lease</caption> <thead><tr><th scope=\"col\">Lease</th><th scope=\"col\">Price per hour</th><th scope=\"col\" class=\"num\">Not up, s</th><th scope=\"col\" class=\"num\">Not proven, s</th></tr></thead> <tbody>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 69, "<section class=\"panel\" id=\"terms\"><header><h2>Terms, and what was not billed</h2><span class=\"note\">prices were fixed when the cluster was rented</span></header><div class=\"scroll\"><table class=\"tbl\"><caption class=\"vh\">Fixed prices and time that was not billed, over the whole life of each lease</caption> <thead><tr><th scope=\"col\">Rank</th><th scope=\"col\" class=\"hide-s\">Price per hour</th><th scope=\"col\" class=\"num\">Not up, s</th><th scope=\"col\" class=\"num\">Not proven, s</th></tr></thead> <tbody>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
 		for _, l := range s.Leases {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 70, "<tr><td class=\"mono small\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 70, "<tr><td>rank ")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var46 string
-			templ_7745c5c3_Var46, templ_7745c5c3_Err = templ.JoinStringErrs(l.Lease.Short())
+			templ_7745c5c3_Var46, templ_7745c5c3_Err = templ.JoinStringErrs(view.Itoa(l.Rank))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `billing/statement.templ`, Line: 200, Col: 25}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `billing/statement.templ`, Line: 200, Col: 32}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var46))
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 71, " <span class=\"sub2\">rank ")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 71, " <span class=\"sub2 mono\">lease ")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var47 string
-			templ_7745c5c3_Var47, templ_7745c5c3_Err = templ.JoinStringErrs(view.Itoa(l.Rank))
+			templ_7745c5c3_Var47, templ_7745c5c3_Err = templ.JoinStringErrs(l.Lease.Short())
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `billing/statement.templ`, Line: 201, Col: 51}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `billing/statement.templ`, Line: 201, Col: 55}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var47))
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 72, "</span></td><td>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 72, "</span></td><td class=\"hide-s\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -68,9 +68,10 @@ func rankOf(text string, ranks int) int {
 	return n
 }
 
-// viewCluster reads everything that the live parts of the page show; told is kept from one call to the next.
+// viewCluster reads everything that the live parts of the page show. It adds new telemetry to sampled, which is kept
+// from one call to the next.
 func (s *Pages) viewCluster(ctx context.Context, who account.Principal, cl id.Cluster, choice chartChoice,
-	told *readings) (Cluster, error) {
+	sampled *readings) (Cluster, error) {
 	c, err := s.Clusters.Get(ctx, who.Org, cl)
 	if err != nil {
 		return Cluster{}, err
@@ -84,7 +85,7 @@ func (s *Pages) viewCluster(ctx context.Context, who account.Principal, cl id.Cl
 		return Cluster{}, err
 	}
 	now := s.Now()
-	if err := s.read(ctx, who, c, now, choice, told); err != nil {
+	if err := s.read(ctx, who, c, now, choice, sampled); err != nil {
 		return Cluster{}, err
 	}
 	out := Cluster{
@@ -92,7 +93,7 @@ func (s *Pages) viewCluster(ctx context.Context, who account.Principal, cl id.Cl
 		State: clusterState(c), Formation: formation(c), Callout: callout(c), Currency: c.Currency,
 		Strip: s.strip(c, cost, now), Phases: phases(c, events, now), Actions: actions(c),
 		Bandwidth: bandwidth(c), Events: timeline(events, now), Ranks: len(c.Nodes), Ended: c.State.Final(),
-		Charts: told.charts(c, choice),
+		Charts: sampled.charts(c, choice),
 		Spec:   specRows(c.Spec, c.Currency), AgainCLI: page.CreateLine(c.Spec),
 		Notices: s.NoticesOf(ctx, who, c.ID.String()),
 	}
@@ -106,7 +107,7 @@ func (s *Pages) viewCluster(ctx context.Context, who account.Principal, cl id.Cl
 	}
 	ready := 0
 	for _, n := range c.Nodes {
-		out.Nodes = append(out.Nodes, nodeRow(n, cost, told, now))
+		out.Nodes = append(out.Nodes, nodeRow(n, cost, sampled, now))
 		if n.State == lifecycle.NodeReady {
 			ready++
 		}
@@ -206,7 +207,7 @@ func clockSince(c cluster.Cluster, now time.Time) string {
 	return fmt.Sprintf("%d:%02d:%02d", d/3600, d/60%60, d%60)
 }
 
-func nodeRow(n cluster.Node, u metering.Cost, told *readings, now time.Time) NodeRow {
+func nodeRow(n cluster.Node, u metering.Cost, sampled *readings, now time.Time) NodeRow {
 	row := NodeRow{
 		Rank:    n.Rank,
 		GPUs:    len(n.GPUs),
@@ -223,8 +224,8 @@ func nodeRow(n cluster.Node, u metering.Cost, told *readings, now time.Time) Nod
 	if n.State == lifecycle.NodePulling {
 		row.Layers = layers(n.Progress)
 	}
-	row.Util = told.mean(n.Rank, func(s host.Sample) int { return s.Util })
-	row.Power = told.mean(n.Rank, func(s host.Sample) int { return s.PowerW })
+	row.Util = sampled.mean(n.Rank, func(s host.Sample) int { return s.Util })
+	row.Power = sampled.mean(n.Rank, func(s host.Sample) int { return s.PowerW })
 	return row
 }
 
@@ -297,7 +298,7 @@ func actions(c cluster.Cluster) []view.Action {
 
 // allStop describes what a release does, for its confirmation.
 func allStop(c cluster.Cluster) string {
-	gpus := fmt.Sprintf("Stops all %d GPUs", c.Spec.GPUs())
+	gpus := fmt.Sprintf("Stops its %d GPUs", c.Spec.GPUs())
 	if c.Spec.GPUs() == 1 {
 		gpus = "Stops its GPU"
 	}

@@ -36,20 +36,20 @@ func ClusterConnect(c Cluster) templ.Component {
 		}
 		ctx = templ.ClearChildren(ctx)
 		if c.Connect != nil {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<section class=\"panel\" id=\"connect\"><header><h2>Connect</h2><span class=\"right note\">no sshd is needed in the image · <a href=\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<section class=\"panel\" id=\"connect\"><header><h2>Connect</h2><span class=\"right note\">the image needs no sshd · <a href=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var2 templ.SafeURL
 			templ_7745c5c3_Var2, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL("/account/trail?q=" + c.ID))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `clusters/connect.templ`, Line: 12, Col: 137}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `clusters/connect.templ`, Line: 12, Col: 130}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var2))
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, "\">who opened it</a></span></header><div class=\"body stack-3\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, "\">activity</a></span></header><div class=\"body stack-3\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -86,14 +86,14 @@ func (s *Pages) clusterLive(v *page.Visit) error {
 	defer tick.Stop()
 	beat := time.NewTicker(liveBeat)
 	defer beat.Stop()
-	e, told := openEvents(v.W), new(readings)
+	e, sampled := openEvents(v.W), new(readings)
 	gpus := hostsWatch{bus: s.Bus, samples: make(chan agentapi.Telemetry)}
 	for {
-		c, err := s.viewCluster(ctx, v.Who, cl, choiceOf(v), told)
+		c, err := s.viewCluster(ctx, v.Who, cl, choiceOf(v), sampled)
 		if err != nil {
 			return s.dropped(v, err)
 		}
-		gpus.watch(ctx, told)
+		gpus.watch(ctx, sampled)
 		if err := s.sendParts(ctx, e, v, c); err != nil {
 			return nil // the page is gone
 		}
@@ -106,7 +106,7 @@ func (s *Pages) clusterLive(v *page.Visit) error {
 			case <-ctx.Done():
 				return nil
 			case t := <-gpus.samples:
-				told.take(t)
+				sampled.take(t)
 			case <-changes:
 				waiting = false
 			case <-tick.C:
@@ -152,11 +152,11 @@ type hostsWatch struct {
 }
 
 // watch subscribes to the hosts that are new.
-func (w *hostsWatch) watch(ctx context.Context, told *readings) {
+func (w *hostsWatch) watch(ctx context.Context, sampled *readings) {
 	if w.hosts == nil {
 		w.hosts = map[id.Host]bool{}
 	}
-	for _, g := range told.gpus {
+	for _, g := range sampled.gpus {
 		if w.hosts[g.Host] {
 			continue
 		}

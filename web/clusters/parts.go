@@ -19,7 +19,7 @@ func bandwidth(c cluster.Cluster) *Bandwidth {
 	if n < 2 || c.Network.BusbwGbps == 0 {
 		return nil
 	}
-	b := &Bandwidth{Busbw: fmt.Sprintf("%.1f", c.Network.BusbwGbps), Cells: make([][]BandwidthCell, n)}
+	b := &Bandwidth{Busbw: view.Gbps(c.Network.BusbwGbps), Cells: make([][]BandwidthCell, n)}
 	low, high := 0.0, 0.0
 	at := func(i, j int) float64 {
 		if i < len(c.Network.PairGbps) && j < len(c.Network.PairGbps[i]) {

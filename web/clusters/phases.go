@@ -1,7 +1,6 @@
 package clusters
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/musterhq/muster/internal/fleet/cluster"
@@ -104,9 +103,9 @@ func phaseNote(c cluster.Cluster, state lifecycle.NodeState) string {
 		return view.Plural(c.Spec.GPUs(), "GPU", "GPUs") + " claimed"
 	case lifecycle.NodeJoining:
 		if c.Network.BusbwGbps > 0 {
-			note := fmt.Sprintf("all-reduce %.1f Gbit/s", c.Network.BusbwGbps)
+			note := "all-reduce " + view.Gbps(c.Network.BusbwGbps) + " Gbit/s"
 			if c.Network.OfferedGbps > 0 {
-				note += fmt.Sprintf(", the offers say %.1f", c.Network.OfferedGbps)
+				note += ", offered " + view.Gbps(c.Network.OfferedGbps)
 			}
 			return note
 		}

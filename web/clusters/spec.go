@@ -39,8 +39,11 @@ func specRows(s market.Spec, currency string) []SpecRow {
 		add("Command", "the image's own", false)
 	}
 	add("Environment", strings.Join(slices.Sorted(maps.Keys(s.Env)), " "), true)
-	add("Size", fmt.Sprintf("%s with %s each", view.Plural(s.Nodes, "node", "nodes"),
-		view.Plural(s.GPUsPerNode, "GPU", "GPUs")), false)
+	size := view.Plural(s.Nodes, "node", "nodes") + " with " + view.Plural(s.GPUsPerNode, "GPU", "GPUs")
+	if s.Nodes > 1 {
+		size += " each"
+	}
+	add("Size", size, false)
 	add("Query", s.GPU, true)
 	disk := fmt.Sprintf("%d GB per node", s.DiskGB)
 	if s.DiskLimited {

@@ -359,7 +359,7 @@ func priceTable(p Prices, limit int) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 22, "</caption> <thead><tr><th scope=\"col\">GPU</th><th scope=\"col\" class=\"num\">free</th><th scope=\"col\" class=\"num\">from<span class=\"u\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 22, "</caption> <thead><tr><th scope=\"col\">GPU</th><th scope=\"col\" class=\"num\">Free</th><th scope=\"col\" class=\"num\">From<span class=\"u\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -372,7 +372,7 @@ func priceTable(p Prices, limit int) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 23, " per GPU-hour</span></th><th scope=\"col\" class=\"num hide-s\">per second<span class=\"u\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 23, " per GPU-hour</span></th><th scope=\"col\" class=\"num hide-s\">Per second<span class=\"u\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -747,7 +747,7 @@ func WelcomePage(p view.Page, steps []view.Step, s Start) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 49, "<div class=\"pagehead\"><h1>Get started</h1><p class=\"lede\">Four steps to your first cluster. This page keeps track of what is done.</p></div>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 49, "<div class=\"pagehead\"><h1>Get started</h1><p class=\"lede\">Your first cluster needs credit and a template. This page keeps track of what is done.</p></div>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -22,7 +22,7 @@ func (s *Pages) startLines(signedIn bool) Start {
 	return Start{
 		CLI: []Line{
 			login,
-			{"Add credit: you can have what is left returned to your card", "muster billing topup 25"},
+			{"Add credit; unused credit can be refunded to your card", "muster billing topup 25"},
 			{"See the price of two nodes with eight GPUs each", "muster estimate --nodes 2 --gpus 8 --gpu h100"},
 			{"Rent them and run a command on every rank", "muster cluster create --nodes 2 --gpus 8 --gpu h100 " +
 				"--image pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime --wait -- nvidia-smi"},

@@ -295,7 +295,7 @@ func evidenceWords(e bond.Evidence) string {
 	case "not_proven":
 		return rank + ": no report and no signed segment says that it was up"
 	case "did_not_hear":
-		return rank + ": its host signed that it heard nothing of rank " + strconv.Itoa(*e.Peer)
+		return rank + ": its host signed that it received nothing from rank " + strconv.Itoa(*e.Peer)
 	}
 	return rank + ": " + strings.ReplaceAll(e.Kind, "_", " ")
 }

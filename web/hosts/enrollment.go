@@ -83,7 +83,7 @@ func enrollChecks(p host.Enrolling, priced bool, s *Pages) EnrollChecks {
 	}
 	switch {
 	case !priced:
-		c.Lines = append(c.Lines, wait("Price", "Nobody can rent the host until you set one."))
+		c.Lines = append(c.Lines, wait("Price", "The host cannot be rented until you set one."))
 	case p.Host.Unsellable(s.Now()) != "":
 		c.Lines = append(c.Lines, wait("On the market", view.Sentence(p.Host.Unsellable(s.Now()))))
 	default:

@@ -622,7 +622,7 @@ func enroll(h Hosts) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 42, "<button class=\"btn primary block\" type=\"submit\">Make a one-time token</button></form>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 42, "<button class=\"btn primary block\" type=\"submit\">Create a one-time token</button></form>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1098,7 +1098,7 @@ func HostPage(p view.Page, h Host) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = view.DayColumns(h.ByDay, view.Cents(h.ByDay.Total)+" "+h.Currency+" in all").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.DayColumns(h.ByDay, h.ByDay.Sum(h.Currency)+" in all").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -125,7 +125,7 @@ func WebhooksPage(p view.Page, w Webhooks) templ.Component {
 					ctx = templ.InitializeContext(ctx)
 					return nil
 				})
-				templ_7745c5c3_Err = view.Empty("No webhooks yet", "Create one to let a program of yours react to notices: pause a queue when the balance runs low, or page somebody when a host needs attention.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var3), templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Empty("No webhooks yet", "Create one to let a program of yours react to notices: pause a queue when the balance runs low, or page your on-call when a host needs attention.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var3), templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

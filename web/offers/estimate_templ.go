@@ -51,7 +51,7 @@ func estimatePanel(m Market) templ.Component {
 		}
 		ctx = templ.ClearChildren(ctx)
 		e := m.Estimate
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<section class=\"panel boxed\" id=\"estimate\"><header><h2>Indicative price</h2><span class=\"right note\">nothing is held</span></header><div class=\"body\"><table class=\"tbl\"><caption class=\"vh\">What the estimate is made of</caption> <thead><tr><th scope=\"col\">Nodes</th><th scope=\"col\" class=\"num\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<section class=\"panel boxed\" id=\"estimate\"><header><h2>Indicative price</h2><span class=\"right note\">nothing is held</span></header><div class=\"body\"><table class=\"tbl fits\"><caption class=\"vh\">What the estimate is made of</caption> <thead><tr><th scope=\"col\">Nodes</th><th scope=\"col\" class=\"num\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -34,7 +34,7 @@ func (s *Pages) offer(v *page.Visit) error {
 	}
 	f := OfferFacts{
 		Row:      offerRow(o, nil),
-		Groups:   factGroups(o, s.Currency),
+		Groups:   ownFacts(factGroups(o, s.Currency), o.GPUVendor),
 		History:  viewHistory(history, o, s.Currency),
 		Currency: s.Currency,
 	}
@@ -66,6 +66,18 @@ func (s *Pages) offersByID(v *page.Visit, ids []string) ([]client.Offer, error) 
 		return slices.Index(ids, a.ID.String()) - slices.Index(ids, b.ID.String())
 	})
 	return found, nil
+}
+
+// ownFacts drops what another maker's GPUs have: the driver and CUDA on a host of AMD's, ROCm on one of NVIDIA's.
+func ownFacts(groups []FactGroup, vendor string) []FactGroup {
+	others := []string{"ROCm, newest"}
+	if vendor == agentapi.AMD {
+		others = []string{"NVIDIA driver", "CUDA, newest"}
+	}
+	for i := range groups {
+		groups[i].Facts = slices.DeleteFunc(groups[i].Facts, func(f Fact) bool { return slices.Contains(others, f.Name) })
+	}
+	return groups
 }
 
 // factGroups returns everything that is known about an offer. All offers have the same facts in the same order.

@@ -22,8 +22,8 @@ func (s *Site) SessionCookie() string {
 	return "muster_session"
 }
 
-// recognise sets the visitor from the session cookie. An expired session is not an error: the visitor is nobody, and
-// the cookie is removed.
+// recognise sets the visitor from the session cookie. An expired session is not an error: the visitor is not signed in,
+// and the cookie is removed.
 func (s *Site) recognise(v *Visit) error {
 	c, err := v.R.Cookie(s.SessionCookie())
 	if err != nil {

@@ -119,7 +119,7 @@ func (s *Site) Static(r chi.Router) { r.Get("/static/*", s.assets.ServeHTTP) }
 type Visit struct {
 	W    http.ResponseWriter
 	R    *http.Request
-	Who  account.Principal // zero if nobody is signed in
+	Who  account.Principal // zero without a session
 	Site *Site
 
 	Status int // HTTP status of the response; 0 = 200

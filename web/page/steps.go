@@ -7,7 +7,8 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// FirstSteps returns what a new renter does before the first cluster runs, and which of it is done.
+// FirstSteps returns what a new renter does for the first cluster and soon after, and which of it is done. What the
+// cluster needs comes first.
 func (s *Site) FirstSteps(v *Visit) ([]view.Step, error) {
 	ctx := v.R.Context()
 	profile, err := s.Accounts.Profile(ctx, v.Who)
@@ -28,18 +29,18 @@ func (s *Site) FirstSteps(v *Visit) ([]view.Step, error) {
 	}
 	return []view.Step{
 		{
-			Title: "Confirm your e-mail address",
-			Text:  "Open the link that we sent to " + profile.Email + ".",
-			URL:   "/account#email",
-			Act:   "Send it again",
-			Done:  profile.Verified,
-		},
-		{
 			Title: "Add credit",
 			Text:  "Renting needs the price of one minute. You get back what you do not use.",
 			URL:   "/billing",
 			Act:   "Add credit",
 			Done:  b.Available > 0 || len(clusters) > 0,
+		},
+		{
+			Title: "Rent your first cluster",
+			Text:  "Start from a template, or search the market for your own image. A failed start is free.",
+			URL:   "/templates",
+			Act:   "Choose a template",
+			Done:  len(clusters) > 0,
 		},
 		{
 			Title:    "Add an SSH key",
@@ -50,11 +51,11 @@ func (s *Site) FirstSteps(v *Visit) ([]view.Step, error) {
 			Optional: true,
 		},
 		{
-			Title: "Rent your first cluster",
-			Text:  "Start from a template, or search the market for your own image. A failed start is free.",
-			URL:   "/templates",
-			Act:   "Choose a template",
-			Done:  len(clusters) > 0,
+			Title: "Confirm your e-mail address",
+			Text:  "Open the link that we sent to " + profile.Email + ". Nothing else waits for it.",
+			URL:   "/account#email",
+			Act:   "Send it again",
+			Done:  profile.Verified,
 		},
 	}, nil
 }

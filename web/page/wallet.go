@@ -32,6 +32,7 @@ func (s *Site) WalletOf(ctx context.Context, who account.Principal) view.Wallet 
 		Runway:    Runway(b),
 		Currency:  s.Currency,
 		Running:   b.BurnPerHour > 0,
+		None:      who.Admin && b.Available == 0 && b.Held == 0 && b.Owed == 0 && b.BurnPerHour == 0,
 	}
 }
 

@@ -37,7 +37,7 @@ type GridLine struct{ Y, TextY, Label string }
 // The chart's dimensions, in its own units; it scales to its container.
 const (
 	columnsWidth, columnsHeight = 940, 184
-	columnsLeft, columnsBase    = 34.0, 160.0
+	columnsLeft, columnsBase    = 42.0, 160.0
 	columnsTop                  = 15.0
 	lastDays                    = 30
 )
@@ -62,7 +62,7 @@ func NewColumns(title, currency string, today time.Time, days []DayAmount) Colum
 			break
 		}
 		at := y(step * float64(i))
-		c.Lines = append(c.Lines, GridLine{Coord(at), Coord(at + 4), amountLabel(step * float64(i))})
+		c.Lines = append(c.Lines, GridLine{Coord(at), Coord(at + 4), amountLabel(step*float64(i), step)})
 	}
 	pitch := (columnsWidth - columnsLeft - 3) / lastDays
 	for i := range lastDays {
@@ -76,7 +76,7 @@ func NewColumns(title, currency string, today time.Time, days []DayAmount) Colum
 			Width:  Coord(pitch - 4),
 			Height: Coord(height),
 			DayX:   Coord(x + (pitch-4)/2),
-			Tip:    fmt.Sprintf("%s: %s %s", day.Format("2 Jan"), Cents(amount), currency),
+			Tip:    fmt.Sprintf("%s: %s %s", day.Format("2 Jan"), shortMoney(amount), currency),
 		}
 		if (lastDays-1-i)%7 == 3 {
 			col.Day = day.Format("2 Jan")
@@ -87,9 +87,22 @@ func NewColumns(title, currency string, today time.Time, days []DayAmount) Colum
 	return c
 }
 
-// roundStep returns the least of 1, 2, 5 times a power of ten that is at least f and at least a cent.
+// Sum is the chart's total in words: "29.00 USD".
+func (c Columns) Sum(currency string) string { return shortMoney(c.Total) + " " + currency }
+
+// shortMoney formats an amount in cents, and one below a cent with four decimals: it is not nothing.
+func shortMoney(n money.Nano) string {
+	if n > 0 && n < money.Unit/100 {
+		cents, rest := split(n, 4)
+		return cents + rest
+	}
+	return Cents(n)
+}
+
+// roundStep returns the least of 1, 2, 5 times a power of ten that is at least f and at least 0.0001, the last decimal
+// of amounts on pages.
 func roundStep(f float64) float64 {
-	f = max(f, 0.01)
+	f = max(f, 0.0001)
 	power := math.Pow(10, math.Floor(math.Log10(f)))
 	for _, m := range []float64{1, 2, 5} {
 		if m*power >= f*(1-1e-9) {
@@ -99,14 +112,15 @@ func roundStep(f float64) float64 {
 	return 10 * power
 }
 
-func amountLabel(units float64) string {
+// amountLabel formats a multiple of step, with the decimals that step needs: all labels of a chart have as many.
+func amountLabel(units, step float64) string {
 	switch {
 	case units == 0:
 		return "0"
-	case units < 1:
+	case step >= 1:
+		return fmt.Sprintf("%.0f", units)
+	case step >= 0.01:
 		return fmt.Sprintf("%.2f", units)
-	case units < 10 && units != math.Trunc(units):
-		return fmt.Sprintf("%.1f", units)
 	}
-	return fmt.Sprintf("%.0f", units)
+	return fmt.Sprintf("%.4f", units)
 }

@@ -39,3 +39,17 @@ func TestColumnsAreTheDaysMoney(t *testing.T) {
 		t.Errorf("nothing earned: %+v", empty.Lines)
 	}
 }
+
+func TestColumns_SmallAmountsAreDrawnAndNamed(t *testing.T) {
+	t.Parallel()
+	today := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
+	c := NewColumns("Cost by day", "USD", today, []DayAmount{{today, 170_000}})
+	h, err := strconv.ParseFloat(c.Columns[29].Height, 64)
+	if err != nil || h < 60 {
+		t.Errorf("0.00017 is drawn %s high: %v", c.Columns[29].Height, err)
+	}
+	if c.Lines[1].Label != "0.0001" || c.Lines[3].Label != "0.0003" ||
+		c.Columns[29].Tip != "2 Mar: 0.0002 USD" || c.Sum("USD") != "0.0002 USD" {
+		t.Errorf("%+v %+v %s", c.Lines, c.Columns[29], c.Sum("USD"))
+	}
+}

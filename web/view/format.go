@@ -5,8 +5,10 @@ package view
 
 import (
 	"fmt"
+	"html"
 	"math"
 	"math/big"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -148,6 +150,27 @@ func Bytes(n int64) string {
 		return fmt.Sprintf("%d B", n)
 	}
 	return fmt.Sprintf("%.1f %s", v, units[u])
+}
+
+// words returns the HTML of a command with an element for each word, so that lines end between words.
+func words(command string) string {
+	all := strings.Split(command, " ")
+	for i, w := range all {
+		all[i] = "<span>" + html.EscapeString(w) + "</span>"
+	}
+	return strings.Join(all, " ")
+}
+
+// Title begins a word with an upper-case letter: "host" → "Host".
+func Title(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+// Gbps formats a bandwidth: one decimal, and two significant digits of what is slower than 1 Gbit/s, so that a slow
+// network is not shown as none.
+func Gbps(g float64) string {
+	if g > 0 && g < 0.95 {
+		return strconv.FormatFloat(g, 'g', 2, 64)
+	}
+	return fmt.Sprintf("%.1f", g)
 }
 
 // ModelName returns a GPU's name without the maker: "NVIDIA H100 80GB HBM3" → "H100 80GB HBM3".

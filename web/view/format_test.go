@@ -105,3 +105,22 @@ func TestMessage(t *testing.T) {
 		}
 	}
 }
+
+func TestGbps_SlowIsNotNone(t *testing.T) {
+	t.Parallel()
+	for g, want := range map[float64]string{
+		0: "0.0", 0.04: "0.04", 0.123: "0.12", 0.95: "0.9", 1.25: "1.2", 97.06: "97.1",
+	} {
+		if got := Gbps(g); got != want {
+			t.Errorf("%v: %s, want %s", g, got, want)
+		}
+	}
+}
+
+func TestWords_EachIsAnElement(t *testing.T) {
+	t.Parallel()
+	if got, want := words(`muster run -- 'a<b'`), "<span>muster</span> <span>run</span> <span>--</span> "+
+		"<span>&#39;a&lt;b&#39;</span>"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}

@@ -64,7 +64,7 @@ func rowOf(x volume.Volume) Row {
 		ID: x.ID.String(), Name: x.Name, Size: fmt.Sprintf("%d GB", x.SizeLimit/volume.GB), Stored: view.Bytes(x.StoredBytes),
 		PerHour: view.Price(x.PerHour),
 		State:   view.State{Word: "No snapshot", Icon: "warn", Tone: "warn"},
-		Durable: "Nothing of it is durable yet: there is no snapshot.",
+		Durable: "There is no snapshot yet, so its files do not survive a lost host.",
 	}
 	if x.ClusterName != "" {
 		r.Writer = "written by " + x.ClusterName
@@ -174,7 +174,7 @@ func (s *Pages) factsOf(x volume.Volume) []Fact {
 	add("Id", x.ID.String())
 	add("Size", fmt.Sprintf("%d GB", x.SizeLimit/volume.GB))
 	add("Stored", view.Bytes(x.StoredBytes)+", with all snapshots")
-	add("Price per hour", view.Price(x.PerHour))
+	add("Price per hour", view.Price(x.PerHour)+" USD")
 	add("Price of storage", s.StoragePrice())
 	if x.Sharing > 1 {
 		add("Shares its data with", view.Plural(int(x.Sharing-1), "other volume", "other volumes"))
@@ -203,7 +203,7 @@ func (s *Pages) factsOf(x volume.Volume) []Fact {
 // files fills in the folder that the query names.
 func (s *Pages) files(v *page.Visit, x volume.Volume, d *Detail) {
 	if x.HeadSeq == 0 {
-		d.FilesNote = "None are durable yet."
+		d.FilesNote = "The files of the first snapshot appear here."
 		return
 	}
 	d.Path = strings.Trim(path.Clean("/"+v.R.URL.Query().Get("path")), "/")

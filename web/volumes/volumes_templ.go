@@ -94,7 +94,7 @@ func ListPage(p view.Page, l List) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<nav class=\"crumbs\" aria-label=\"Path\"><a href=\"/clusters\">Clusters</a><span>/</span><span>Volumes</span></nav><div class=\"pagehead\"><h1>Volumes</h1><div class=\"right\"><a class=\"btn quiet\" href=\"/buckets\">Buckets</a></div><p class=\"lede\">Files that outlive clusters and hosts. A volume follows you to any host, and its snapshots are kept apart from the hosts. <a href=\"/docs/data\">How it works</a></p></div>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<nav class=\"crumbs\" aria-label=\"Path\"><a href=\"/clusters\">Clusters</a><span>/</span><span>Volumes</span></nav><div class=\"pagehead\"><h1>Volumes</h1><p class=\"lede\">Files that outlive clusters and hosts. A volume follows you to any host, and its snapshots are kept apart from the hosts. <a href=\"/docs/data\">How it works</a></p><div class=\"right\"><a class=\"btn quiet\" href=\"/buckets\">Buckets</a></div></div>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -109,7 +109,7 @@ func ListPage(p view.Page, l List) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			} else {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, "<section class=\"panel boxed\"><div class=\"body scroll\"><table class=\"tbl\"><caption class=\"vh\">Volumes, and up to when each is durable</caption> <thead><tr><th scope=\"col\">Name</th><th scope=\"col\">Durable to</th><th scope=\"col\" class=\"num\">Size</th><th scope=\"col\" class=\"num\">Stored</th><th scope=\"col\" class=\"num\">Per hour</th></tr></thead> <tbody>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, "<section class=\"panel boxed\"><div class=\"body scroll\"><table class=\"tbl\"><caption class=\"vh\">Volumes, and up to when each is durable</caption> <thead><tr><th scope=\"col\">Name</th><th scope=\"col\">Last snapshot</th><th scope=\"col\" class=\"num hide-s\">Size</th><th scope=\"col\" class=\"num\">Stored</th><th scope=\"col\" class=\"num\">USD per hour</th></tr></thead> <tbody>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -171,14 +171,14 @@ func ListPage(p view.Page, l List) templ.Component {
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 9, "</td><td class=\"num\">")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 9, "</td><td class=\"num hide-s\">")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
 					var templ_7745c5c3_Var6 string
 					templ_7745c5c3_Var6, templ_7745c5c3_Err = templ.JoinStringErrs(r.Size)
 					if templ_7745c5c3_Err != nil {
-						return templ.Error{Err: templ_7745c5c3_Err, FileName: `volumes/volumes.templ`, Line: 86, Col: 33}
+						return templ.Error{Err: templ_7745c5c3_Err, FileName: `volumes/volumes.templ`, Line: 86, Col: 40}
 					}
 					_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var6))
 					if templ_7745c5c3_Err != nil {
@@ -514,7 +514,7 @@ func snapshotTable(d Detail) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if len(d.Snapshots) == 0 {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 35, "<p class=\"body soft\">None yet: nothing of this volume is durable.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 35, "<p class=\"body soft\">None yet. The first one makes the files survive a lost host.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

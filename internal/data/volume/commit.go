@@ -221,12 +221,13 @@ func (v *Volumes) promote(ctx context.Context, tx *db.Tx, domain id.DataDomain, 
 	return up.Bytes, v.level(ctx, tx, domain, up.Bytes, up.Granted, now)
 }
 
-// level changes what a locked domain stores, from now on.
+// level changes what a locked domain stores, and what is billed of it, from now on. It is called with 0 bytes when packs
+// were lost or found again.
 func (v *Volumes) level(ctx context.Context, tx *db.Tx, domain id.DataDomain, bytes, granted int64,
 	now time.Time) error {
-	stored, err := tx.Q.AddDataBytes(ctx, bytes, granted, domain)
+	err := tx.Q.AddDataBytes(ctx, bytes, granted, domain)
 	if err == nil {
-		err = tx.Q.SetDataLevel(ctx, domain, now, stored)
+		err = tx.Q.SetDataLevel(ctx, now, domain)
 	}
 	if err == nil {
 		next := now.Add(ChargeEvery)

@@ -18,8 +18,8 @@ import (
 )
 
 // flawed notes that packs of a domain are lost or damaged, and names those of which that is new: to the organisation,
-// with the snapshots that need them and the last one that does not, and to administrators. A pack that nothing needs
-// any more is left alone.
+// with the snapshots that need them and the last one that does not, and to administrators. They are not billed from now
+// on. A pack that nothing needs any more is left alone.
 func (v *Volumes) flawed(ctx context.Context, domain id.DataDomain, k verdict, ns []int64) error {
 	return v.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if _, err := tx.Q.LockDataDomain(ctx, domain); err != nil {
@@ -35,6 +35,9 @@ func (v *Volumes) flawed(ctx context.Context, domain id.DataDomain, k verdict, n
 			return nil
 		}
 		v.cfg.Log.Error("packs in the store are not as they were stored", "are", k, "domain", domain, "packs", fresh)
+		if err := v.levelNow(ctx, tx, domain); err != nil {
+			return err
+		}
 		hit, err := v.readFlaws(ctx, tx.Q, domain)
 		if err != nil {
 			return err
@@ -136,7 +139,7 @@ func runs(set *manifest.PackSet) string {
 	return strings.Join(parts[:len(parts)-1], ", ") + " and " + parts[len(parts)-1]
 }
 
-// notify tells the organisation of a volume, once for each set of snapshots.
+// notify notifies the org of a volume, once for each set of snapshots.
 func (f *flaws) notify(ctx context.Context, tx *db.Tx, k verdict, fresh []int64) error {
 	numbers := f.numbers()
 	sum := sha256.Sum256([]byte(numbers))

@@ -219,9 +219,30 @@ func (v *Volumes) seen(ctx context.Context, x expected) error {
 	return v.d.Q.SetPacksVerified(ctx, x.domain, []int64{x.n})
 }
 
-// wasRead notes that the store has returned a pack as it was stored.
+// wasRead notes that the store has returned a pack as it was stored. One that was lost or damaged before is billed
+// again from now on.
 func (v *Volumes) wasRead(ctx context.Context, x expected) error {
-	return v.d.Q.SetPackRead(ctx, x.domain, x.n)
+	if n, err := v.d.Q.SetPackRead(ctx, x.domain, x.n); n > 0 || err != nil {
+		return err
+	}
+	return v.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if _, err := tx.Q.LockDataDomain(ctx, x.domain); err != nil {
+			return err
+		}
+		if n, err := tx.Q.SetPackFound(ctx, x.domain, x.n); n == 0 || err != nil {
+			return err
+		}
+		return v.levelNow(ctx, tx, x.domain)
+	})
+}
+
+// levelNow records what is billed of a locked domain after packs were lost or found again.
+func (v *Volumes) levelNow(ctx context.Context, tx *db.Tx, domain id.DataDomain) error {
+	now, err := tx.Now(ctx)
+	if err != nil {
+		return err
+	}
+	return v.level(ctx, tx, domain, 0, 0, now)
 }
 
 // A part is the packs that one part of a pass queries.

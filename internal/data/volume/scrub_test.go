@@ -209,18 +209,34 @@ func contains(t *testing.T, texts []string, n int, words ...string) {
 	}
 }
 
+// billed checks that what is billed from now on is want bytes, on the volume's page, too.
+func (w *scrubbed) billed(want int64) {
+	w.t.Helper()
+	var bytes int64
+	w.Must(w.d.Pool.QueryRow(w.t.Context(), "SELECT bytes FROM data_level WHERE domain_id = $1 ORDER BY from_at DESC LIMIT 1",
+		w.domain).Scan(&bytes))
+	vol, err := w.v.Get(w.t.Context(), w.who.Org, w.vol.ID)
+	w.Must(err)
+	if bytes != want || vol.PerHour != w.v.PerHour(want) {
+		w.t.Errorf("%d bytes are billed, %s an hour, want %d", bytes, vol.PerHour, want)
+	}
+}
+
 // A pack that the store lost is found and named: to the organisation, with the snapshots that need it and the last one
-// that does not, and to administrators. A commit that refers to it has to send its chunks again. Once the store
-// has it again, everything is whole.
+// that does not, and to administrators. It is not billed. A commit that refers to it has to send its chunks again. Once
+// the store has it again, everything is whole, and billed.
 func TestALostPackIsNamed(t *testing.T) {
 	t.Parallel()
-	w := newScrubbed(t, 3, Config{})
+	w := newScrubbed(t, 3, Config{PricePerGBHour: 68_493_000_000})
+	size := func(i int) int64 { return int64(len(w.packs[i].body)) }
+	w.billed(size(0) + size(1) + size(2))
 	w.remove(2)
 	w.lookDue()
 	w.scrub()
 	if got := w.states(); !slices.Equal(got, []string{"", "", "lost"}) {
 		t.Fatalf("%q", got)
 	}
+	w.billed(size(0) + size(1))
 	number := fmt.Sprintf("pack %d is lost", w.packs[2].n)
 	contains(t, w.notices(false), 1, "A part of the volume data is lost", number, "restored whole: 3.",
 		"The last snapshot that is whole is 2", "muster volume restore data 2")
@@ -252,16 +268,19 @@ func TestALostPackIsNamed(t *testing.T) {
 		t.Fatalf("a commit that refers to a lost pack: %v", err)
 	}
 	w.Must(w.agent.commit(snap, next))
+	w.billed(size(0) + size(1) + int64(len(next.body)))
 
 	w.retryDue()
 	w.scrub() // it is still lost, which is no news
 	contains(t, w.notices(false), 1)
+	w.billed(size(0) + size(1) + int64(len(next.body)))
 	w.Must(w.store.Put(t.Context(), w.key(2), w.packs[2].body))
 	w.retryDue()
 	w.scrub()
 	if got := w.lost(); !slices.Equal(got, []int64{0, 0, 0, 0}) {
 		t.Errorf("after the repair the snapshots have lost %d", got)
 	}
+	w.billed(size(0) + size(1) + size(2) + int64(len(next.body)))
 }
 
 // Bytes that were changed in the store, of which it shows nothing unless they are read, are found by reading them back
@@ -310,8 +329,8 @@ func TestADamagedPackIsNamed(t *testing.T) {
 	}
 }
 
-// Packs for which the store does not answer are not said to be lost, and stop nothing: what is behind them is found.
-// Administrators are notified if it lasts.
+// Packs for which the store does not answer do not count as lost, and delay nothing: the packs after them are checked.
+// Admins are notified if it lasts.
 func TestASilentStoreStopsNothing(t *testing.T) {
 	t.Parallel()
 	const silentPacks = 2*silentInARow + 1

@@ -275,16 +275,33 @@ func (q *Queries) PacksToRetry(ctx context.Context, most int32) ([]PacksToRetryR
 	return items, nil
 }
 
-const setPackRead = `-- name: SetPackRead :exec
+const setPackFound = `-- name: SetPackFound :execrows
 UPDATE data_pack SET read_at = clock_timestamp(), verified_at = clock_timestamp(), lost_at = NULL, damaged = false, silent_at = NULL,
        retry_at = NULL
-WHERE domain_id = $1 AND n = $2
+WHERE domain_id = $1 AND n = $2 AND lost_at IS NOT NULL
 `
 
-// The store has returned exactly what was stored.
-func (q *Queries) SetPackRead(ctx context.Context, domainID id.DataDomain, n int64) error {
-	_, err := q.db.Exec(ctx, setPackRead, domainID, n)
-	return err
+// The same of a pack that was lost or damaged before. The domain is locked.
+func (q *Queries) SetPackFound(ctx context.Context, domainID id.DataDomain, n int64) (int64, error) {
+	result, err := q.db.Exec(ctx, setPackFound, domainID, n)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const setPackRead = `-- name: SetPackRead :execrows
+UPDATE data_pack SET read_at = clock_timestamp(), verified_at = clock_timestamp(), silent_at = NULL, retry_at = NULL
+WHERE domain_id = $1 AND n = $2 AND lost_at IS NULL
+`
+
+// The store has returned exactly what was stored. No row: the pack was lost or damaged before (SetPackFound), or is gone.
+func (q *Queries) SetPackRead(ctx context.Context, domainID id.DataDomain, n int64) (int64, error) {
+	result, err := q.db.Exec(ctx, setPackRead, domainID, n)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const setPackSilent = `-- name: SetPackSilent :many

@@ -13,15 +13,13 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-const addDataBytes = `-- name: AddDataBytes :one
-UPDATE data_domain SET bytes = bytes + $1, granted = granted - $2 WHERE id = $3 RETURNING bytes
+const addDataBytes = `-- name: AddDataBytes :exec
+UPDATE data_domain SET bytes = bytes + $1, granted = granted - $2 WHERE id = $3
 `
 
-func (q *Queries) AddDataBytes(ctx context.Context, bytes int64, granted int64, iD id.DataDomain) (int64, error) {
-	row := q.db.QueryRow(ctx, addDataBytes, bytes, granted, iD)
-	var bytes_2 int64
-	err := row.Scan(&bytes_2)
-	return bytes_2, err
+func (q *Queries) AddDataBytes(ctx context.Context, bytes int64, granted int64, iD id.DataDomain) error {
+	_, err := q.db.Exec(ctx, addDataBytes, bytes, granted, iD)
+	return err
 }
 
 const addDataGranted = `-- name: AddDataGranted :exec
@@ -674,12 +672,16 @@ func (q *Queries) SessionOfRun(ctx context.Context, volumeID id.Volume, leaseID 
 }
 
 const setDataLevel = `-- name: SetDataLevel :exec
-INSERT INTO data_level (domain_id, from_at, bytes) VALUES ($1, $2, $3)
+INSERT INTO data_level (domain_id, from_at, bytes)
+SELECT d.id, $1, d.bytes - (SELECT coalesce(sum(p.bytes), 0)::bigint FROM data_pack p
+    WHERE p.domain_id = d.id AND p.lost_at IS NOT NULL AND p.state = 'live')
+FROM data_domain d WHERE d.id = $2
 ON CONFLICT (domain_id, from_at) DO UPDATE SET bytes = excluded.bytes
 `
 
-func (q *Queries) SetDataLevel(ctx context.Context, domainID id.DataDomain, fromAt time.Time, bytes int64) error {
-	_, err := q.db.Exec(ctx, setDataLevel, domainID, fromAt, bytes)
+// What is billed of a locked domain from a moment on: what it stores, without the packs that the store has lost or damaged.
+func (q *Queries) SetDataLevel(ctx context.Context, fromAt time.Time, domainID id.DataDomain) error {
+	_, err := q.db.Exec(ctx, setDataLevel, fromAt, domainID)
 	return err
 }
 

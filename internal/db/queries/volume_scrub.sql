@@ -27,11 +27,16 @@ WHERE state = 'live' AND retry_at <= statement_timestamp() ORDER BY retry_at LIM
 SELECT domain_id, n, sha256, bytes FROM data_pack
 WHERE state = 'live' AND retry_at IS NULL ORDER BY read_at LIMIT @most;
 
--- name: SetPackRead :exec
--- The store has returned exactly what was stored.
+-- name: SetPackRead :execrows
+-- The store has returned exactly what was stored. No row: the pack was lost or damaged before (SetPackFound), or is gone.
+UPDATE data_pack SET read_at = clock_timestamp(), verified_at = clock_timestamp(), silent_at = NULL, retry_at = NULL
+WHERE domain_id = @domain_id AND n = @n AND lost_at IS NULL;
+
+-- name: SetPackFound :execrows
+-- The same of a pack that was lost or damaged before. The domain is locked.
 UPDATE data_pack SET read_at = clock_timestamp(), verified_at = clock_timestamp(), lost_at = NULL, damaged = false, silent_at = NULL,
        retry_at = NULL
-WHERE domain_id = @domain_id AND n = @n;
+WHERE domain_id = @domain_id AND n = @n AND lost_at IS NOT NULL;
 
 -- name: SetPackSilent :many
 -- The store has not answered. The longer it does not, the later it is tried again; no row: the pack is not needed any more.

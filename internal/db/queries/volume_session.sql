@@ -124,11 +124,15 @@ WITH old AS (
 )
 SELECT coalesce(sum(bytes), 0)::bigint AS bytes, coalesce(sum(bytes) FILTER (WHERE state = 'granted'), 0)::bigint AS granted FROM old;
 
--- name: AddDataBytes :one
-UPDATE data_domain SET bytes = bytes + @bytes, granted = granted - @granted WHERE id = @id RETURNING bytes;
+-- name: AddDataBytes :exec
+UPDATE data_domain SET bytes = bytes + @bytes, granted = granted - @granted WHERE id = @id;
 
 -- name: SetDataLevel :exec
-INSERT INTO data_level (domain_id, from_at, bytes) VALUES (@domain_id, @from_at, @bytes)
+-- What is billed of a locked domain from a moment on: what it stores, without the packs that the store has lost or damaged.
+INSERT INTO data_level (domain_id, from_at, bytes)
+SELECT d.id, @from_at, d.bytes - (SELECT coalesce(sum(p.bytes), 0)::bigint FROM data_pack p
+    WHERE p.domain_id = d.id AND p.lost_at IS NOT NULL AND p.state = 'live')
+FROM data_domain d WHERE d.id = @domain_id
 ON CONFLICT (domain_id, from_at) DO UPDATE SET bytes = excluded.bytes;
 
 -- name: InsertDataMeter :exec

@@ -188,7 +188,7 @@ func TestTheHonestHostIsPaidFromTheCulpritsBond(t *testing.T) {
 	}
 }
 
-// Of a bond that is nearly used up nobody pays the others for waiting: the next doubt about its host is final at once.
+// A bond that is nearly used up cannot pay the others for waiting: the next doubt about its host is final at once.
 func TestALowBondMakesTheNextDoubtFinal(t *testing.T) {
 	t.Parallel()
 	f := newGangField(t, 2, fairness.Bond([]fairness.Lease{{StandbyRate: price}, {
@@ -237,8 +237,8 @@ func TestAHostThatFailedInThreeGangsIsInNoOther(t *testing.T) {
 	f.rent(spec(1, 1)) // both hosts alone, as before
 }
 
-// Money 3 with nobody to blame: the platform adds at most the configured part of the fee that it took on the same
-// cluster, and nothing where it took none (I4).
+// Money 3 with no culprit: the platform adds at most the configured part of the fee that it took on the same cluster,
+// and nothing where it took none (I4).
 func TestI4ReliefIsNeverAboveThePartOfTheFee(t *testing.T) {
 	t.Parallel()
 	f := newGangField(t, 2, money.Unit, nil)

@@ -7,7 +7,8 @@ import (
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 )
 
-// A host whose data cap is used up has its renters told, once a month, what that means for them; nothing else follows.
+// When the data cap of a host is used up, its renters get one notice a month that says what it means for them. Nothing
+// else follows.
 func TestTheRenterIsToldOfAUsedUpDataCap(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})

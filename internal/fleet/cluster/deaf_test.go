@@ -12,8 +12,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// deafGang is a gang of two operators whose hosts reported half a minute ago. For 20 s they did not hear each other: it
-// began just before these reports, which did not notice it.
+// deafGang is a gang of two operators whose hosts reported half a minute ago. For 20 s they did not receive from each
+// other. That began just before these reports, which did not notice it.
 type deafGang struct {
 	*gangField
 	c       cluster.Cluster
@@ -32,7 +32,7 @@ func newDeafGang(t *testing.T) *deafGang {
 	return g
 }
 
-// deaf lets a rank sign that it did not hear the other.
+// deaf lets a rank sign that it received nothing from the other.
 func (g *deafGang) deaf(rank int) {
 	for _, r := range g.hostOf(g.c, rank).runs {
 		r.deaf = map[int]interval.Span{1 - rank: g.silence}
@@ -109,9 +109,10 @@ func (g *deafGang) outcome(looks int) (o outcome) {
 	return o
 }
 
-// Time in which both ends of a pair signed that they did not hear each other is not billed, although both were up. The
-// end that could not tell us in time either was cut off, and pays the other from its bond; where both could, nobody is
-// to blame and relief pays. It does not matter whose records come first, or whether the watchdog looks in between.
+// Time in which both ends of a pair signed that they received nothing from each other is not billed, although both were
+// up. An end that could not report it in time was itself cut off, and its bond pays the other. If both could, neither
+// is to blame and relief pays. The result does not depend on the order of the records, or on whether the watchdog looks
+// in between.
 func TestMutualDeafnessIsNotBilled(t *testing.T) {
 	t.Parallel()
 	standby := money.CostOf(price, 20_000)
@@ -177,8 +178,8 @@ func TestOneVoiceChangesNothing(t *testing.T) {
 	}
 }
 
-// Time in doubt is decided only once it is known whom each rank did not hear in it: a silence that begins in its last
-// seconds is signed later.
+// Time in doubt is decided only once it is known from whom each rank received nothing in it: a silence that begins in
+// its last seconds is signed later.
 func TestADoubtIsDecidedOnceSilencesAreKnown(t *testing.T) {
 	t.Parallel()
 	g := newDeafGang(t)
@@ -201,7 +202,7 @@ func TestADoubtIsDecidedOnceSilencesAreKnown(t *testing.T) {
 	g.deaf(1)
 	g.report(0, true)
 	g.report(1, true)
-	o := g.outcome(2) // rank 1 was not heard by us either until it came back
+	o := g.outcome(2) // we received nothing from rank 1 either until it came back
 	if o.suspended != "[{silence 4000 1}]" || o.bond != [2]money.Nano{0, -money.CostOf(price, 4000)} ||
 		o.lost != [2]int64{4000, 4000} {
 		t.Errorf("%+v", o)

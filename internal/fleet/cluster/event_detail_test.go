@@ -23,7 +23,8 @@ func (w *world) line(c cluster.Cluster, kind string) string {
 	return ""
 }
 
-// A fault that does not end the cluster is told whole, too: what happened, what it means for the bill, what to do.
+// The event of a fault that does not end the cluster is complete, too: it says what happened, what it means for the
+// bill, and what to do.
 func TestFaultsThatEndNothingAreToldWhole(t *testing.T) {
 	t.Parallel()
 	says := func(t *testing.T, what, text string, parts ...string) {
@@ -91,8 +92,8 @@ func TestFaultsThatEndNothingAreToldWhole(t *testing.T) {
 	})
 }
 
-// What the ranks measure reaches the figures that offers are searched by, is compared with what those say, and the
-// renter is told where it is far less.
+// What the ranks measure is stored with the offers, where searches find it, and is compared with what the offers
+// promised. The renter gets a notice if it is far less.
 func TestANetworkIsComparedWithItsOffers(t *testing.T) {
 	t.Parallel()
 	const kind = "network_below_offer"

@@ -15,7 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 )
 
-// away makes the last word of these ranks that old. Nobody says anything of them meanwhile.
+// away moves the last reports of these ranks into the past. Other ranks report nothing about them meanwhile.
 func (w *world) away(c cluster.Cluster, by time.Duration, ranks ...int32) {
 	w.t.Helper()
 	ms := by.Milliseconds()
@@ -79,8 +79,8 @@ func (w *world) release(c cluster.Cluster) cluster.Cluster {
 	return w.clean(c)
 }
 
-// Time that hosts ran and signed is billed, whoever looks first after an interruption: the watchdog or the hosts'
-// reports.
+// Time that hosts ran and signed is billed, whether the watchdog or the hosts' reports come first after an
+// interruption.
 func TestAnInterruptionIsBilledAsProvenInAnyOrder(t *testing.T) {
 	t.Parallel()
 	const ran = 10 * time.Minute
@@ -130,8 +130,8 @@ func TestAnInterruptionIsBilledAsProvenInAnyOrder(t *testing.T) {
 	}
 }
 
-// A journal of which the newest segment arrives first is not yet whole: nobody is to blame for what is still on its
-// way.
+// A journal whose newest segment arrives first is not complete yet: a host is not to blame for segments that are still
+// on their way.
 func TestProofThatArrivesNewestFirstIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	const ran = 10 * time.Minute
@@ -155,7 +155,7 @@ func TestProofThatArrivesNewestFirstIsWaitedFor(t *testing.T) {
 	w.noCredits(c)
 }
 
-// Hosts that come back late after an outage of ours are not lost, and nobody gives anything back.
+// Hosts that come back late after an outage of ours are not lost, and no payment is reversed.
 func TestHostsHaveTimeToComeBackAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
@@ -279,7 +279,7 @@ func TestAHiccupBesideALossIsNotDebited(t *testing.T) {
 	}
 }
 
-// Time in doubt that is judged after its cluster has ended, while hosts still clean up, is told in the timeline, too.
+// Time in doubt that is decided after its cluster has ended, while hosts still clean up, is in the timeline, too.
 func TestJudge_EndedClusterThatCleansUpGetsItsEvent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})

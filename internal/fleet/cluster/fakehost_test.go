@@ -45,7 +45,7 @@ type run struct {
 	seq     int64
 	endMS   int64 // of the last segment
 	stopped bool  // final segment written
-	// deaf is when it hears nothing of other ranks, on the server's clock. Its segments say so.
+	// deaf is when it receives nothing from other ranks, on the server's clock. Its segments say so.
 	deaf map[int]interval.Span
 }
 
@@ -233,7 +233,7 @@ func (h *fakeHost) prove(r *run, final bool) {
 		return
 	}
 	boot := h.bootMS()
-	end := max(h.anchor.At(boot), r.endMS) // a quicker report ties the clock anew, some time earlier
+	end := max(h.anchor.At(boot), r.endMS) // the anchor of a quicker report lies some time earlier
 	if until := h.until[r.LeaseRef]; until > 0 && end > until {
 		end, boot, final = max(until, r.endMS), h.anchor.BootMS+until-h.anchor.ServerMS, true
 	}

@@ -16,8 +16,8 @@ import (
 )
 
 // TestEightReplicasNeverRentAGPUTwice: renters on eight replicas rent and release on one small fleet as fast as they
-// can, while hosts report to whichever replica and every replica's watchdog looks. At no moment is a GPU in two live
-// leases on its host; in the end nothing is claimed or held and the books balance.
+// can, while hosts report to any replica and every replica's watchdog looks. At no moment is a GPU in two live leases
+// on its host. In the end nothing is claimed or held, and the ledger balances.
 func TestEightReplicasNeverRentAGPUTwice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 3, gpus: 4, replicas: 8})

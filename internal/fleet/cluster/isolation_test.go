@@ -10,8 +10,8 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 )
 
-// A cluster that asks for gVisor and an enforced disk is refused by name where nobody has them, and the host that has
-// is told of both.
+// A cluster that needs gVisor and an enforced disk limit is refused, with the names of both, where no host has them. A
+// host that has them gets both in its desired state.
 func TestWhatIsAskedOfAHostReachesIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})

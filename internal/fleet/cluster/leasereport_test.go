@@ -10,8 +10,8 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 )
 
-// A host's clock is ahead of ours by what its anchor's report was under way. A start that a quicker report tells of
-// lies ahead of that report, and counts from there: so do the segments. An end lies nowhere ahead.
+// A host's clock is ahead of ours by as long as its anchor's report was on its way. The start in a report that was
+// quicker lies ahead of that report, and counts from there, as the segments do. No end lies ahead.
 func TestStartsAheadOfTheirReport(t *testing.T) {
 	t.Parallel()
 	now := time.UnixMilli(1_700_000_000_000).UTC()
@@ -45,7 +45,7 @@ func TestAReportAttestsSinceTheRankIsWell(t *testing.T) {
 	clock := dbq.ReportClockRow{Now: now, BootMs: 1_000_000, ServerMs: now.UnixMilli()}
 	unwell := ago(50)
 	for name, c := range map[string]struct {
-		goodSince int64 // seconds ago; 0: not told
+		goodSince int64 // seconds ago; 0: not reported
 		good      bool  // the report before found it well
 		want      []rankGap
 	}{
@@ -94,8 +94,8 @@ func TestAReportAttestsSinceTheRankIsWell(t *testing.T) {
 	}
 }
 
-// A claim counts from the last byte heard, but a host cannot make it older than it takes to notice a silence. Each
-// rank's claim goes on for itself, whatever else the host does not hear.
+// A claim counts from the last byte received, but a host cannot make it older than it takes to notice a silence. The
+// claim about each rank goes on by itself, whatever other silences the host claims.
 func TestClaimsCountFromTheLastByte(t *testing.T) {
 	t.Parallel()
 	now := time.UnixMilli(1_700_000_000_000).UTC()

@@ -157,8 +157,8 @@ func TestABadPreflightKeepsTheBarrierShut(t *testing.T) {
 	w.clean(c)
 }
 
-// A node that dies while others measure, and is started again by its host, is waited for: the timeline says what died,
-// the others are told nobody's place in the network, and the barrier stays shut until it is back.
+// The others wait for a node that dies while they measure and that its host starts again: the timeline says what died,
+// the others get no address for it, and the barrier stays shut until it is back.
 func TestANodeThatDiesWhileOthersMeasureIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
@@ -380,8 +380,8 @@ func TestWaitAnswersWhenTheStateIsReached(t *testing.T) {
 	}
 }
 
-// A command that has ended is not billed while nobody knows: what the report of its end takes, or an outage between,
-// costs nothing. A rank that is done earlier is billed until the last one is.
+// A command that has ended is not billed while the platform does not know of its end: the time until the report, or an
+// outage in between, costs nothing. A rank that is done earlier is billed until the last one is.
 func TestAnEndCountsFromWhenItWas(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
@@ -406,8 +406,8 @@ func TestAnEndCountsFromWhenItWas(t *testing.T) {
 	}
 }
 
-// A start that fails on one rank after the barrier was opened is free, and what another rank has proved meanwhile is
-// taken in: nobody is alarmed over refused usage.
+// A start that fails on one rank after the barrier was opened is free. What another rank has proven meanwhile is
+// accepted, so no one gets an alert about refused usage.
 func TestARankThatStartedUnheardIsNotRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
@@ -460,7 +460,7 @@ func TestARankThatStartedUnheardIsNotRefused(t *testing.T) {
 	}
 }
 
-// What ran between the barrier's opening and an end nobody heard of is billed by what the hosts prove of it, as when an
+// What ran between the opening of the barrier and an unreported end is billed by what the hosts prove of it, as when an
 // agent is killed while a short job runs: the report of the start comes together with that of the end.
 func TestARunThatEndedUnheardIsBilled(t *testing.T) {
 	t.Parallel()
@@ -512,7 +512,7 @@ func TestARunThatEndedUnheardIsBilled(t *testing.T) {
 		h.mu.Lock()
 		s := h.report()
 		h.mu.Unlock()
-		// as if long under way: one that was quicker than those before would tie the clock anew
+		// as if it was long on its way: a quicker one would make a new anchor
 		s.BootMS = s.Leases[0].ExitBootMS
 		w.must(h.send(w.ctx, 0, s))
 	}

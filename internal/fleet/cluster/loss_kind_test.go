@@ -11,8 +11,8 @@ import (
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 )
 
-// Which part of a node is dead is told apart, in one sentence for each, by what its host says, what its peers hear, and
-// who is silent.
+// One sentence for each case says which part of a node is dead. It follows from what the node's host reports, what its
+// peers receive, and who is silent.
 func TestKindsOfLossAreToldApart(t *testing.T) {
 	t.Parallel()
 	trouble := func(reason, detail string) func(w *world, c cluster.Cluster) {
@@ -52,7 +52,7 @@ func TestKindsOfLossAreToldApart(t *testing.T) {
 		}, lifecycle.Failed, lifecycle.ReasonGuestDied, ""},
 		{"agent", func(w *world, c cluster.Cluster) {
 			w.quiet(c, 1, time.Minute)
-			w.must(w.hostOf(c, 0).sync(w.ctx, 0)) // hears the node
+			w.must(w.hostOf(c, 0).sync(w.ctx, 0)) // receives from the node
 			w.tick(c)
 		}, lifecycle.Degraded, lifecycle.ReasonAgentLost, "rank 0 still reaches the node"},
 		{"host", func(w *world, c cluster.Cluster) {
@@ -80,7 +80,7 @@ func TestKindsOfLossAreToldApart(t *testing.T) {
 	}
 }
 
-// A dead host is heard of by its peers first; what is known better later is told.
+// The peers of a dead host report it first. What is known better later is added.
 func TestWhatIsKnownBetterLaterIsTold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})

@@ -45,7 +45,7 @@ func TestASilentHostSuspendsBillingAndMayComeBack(t *testing.T) {
 		t.Errorf("%q, want %q", d.Why, want)
 	}
 	w.must(w.hostOf(c, 1).sync(w.ctx, 0))
-	w.must(w.hostOf(c, 0).sync(w.ctx, 0)) // hears it too
+	w.must(w.hostOf(c, 0).sync(w.ctx, 0)) // receives from it, too
 	c = w.get(c)
 	if c.State != lifecycle.Running || !c.Billing || c.Nodes[1].State != lifecycle.NodeReady || c.Reason != "" ||
 		c.Doubt != nil {
@@ -100,7 +100,7 @@ func TestIgnoreGoesOnWithTheOthers(t *testing.T) {
 	if c.State != lifecycle.Degraded || !c.Billing || c.Nodes[2].Required || c.Nodes[2].State != lifecycle.NodeLost {
 		t.Fatalf("%s, billing %v, node %+v", c.State, c.Billing, c.Nodes[2])
 	}
-	// Nobody lists it as a peer any more; when its host comes back it is told to stop.
+	// Ranks no longer have it as a peer. When its host comes back, its desired state says to stop.
 	w.must(w.hostOf(c, 0).sync(w.ctx, 0))
 	if n := len(w.hostOf(c, 0).desired.Leases[0].Network.Peers); n != 1 {
 		t.Errorf("rank 0 has %d peers, want 1", n)
@@ -148,13 +148,13 @@ func TestRanksThatDoNotHearEachOtherSuspend(t *testing.T) {
 	}
 }
 
-// A host that hears nobody is named by the pairs that both ends claim. Nobody is blamed for them, whoever is heard
-// first.
+// A host that receives nothing from any rank is named by the pairs that both ends claim. The others are not blamed for
+// them, whichever report comes first.
 func TestADeafHostCondemnsNobody(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name      string
-		heard     [3]bool // whether this rank still hears rank 1
+		heard     [3]bool // whether this rank still receives from rank 1
 		order     []int
 		suspended bool
 	}{

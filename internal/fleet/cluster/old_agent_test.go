@@ -63,8 +63,8 @@ func asOfBefore(t testing.TB, s agentapi.Sync) agentapi.Sync {
 	return out
 }
 
-// A host whose agent is too old keeps its leases: they are confirmed, paid and extended as ever, and end when they are
-// told. It gets no new ones until its agent is updated.
+// A host whose agent is too old keeps its leases: they are confirmed, paid and extended as ever, and end when the
+// desired state says so. It gets no new ones until its agent is updated.
 func TestAnOldAgentKeepsItsLeases(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 2})

@@ -10,7 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Credit that was paid in must not come out again as a payout to whoever paid it.
+// Credit that was paid in must not come out again as a payout to the party that paid it.
 func TestNobodyRentsFromThemselves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 2})

@@ -7,8 +7,8 @@ import (
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 )
 
-// A host that says that its owner uses a rank's GPU has its renter told, once, as the host's word; nothing else
-// follows.
+// If a host reports that its owner uses a rank's GPU, the renter gets one notice, which calls it the host's statement.
+// Nothing else follows.
 func TestTheRenterIsToldOfAnOwnersProgram(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})

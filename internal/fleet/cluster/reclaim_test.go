@@ -41,8 +41,8 @@ func (w *world) losses() (n int) {
 	return n
 }
 
-// A host by whose fault a run ended is offered to nobody for an hour, so that nobody fakes a failure to rent it out
-// again for more; one that was withdrawn with notice may be.
+// A host that was to blame for the end of a run is not offered for an hour, so that faking a failure to rent it out
+// again for more does not pay. A host that was withdrawn with notice is offered.
 func TestAHostThatFailedIsNotOfferedForAnHour(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 2, relist: fairness.RelistLock})
@@ -78,7 +78,7 @@ func TestAHostThatFailedIsNotOfferedForAnHour(t *testing.T) {
 	})
 }
 
-// At once: the cluster ends, what it cost in its last hour comes back, as the operator was told before.
+// At once: the cluster ends, and what it cost in its last hour is refunded, as the operator was warned before.
 func TestAHostIsTakenBackAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
@@ -109,7 +109,7 @@ func TestAHostIsTakenBackAtOnce(t *testing.T) {
 	w.ledger()
 }
 
-// With notice: the renter is told once, nothing new comes, what runs goes on until then, and nothing is given back.
+// With notice: the renter gets one notice, no new lease begins, what runs goes on until then, and nothing is refunded.
 func TestAHostIsTakenBackWithNotice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
@@ -145,7 +145,7 @@ func TestAHostIsTakenBackWithNotice(t *testing.T) {
 	w.ledger()
 }
 
-// The operator thinks better of it: the renter is told, and the cluster goes on.
+// The operator takes the notice back: the renter gets a notice, and the cluster goes on.
 func TestAHostIsNotTakenBackAfterAll(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})

@@ -99,7 +99,8 @@ func TestAnotherHostTakesALostRank(t *testing.T) {
 	var closed int64
 	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT max(closed_ms) FROM cluster_window WHERE cluster_id = $1", c.ID).Scan(&closed))
 
-	// The host that was lost comes back: it is told to stop, and nothing it says of the ended lease counts.
+	// The host that was lost comes back: its desired state says to stop, and its reports about the ended lease do not
+	// count.
 	w.must(gone.sync(w.ctx, 0))
 	if len(gone.desired.Leases) != 0 {
 		t.Errorf("the lost host is told to run %+v", gone.desired.Leases)
@@ -180,7 +181,8 @@ func TestALostRankWaitsForAHostWithTheReasonShown(t *testing.T) {
 	w.addHost(2, 1)
 	w.operator, w.renter = w.renter, w.operator
 	w.tick(c)
-	if c = w.get(c); c.State != lifecycle.Degraded || !strings.Contains(c.Replacing.Why, "nobody rents from themselves") {
+	if c = w.get(c); c.State != lifecycle.Degraded || !strings.Contains(c.Replacing.Why,
+		"an organisation cannot rent from itself") {
 		t.Fatalf("%s: %s", c.State, c.Detail)
 	}
 	w.addHost(3, 1)
@@ -189,7 +191,7 @@ func TestALostRankWaitsForAHostWithTheReasonShown(t *testing.T) {
 	if c = w.get(c); c.State != lifecycle.Degraded {
 		t.Fatalf("%s at %s", c.State, c.PricePerHour)
 	}
-	// Nobody came in time.
+	// No replacement came in time.
 	w.exec("UPDATE cluster SET replace_until = clock_timestamp() WHERE id = $1", c.ID)
 	w.tick(c)
 	c = w.get(c)

@@ -14,7 +14,8 @@ import (
 )
 
 // Hosts fail in every way and come back in any order, while replicas look at once: at no moment has a rank two live
-// leases or a GPU two users, no lease is billed beyond the windows, and in the end the books balance to the last digit.
+// leases or a GPU two users, no lease is billed beyond the windows, and in the end the ledger balances to the last
+// digit.
 func TestARandomRunOfLossesIsReplacedInOrder(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2) {

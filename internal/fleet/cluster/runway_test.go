@@ -11,7 +11,7 @@ func TestEachThresholdIsToldOncePerDip(t *testing.T) {
 	const min, hour = time.Minute, time.Hour
 	for name, c := range map[string]struct {
 		runway []time.Duration
-		told   []time.Duration // what each step tells of; 0: nothing
+		told   []time.Duration // the runways for which each step sends a notice; 0: none
 	}{
 		"down to the end": {
 			[]time.Duration{100 * hour, 24 * hour, 23 * hour, 2 * hour, hour, 59 * min, 10 * min, 5 * min, 0},
@@ -42,14 +42,14 @@ func TestEachThresholdIsToldOncePerDip(t *testing.T) {
 	}
 }
 
-// However the runway moves: what is told is crossed, one threshold is told at most once while the runway does not rise
-// above it again, and none that is crossed stays untold by it or a nearer one.
+// However the runway moves: a notice is only sent for a threshold that was crossed, at most once while the runway does
+// not rise above it again, and each crossed threshold has a notice of its own or of a nearer one.
 func TestADipTellsWhatIsCrossed(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 2000 {
 		var d dip
-		rose := map[time.Duration]bool{} // since it was told last
+		rose := map[time.Duration]bool{} // since its last notice
 		toldBefore := map[time.Duration]bool{}
 		keys := map[[2]int64]bool{}
 		left := time.Duration(r.Int64N(int64(72 * time.Hour)))

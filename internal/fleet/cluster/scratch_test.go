@@ -68,8 +68,8 @@ func TestScratchIsPromisedOnce(t *testing.T) {
 	}
 }
 
-// A host that cannot give a node its scratch, or loses it under one that runs, is told so once a day; the renter reads
-// why, what it cost him, and what to do.
+// The operator of a host that cannot give a node its scratch, or loses it under one that runs, gets a notice once a
+// day. The renter's notice says why, what it cost, and what to do.
 func TestTheOperatorIsToldOfFailedScratch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})

@@ -21,8 +21,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// A start is free until every rank runs. So that nobody holds GPUs for nothing again and again, this file counts for
-// how long the starts of an organisation held theirs, and fairness.StartRules limits it.
+// A start is free until every rank runs. To keep an organisation from holding GPUs for nothing again and again, this
+// file counts for how long its starts held theirs, and fairness.StartRules limits it.
 
 // startFacts is what a rent reads about starts, under the lock of the organisation's wallet, so that simultaneous rents
 // of an organisation see each other.
@@ -107,7 +107,7 @@ func (l *lockedRental) judgeStart(p market.Placement) (covered bool, err error) 
 func errStartQuota(r fairness.StartRules, f fairness.StartFacts, v fairness.StartVerdict, now time.Time) error {
 	at := time.UnixMilli(v.FreeMS).UTC()
 	out := fault.New(fault.RateLimited, "Your clusters held GPUs for %d GPU-seconds in the last %s before they ran, "+
-		"or without ever running, which nobody paid for. %d GPU-seconds are free; more has to be worth less than what you "+
+		"or without ever running. That is not billed: %d GPU-seconds are free; more has to be worth less than what you "+
 		"paid for running clusters (%s of %s). You can start again at %s UTC, or sooner if you have paid more by then. "+
 		"Check image, registry and command.", v.GPUMillis/1000, hours(r.Window), r.Free, v.Value.Plain(), f.Paid.Plain(),
 		at.Format("15:04:05"))

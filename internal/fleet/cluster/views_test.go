@@ -16,8 +16,8 @@ import (
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
-// Rents that wait for a second connection while they hold one stop the whole pool: a dozen rents of images that nobody
-// has asked about yet share two connections.
+// Rents that wait for a second connection while they hold one would stop the whole pool: here a dozen rents of images
+// that no rent has named before share two connections.
 func TestRentsNeedOneConnectionEach(t *testing.T) {
 	t.Parallel()
 	d, err := db.Open(t.Context(), db.Config{URL: dbtest.NewURL(t), MaxConns: 2})

@@ -238,7 +238,7 @@ func (c *Clusters) calmBatch(ctx context.Context, tx *db.Tx) (seen, calm int, er
 			single, good = append(single, uuids(r.ID)...), append(good, r.GoodMs)
 		}
 	}
-	if len(restless) > 0 { // nobody tries again whether they are calm before they have been looked at
+	if len(restless) > 0 { // they are not calm again before they have been looked at
 		if err := tx.Q.EndCalm(ctx, uuids(slices.Collect(maps.Keys(restless))...)); err != nil {
 			return 0, 0, err
 		}

@@ -250,7 +250,7 @@ func (w *world) hostOf(c cluster.Cluster, rank int) *fakeHost {
 	return nil
 }
 
-// quiet makes the last word of a rank that old, and its peers hear nothing from it either.
+// quiet moves the last report of a rank that far into the past, and its peers receive nothing from it either.
 func (w *world) quiet(c cluster.Cluster, rank int, by time.Duration) {
 	w.t.Helper()
 	ms := by.Milliseconds()
@@ -264,8 +264,8 @@ func (w *world) quiet(c cluster.Cluster, rank int, by time.Duration) {
 		n.cluster_id = $1 AND n.rank <> $2`, c.ID, rank)
 }
 
-// clean lets hosts and watchdog finish and checks what must hold at the end of everything: no GPU claimed, no money
-// held, the books balanced, and the cluster's cost is what left the wallet.
+// clean lets hosts and watchdog finish and checks what must hold at the end of everything: no GPU is claimed, no money
+// is held, the ledger balances, and the cluster's cost is what left the wallet.
 func (w *world) clean(c cluster.Cluster, silent ...*fakeHost) cluster.Cluster {
 	w.t.Helper()
 	if len(silent) > 0 {

@@ -50,7 +50,7 @@ func (f *fleet) set(version string, percent int) client.AgentChannel {
 	return c
 }
 
-// report is what host i is told when it runs a version and says how it stands with another.
+// report returns the update order of host i when it runs a version and reports how the update to another one went.
 func (f *fleet) report(i int, runs string, u *agentapi.UpdateStatus) *agentapi.UpdateOrder {
 	f.t.Helper()
 	o, err := host.NewAgents(f.d, nil).UpdateOrder(f.t.Context(), f.hosts[i], agentapi.Sync{
@@ -121,7 +121,8 @@ func TestAChannelTellsItsHosts(t *testing.T) {
 	}
 }
 
-// A version that fails stops by itself; set again, hosts that gave it up are told again.
+// The roll-out of a version that fails stops by itself. When the version is set again, hosts that gave it up get the
+// order again.
 func TestAVersionThatFailsStops(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3)

@@ -19,8 +19,8 @@ import (
 	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
-// Gangs over several hosts, claimed and given back by many at once: nothing deadlocks, every GPU that a gang believes
-// it holds is held by nobody else, and the winners' claims are whole.
+// Gangs over several hosts are claimed and released by many at once: nothing deadlocks, every GPU of a gang has no
+// other holder, and the winners' claims are complete.
 func TestClaimsAreExclusive(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
@@ -72,7 +72,7 @@ func TestClaimsAreExclusive(t *testing.T) {
 					held[g.GPU] = ref
 				}
 				mu.Unlock()
-				// Before the claims end, nobody else can have them.
+				// Before the claims end, no other gang can have them.
 				mu.Lock()
 				for _, g := range want {
 					delete(held, g.GPU)

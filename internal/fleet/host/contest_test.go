@@ -14,8 +14,8 @@ import (
 	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
-// Whoever lists an honest host's GPUs first does not keep it out, and whoever lists them later does not take it off the
-// market once somebody has rented there: staff decide, and leases that run go on.
+// A host that lists an honest host's GPUs first does not keep it out. A host that lists them later does not take it off
+// the market if a renter has used it: staff decide, and leases that run go on.
 func TestAGPUThatTwoOperatorsListIsContested(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
@@ -132,7 +132,7 @@ func TestAGPUThatTwoOperatorsListIsContested(t *testing.T) {
 	rentable(mine, true)
 	notices(honest, 4) // of the contest, one a day
 
-	// A host that somebody else rented and was billed for goes on selling, one that its owner rented does not.
+	// A host that another organisation rented and was billed for goes on selling; one that its owner rented does not.
 	for name, c := range map[string]struct {
 		renter operator
 		billed int

@@ -68,8 +68,8 @@ func (w *world) notices() (keys []string) {
 	return keys
 }
 
-// Whatever is told in whatever order, twice, late, and of several epochs, in whatever month: a month's sum is what its
-// reports added, and all months are all that the leases moved. Forgetting old leases takes nothing back.
+// In whatever order reports arrive, twice, late, of several epochs, in whatever month: the sum of a month is what its
+// reports added, and all months together are what the leases moved. Deleting old leases changes no sum.
 func TestAMonthIsTheSumOfWhatReportsAdded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -117,8 +117,8 @@ func TestAMonthIsTheSumOfWhatReportsAdded(t *testing.T) {
 	}
 }
 
-// The operator is told at 90 % and at the end, once; then nothing new is rented until the month ends or the cap is
-// raised.
+// The operator gets one notice at 90 % and one at the end. Then nothing new is rented until the month ends or the cap
+// is raised.
 func TestADataCapStopsNewRentals(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -189,8 +189,8 @@ func TestImpossibleDevicesAreRefused(t *testing.T) {
 	}
 }
 
-// Whoever claims a GPU and whoever claims a slice of it at the same time: one of them is refused, also without the
-// locks of hosts that use cases take. Two slices exclude each other never.
+// If a GPU and a slice of it are claimed at the same time, one of the claims is refused, even without the locks of
+// hosts that use cases take. Two slices never exclude each other.
 func TestAGPUAndItsSlicesAreNotClaimedTogether(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)

@@ -22,7 +22,7 @@ type Enrolling struct {
 	Expired   bool       // the token expired unused
 	UsedAt    *time.Time // nil = not used yet
 	// Step is what the install script does, or did last, before it uses the token; "" = it has not begun. If StepFailed,
-	// it ended there, and StepDetail says why, as the script told it.
+	// it ended there, and StepDetail is the reason that the script gave.
 	Step       Step
 	StepDetail string
 	StepFailed bool

@@ -240,7 +240,7 @@ func TestTelemetryHistory(t *testing.T) {
 	}
 }
 
-// A GPU that its owner uses is taken by nobody, until an inventory says that it is free: nothing else does.
+// A GPU that its owner uses is not rented out until an inventory says that it is free. Nothing else frees it.
 func TestAGPUItsOwnerUsesIsNotClaimed(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
-// What a host says of its disk and runtimes is kept; a runtime nobody can ask for is not, and an agent that says
-// nothing offers runc.
+// What a host reports about its disk and runtimes is stored, except for runtimes that no spec can require. An agent
+// that reports none offers runc.
 func TestInventoryNamesRuntimes(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)

@@ -12,7 +12,8 @@ import (
 	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
-// What a GPU may draw is kept in whole watts; what is not told, or is no GPU's, is not known, also when it was before.
+// A GPU's power limit is stored in whole watts. A limit that is not reported, or that no GPU can have, is not known,
+// even if one was known before.
 func TestInventoryNamesPowerLimits(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)

@@ -62,8 +62,7 @@ func TestImagesCountForTheDataCap(t *testing.T) {
 	}
 }
 
-// Images that no lease asks for are fetched with what is left of the cap up to the point from which the operator is
-// told.
+// Images that no lease needs are pulled only up to the part of the cap at which the operator gets a notice.
 func TestDataForPopularImages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

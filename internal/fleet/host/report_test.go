@@ -180,7 +180,7 @@ func TestAbandonedClaimsBlockTheHostUntilItShowsThatItIsClean(t *testing.T) {
 		t.Fatal("abandoned too early")
 	}
 	silent()
-	// A server that has just come up has not heard of anybody.
+	// A server that has just started has received no report yet.
 	w.exec("INSERT INTO replica (id, name) VALUES ($1, 'new')", id.New[id.Replica]())
 	if n := abandon(); n != 0 {
 		t.Fatal("abandoned although it was the server that was away")

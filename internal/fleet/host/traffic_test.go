@@ -13,8 +13,8 @@ import (
 	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
-// Sums only rise, a lease of another host is not believed, only the operator sees them, and after half a year nobody
-// does.
+// Sums only rise, a report about another host's lease is ignored, only the operator sees the sums, and they are deleted
+// after half a year.
 func TestTrafficOfLeases(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -26,8 +26,8 @@ func vm(t *testing.T, d *db.DB, org id.Org, user id.User, inv agentapi.Inventory
 	return h
 }
 
-// A host whose machine may vanish is retired when it has been silent for a day and has no claim. Others are
-// not, and none is before the servers had time to hear from it.
+// A host whose machine may vanish is retired when it has been silent for a day and has no claim. Others are not, and
+// none is before the servers had time to receive a report of it.
 func TestASilentEphemeralHostIsRetired(t *testing.T) {
 	t.Parallel()
 	const silent = "UPDATE host_status SET last_sync_at = now() - interval '%s' WHERE host_id = $1"
@@ -92,8 +92,8 @@ func TestASilentEphemeralHostIsRetired(t *testing.T) {
 	}
 }
 
-// A virtual machine that was stopped and started has other GPUs. Those of before leave an ephemeral host as soon as
-// nobody has a claim on them; other hosts keep them as missing.
+// A virtual machine that was stopped and started has other GPUs. The earlier ones leave an ephemeral host as soon as no
+// claim holds them; other hosts keep them as missing.
 func TestAnEphemeralHostsFormerGPUsAreRemoved(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)

@@ -55,8 +55,8 @@ func TestACheaperHostIsTakenWithoutTheImage(t *testing.T) {
 	}
 }
 
-// Popular is what several orgs rented of late and several hosts pulled without credentials; another's image, one that
-// needs a password and what nobody could pull are named to nobody.
+// Popular lists the images that several organisations rented recently and several hosts pulled without credentials. It
+// never lists an organisation's own image, one that needs a password, or one that no host could pull.
 func TestPopularImages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -85,7 +85,7 @@ func TestPopularImages(t *testing.T) {
 	public("index.docker.io/old/old:1", hosts...)
 	rent("mine/mine:1", "sha256:3", "1 day", orgs[0], orgs[0], orgs[0], orgs[0]) // one customer's
 	public("index.docker.io/mine/mine:1", hosts...)
-	rent("secret/secret:1", "sha256:4", "1 day", orgs...) // nobody pulled it without credentials
+	rent("secret/secret:1", "sha256:4", "1 day", orgs...) // no host pulled it without credentials
 	rent("odd/odd:1", "sha256:5", "1 day", orgs...)
 	public("index.docker.io/odd/odd:1", hosts[0]) // one host says so
 	rent("gone/gone:1", "", "1 day", orgs...)     // never pulled

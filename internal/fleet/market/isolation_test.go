@@ -7,8 +7,8 @@ import (
 	"github.com/musterhq/muster/client"
 )
 
-// A spec that asks for a bound on the disk or for a runtime is placed where it is, and nowhere else; when nobody has it
-// the explanation names it, and leaving it out is proposed.
+// A spec that requires an enforced disk limit or a runtime is placed only where it is available. If no host has it, the
+// explanation names it, and proposes to leave it out.
 func TestOnlyHostsThatHaveWhatIsAskedFor(t *testing.T) {
 	t.Parallel()
 	plain, limited, gvisor, both := newHost("plain", "X", 4, 1_000_000), newHost("limited", "X", 4, 2_000_000),

@@ -46,7 +46,8 @@ func TestNearMisses(t *testing.T) {
 	}
 }
 
-// A gang that wants a bandwidth and does not fit is told which hosts would do although their network is not known.
+// If a gang that requires a bandwidth does not fit, the explanation lists the hosts that would do but whose network was
+// never measured.
 func TestNoCapacity_NamesUnmeasuredNetworks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

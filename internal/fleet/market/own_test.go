@@ -12,7 +12,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// TestNobodyRentsFromThemselves: an org's own hosts are no supply for it, however cheap, and it is told so.
+// TestNobodyRentsFromThemselves: an organisation's own hosts are no supply for it, however cheap, and the explanation
+// says so.
 func TestNobodyRentsFromThemselves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -23,7 +24,7 @@ func TestNobodyRentsFromThemselves(t *testing.T) {
 	f := fault.From(err)
 	why, _ := f.Extra["explain"].([]client.Exclusion)
 	if f.Kind != fault.NoCapacity || len(why) != 1 || why[0] != (client.Exclusion{
-		Constraint: "not your own: nobody rents from themselves",
+		Constraint: "not your own: an organisation cannot rent from itself",
 		Excluded:   1,
 	}) {
 		t.Fatalf("%v %+v", err, why)
@@ -32,7 +33,7 @@ func TestNobodyRentsFromThemselves(t *testing.T) {
 		t.Errorf("proposed %+v: nothing makes one's own hosts rentable", r)
 	}
 
-	plan := w.plan(w.tenant, spec(1, 1, "")) // made for somebody else
+	plan := w.plan(w.tenant, spec(1, 1, "")) // made for another organisation
 	err = w.tx(func(ctx context.Context, tx *db.Tx) error {
 		_, err := w.m.ClaimQuote(ctx, tx, w.of(w.operator), spec(1, 1, ""), plan)
 		return err

@@ -82,7 +82,7 @@ func (s *Snapshot) constraints(a *Request) []constraint {
 	return out
 }
 
-// soleTenant reports whether nobody but the renter has RDMA in the fabric.
+// soleTenant reports whether no other organisation than the renter has RDMA in the fabric.
 func (g *Gangs) soleTenant(f id.Fabric, renter id.Org) bool {
 	tenant, taken := g.Tenants[f]
 	return !taken || tenant == renter

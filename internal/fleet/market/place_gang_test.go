@@ -175,7 +175,7 @@ func TestAnOperatorsLiabilityIsBounded(t *testing.T) {
 	if len(p.Nodes) != 8 || p.Nodes[0].Bond != 11_666_666_667 {
 		t.Fatalf("%+v %+v", p.Nodes, why)
 	}
-	// A neighbour that asks ten times the price raises nobody's liability above twice the median.
+	// A neighbour at ten times the price raises no other host's liability above twice the median.
 	dear := newHost("dear", h100, 8, 25_000_000)
 	bonded(g, dear)
 	gang := []Member{{

@@ -61,13 +61,13 @@ type constraint struct {
 
 // notYourOwn is the constraint that keeps an organisation from paying itself, which would turn paid-in credit, such as
 // a stolen card's, into a payout.
-const notYourOwn = "not your own: nobody rents from themselves"
+const notYourOwn = "not your own: an organisation cannot rent from itself"
 
 // notLinked is the same constraint for organisations that appear to be the same party as the renter.
-const notLinked = "not linked with you: nobody rents from themselves"
+const notLinked = "not linked with you: an organisation cannot rent from itself"
 
 // errOwnHost rejects a plan that contains a host of the renter, because the plan was made for another renter.
-var errOwnHost = fault.New(fault.Conflict, "a host of this plan is your own: nobody rents from themselves")
+var errOwnHost = fault.New(fault.Conflict, "a host of this plan is your own: an organisation cannot rent from itself")
 
 // constraints returns the constraints of the request in the order in which they are applied and explained: the renter's
 // query term by term, then size, terms and network.

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// An offer has the lowest limit of its GPUs, and none where one of them does not tell; a search for more leaves it out.
+// An offer has the lowest limit of its GPUs, or none if one of them reports none; a search for more leaves it out.
 func TestOffersSayWhatTheirGPUsMayDraw(t *testing.T) {
 	t.Parallel()
 	full, mixed, untold := newHost("full", "X", 2, 3_000_000), newHost("mixed", "X", 2, 1_000_000),

@@ -13,7 +13,8 @@ func (h *Host) lending(fabric id.Fabric, gbps float64) *Host {
 	return h
 }
 
-// RDMA is given with whole hosts of one fabric that lend their ports, of which nobody else rents any.
+// RDMA is rented with whole hosts of one fabric that lend their ports, and only if no other organisation rents any of
+// them.
 func TestRDMAPlacement(t *testing.T) {
 	t.Parallel()
 	fabric, elsewhere, renter, other := id.New[id.Fabric](), id.New[id.Fabric](), id.New[id.Org](), id.New[id.Org]()

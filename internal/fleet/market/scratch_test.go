@@ -8,8 +8,8 @@ import (
 	"github.com/musterhq/muster/client"
 )
 
-// Scratch is placed where there is enough of it for all nodes of the host, each placed node takes its part, and when
-// nobody has enough the explanation names it and what there is is proposed.
+// Scratch is placed where there is enough of it for all nodes of the host, and each placed node takes its part. If no
+// host has enough, the explanation names it and proposes the largest available size.
 func TestScratchIsPlacedWhereItIs(t *testing.T) {
 	t.Parallel()
 	plain, some, much := newHost("plain", "X", 4, 1_000_000), newHost("some", "X", 4, 2_000_000),

@@ -186,7 +186,7 @@ func TestNobodyRentsFromThemselves(t *testing.T) {
 	w.fund(operator, "10.00")
 	for _, p := range []string{"/api/v1/clusters", "/api/v1/quotes"} {
 		r := w.want(w.call(operator, "POST", p, `{"image":"x/y:1"}`), 409, "no_capacity")
-		if !strings.Contains(r.raw, "not your own: nobody rents from themselves") {
+		if !strings.Contains(r.raw, "not your own: an organisation cannot rent from itself") {
 			t.Errorf("%s: %s", p, r.raw)
 		}
 	}

@@ -51,10 +51,12 @@ func TestEveryPageIsAccessible(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &renterOf{p, renter}
-	ended := r.rentAndRelease(t)
+	ended, running := r.rentAndRelease(t)
 	r.createVolume(t)
 	b := p.browse(t)
-	b.kinds = map[string]string{"/clusters/" + ended.String(): "/clusters/*/ended"}
+	b.kinds = map[string]string{
+		"/clusters/" + ended.String(): "/clusters/*/ended", "/clusters/" + running.String(): "/clusters/*/running",
+	}
 	b.do("the motion ends", chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 			Features: []*emulation.MediaFeature{{Name: "prefers-reduced-motion", Value: "reduce"}},
@@ -73,10 +75,35 @@ func TestEveryPageIsAccessible(t *testing.T) {
 			b.see(".who")
 		}
 		walked += b.walk(who, known)
+		if who == "renter" {
+			b.quote(p.DemoImage)
+		}
 	}
 	if walked < 40 {
 		t.Errorf("%d kinds of pages were found; there are more than 40", walked)
 	}
+}
+
+// quote checks the market with a quote in the place of the rent form, and returns the quote.
+func (b *tab) quote(image string) {
+	b.t.Helper()
+	b.do("a wide window", chromedp.EmulateViewport(1440, 900))
+	b.open("/offers")
+	b.submit("#spec button.primary[type=submit]", "#nodes", "1", "#gpus", "1", "#image", image, "#disk_gb", "1",
+		"#name", "quoted")
+	b.see("#quote")
+	b.prepare("/offers")
+	for _, l := range looks {
+		b.show(l)
+		b.check("renter", "a quote", l)
+		b.fits("renter", "a quote", l)
+		if os.Getenv("MUSTER_TEST_SHOTS") != "" {
+			b.picture("/offers/quote", l)
+		}
+	}
+	b.do("a wide window", chromedp.EmulateViewport(1440, 900))
+	b.submit("#quote form[action$=return] button")
+	b.see("#spec")
 }
 
 // renterOf is the local renter of a platform.
@@ -86,8 +113,8 @@ type renterOf struct {
 }
 
 // rentAndRelease leaves a cluster that has ended and one that runs, so that the pages have something to show. The one
-// that runs is released at the end of the test. It returns the one that has ended.
-func (r *renterOf) rentAndRelease(t *testing.T) (ended id.Cluster) {
+// that runs is released at the end of the test.
+func (r *renterOf) rentAndRelease(t *testing.T) (ended, running id.Cluster) {
 	t.Helper()
 	if _, err := r.TopUp(t.Context(), 100*money.Unit); err != nil {
 		t.Fatal(err)
@@ -116,9 +143,11 @@ func (r *renterOf) rentAndRelease(t *testing.T) (ended id.Cluster) {
 				t.Fatal(err)
 			}
 			ended = c.ID
+		} else {
+			running = c.ID
 		}
 	}
-	return ended
+	return ended, running
 }
 
 // createVolume creates a volume, which is deleted at the end of the test.
@@ -144,13 +173,13 @@ var documents = regexp.MustCompile(`^/docs/(adr|api|cli|hardware|launch|referenc
 // prose are documents, which look alike: no picture is taken of them, and one is checked in every look.
 var prose = regexp.MustCompile(`^/(cli|docs/.+|offers/choose)$`)
 
-// forVisitors are the pages that are the same for everybody; a visitor's walk checks them.
+// forVisitors are the pages that are the same for all users; a visitor's walk checks them.
 var forVisitors = regexp.MustCompile(`^/(docs|pricing|status|terms|privacy|cli|estimate)(/|$)`)
 
 // forOperators are the pages that are empty for who has no hosts: an operator's walk takes their pictures.
 var forOperators = regexp.MustCompile(`^/(hosts|payouts)(/|$)`)
 
-// walk checks every kind of page that somebody reaches by links from the front page, and returns how many there are.
+// walk checks every kind of page that links from the front page lead to, and returns how many there are.
 // It adds to known the kinds that it checked. Kinds that were known, and all prose but the first, are checked by axe in
 // the first look, and for what is wider than the window at both widths.
 func (b *tab) walk(who string, known map[string]bool) int {
@@ -183,7 +212,7 @@ func (b *tab) walk(who string, known map[string]bool) int {
 				b.check(who, path, l)
 			}
 			b.fits(who, path, l)
-			if fully && b.at(path) && !document && os.Getenv("MUSTER_TEST_SHOTS") != "" {
+			if fully && b.at(path) && !document && os.Getenv("MUSTER_TEST_SHOTS") != "" && b.kind(path) != "/clusters/*" {
 				b.picture(path, l)
 			}
 		}

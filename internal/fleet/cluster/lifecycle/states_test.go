@@ -102,7 +102,7 @@ func factsOf(nodes ...NodeFacts) Facts {
 	return Facts{Now: time.Unix(1_000_000, 0), LossGrace: time.Minute, StartSilence: time.Minute, Nodes: nodes}
 }
 
-// A rank that fails takes its peers along: it is named first, whoever was heard of first.
+// A rank that fails takes its peers along: it is named first, even if the report about a peer arrived first.
 func TestWhatFailedFirstIsNamedFirst(t *testing.T) {
 	t.Parallel()
 	end := time.Unix(1_000_000, 0)
