@@ -26,6 +26,7 @@ var wireElsewhere = map[reflect.Type]elsewhere{
 	reflect.TypeFor[agentapi.Progress](): {"hosts send it", reflect.TypeFor[client.Progress]()},
 	reflect.TypeFor[agentapi.Layer]():    {"hosts send it", reflect.TypeFor[client.Layer]()},
 	reflect.TypeFor[agentapi.PeerPath](): {"hosts send it", reflect.TypeFor[client.Path]()},
+	reflect.TypeFor[agentapi.Uploads]():  {"hosts send it", reflect.TypeFor[client.Uploads]()},
 
 	reflect.TypeFor[cluster.Cluster](): {"it has states of package lifecycle", reflect.TypeFor[client.Cluster]()},
 	reflect.TypeFor[cluster.Node]():    {"it has states of package lifecycle", reflect.TypeFor[client.Node]()},
