@@ -85,8 +85,8 @@ func provider(endpoint string) string {
 	return "Other"
 }
 
-// reach lists the bucket once. It returns why it cannot be used, and whether the store itself said so. rclone's own list
-// looks the same for a missing bucket and for an empty one.
+// reach lists the bucket once. It returns why it cannot be used, and whether the store itself said so. rclone's own
+// list looks the same for a missing bucket and for an empty one.
 func reach(cfg wire.Config) (problem string, refused bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), checkTime)
 	defer cancel()

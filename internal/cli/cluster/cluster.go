@@ -212,7 +212,8 @@ func printCluster(p *base.Printer, c client.Cluster) {
 	p.Table([]string{">RANK", "STATE", ">GPUS", "MODEL", "ADDRESS", "HOST", ""}, rows)
 	for _, n := range c.Nodes {
 		if u := n.Progress.Uploads; u != nil {
-			p.Line("Rank %d has not uploaded %s yet: %s.", n.Rank, base.Counted(u.Files, "file"), base.Counted(int(u.Bytes), "byte"))
+			p.Line("Rank %d has not uploaded %s yet: %s.", n.Rank, base.Counted(u.Files, "file"),
+				base.Counted(int(u.Bytes), "byte"))
 		}
 	}
 }

@@ -63,7 +63,8 @@ func (c *Clusters) mounts(cl dbq.Cluster, rows []dbq.MountsOfHostRow) (out []age
 	return out, nil
 }
 
-// buckets returns what a host needs to know of a cluster's buckets. Only here are their credentials decrypted for hosts.
+// buckets returns what a host needs to know of a cluster's buckets. Only here are their credentials decrypted for
+// hosts.
 func (c *Clusters) buckets(cl dbq.Cluster, rows []dbq.BucketsOfHostRow) (out []agentapi.BucketMount, err error) {
 	var spec market.Spec
 	if err := json.Unmarshal(cl.Spec, &spec); err != nil {
