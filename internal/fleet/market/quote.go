@@ -57,9 +57,9 @@ const (
 // repeated call returns the same quote. The spec must be valid, as ParseQuoteSpec returns it.
 //
 // Faults: Invalid at ssh_key_ids and at mounts if the organisation does not have a key, a volume or a bucket, and at
-// budget if it covers less than 60 s of the price; InsufficientFunds if the wallet covers less than 60 s; NoCapacity if nothing
-// fits, with explain and relaxations, or if other renters took the GPUs several times in a row; QuotaExceeded if the
-// organisation has too many open quotes or its quotes have kept one GPU for too long.
+// budget if it covers less than 60 s of the price; InsufficientFunds if the wallet covers less than 60 s; NoCapacity if
+// nothing fits, with explain and relaxations, or if other renters took the GPUs several times in a row; QuotaExceeded
+// if the organisation has too many open quotes or its quotes have kept one GPU for too long.
 func (m *Market) Quote(ctx context.Context, who account.Principal, spec Spec,
 	once idem.Request) (q Quote, done idem.Outcome, err error) {
 	request, err := spec.Request(who.Org)
