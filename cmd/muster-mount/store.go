@@ -32,7 +32,7 @@ const name = "bucket"
 const checkTime = 30 * time.Second
 
 // guard makes all TLS connections of rclone go to the internet only. rclone copies Go's default transport, and replaces
-// DialContext, but not DialTLSContext. There is no guard for connections without TLS: guard refuses them here, and rclone
+// DialContext, but not DialTLSContext. There is no guard for connections without TLS: they are refused here, and rclone
 // refuses redirects to them (AllowHTTPSDowngrade).
 func guard(cfg wire.Config) error {
 	if cfg.AnyAddress {
