@@ -599,11 +599,11 @@ func TestTopBar_OfAnAdmin(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	b.signUp()
-	if _, doc := b.get("/account"); doc.Find(".purse dt").Length() != 3 {
-		t.Errorf("a renter: %s", doc.Find(".purse").Text())
+	if _, doc := b.get("/account"); doc.Find(".walletbar dt").Length() != 3 {
+		t.Errorf("a renter: %s", doc.Find(".walletbar").Text())
 	}
 	b.makeAdmin()
-	if _, doc := b.get("/admin"); doc.Find(".purse dt").Length() != 0 || doc.Find(".purse").Length() != 1 {
-		t.Errorf("an admin: %s", doc.Find(".purse").Text())
+	if _, doc := b.get("/admin"); doc.Find(".walletbar dt").Length() != 0 || doc.Find(".walletbar").Length() != 1 {
+		t.Errorf("an admin: %s", doc.Find(".walletbar").Text())
 	}
 }

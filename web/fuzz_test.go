@@ -136,7 +136,8 @@ func TestRandomVisits(t *testing.T) {
 	for _, p := range []string{"/", "/estimate", "/pricing", "/status", "/offers", "/offers/filter", "/clusters",
 		"/billing", "/billing/statement",
 		"/billing/statement.csv", "/billing/invoices",
-		"/hosts", "/hosts/statement", "/hosts/statement.csv", "/payouts", "/notices", "/purse", "/account", "/account/trail",
+		"/hosts", "/hosts/statement", "/hosts/statement.csv", "/payouts", "/notices", "/wallet-bar", "/account",
+		"/account/trail",
 		"/admin", "/admin/orgs", "/admin/payouts",
 		"/admin/reviews", "/admin/tax", "/admin/promo", "/admin/audit", "/admin/books", "/admin/books/entries",
 		"/admin/agents", "/signin", "/signup"} {

@@ -104,7 +104,7 @@ func TestTopBar_OfAnOperator(t *testing.T) {
 	b.signUp()
 	bar := func() string {
 		_, doc := b.get("/account")
-		return strings.Join(doc.Find(".purse div").Map(func(_ int, s *goquery.Selection) string {
+		return strings.Join(doc.Find(".walletbar div").Map(func(_ int, s *goquery.Selection) string {
 			return s.Find("dt").Text() + " " + strings.Join(strings.Fields(s.Find("dd").Text()), " ")
 		}), ", ")
 	}
@@ -119,7 +119,7 @@ func TestTopBar_OfAnOperator(t *testing.T) {
 		t.Errorf("the start page leads an operator to %s", res.Request.URL.Path)
 	}
 	b.earn("a", 12345*10_000_000, false)
-	_, doc := b.get("/purse")
+	_, doc := b.get("/wallet-bar")
 	if got := doc.Text(); !strings.Contains(got, "92.58") {
 		t.Errorf("with earnings: %s", got)
 	}

@@ -73,7 +73,7 @@ func (m *mount) begin() {
 	}
 	ctx := context.Background()
 	ci := fs.GetConfig(ctx)
-	ci.LogLevel = fs.LogLevelEmergency // names of the renter's objects do not belong into a log of the host
+	ci.LogLevel = fs.LogLevelEmergency        // names of the renter's objects do not belong into a log of the host
 	ci.AllowHTTPSDowngrade = m.cfg.AnyAddress // see guard
 	ci.LowLevelRetries = 5
 	ci.BufferSize = 4 << 20

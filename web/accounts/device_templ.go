@@ -70,7 +70,7 @@ func DevicePage(p view.Page, d Device) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			} else if d.Found {
-				templ_7745c5c3_Err = view.Callout("warn", "warn", "Is this your own terminal?", "Continue only if you started muster login a moment ago. If somebody sent you this code, deny: they would act as you.").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Callout("warn", "warn", "Is this your own terminal?", "Continue only if you started muster login a moment ago. If another person sent you this code, deny: they would act as you.").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

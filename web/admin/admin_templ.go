@@ -565,7 +565,7 @@ func OverviewPage(p view.Page, o Overview) templ.Component {
 	})
 }
 
-// queues shows what needs attention. What is calm is folded: its names are there for whoever looks for them.
+// queues shows what needs attention. Queues without entries are folded, with their names.
 func queues(all []Queue) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -2481,7 +2481,7 @@ func (o OneOrg) clusters() []statement.OrgCluster {
 	return o.ClusterList[:min(len(o.ClusterList), firstClusters)]
 }
 
-// firstClusters is how many clusters the page of an organisation shows before somebody asks for more.
+// firstClusters is how many clusters the page of an organisation shows without a request for more.
 const firstClusters = 10
 
 func orgClusters(o OneOrg) templ.Component {

@@ -26,7 +26,7 @@ type Budget struct {
 	Spent, Held money.Nano
 	Cap, Left   *money.Nano
 	MaxRate     *money.Micro // per hour, of one cluster
-	Level       int          // of the levels that are told, the highest that what is spent has reached; percent
+	Level       int          // the highest level with a notice that the spending has reached; percent
 }
 
 // BudgetForm is a budget as typed.

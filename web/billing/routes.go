@@ -36,5 +36,5 @@ func (s *Pages) Routes(m page.Mux) {
 	post("/billing/refunds", page.WriteBilling, s.giveBack)
 	post("/billing/promo", page.WriteBilling, s.redeem)
 	post("/billing/postpaid/invoices/{id}/pay", page.WriteBilling, s.payInvoice)
-	get("/purse", page.ReadBilling, s.walletBar)
+	get("/wallet-bar", page.ReadBilling, s.walletBar)
 }

@@ -47,7 +47,7 @@ type Cluster struct {
 	Ended           bool
 	Currency        string
 	NotBilled       []statement.NotBilled
-	Connect         *Connect // nil: nobody can now
+	Connect         *Connect // nil: it is not possible now
 	Spec            []SpecRow
 	Mounts          []MountRow
 	AgainCLI        string // command that rents the same again

@@ -123,19 +123,19 @@ func (s *Pages) clusterLive(v *page.Visit) error {
 // sendParts sends the parts of a cluster's page that have changed.
 func (s *Pages) sendParts(ctx context.Context, e *events, v *page.Visit, c Cluster) error {
 	for name, part := range map[string]templ.Component{
-		"head":      ClusterHead(c),
-		"strip":     ClusterStripView(c.Strip),
-		"phases":    ClusterPhases(c),
-		"nodes":     ClusterNodes(c),
-		"charts":    ChartsView(c.Charts),
-		"connect":   ClusterConnect(c),
-		"actions":   ClusterActions(c),
-		"bandwidth": ClusterBandwidth(c),
-		"timeline":  ClusterTimeline(c),
-		"notbilled": ClusterNotBilled(c),
-		"mounts":    ClusterMounts(c),
-		"snapshots": ClusterSnapshots(c),
-		"purse":     view.WalletBar(s.WalletOf(ctx, v.Who)),
+		"head":       ClusterHead(c),
+		"strip":      ClusterStripView(c.Strip),
+		"phases":     ClusterPhases(c),
+		"nodes":      ClusterNodes(c),
+		"charts":     ChartsView(c.Charts),
+		"connect":    ClusterConnect(c),
+		"actions":    ClusterActions(c),
+		"bandwidth":  ClusterBandwidth(c),
+		"timeline":   ClusterTimeline(c),
+		"notbilled":  ClusterNotBilled(c),
+		"mounts":     ClusterMounts(c),
+		"snapshots":  ClusterSnapshots(c),
+		"wallet-bar": view.WalletBar(s.WalletOf(ctx, v.Who)),
 	} {
 		if err := e.part(ctx, name, part); err != nil {
 			return err

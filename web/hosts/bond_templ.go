@@ -1090,7 +1090,7 @@ func hostGang(g HostGang) templ.Component {
 	})
 }
 
-// Suspension is time that nobody paid for, and what that rests on.
+// Suspension is time that was not paid for, and what that rests on.
 type Suspension struct {
 	Day, From, To, For, Why string
 	Blamed                  bool

@@ -50,7 +50,7 @@ func enrollChecks(p host.Enrolling, priced bool, s *Pages) EnrollChecks {
 	case p.Expired:
 		c.Lines = append(c.Lines, CheckLine{
 			Title: "The token has expired",
-			Text:  "Nobody used it in time. Create another one.",
+			Text:  "It was not used in time. Create another one.",
 			Icon:  "error",
 			Tone:  "bad",
 		})

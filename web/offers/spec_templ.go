@@ -10,7 +10,7 @@ import templruntime "github.com/a-h/templ/runtime"
 
 import "github.com/musterhq/muster/web/view"
 
-// SpecForm is the cluster somebody puts together, as typed.
+// SpecForm is the form for a cluster, as typed.
 type SpecForm struct {
 	Nodes, GPUs, Image, Command, Env, Name, Budget, DiskGB, Scope  string
 	OnNodeFailure, Restart, Egress, Ports, Hours, MinGbps, Project string

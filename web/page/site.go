@@ -207,7 +207,7 @@ func AllowInlineStyles(w http.ResponseWriter) {
 func (s *Site) fail(v *Visit, err error) {
 	kind := fault.KindOf(err)
 	f := fault.From(err)
-	title, detail := kind.Title(), "Try again in a moment. If it stays, tell us what you did and when."
+	title, detail := kind.Title(), "Try again in a moment. If it stays, write to us what you did and when."
 	switch {
 	case v.R.Context().Err() != nil && errors.Is(err, v.R.Context().Err()):
 		return // the client disconnected

@@ -152,7 +152,7 @@ func Field(f FieldSpec) templ.Component {
 // Option is one choice of a list: the value that is sent, and what it is called.
 type Option struct{ Value, Name string }
 
-// Choice is a list of options with a label, of which nothing is chosen until somebody chooses.
+// Choice is a list of options with a label, of which none is chosen at first.
 func Choice(f FieldSpec, options []Option) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -8,7 +8,7 @@ package view
 import "github.com/a-h/templ"
 import templruntime "github.com/a-h/templ/runtime"
 
-// Notice is one thing somebody should know.
+// Notice is one thing that a person should know.
 type Notice struct {
 	ID, Tone, Icon, Title, Body, Time string
 	Href                              string // of what it is about; "" = nothing

@@ -19,7 +19,7 @@ type Page struct {
 	Section string // of the main navigation: "market", "clusters", "hosts", "billing", "admin"; "" = none
 	Theme   string // "light", "dark", "" = the system's
 	Sandbox bool
-	Who     string // the org's name; "" when nobody is signed in
+	Who     string // the org's name; "" without a session
 	Admin   bool   // a platform operator visits
 	Wallet  Wallet
 	Notices int                      // unread
@@ -310,7 +310,7 @@ func Shell(p Page) templ.Component {
 						return templ_7745c5c3_Err
 					}
 				}
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 20, "</nav><div class=\"purse\" sse-swap=\"purse\"")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 20, "</nav><div class=\"walletbar\" sse-swap=\"wallet-bar\"")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -564,7 +564,7 @@ func poll(p Page) templ.Attributes {
 	if p.Live != "" || !p.Wallet.Running {
 		return nil
 	}
-	return templ.Attributes{"hx-get": "/purse", "hx-trigger": "every 10s"}
+	return templ.Attributes{"hx-get": "/wallet-bar", "hx-trigger": "every 10s"}
 }
 
 func currency(p Wallet) string {

@@ -16,7 +16,6 @@ import (
 // notPlainRooms are the rooms that TestPlainWords does not check, each with the rooms below it, and why.
 var notPlainRooms = map[string]string{
 	"internal/db/dbq": "generated; TestPlainQueries checks the queries",
-	"web":             "not rewritten yet: pages, and names of the wire",
 }
 
 // notPlain are words and phrases that a reader has to translate: archaic ones, and verbs of speech where no person

@@ -255,7 +255,7 @@ func TestARentersJourneyInABrowser(t *testing.T) {
 	b.reads("#cost", "0.")
 	cost := b.text("#cost")
 	eventually(t, "the cost counts up", func() bool { return b.text("#cost") != cost })
-	b.reads(".purse", "4.80") // two GPUs, per hour
+	b.reads(".walletbar", "4.80") // two GPUs, per hour
 	b.reads(".log", "step")
 	b.reads("#nodes tbody tr:nth-child(2) .c-host", "local-")
 	b.see("#charts .util")
