@@ -413,6 +413,46 @@ func TestWhatWasClosedIsUploadedAfterAKill(t *testing.T) {
 	}
 }
 
+// A kill loses no file that was closed, even while the file's metadata is written, which happens in place.
+func TestAKillWhileMetadataIsWritten(t *testing.T) {
+	w := newWorld(t)
+	w.mounted()
+	_, err := os.ReadDir(w.point()) // without the list of a folder no file is created in it
+	w.must(err)
+	w.store.Kill()
+	w.must(os.WriteFile(filepath.Join(w.point(), "out"), []byte("result"), 0o600))
+	w.await("counted", func(s State) bool { return s.Files == 1 })
+	w.m.Close()
+	n, pidfd, ok := w.m.folder(w.w.Ref, w.w.Mount.Bucket).running()
+	if !ok {
+		t.Fatal("nothing runs")
+	}
+	defer unix.Close(pidfd)
+	w.must(unix.Kill(n.PID, unix.SIGKILL))
+	if !ended(pidfd, 5*time.Second) {
+		t.Fatal("the process does not end")
+	}
+	cut := 0
+	w.must(filepath.WalkDir(filepath.Join(w.w.Cache, "vfsMeta"), func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.Name() != "out" {
+			return err
+		}
+		cut++
+		return os.Truncate(path, 10)
+	}))
+	if cut != 1 {
+		t.Fatalf("the metadata of %d files was cut off", cut)
+	}
+	w.store.Run()
+	w.m = New(w.m.cfg)
+	w.w.Ended = true
+	w.m.Want(w.w)
+	w.await("uploaded", func(s State) bool { return s.Uploaded })
+	if got, err := w.object("runs/a/out"); err != nil || got != "result" {
+		t.Errorf("the store has %q, %v", got, err)
+	}
+}
+
 // While the store is away, what is not uploaded yet is counted, and the end is not reached.
 func TestUploadsWaitForTheStore(t *testing.T) {
 	w := newWorld(t)

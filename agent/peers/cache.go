@@ -23,6 +23,8 @@ type cache struct {
 	ctx   context.Context // of fetches
 	stop  context.CancelFunc
 
+	running sync.WaitGroup // fetches, which use dir
+
 	mu    sync.Mutex
 	size  int64
 	packs map[int64]*cached
@@ -57,7 +59,7 @@ func (c *cache) use(ctx context.Context, n int64) (*cached, error) {
 	if p == nil {
 		p = &cached{done: make(chan struct{})}
 		c.packs[n] = p
-		go c.get(n, p)
+		c.running.Go(func() { c.get(n, p) })
 	}
 	p.users++
 	c.mu.Unlock()
@@ -180,9 +182,12 @@ func (b bytesAt) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// close ends fetches and gives the room back.
+// close ends fetches, waits for them, and gives the room back. Afterwards dir is not used any more.
 func (c *cache) close() {
-	c.stop()
+	c.mu.Lock()
+	c.stop() // none begins afterwards
+	c.mu.Unlock()
+	c.running.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, n := range c.order {

@@ -81,13 +81,11 @@ func (g *Group) Order(packs []int64) []int64 { return g.net.now().order(g.volume
 // Offer begins a restore: from now on packs are sent to the other ranks. Up to limit bytes of packs are kept in dir,
 // which stays the caller's, until Close.
 func (g *Group) Offer(s Source, dir *os.File, limit int64) {
+	g.closeCache() // of an attempt before
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
 		return
-	}
-	if g.cache != nil {
-		g.cache.close() // a second attempt
 	}
 	g.source, g.cache, g.begun = &s, newCache(dir, limit, s.Fetch), time.Now()
 }
@@ -96,10 +94,18 @@ func (g *Group) Offer(s Source, dir *os.File, limit int64) {
 func (g *Group) Close() {
 	g.net.leave(g)
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	g.source, g.closed = nil, true
-	if g.cache != nil {
-		g.cache.close()
+	g.mu.Unlock()
+	g.closeCache()
+}
+
+// closeCache gives up what is kept, and waits for fetches, which may need the lock.
+func (g *Group) closeCache() {
+	g.mu.Lock()
+	c := g.cache
+	g.mu.Unlock()
+	if c != nil {
+		c.close()
 	}
 }
 

@@ -98,6 +98,9 @@ func (m *mount) begin() {
 		m.set(wire.Starting, problem)
 		time.Sleep(retryEvery)
 	}
+	if n, err := repair(m.cfg.Cache); n > 0 || err != nil {
+		m.log.Warn("metadata of cached files was cut off", "files", n, "err", err)
+	}
 	if err := m.attach(ctx, f); err != nil {
 		m.log.Error("the bucket cannot be mounted", "err", err)
 		m.set(wire.Starting, "the host cannot mount it")
