@@ -236,7 +236,7 @@ var refusedExamples = map[string]refusal{
 	// There is no such object, or it cannot be done now.
 	"muster account sessions end ses_…":                             {3, "session"},
 	"muster org members invite bob@example.com --role viewer":       {1, "verify your own"},
-	"muster account delete --confirm ada@example.com":               {1, "clusters run"},
+	"muster account delete --confirm ada@example.com":               {1, "clusters are running"},
 	"muster login https://muster.example --sign-up ada@example.com": {1, "sign in instead"},
 	"muster admin compensate ltx_… --amount 1.50" +
 		" --reason 'an outage of ours'": notCharge,

@@ -58,10 +58,13 @@ var statusDraws = map[string]func(*rand.Rand, *agentapi.LeaseStatus){
 	"Trouble": func(r *rand.Rand, l *agentapi.LeaseStatus) {
 		l.Trouble = pick(r, "", string(lifecycle.ReasonHostLost))
 	},
-	"StartsAgain":   func(r *rand.Rand, l *agentapi.LeaseStatus) { l.StartsAgain = pick(r, true, false) },
-	"PeersDown":     func(r *rand.Rand, l *agentapi.LeaseStatus) { l.PeersDown = pick(r, nil, []int{1}) },
-	"ExitCode":      func(r *rand.Rand, l *agentapi.LeaseStatus) { l.ExitCode = pick(r, nil, new(int), ptr(7)) },
-	"Leaving":       func(r *rand.Rand, l *agentapi.LeaseStatus) { l.Leaving = pick(r, "", "AWS: stop") },
+	"StartsAgain": func(r *rand.Rand, l *agentapi.LeaseStatus) { l.StartsAgain = pick(r, true, false) },
+	"PeersDown":   func(r *rand.Rand, l *agentapi.LeaseStatus) { l.PeersDown = pick(r, nil, []int{1}) },
+	"ExitCode":    func(r *rand.Rand, l *agentapi.LeaseStatus) { l.ExitCode = pick(r, nil, new(int), ptr(7)) },
+	"Leaving":     func(r *rand.Rand, l *agentapi.LeaseStatus) { l.Leaving = pick(r, "", "AWS: stop") },
+	"NotUploaded": func(r *rand.Rand, l *agentapi.LeaseStatus) {
+		l.NotUploaded = pick(r, nil, []agentapi.NotUploaded{{Name: "results"}})
+	},
 	"OwnerMB":       func(r *rand.Rand, l *agentapi.LeaseStatus) { l.OwnerMB = pick[int64](r, 0, 5) },
 	"Gone":          func(r *rand.Rand, l *agentapi.LeaseStatus) { l.Gone = r.IntN(8) == 0 },
 	"TroubleDetail": func(r *rand.Rand, l *agentapi.LeaseStatus) { l.TroubleDetail = pick(r, "", "fell off the bus") },
@@ -106,10 +109,11 @@ func drawReport(r *rand.Rand) reportCase {
 		State: string(pick(r, lifecycle.NodePending, lifecycle.NodePulling, lifecycle.NodeStarting, lifecycle.NodeJoining,
 			lifecycle.NodeReady, lifecycle.NodeLost, lifecycle.NodeStopped,
 			lifecycle.NodeFailed)),
-		WgKey:        pick(r, "", "k"),
-		OwnerUseTold: pick(r, true, false),
-		LeavingTold:  pick(r, true, false),
-		CapTold:      pick(r, nil, ptr(now.Add(time.Hour))),
+		WgKey:           pick(r, "", "k"),
+		OwnerUseTold:    pick(r, true, false),
+		LeavingTold:     pick(r, true, false),
+		UploadsLostTold: pick(r, true, false),
+		CapTold:         pick(r, nil, ptr(now.Add(time.Hour))),
 	}
 	row := dbq.HostLeasesRow{
 		LeaseID: lease, LeaseEpoch: 1, NodeCount: pick[int32](r, 1, 2), ImageDigest: pick(r, "", "sha256:0"),
