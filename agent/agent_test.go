@@ -91,7 +91,7 @@ func TestStopIsInOrderAndKeepsTheLog(t *testing.T) {
 	if st.State != agentapi.NodeStopped || st.Reason != "" || st.ExitCode != nil {
 		t.Errorf("%s", replies(st))
 	}
-	if text := h.kept(spec.LeaseRef); !strings.Contains(text, "told to end") {
+	if text := h.kept(spec.LeaseRef); !strings.Contains(text, "received SIGTERM") {
 		t.Errorf("log: %s", text)
 	}
 	h.set(func() {

@@ -153,8 +153,8 @@ func onStrictLink(t *testing.T, loop func(*Agent, context.Context), check func(*
 	})
 }
 
-// Whatever happens on the host, an agent that is told to wait waits as long as it was told, says so once, and its next
-// report holds all that the refused ones held.
+// Whatever happens on the host, an agent that receives TooMany waits exactly as long as the reply says, logs that once,
+// and includes in its next report everything that was in the refused ones.
 func TestAnAgentThatReportsTooOftenWaitsAndLosesNothing(t *testing.T) {
 	t.Parallel()
 	onStrictLink(t, (*Agent).syncLoop, func(t *testing.T, a *Agent, l *strictLink, log string) {

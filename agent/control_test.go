@@ -17,7 +17,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// control is a control plane: it wants what the test says, commits what it is told, and checks every word of it.
+// control is a control plane for tests: it wants what the test sets, commits what agents report, and validates all of
+// it.
 type control struct {
 	t    *testing.T
 	host string
@@ -30,7 +31,7 @@ type control struct {
 	until   map[agentapi.LeaseRef]int64
 	relay   map[agentapi.LeaseRef]string // the token that comes with until; "" none
 	stored  []agentapi.LeaseRef
-	popular []string // told to a host without leases
+	popular []string // sent to hosts without leases
 	last    agentapi.Sync
 	replies map[agentapi.LeaseRef][]agentapi.LeaseStatus // all, in order
 	states  map[agentapi.LeaseRef][]agentapi.NodeState
@@ -195,8 +196,8 @@ func (c *control) want(specs ...agentapi.LeaseSpec) {
 	}
 }
 
-// await waits until a report says what is asked of a run: the last one, or one that comes, however soon another follows
-// it.
+// await waits for a report in which ok holds for a run: the last one, or a later one. It misses none, however fast they
+// follow each other.
 func (c *control) await(ref agentapi.LeaseRef, what string, ok func(agentapi.LeaseStatus) bool) agentapi.LeaseStatus {
 	c.t.Helper()
 	deadline := time.NewTimer(90 * time.Second)

@@ -61,7 +61,7 @@ func TestLeasesRunOnTheCoresNearTheirGPUs(t *testing.T) {
 				return strings.TrimSpace(list)
 			}
 		}
-		t.Fatal("its processors are not told")
+		t.Fatal("the status has no Cpus_allowed_list")
 		return ""
 	}
 	check := func(spec agentapi.LeaseSpec, set cores.Set) {

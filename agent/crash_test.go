@@ -96,7 +96,7 @@ func TestTheReplayForANewEpochIsNotLost(t *testing.T) {
 	}
 }
 
-// A run whose end is in the journal and not in its record is told to have ended when it did.
+// If a run's end is in the journal but not in its record, the agent reports the end that the journal has.
 func TestTheEndIsToldTheSameTwice(t *testing.T) {
 	t.Parallel()
 	a, again, ref := crashing(t)
@@ -121,8 +121,8 @@ func TestTheEndIsToldTheSameTwice(t *testing.T) {
 	}
 }
 
-// How long a run is paid for is on the disk, whichever part of an answer says it first: without a server the next agent
-// stops it then, not before.
+// The time until which a run is paid for is stored, whichever part of a reply states it first: without a server, the
+// next agent stops the run then, and not earlier.
 func TestTheAuthorisedEndOutlivesTheAgent(t *testing.T) {
 	t.Parallel()
 	a, again, ref := crashing(t)

@@ -119,7 +119,7 @@ func end(cmd *exec.Cmd, gone chan struct{}) {
 }
 
 // The host's engine is stopped under three jobs that handle TERM, each in its own way, and started again. While it is
-// away the host says so, and proves nothing; the jobs have ended by the host's doing, whatever code they left with and
+// away the host reports that, and proves nothing; the jobs were ended by the host, whatever code they left with and
 // however long they took. A job that failed before the stop keeps its own exit.
 func TestWhatEndsWithTheEngineIsTheHostsDoing(t *testing.T) {
 	d := startDockerd(t)

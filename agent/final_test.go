@@ -11,7 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// A registry that does not answer is asked again for about a minute; then the node fails with that reason.
+// A registry that does not answer is retried for about a minute; then the node fails with that reason.
 func TestARegistryIsGivenUpInTheEnd(t *testing.T) {
 	t.Parallel()
 	away := fmt.Errorf("pull: %w", &image.Away{Registry: "registry.test", Why: "does not answer in time"})

@@ -12,8 +12,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// A program that shouts whatever could pass for a sign of life of its node does not make the node look well: its
-// overlay hangs, and the host says so, while the program shouts on. What a tenant can send is nobody's evidence.
+// A program that forges heartbeats of its node does not make the node look healthy: its overlay hangs, and the host
+// reports that while the program goes on. Nothing that a tenant can send counts as evidence.
 func TestAForgedHeartbeatCountsForNothing(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -39,8 +39,8 @@ func TestAForgedHeartbeatCountsForNothing(t *testing.T) {
 	h.await(spec.LeaseRef, "well again, with another overlay", func(st agentapi.LeaseStatus) bool { return st.Good })
 	h.want()
 	h.await(spec.LeaseRef, "gone", gone)
-	if text := h.kept(spec.LeaseRef); !strings.Contains(text, "nobody takes its word true") ||
-		!strings.Contains(text, "no note of the node's is written true") {
+	if text := h.kept(spec.LeaseRef); !strings.Contains(text, "cannot connect to the hold socket true") ||
+		!strings.Contains(text, "cannot write the node's files true") {
 		t.Errorf("log: %s", text)
 	}
 }

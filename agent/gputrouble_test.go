@@ -20,10 +20,10 @@ import (
 // probeEnv names the NVML library and makes this executable the probe, which calls it.
 const probeEnv = "MUSTER_TEST_AGENT_PROBE"
 
-// A GPU whose driver says that it has fallen off the bus (Xid 79), under a running command, is told as that command's
-// trouble, with the GPU and its Xid, and as the GPU's health. Nothing is stopped for it: that is for the server to
-// decide. A command on the GPU beside it is well. The faults come out of the NVML library, through the probe and the
-// monitor that real hosts have.
+// When the driver reports that a GPU has fallen off the bus (Xid 79) while a command uses it, the agent reports the GPU
+// and the Xid as that command's trouble and as the GPU's health. It stops nothing: that is for the server to decide. A
+// command on another GPU stays healthy. The faults come from the NVML library through the probe and the monitor, as on
+// real hosts.
 func TestADeadGPUIsTheTroubleOfItsCommand(t *testing.T) {
 	t.Parallel()
 	monitor, profile, path := fakeGPUs(t, 2)
@@ -98,8 +98,9 @@ func fakeGPUs(t *testing.T, n int) (monitor *gpu.Monitor, profile *fakeprofile.P
 	return monitor, profile, path
 }
 
-// A lease ends and a process of its holds on to its GPU's memory: the lease is not gone, the GPU is suspect, which the
-// operator is told with the process, and with the process's end both end. Other GPUs are well throughout.
+// After a lease, one of its processes still holds memory of its GPU: the lease is not gone, and the GPU is suspect,
+// with a problem for the operator that names the process. Both end with the process. Other GPUs stay healthy
+// throughout.
 func TestMemoryThatALeaseLeavesOnAGPU(t *testing.T) {
 	t.Parallel()
 	monitor, profile, path := fakeGPUs(t, 2)

@@ -93,7 +93,7 @@ type host struct {
 	image    string
 	allow    []string // registries beside the image's
 	gpus     agent.GPUs
-	real     bool // the agent is told that the GPUs are; the engine attaches nothing
+	real     bool // the agent takes the GPUs for real ones; the engine attaches nothing
 	cleanIn  time.Duration
 	patience time.Duration // with an overlay that is silent
 	firewall time.Duration // between looks at it

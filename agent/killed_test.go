@@ -44,8 +44,8 @@ func (h *host) edit(ref agentapi.LeaseRef, f func(record map[string]any)) {
 	}
 }
 
-// An agent that dies after it started the containers and before it noted so leaves containers nobody knows of. The
-// next one takes note of them, and the run counts.
+// An agent that dies after it started the containers and before it recorded that leaves containers that no record
+// names. The next agent adopts them, and the run counts.
 func TestStartedAndNotNoted(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -167,8 +167,8 @@ func TestAPreflightLivesThroughDeaths(t *testing.T) {
 	}
 }
 
-// While a rank is started again, and nobody is told where it is, the others measure with nobody, and blame nobody. Once
-// it has told, all measure, and ranks that had measured stand by for it.
+// While a rank starts again and its address is unknown, the other ranks neither measure nor blame anyone. Once it has
+// reported its address, all measure, and ranks that had measured before wait for it.
 func TestAPreflightWaitsForARankThatIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	hosts, specs := twoNodes(t, "/job", "exit", "0")
@@ -212,7 +212,7 @@ func TestAPreflightWaitsForARankThatIsStartedAgain(t *testing.T) {
 	}
 }
 
-// A firewall that somebody flushed under a running node comes back by itself.
+// A firewall that was flushed under a running node is restored automatically.
 func TestAFlushedFirewallComesBack(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -229,7 +229,8 @@ func TestAFlushedFirewallComesBack(t *testing.T) {
 	})
 }
 
-// bootTime is when the boot's clock was 0 by the wall's. Whoever is kept waiting between the two looks again.
+// bootTime returns the wall time at which the boot's clock was 0. If too much time passes between the two readings, it
+// reads both again.
 func bootTime() time.Time {
 	for {
 		before := hostinfo.BootMS()
@@ -263,9 +264,9 @@ func TestARunNobodySawIsProved(t *testing.T) {
 	spec.Go = true
 	h.want(spec)
 	st := h.await(spec.LeaseRef, "done", done)
-	var from, till int64
+	var from, until int64
 	if m := slept.FindStringSubmatch(h.kept(spec.LeaseRef)); m != nil {
-		fmt.Sscan(m[1]+" "+m[2], &from, &till)
+		fmt.Sscan(m[1]+" "+m[2], &from, &until)
 	}
 	h.want()
 	h.await(spec.LeaseRef, "gone", gone)
@@ -275,7 +276,7 @@ func TestARunNobodySawIsProved(t *testing.T) {
 		segs := h.segs[spec.LeaseRef]
 		// The anchor's clock is the boot's plus 10⁹ ms.
 		boot := func(at time.Time) int64 { return at.Sub(booted).Milliseconds() }
-		first, last := boot(time.UnixMilli(from)), boot(time.UnixMilli(till))
+		first, last := boot(time.UnixMilli(from)), boot(time.UnixMilli(until))
 		const slack = 20 // ms of rounding between two clocks
 		if st.StartBootMS < boot(work.StartedAt)-slack || st.ExitBootMS > boot(work.FinishedAt)+slack ||
 			st.ExitBootMS < last-slack {

@@ -17,7 +17,8 @@ const memoryEvery = 500 * time.Millisecond
 // memoryNoteFor is how long the operator is shown that the host's memory became short.
 const memoryNoteFor = 24 * time.Hour
 
-// shortLooks is how many looks in a row find the memory short, and no lease to blame, before the operator is told.
+// shortLooks is how many looks in a row must find memory short, with no lease to blame, before the operator is
+// notified.
 const shortLooks = 10
 
 // memoryNotes are the last times that the host's memory was short, for the operator. They are stored in the state
@@ -110,7 +111,7 @@ func (a *Agent) endOverdrawn(r *run, why string) {
 	a.noteMemory(func(n *memoryNotes) { n.Ended = memoryNote{a.cfg.Now(), r.ref.Lease + ": " + why} })
 }
 
-// noteMemory changes what the operator is told of the host's memory.
+// noteMemory changes what the operator sees about the host's memory.
 func (a *Agent) noteMemory(f func(*memoryNotes)) {
 	a.mu.Lock()
 	f(&a.memory)
@@ -148,7 +149,7 @@ func (a *Agent) memoryProblems() []agentapi.Problem {
 		})
 	}
 	add(notes.Ended, "memory_overdrawn", "A lease took the host's memory outside its limit and was ended at %s UTC.",
-		"Nothing: the renter is told why, and the other leases go on.")
+		"Nothing: the renter gets the reason, and the other leases go on.")
 	add(notes.Short, "memory_short", "The host was short of memory at %s UTC, and no lease held more than it was rented "+
 		"with.",
 		"Look for programs outside leases that use much memory. Memory that a program pins through the driver without "+

@@ -10,10 +10,10 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// A lease that pins far more of the host's memory than it was rented with is ended when the host's becomes short, as
-// its own doing, and both sides are told why. A neighbour that holds memory within its limit goes on. The containers,
-// their processes and their mappings are real; a file stands for NVIDIA's control device, and the amount of free memory
-// is the test's.
+// A lease that pins far more of the host's memory than it was rented with is ended, as its own fault, when the host
+// runs short of memory, and both sides get the reason. A neighbour that holds memory within its limit goes on. The
+// containers, their processes and their mappings are real; a file stands in for NVIDIA's control device, and the test
+// sets the amount of free memory.
 func TestALeaseThatPinsTheHostsMemoryIsEnded(t *testing.T) {
 	t.Parallel()
 	const standIn = "/nvidiactl"
@@ -54,7 +54,7 @@ func TestALeaseThatPinsTheHostsMemoryIsEnded(t *testing.T) {
 		p, ok := h.problem("memory_overdrawn")
 		return ok && strings.Contains(p.Evidence, greedy.Lease) && strings.Contains(p.Evidence, "4.0 GiB of pinned")
 	})
-	// Memory stays short, and nothing else exceeds its own: the operator is told that, too.
+	// Memory stays short, and no other lease exceeds its limit: the operator sees that, too.
 	poll(t, "the note that no lease is to blame", func() bool {
 		p, ok := h.problem("memory_short")
 		return ok && strings.Contains(p.Evidence, "97 MiB were available")

@@ -9,8 +9,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Whoever rented a GPU in the moment in which its owner began to use it is refused, free of charge, and learns nothing
-// of what the owner runs. The GPU beside it is let.
+// A renter who rented a GPU just when its owner began to use it is refused, pays nothing, and learns nothing about what
+// the owner runs. The other GPU can still be rented.
 func TestALeaseIsRefusedWhileTheOwnerUsesItsGPU(t *testing.T) {
 	t.Parallel()
 	monitor, profile, path := fakeGPUs(t, 2)

@@ -321,8 +321,8 @@ func TestUnknownNeverStops(t *testing.T) {
 	}
 }
 
-// A node that died while it started says so and of what until it tells again where it is. A failed preflight is no
-// verdict before the run is concluded with it.
+// A node that died while starting reports that and why until it reports its address again. A failed preflight is
+// reported only when the run ends because of it.
 func TestWhatIsSaidOfANodeThatStartsAgain(t *testing.T) {
 	t.Parallel()
 	died := func(v *view) {

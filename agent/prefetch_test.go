@@ -40,7 +40,7 @@ func TestPopularImagesAreFetchedByIdleHosts(t *testing.T) {
 	}
 	wanted := strings.Replace(h.image, "job:1", "absent:1", 1)
 	h.set(func() { h.popular = []string{wanted, h.image} }) // the first is not there any more: the second comes
-	h.awaitReport("a host that is told", func(s agentapi.Sync) bool { return len(s.Leases) == 0 })
+	h.awaitReport("a host that has the list", func(s agentapi.Sync) bool { return len(s.Leases) == 0 })
 	if refs := held(); len(refs) != 0 {
 		t.Errorf("switched off, and it fetched %v", refs)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// reports is a control plane that counts what it is told, and keeps the last of it.
+// reports is a control plane that counts the reports that it receives, and keeps the last one.
 type reports struct {
 	mu       sync.Mutex
 	n        int
@@ -115,8 +115,8 @@ func TestTheLastNumberIsReported(t *testing.T) {
 	}
 }
 
-// However fast the steps of many leases follow each other, the last of each is told, and the control plane hears no
-// more than it was promised.
+// However fast the steps of many leases follow each other, the last step of each is reported, and the control plane
+// receives no more reports than the limit allows.
 func TestManyStepsAreReportedTogether(t *testing.T) {
 	t.Parallel()
 	const leases, steps = 8, 200

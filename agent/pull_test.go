@@ -142,7 +142,7 @@ func TestReasonsOfPullsThatFail(t *testing.T) {
 		}
 	}
 	h.await(good, "ready with credentials", ready)
-	h.await(waits, "told that the registry is away", func(st agentapi.LeaseStatus) bool {
+	h.await(waits, "reported to wait for the registry", func(st agentapi.LeaseStatus) bool {
 		// On a machine that is slow enough it has been given up by now.
 		return strings.Contains(st.Progress.WaitingFor, "the registry "+away+" cannot be connected to") ||
 			st.Reason == agentapi.ReasonRegistryAway && st.Detail == "the registry "+away+" cannot be connected to"

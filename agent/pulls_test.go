@@ -7,13 +7,13 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// What was pulled is one sum over restarts of the agent, told until a report of it was taken. A damaged sum is another
-// counter.
+// The bytes pulled are one sum over restarts of the agent, reported until the server takes a report of it. A damaged
+// sum starts a new counter.
 func TestPullsAreSummedAndTold(t *testing.T) {
 	t.Parallel()
 	a, _, _ := crashing(t)
 	if s, _ := a.sync(); s.Pulled != nil {
-		t.Errorf("who counts nothing tells %+v", s.Pulled)
+		t.Errorf("an agent without a counter reports %+v", s.Pulled)
 	}
 	cfg, received := a.cfg, int64(0)
 	cfg.Received = func() int64 { return received }
@@ -26,7 +26,7 @@ func TestPullsAreSummedAndTold(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	told := func(taken bool) *agentapi.Pulled {
+	report := func(taken bool) *agentapi.Pulled {
 		s, _ := a.sync()
 		if taken {
 			a.acknowledge(s, nil, agentapi.SyncReply{StatusAck: s.Seq})
@@ -37,7 +37,7 @@ func TestPullsAreSummedAndTold(t *testing.T) {
 	}
 	t.Cleanup(func() { a.journal.Close() })
 	again()
-	first := told(true)
+	first := report(true)
 	if first == nil || first.Counter == "" || first.Bytes != 0 {
 		t.Fatalf("at first %+v", first)
 	}
@@ -48,16 +48,16 @@ func TestPullsAreSummedAndTold(t *testing.T) {
 		}
 	}
 	received = 100
-	want("not taken", told(false), 100)
+	want("not taken", report(false), 100)
 	received = 150
-	want("taken", told(true), 150)
-	if got := told(true); got != nil {
-		t.Errorf("told again: %+v", got)
+	want("taken", report(true), 150)
+	if got := report(true); got != nil {
+		t.Errorf("reported again: %+v", got)
 	}
 	again()
-	want("by the next process", told(true), 150)
+	want("by the next process", report(true), 150)
 	received = 7
-	want("more of the next process", told(true), 157)
+	want("more of the next process", report(true), 157)
 	must(t, a.journal.Close(), os.WriteFile(a.disk.pullsFile(), []byte("{"), 0o600))
 	received = 0
 	var err error
@@ -65,12 +65,13 @@ func TestPullsAreSummedAndTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	received = 5
-	if got := told(true); got == nil || got.Bytes != 5 || got.Counter == "" || got.Counter == first.Counter {
+	if got := report(true); got == nil || got.Bytes != 5 || got.Counter == "" || got.Counter == first.Counter {
 		t.Errorf("after damage: %+v", got)
 	}
 }
 
-// Of what may be fetched ahead of leases what came since is taken off, also what no report has told yet.
+// Bytes that have arrived since the server set the limit for prefetching are subtracted from it, even those not
+// reported yet.
 func TestTheLineBoundsWhatIsFetchedAhead(t *testing.T) {
 	t.Parallel()
 	a, _, _ := crashing(t)
@@ -80,7 +81,7 @@ func TestTheLineBoundsWhatIsFetchedAhead(t *testing.T) {
 	a, err := New(cfg)
 	must(t, err)
 	t.Cleanup(func() { a.journal.Close() })
-	tell := func(reply agentapi.SyncReply, taken bool) {
+	answer := func(reply agentapi.SyncReply, taken bool) {
 		t.Helper()
 		s, gone := a.sync()
 		if reply.Popular = []string{"index.docker.io/library/a:1"}; taken {
@@ -95,16 +96,16 @@ func TestTheLineBoundsWhatIsFetchedAhead(t *testing.T) {
 			t.Errorf("%s: %d %v, want %d %v", what, l, b, left, bounded)
 		}
 	}
-	want("before a word", 0, false)
-	tell(agentapi.SyncReply{}, true)
+	want("before the first reply", 0, false)
+	answer(agentapi.SyncReply{}, true)
 	want("without a cap", 0, false)
-	tell(agentapi.SyncReply{PopularBytes: 1000}, true)
+	answer(agentapi.SyncReply{PopularBytes: 1000}, true)
 	want("with a cap", 990, true)
 	received += 500
 	want("after an image", 490, true)
-	tell(agentapi.SyncReply{PopularBytes: 800}, false) // its server has not taken what came since
+	answer(agentapi.SyncReply{PopularBytes: 800}, false) // its server has not taken what came since
 	want("the report was not taken", 280, true)
-	tell(agentapi.SyncReply{PopularBytes: 300}, true)
+	answer(agentapi.SyncReply{PopularBytes: 300}, true)
 	want("it was", 290, true)
 	received += 400
 	want("more than was left", -110, true)

@@ -6,7 +6,7 @@ import (
 )
 
 // rdmaOf returns the RDMA ports that a workload gets. The server gives them to one node that has the whole host; the
-// host does not take its word for that, because nothing else keeps two nodes' RDMA apart.
+// host checks that itself, because nothing else separates the RDMA of two nodes.
 func (a *Agent) rdmaOf(r *run, spec agentapi.LeaseSpec) ([]agentapi.HCA, error) {
 	if spec.Network.Fabric == "" {
 		return nil, nil

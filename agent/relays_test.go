@@ -35,7 +35,7 @@ func TestARenewedRelayTokenReachesTheOverlay(t *testing.T) {
 		return err == nil && bytes.Contains(b, []byte(token))
 	}
 	if !holds(first) {
-		t.Error("the overlay was not told its token")
+		t.Error("the overlay did not get its token")
 	}
 	process := func() string {
 		t.Helper()

@@ -93,7 +93,8 @@ func TestAScratchThatCannotBeMadeFailsTheNode(t *testing.T) {
 	}
 }
 
-// What is left of leases that nobody remembers goes at the agent's start, what a lease has stays; purge takes all.
+// At its start the agent removes scratch of leases that it has no record of, and keeps that of its leases; purge
+// removes all.
 func TestLeftScratchIsSwept(t *testing.T) {
 	t.Parallel()
 	h := newScratchHost(t, 0)
@@ -115,7 +116,7 @@ func TestLeftScratchIsSwept(t *testing.T) {
 		t.Errorf("a lease's own was swept: %v %v", there, err)
 	}
 	h.stop()
-	// By the lease's record alone: purge need not be told of the folder.
+	// The lease's record is enough: purge finds the folder by it.
 	if err := agent.Purge(t.Context(), h.id, h.dir, h.engine, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -96,8 +96,8 @@ func TestTheFirstLookIsSaidInOne(t *testing.T) {
 	}
 }
 
-// A run that ended while its agent was away is told with how it ended, and with nothing before that, however a report
-// falls between the record of its end and its status.
+// A run that ended while its agent was away is reported once, with how it ended, even if a report is made between the
+// record of its end and its status.
 func TestAnEndThatIsFoundIsSaidInOne(t *testing.T) {
 	t.Parallel()
 	ref := agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}
@@ -126,22 +126,22 @@ func TestAnEndThatIsFoundIsSaidInOne(t *testing.T) {
 	}
 	v.rec = r.rec
 	a.report(r, v, step{do: actKeepLog})
-	told := func(when string) {
+	reported := func(when string) {
 		t.Helper()
 		if s, _ := a.sync(); len(s.Leases) != 1 || s.Leases[0].ExitCode == nil ||
 			s.Leases[0].Reason != agentapi.ReasonExited {
 			t.Errorf("%s: %+v", when, s.Leases)
 		}
 	}
-	told("when it is")
+	reported("when it is")
 	a.journal.Close()
 	a, err = New(cfg)
 	must(t, err)
-	told("by the next agent, at once")
+	reported("by the next agent, at once")
 }
 
-// What opens the relays is renewed with the authorised time, in memory only; who looks at the run meanwhile has what it
-// began with, and an overlay that was told the old one is told the new.
+// A new relay token comes with the authorised time and is kept in memory only. A view of the run that was taken before
+// keeps its token, and an overlay that has the old token gets the new one.
 func TestRelayTokensAreRenewed(t *testing.T) {
 	t.Parallel()
 	ref := agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}
@@ -171,9 +171,9 @@ func TestRelayTokensAreRenewed(t *testing.T) {
 	}
 	r := a.find(ref)
 	before := r.want
-	told := relayAccess{spec.Network.Relays, "first"}
-	if told.stale(r.want.Network) {
-		t.Error("the overlay was told what is wanted")
+	given := relayAccess{spec.Network.Relays, "first"}
+	if given.stale(r.want.Network) {
+		t.Error("the overlay has the wanted token, and it is stale")
 	}
 	extend := func(until int64, token string) {
 		t.Helper()
@@ -186,12 +186,12 @@ func TestRelayTokensAreRenewed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	extend(5_000, "") // of a server without relays, or of before this existed
+	extend(5_000, "") // of a server without relays, or of an older one
 	if r.want != before {
 		t.Error("nothing was renewed, and the specification changed")
 	}
 	extend(9_000, "second")
-	if r.rec.RunUntilMS != 9_000 || r.want.Network.RelayToken != "second" || !told.stale(r.want.Network) {
+	if r.rec.RunUntilMS != 9_000 || r.want.Network.RelayToken != "second" || !given.stale(r.want.Network) {
 		t.Errorf("until %d with %q", r.rec.RunUntilMS, r.want.Network.RelayToken)
 	}
 	if before.Network.RelayToken != "first" {
@@ -207,10 +207,10 @@ func TestRelayTokensAreRenewed(t *testing.T) {
 		overlay: true,
 	}, step{do: actSetRelays})
 	if st := r.status; !st.Good || st.Trouble != "" || st.Progress.Step != "" {
-		t.Errorf("while it is told: %+v", st)
+		t.Errorf("while the overlay gets the token: %+v", st)
 	}
-	// After a restart, before the server has spoken, no token is known: the overlay keeps what it has.
-	if told.stale(withoutSecrets(*r.want).Network) {
+	// After a restart, before the server's first reply, no token is known: the overlay keeps what it has.
+	if given.stale(withoutSecrets(*r.want).Network) {
 		t.Error("an agent without a token would take the overlay's")
 	}
 }

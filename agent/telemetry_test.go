@@ -13,7 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// sampled is GPUs that have one sample whenever they are asked, and a link that notes when it is told.
+// sampled is GPUs that always return one sample, and a link that records when telemetry is sent.
 type sampled struct {
 	GPUs
 	Link
@@ -33,7 +33,7 @@ func (s *sampled) Telemetry(t agentapi.Telemetry) error {
 	return nil
 }
 
-// between is when samples were told from one second on, up to another.
+// between returns when samples were sent, from one second up to another.
 func (s *sampled) between(from, to int) []time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,8 +46,8 @@ func (s *sampled) between(from, to int) []time.Duration {
 	return out
 }
 
-// Telemetry goes out every ten seconds, and every second for a minute after somebody is said to watch, however often it
-// is said. The clock is the bubble's: it moves when everybody waits.
+// Telemetry is sent every ten seconds, and every second for a minute after a wake that asks for it, however many wakes
+// come. The clock is the synctest bubble's: it moves when all goroutines wait.
 func TestTelemetryIsQuickWhileWatched(t *testing.T) {
 	t.Parallel()
 	j, err := journal.Open(t.TempDir(), journal.Config{BootID: "boot", Now: time.Now})
@@ -78,7 +78,7 @@ func TestTelemetryIsQuickWhileWatched(t *testing.T) {
 			}
 		}
 		until(100)
-		every("nobody watches", 0, 100, 10, telemetryIdle)
+		every("not watched", 0, 100, 10, telemetryIdle)
 		a.Wake(agentapi.Wake{})
 		until(120)
 		every("a wake for something else", 100, 120, 2, telemetryIdle)
@@ -87,9 +87,9 @@ func TestTelemetryIsQuickWhileWatched(t *testing.T) {
 		every("watched", 120, 150, 30, telemetryLive)
 		a.Wake(agentapi.Wake{Watch: true}) // until 210
 		until(210)
-		every("watched still", 150, 210, 60, telemetryLive)
+		every("still watched", 150, 210, 60, telemetryLive)
 		until(310)
-		every("nobody watches any more", 210, 310, 10, telemetryIdle)
+		every("not watched any more", 210, 310, 10, telemetryIdle)
 		if slices.ContainsFunc(s.between(0, 310), func(at time.Duration) bool { return at < telemetryLive }) {
 			t.Error("a sample before the first second")
 		}

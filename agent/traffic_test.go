@@ -12,8 +12,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// What a run did is summed over restarts of the agent and flushes of the firewall's table, and told until a report of
-// it was taken.
+// A run's traffic is summed over restarts of the agent and flushes of the firewall's table, and reported until the
+// server takes a report of it.
 func TestTrafficIsSummedAndTold(t *testing.T) {
 	t.Parallel()
 	a, again, ref := crashing(t)
@@ -24,7 +24,7 @@ func TestTrafficIsSummedAndTold(t *testing.T) {
 	count := func(opened, up uint64) {
 		a.noteTraffic(map[netip.Addr]firewall.Traffic{guest: {Opened: opened, Refused: 1, Up: up, Down: 2 * up}})
 	}
-	told := func() *agentapi.Traffic {
+	reported := func() *agentapi.Traffic {
 		s, _ := a.sync()
 		if len(s.Leases) != 1 {
 			t.Fatalf("reported: %+v", s.Leases)
@@ -39,20 +39,20 @@ func TestTrafficIsSummedAndTold(t *testing.T) {
 	count(6, 1600)
 	s, _ := a.sync()
 	a.acknowledge(s, nil, agentapi.SyncReply{}) // not taken
-	if got := told(); got == nil || *got != (agentapi.Traffic{Opened: 6, Refused: 1, Up: 1600, Down: 3200}) {
-		t.Errorf("told %+v", got)
+	if got := reported(); got == nil || *got != (agentapi.Traffic{Opened: 6, Refused: 1, Up: 1600, Down: 3200}) {
+		t.Errorf("reported %+v", got)
 	}
-	if got := told(); got != nil {
-		t.Errorf("told again: %+v", got)
+	if got := reported(); got != nil {
+		t.Errorf("reported again: %+v", got)
 	}
 	count(2, 100) // the table was flushed, and has counted this since
-	if got := told(); got == nil || *got != (agentapi.Traffic{Opened: 8, Refused: 2, Up: 1700, Down: 3400}) {
+	if got := reported(); got == nil || *got != (agentapi.Traffic{Opened: 8, Refused: 2, Up: 1700, Down: 3400}) {
 		t.Errorf("after a flush: %+v", got)
 	}
 }
 
-// What ranks exchanged is summed apart from the firewall's counters: each may begin anew by itself, and what is down is
-// not read any more.
+// Traffic between ranks is summed apart from the firewall's counters: each counter may restart by itself, and the
+// traffic of an overlay that is down is not read any more.
 func TestTrafficBetweenRanksIsSummedAndTold(t *testing.T) {
 	t.Parallel()
 	a, again, ref := crashing(t)

@@ -21,7 +21,7 @@ func (g sickGPUs) Health() map[string]gpu.Health { return g.health }
 func (sickGPUs) Pending() []agentapi.HealthEvent { return nil }
 func (sickGPUs) OwnerUse() map[string]int64      { return nil }
 
-// What a running node's host sees of it that is wrong is told by kind: its GPU, its overlay, the container engine.
+// What the host sees wrong with a running node is reported by kind: its GPU, its overlay, the container engine.
 func TestTheKindOfTroubleIsTold(t *testing.T) {
 	t.Parallel()
 	xid := map[string]gpu.Health{"GPU-1": {State: gpu.Quarantined, Reason: "Xid 79: GPU has fallen off the bus"}}

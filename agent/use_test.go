@@ -26,7 +26,7 @@ func (*notedGPUs) OwnerUse() map[string]int64 {
 	return map[string]int64{"GPU-1": 3 << 30, "GPU-2": 1 << 30, "GPU-3": 5 << 30}
 }
 
-// What the cloud announces is said while something of the renter's runs, in a line of bounded length.
+// The cloud's announcement is reported while something of the renter's runs, in a line of limited length.
 func TestAnAnnouncementIsToldWhileALeaseRuns(t *testing.T) {
 	t.Parallel()
 	says := "AWS: stop\n" + strings.Repeat("é", agentapi.MaxLeaving)
@@ -43,7 +43,8 @@ func TestAnAnnouncementIsToldWhileALeaseRuns(t *testing.T) {
 	}
 }
 
-// What the owner takes of a lease's GPUs is said while something of the renter's runs on them, and of no others.
+// Memory that the owner uses on a lease's GPUs is reported while something of the renter's runs on them, and only of
+// those GPUs.
 func TestOwnersMemoryIsToldWhileALeaseRuns(t *testing.T) {
 	t.Parallel()
 	a := &Agent{cfg: Config{GPUs: &notedGPUs{}}}
@@ -58,7 +59,7 @@ func TestOwnersMemoryIsToldWhileALeaseRuns(t *testing.T) {
 	}
 }
 
-// Who uses a lease's GPUs is noted before it runs, so that the owner's desktop does not keep its end from coming.
+// Programs that use a lease's GPUs are recorded before it runs, so that the owner's desktop does not delay its end.
 func TestWhoUsesTheGPUsBeforeIsNoted(t *testing.T) {
 	t.Parallel()
 	for simulated, want := range map[bool][]string{false: {"GPU-1", "GPU-2"}, true: nil} {

@@ -258,7 +258,7 @@ print(muster.wait_for(c)["stage"], muster.durable()[0]["path"])`)
 	h.want()
 	h.await(next.LeaseRef, "gone", gone)
 	if !strings.Contains(h.kept(next.LeaseRef), "label by python") {
-		t.Errorf("the label is not told: %s", h.kept(next.LeaseRef))
+		t.Errorf("the log lacks the label: %s", h.kept(next.LeaseRef))
 	}
 }
 

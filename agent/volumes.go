@@ -30,7 +30,7 @@ type volumeView struct {
 	label    string // of the snapshot that was restored
 }
 
-// volumesOf tells the process for volumes what a run needs now, and returns how its volumes are.
+// volumesOf sends the process for volumes what a run needs now, and returns the state of the run's volumes.
 func (a *Agent) volumesOf(v view, r *run) (out volumeView, err error) {
 	ref := r.ref
 	mounts := v.spec().Mounts
@@ -87,8 +87,8 @@ func (a *Agent) volumesMade(v view, mounts []agentapi.Mount) (bool, error) {
 	return true, nil
 }
 
-// attachVolume tells the process for volumes how one should be attached. Without the key, after a restart of the agent
-// and until the server has answered, there is nothing to tell.
+// attachVolume sends the process for volumes how one should be attached. Without its key, after a restart of the agent
+// and until the server has answered, it sends nothing.
 func (a *Agent) attachVolume(v view, r *run, m agentapi.Mount) {
 	ref := r.ref
 	at, known := a.volumes.Wanted(ref, m.Volume)

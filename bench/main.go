@@ -1,5 +1,5 @@
-// Command bench runs the benchmarks and prints one table: ours beside its baseline, with the goal. `make bench` runs it
-// with the services it needs. The table is also written as JSON to bench/out/.
+// Command bench runs the benchmarks and prints one table: ours next to its baseline, with the goal. `make bench` runs
+// it with the services it needs. The table is also written as JSON to bench/out/.
 package main
 
 import (

@@ -74,7 +74,7 @@ func newMachine(t *testing.T) *machine {
 	return m
 }
 
-// pack makes the archive anew.
+// pack builds the archive again.
 func (m *machine) pack(files map[string]string) {
 	m.t.Helper()
 	var b bytes.Buffer
@@ -278,7 +278,8 @@ func TestEnrolmentIsTriedAgain(t *testing.T) {
 	m.holds(6)
 }
 
-// While a lease runs the agent stays; a lease that is over, its end not yet confirmed, keeps nobody.
+// Uninstalling is refused while a lease runs. A lease that is over does not prevent it, even if its end is not yet
+// confirmed.
 func TestUninstallRefusesWhileALeaseRuns(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -305,8 +306,8 @@ func TestUninstallRefusesWhileALeaseRuns(t *testing.T) {
 	m.holds(2)
 }
 
-// The doctor is told of the platform that the host is for, so that it sees whether its ports are open from here, before
-// anything is installed; an agent's that knows nothing of ports is not.
+// Before it installs anything, the script passes the platform's address to the doctor, which checks whether the
+// platform's ports are open from here. The doctor of an agent that does not check ports gets no address.
 func TestInstallLooksAtThePorts(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// fake puts a systemd-inhibit before the machine's own: it notes what it is asked for, and runs what it is given.
+// fake makes the given script the first systemd-inhibit in PATH, and returns the file that NOTES stands for in it.
 func fake(t *testing.T, script string) (notes string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -74,7 +74,7 @@ func TestARefusedLockIsNotAskedForAllTheTime(t *testing.T) {
 		t.Errorf("asked for:\n%s", s)
 	}
 	if !i.warned {
-		t.Error("nobody is told")
+		t.Error("no warning was logged")
 	}
 	i.Close()
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/musterhq/muster/agent/link"
 )
 
-// A public address is not taken for reachable: only what a relay has proven is, where there is a relay to prove it by.
-// An operator who advertises private addresses is believed.
+// Where there is a relay, a public address counts as reachable only if the relay has proven it. Private addresses that
+// an operator advertises need no proof.
 func TestWhoIsReachedDirectly(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

@@ -175,14 +175,14 @@ func diagnose(inv agentapi.Inventory, m machine) []finding {
 	rate("firewall", m.NFT != nil, "nftables answers.", "The firewall cannot be set: renters' containers would reach "+
 		"this network.", text(m.NFT), "Install nftables (apt install nftables); a container needs CAP_NET_ADMIN.")
 
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	for _, c := range checks {
 		well := true
 		for _, p := range inv.Problems {
 			for _, code := range c.codes {
 				if p.Code == code {
 					say(c.name, p.Severity, p.Cause, p.Evidence, p.Fix)
-					well, told[p.Code] = false, true
+					well, reported[p.Code] = false, true
 				}
 			}
 		}
@@ -207,7 +207,7 @@ func diagnose(inv agentapi.Inventory, m machine) []finding {
 	for _, p := range inv.Problems {
 		if p.Code == "underlay_down" || p.Code == "fabric_device" {
 			say("network", p.Severity, p.Cause, p.Evidence, p.Fix)
-		} else if !told[p.Code] {
+		} else if !reported[p.Code] {
 			say("gpus", p.Severity, p.Cause, p.Evidence, p.Fix)
 			why = why || p.Severity == "bad"
 		}

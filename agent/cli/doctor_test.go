@@ -42,7 +42,7 @@ func TestDoctorOfAGoodHost(t *testing.T) {
 	}
 }
 
-// Each thing that is wrong is said once, with what to do, and not said to be well beside that.
+// Each problem is reported once, with its remedy, and its check is not reported as well, too.
 func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	problem := func(code, severity string) func(*agentapi.Inventory, *machine) {
@@ -130,7 +130,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// DCGM beside the agent is well, and what of it is not is said.
+// The doctor reports a running DCGM as ok, with what to do about its profiling metrics.
 func TestDoctorSeesDCGM(t *testing.T) {
 	t.Parallel()
 	proc := t.TempDir()
@@ -152,18 +152,18 @@ func TestDoctorSeesDCGM(t *testing.T) {
 	if m.Watchers = watchers(proc); strings.Join(m.Watchers, " ") != "dcgm-exporter nv-hostengine" {
 		t.Errorf("%q", m.Watchers)
 	}
-	told := 0
+	reported := 0
 	for _, f := range diagnose(inv, m) {
 		if f.Check == "dcgm" {
-			told++
+			reported++
 			if f.State != "ok" || !strings.Contains(f.Cause, "DCGM_FI_PROF_") || !strings.Contains(f.Remedy, "--pause") ||
 				f.Found != "dcgm-exporter, nv-hostengine" {
 				t.Errorf("%+v", f)
 			}
 		}
 	}
-	if told != 1 {
-		t.Errorf("told %d times", told)
+	if reported != 1 {
+		t.Errorf("reported %d times", reported)
 	}
 	if none := watchers(t.TempDir()); none != nil {
 		t.Errorf("%v", none)

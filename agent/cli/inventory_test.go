@@ -121,7 +121,7 @@ func TestInventoryShowsWhatIsNear(t *testing.T) {
 	}
 }
 
-// A simulated host that shares its machine with nobody says so, and has its GPUs where their profile says.
+// A simulated host that does not share its machine says so, and places its GPUs where their profile puts them.
 func TestSimulatedGPUsOnAMachineOfTheirOwn(t *testing.T) {
 	inv := agentapi.Inventory{Simulated: true, GPUs: []agentapi.GPU{{UUID: "GPU-0", NUMANode: agentapi.Known(0)}}}
 	t.Setenv("MUSTER_FAKE_NVML_PLACED", "1")

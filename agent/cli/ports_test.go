@@ -113,7 +113,8 @@ func mute(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// look is what LookAround finds; whoever does not answer is waited for briefly where that is what is tested.
+// look returns what LookAround finds. It waits only briefly for addresses that do not answer; wait is for tests of
+// that.
 func (f *field) look(t *testing.T, wait time.Duration) (r link.Reach) {
 	t.Helper()
 	ca, err := os.ReadFile(f.caFile)
@@ -153,7 +154,7 @@ func TestOpenPorts(t *testing.T) {
 	}
 }
 
-// Of each port that is closed it is said which to open.
+// For each closed port, the doctor says which port to open.
 func TestClosedPorts(t *testing.T) {
 	t.Parallel()
 	f := newField(t)
@@ -174,7 +175,7 @@ func TestClosedPorts(t *testing.T) {
 	}
 }
 
-// A platform of before, one behind somebody else's certificate, and what is none, are told apart.
+// An older platform, one with an untrusted certificate, and a server that is not the platform are distinguished.
 func TestOtherPlatforms(t *testing.T) {
 	t.Parallel()
 	f := newField(t)
@@ -203,7 +204,7 @@ func TestOtherPlatforms(t *testing.T) {
 	}
 }
 
-// An agent that asks for its successor's opinion is not told of the network, which may be away for a moment.
+// When an updating agent runs its successor's doctor, the doctor skips the network, which may be away for a moment.
 func TestPortsAreNotLookedAtForUpdates(t *testing.T) {
 	t.Setenv(update.LaunchedEnv, "1")
 	p, err := portFlags{state: t.TempDir()}.ports(t.Context())

@@ -51,7 +51,7 @@ func TestOptionsOfANewerVersion(t *testing.T) {
 	}
 	if f.ignored == nil || !strings.Contains(f.ignored.Cause, "--new-bound") ||
 		!strings.Contains(f.ignored.Evidence, "v1.2.0") {
-		t.Errorf("nothing is told of it: %+v", f.ignored)
+		t.Errorf("the ignored option is not reported: %+v", f.ignored)
 	}
 	build.Version = "v1.2.0" // the newer one knows all its own: to it the option is mistyped
 	if err := f.tolerate(flags, args); err == nil {

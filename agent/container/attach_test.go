@@ -117,8 +117,8 @@ func writeCDI(t *testing.T, dir, file, kind, mount string, names ...string) {
 	}
 }
 
-// How GPUs are attached is decided for each workload anew: an agent that started before there was any way refuses GPUs
-// until there is one, and then uses it. It never starts a workload without them.
+// The way to attach GPUs is chosen again for each workload: an agent that started before there was any way refuses GPUs
+// until there is one, and then uses it. It never starts a workload without its GPUs.
 func TestAttachIsDecidedForEachWorkload(t *testing.T) {
 	t.Parallel()
 	d, e := paper(t, func(*Config) {})

@@ -230,11 +230,11 @@ func TestFactsOfThisDaemon(t *testing.T) {
 	if !ok || started.After(time.Now()) {
 		t.Errorf("the daemon was started at %v %v", started, ok)
 	}
-	nobody, err := New(Config{Docker: "unix:///nowhere.sock"})
+	absent, err := New(Config{Docker: "unix:///nowhere.sock"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := nobody.Facts(t.Context()); len(f.Problems) != 1 || f.Problems[0].Code != "docker_unreachable" {
+	if f := absent.Facts(t.Context()); len(f.Problems) != 1 || f.Problems[0].Code != "docker_unreachable" {
 		t.Errorf("%+v", f)
 	}
 }
@@ -330,8 +330,8 @@ func FuzzReadLog(f *testing.F) {
 	})
 }
 
-// A caller that gives up leaves a container that runs, or none: never one that comes to be after it was told that
-// there is none, when nobody looks any more.
+// When a caller gives up, it leaves either a running container or none. No container may appear later, after the caller
+// has learned that there is none and has stopped looking.
 func TestACreationIsNotLeftHalfDone(t *testing.T) {
 	t.Parallel()
 	e, spec, files := setUp(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Whatever else runs on a daemon is left alone: another agent's node of the very same lease, and containers that nobody
-// has labelled, though they have names like ours.
+// Everything else on a daemon is left alone: another agent's node of the very same lease, and containers without
+// labels, even with names like ours.
 func TestOthersContainersAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	ours, spec, files := setUp(t)

@@ -109,9 +109,9 @@ func TestGVisorIsAskedWhichDriversItSupports(t *testing.T) {
 	}
 }
 
-// The workload, not the guest, is made with the runtime that was asked for, and one that is not there is refused by
-// name. What answers to runsc here is a stand-in, runc behind a script that takes runsc's flags: that Docker is asked
-// for the right one is all this shows.
+// The workload, not the guest, is created with the requested runtime, and a missing one is refused by name. A stand-in
+// answers to runsc here: runc behind a script that takes runsc's flags. The test only shows that Docker gets a request
+// for the right one.
 func TestTheRuntimeThatIsAskedFor(t *testing.T) {
 	t.Parallel()
 	e, spec, files := setUp(t)

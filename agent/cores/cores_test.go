@@ -160,7 +160,7 @@ func TestWhatIsNotKnownGetsNoSet(t *testing.T) {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}
-	// One node: a GPU's place need not be told. Three processors for two GPUs: the third is nobody's home.
+	// One node: GPUs need no NUMA node. Three processors for two GPUs: the third belongs to neither.
 	small := cores.Map(node, []agentapi.GPU{{UUID: uuid(0), PCIBus: "1"}, {UUID: uuid(1), PCIBus: "2"}})
 	first, _ := small.Pick([]string{uuid(0)}, 1.5, 500, nil)
 	second, _ := small.Pick([]string{uuid(1)}, 1.5, 500, []cores.Set{first})

@@ -70,8 +70,8 @@ func (n namespace) dial(addr string, limit time.Duration) (c net.Conn, err error
 	return c, err
 }
 
-// A lease has only so many connections open at once; the lease beside it is not touched, and one that is closed makes
-// room.
+// A lease has a limit of connections open at once. The limit does not affect other leases, and a closed connection
+// makes room for another.
 func TestConnectionsOpenAtOnce(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -116,8 +116,8 @@ func TestConnectionsOpenAtOnce(t *testing.T) {
 	}
 }
 
-// What a lease moves takes as long as its bound says, each way, whoever drops it: a slow machine can only make it
-// longer.
+// A transfer of a lease takes as long as the lease's bound implies, in each direction, whichever side drops packets. A
+// slow machine can only make it longer.
 func TestBandwidthOfALease(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -171,8 +171,8 @@ func TestBandwidthOfALease(t *testing.T) {
 	}
 }
 
-// What a lease did is counted: what it opened, moved, and tried where nobody may go. Another's coming and going does
-// not lose it.
+// A lease's traffic is counted: connections opened, bytes moved, and attempts to reach denied addresses. The counts
+// survive changes of other leases.
 func TestTrafficIsCounted(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)

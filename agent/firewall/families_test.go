@@ -104,8 +104,8 @@ func (m machine) dual(t *testing.T) {
 		"addr add 2001:db8:9::8/128 dev lo nodad", "addr add fd00:ec2::254/128 dev lo nodad")
 }
 
-// What no container may reach it reaches neither over IPv6, which leases do not have at all, nor by UDP, which needs no
-// answer to do harm: nothing of it arrives.
+// Addresses that containers must not reach get nothing over IPv6 either, which leases do not have at all, nor by UDP,
+// which needs no answer to do harm.
 func TestNothingArrivesByOtherWays(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -191,7 +191,7 @@ func TestNothingArrivesByOtherWays(t *testing.T) {
 			t.Errorf("egress %s: a datagram to another port gets out", egress)
 		}
 	}
-	// Nor does anything come in over IPv6 that nobody asked for.
+	// Nor does unsolicited IPv6 traffic come in.
 	m.outside.send(t, "[fd00:7::2]:53", "from outside")
 	if m.outside.reaches("[fd00:7::2]:80", false) || a.got("from outside") {
 		t.Error("a container was reached from outside over IPv6")

@@ -242,7 +242,7 @@ func TestWhatAContainerReaches(t *testing.T) {
 			}
 		}
 	}
-	// From outside, nobody opens a connection to a container; the other agent's containers are not touched.
+	// No connection to a container opens from outside; the other agent's containers are not affected.
 	for _, from := range []namespace{m.outside, m.other} {
 		if from.reaches(two.String()+":80", false) {
 			t.Error("a container was reached from outside its bridge")
@@ -306,10 +306,10 @@ func TestEnsureKeepsAndCheckSees(t *testing.T) {
 		}
 		m.ensure(t, leases)
 		if err := m.check(leases); err != nil {
-			t.Errorf("%s: not mended: %v", what, err)
+			t.Errorf("%s: not repaired: %v", what, err)
 		}
 	}
-	// What is remembered of nft's listing is not believed against what is there.
+	// A cached listing of nft does not override the actual rules.
 	for i, o := range m.keeper.means {
 		if kind, b := body(o); kind == "chain" {
 			changed := map[string]any{"policy": "as an older nft wrote it"}

@@ -13,7 +13,7 @@ func TestContainersOfOneBridgeDoNotSeeEachOther(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	leases := map[netip.Addr]Egress{one: EgressFull, two: EgressFull}
-	m.host.do(func() { // somebody on the host has switched it off; not there, it is off
+	m.host.do(func() { // the host's admin has switched it off; where the file is missing, it is off
 		_ = os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-iptables", []byte("0"), 0)
 	})
 	sees := func(must bool) bool {
@@ -39,7 +39,7 @@ func TestContainersOfOneBridgeDoNotSeeEachOther(t *testing.T) {
 		}
 		m.ensure(t, leases)
 		if err := m.check(leases); err != nil {
-			t.Errorf("%s: not mended: %v", port, err)
+			t.Errorf("%s: not repaired: %v", port, err)
 		}
 	}
 	if sees(false) {

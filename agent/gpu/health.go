@@ -154,9 +154,9 @@ type Strike struct {
 	App  bool      `json:"app,omitempty"` // a program can cause it
 }
 
-// Accuse returns v after new evidence; told reports whether the evidence is worth an event. A state never gets better
-// here.
-func (v Verdict) Accuse(e Evidence, bootID string, now time.Time) (next Verdict, told bool) {
+// Accuse returns v after new evidence; news reports whether the evidence is worth an event. Accuse never improves a
+// state.
+func (v Verdict) Accuse(e Evidence, bootID string, now time.Time) (next Verdict, news bool) {
 	if e.Weight.rank() == 0 {
 		return v, false
 	}
@@ -189,10 +189,10 @@ const maxStrikes = 50
 // Look returns v after a whole look at the GPU. standing is every defect that the GPU shows now. New defects count as
 // new evidence. Without defects, a suspicion ends with time, and a quarantine ends only after a reset: a new boot of
 // the host, or a reset that the operator requested (reset is true). Memory that is free again, or a check that the GPU
-// passes, ends only a state that the same has caused. told is the evidence that is worth an event; recovered reports
+// passes, ends only a state that the same has caused. news is the evidence that is worth an event; recovered reports
 // whether the GPU is healthy again.
 func (v Verdict) Look(standing []Evidence, reset bool, bootID string, now time.Time,
-	patience time.Duration) (next Verdict, told []Evidence, recovered bool) {
+	patience time.Duration) (next Verdict, news []Evidence, recovered bool) {
 	before := v.Standing
 	v.Standing = nil
 	for _, e := range standing {
@@ -205,7 +205,7 @@ func (v Verdict) Look(standing []Evidence, reset bool, bootID string, now time.T
 		}
 		var worth bool
 		if v, worth = v.Accuse(e, bootID, now); worth {
-			told = append(told, e)
+			news = append(news, e)
 		}
 	}
 	switch {
@@ -217,7 +217,7 @@ func (v Verdict) Look(standing []Evidence, reset bool, bootID string, now time.T
 		if reset {
 			v.Strikes = nil
 		}
-		return v, told, true
+		return v, news, true
 	}
-	return v, told, false
+	return v, news, false
 }

@@ -42,7 +42,7 @@ func TestConditionEvidence(t *testing.T) {
 		want      map[string]State
 	}{
 		"well":          {wire.Condition{ECCUncorrectable: &none}, nil},
-		"tells nothing": {wire.Condition{}, nil},
+		"no values":     {wire.Condition{}, nil},
 		"ECC":           {wire.Condition{ECCUncorrectable: &two}, map[string]State{kindECC: Quarantined}},
 		"remap pending": {wire.Condition{RemapPending: true}, map[string]State{kindRemap: Suspect}},
 		"remap failed": {wire.Condition{
@@ -92,7 +92,7 @@ func TestVerdict(t *testing.T) {
 		reset    bool
 		boot     string // "" = the same
 		state    State
-		events   int // told or recovered
+		events   int // news or recoveries
 	}
 	pending, failed := Evidence{Kind: kindRemap, Weight: Suspect}, Evidence{Kind: kindRemap, Weight: Quarantined}
 	for name, steps := range map[string][]step{
@@ -103,7 +103,7 @@ func TestVerdict(t *testing.T) {
 			{after: 2 * time.Minute, state: Healthy, events: 1},
 			{after: time.Minute, state: Healthy},
 		},
-		"new suspicion begins the wait anew": {
+		"a new suspicion restarts the wait": {
 			{accuse: xid(63), state: Suspect, events: 1},
 			{after: 9 * time.Minute, accuse: xid(74), state: Suspect, events: 1},
 			{after: 9 * time.Minute, state: Suspect},
@@ -139,7 +139,7 @@ func TestVerdict(t *testing.T) {
 			{after: 14 * time.Hour, state: Healthy, events: 1},
 			{accuse: xid(63), state: Suspect, events: 1},
 		},
-		"the same told twice at once counts once": {
+		"the same evidence twice in a row counts once": {
 			{accuse: xid(63), state: Suspect, events: 1},
 			{after: time.Second, accuse: xid(63), state: Suspect},
 			{after: time.Second, accuse: xid(63), state: Suspect},
@@ -167,13 +167,13 @@ func TestVerdict(t *testing.T) {
 			}
 			events := 0
 			if s.accuse != nil {
-				var told bool
-				if v, told = v.Accuse(*s.accuse, boot, now); told {
+				var news bool
+				if v, news = v.Accuse(*s.accuse, boot, now); news {
 					events++
 				}
 			} else {
-				next, told, recovered := v.Look(s.standing, s.reset, boot, now, patience)
-				v, events = next, len(told)
+				next, news, recovered := v.Look(s.standing, s.reset, boot, now, patience)
+				v, events = next, len(news)
 				if recovered {
 					events++
 				}
@@ -195,8 +195,8 @@ func TestStorm(t *testing.T) {
 	v, now, events := Verdict{State: Healthy}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), 0
 	for range 5000 {
 		now = now.Add(sameStrike)
-		var told bool
-		if v, told = v.Accuse(XidEvidence(74), "boot", now); told {
+		var news bool
+		if v, news = v.Accuse(XidEvidence(74), "boot", now); news {
 			events++
 		}
 	}

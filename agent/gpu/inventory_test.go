@@ -81,10 +81,10 @@ func TestInventoryOfConsumerCards(t *testing.T) {
 	inv := inventory(t, newHost(t, rtx4090, 2).start(t))
 	g := inv.GPUs[0]
 	if !g.MIG.NotSupported || !g.Serial.NotSupported || !g.ConfidentialCompute.NotSupported || g.NVLinks != nil {
-		t.Errorf("what the card does not have is not told as not supported: %+v", g)
+		t.Errorf("what the card lacks is not reported as not supported: %+v", g)
 	}
 	if g.ECC.Or(true) || g.Persistence.Or(true) {
-		t.Errorf("what is off is not told as off: %+v", g)
+		t.Errorf("what is off is not reported as off: %+v", g)
 	}
 	if diff := cmp.Diff([][]string{{"X", "PHB"}, {"PHB", "X"}}, inv.Topology); diff != "" {
 		t.Error(diff)

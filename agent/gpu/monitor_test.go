@@ -40,7 +40,7 @@ func TestFaultsQuarantine(t *testing.T) {
 		"unknown error": {func(g *fakeprofile.GPU) {
 			g.Errors = []fakeprofile.Error{{Function: "nvmlDeviceGetPowerUsage", Code: 999}}
 		}, Suspect, kindDriver},
-		"code nobody has heard of": {func(g *fakeprofile.GPU) {
+		"unknown code": {func(g *fakeprofile.GPU) {
 			g.Errors = []fakeprofile.Error{{Function: "nvmlDeviceGetMemoryInfo_v2", Code: 77}}
 		}, Suspect, kindDriver},
 		"three suspicions in a day": {func(g *fakeprofile.GPU) { g.RaiseXid(63); g.RaiseXid(74); g.RaiseXid(92) },
@@ -58,7 +58,7 @@ func TestFaultsQuarantine(t *testing.T) {
 			if got.Reason == "" {
 				t.Error("no reason")
 			}
-			eventually(t, "told", func() (any, bool) {
+			eventually(t, "the event", func() (any, bool) {
 				events := m.Pending()
 				return events, slices.ContainsFunc(events, func(e agentapi.HealthEvent) bool {
 					return e.Kind == test.kind && e.GPU == h.uuid(1) && e.Seq > 0 && e.BootMS > 0 && e.Detail != ""
@@ -226,7 +226,7 @@ func TestProbeKilled(t *testing.T) {
 			t.Fatalf("%+v, %v", b, err)
 		}
 	}
-	// Events are heard by the new one too.
+	// The new probe receives events, too.
 	inventory(t, m)
 	h.fault(t, 0, func(g *fakeprofile.GPU) { g.RaiseXid(95) })
 	becomes(t, m, h.uuid(0), Quarantined)
@@ -318,7 +318,7 @@ func TestState(t *testing.T) {
 	}
 }
 
-// A GPU that a host had before it booted, and has no more, is told of and not listed.
+// A GPU that a host had before it booted, and no longer has, is reported as a problem and not listed.
 func TestMissingSinceBoot(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, h100, 1)

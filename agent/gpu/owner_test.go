@@ -102,7 +102,7 @@ func TestAnOwnersDesktopHasItsGPU(t *testing.T) {
 	select {
 	case <-m.Changed():
 	case <-time.After(time.Minute):
-		t.Error("nobody is told")
+		t.Error("no change was signalled")
 	}
 	end() // the owner's own doing
 	set(fakeprofile.Process{PID: firefox, MemMB: 60})
@@ -129,15 +129,15 @@ func TestWhatCountsAsInUse(t *testing.T) {
 		use     wire.Use
 		want    string
 	}{
-		{"nobody", 0, use(1), ""},
-		{"nobody, and the driver counts what it reserves", 0, use(700), ""},
+		{"no process", 0, use(1), ""},
+		{"no process, and the driver counts what it reserves", 0, use(700), ""},
 		{"a compositor", 0, use(257, p(10, 256)), ""},
 		{"a desktop", 0, use(413, p(10, 412)), "Xorg, 412 MiB"},
 		{"a desktop that may hold more", 1024 * mib, use(413, p(10, 412)), ""},
 		{"a compositor where none may be", -1, use(5, p(10, 4)), "Xorg, 4 MiB"},
-		{"a process whose memory is not told", 0, use(9000, p(11, 0)), "steam, 9000 MiB"},
+		{"a process of unknown memory", 0, use(9000, p(11, 0)), "steam, 9000 MiB"},
 		{"the driver's monitoring, on the host and in a container", 0, use(40, p(12, 10), p(13, 12)), ""},
-		{"its monitoring, whose memory is not told", 0, use(12, p(12, 0)), ""},
+		{"its monitoring, of unknown memory", 0, use(12, p(12, 0)), ""},
 		{"another's container", 0, use(20_500, p(14, 20_000), p(12, 10)),
 			"python3 in container 3f2a9c1b04de, nv-hostengine, 20010 MiB"},
 		{"many", 0, use(2000, p(10, 500), p(11, 600), p(14, 300), p(12, 100), p(99, 200)),

@@ -9,9 +9,9 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// What the owner starts on a GPU that is leased is told, with what it takes beyond what was there before; what the
-// lease runs is not the owner's. When it ends, or the lease does, nothing is said any more, and a new lease begins
-// without it.
+// Programs that the owner starts on a leased GPU are reported, with the memory that they use beyond what was used
+// before; the lease's own processes are not the owner's. The report ends with the program or the lease, and a new lease
+// starts without it.
 func TestAnOwnersProgramBesideALease(t *testing.T) {
 	t.Parallel()
 	h, proc := newHost(t, rtx4090, 2), t.TempDir()

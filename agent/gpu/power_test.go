@@ -8,8 +8,8 @@ import (
 	"github.com/musterhq/muster/agent/gpu/fakeprofile"
 )
 
-// An operator's power limit is set, set again when somebody changes it, shown beside the usual one, and given back when
-// it is not wanted any more; one that cannot be set is told.
+// The operator's power limit is set, set again after another program changes it, shown next to the default, and removed
+// when it is no longer wanted. A limit that cannot be set is reported.
 func TestPowerLimit(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, h100, 3)

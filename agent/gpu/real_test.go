@@ -61,7 +61,7 @@ func TestLostGPUDoesNotAccuseTheOthers(t *testing.T) {
 	}
 }
 
-// A look-up that fails is evidence against nobody, whatever its code.
+// A lookup that fails is not evidence against a GPU, whatever its code.
 func TestLookupsAccuseNobody(t *testing.T) {
 	t.Parallel()
 	for _, code := range []int{wire.CodeGPULost, wire.CodeUnknown, wire.CodeResetRequired} {
@@ -109,8 +109,8 @@ func TestInactiveLinks(t *testing.T) {
 	}
 }
 
-// The memory of a Grace machine's GPU belongs to the kernel too: that some of it is in use keeps nobody waiting, and
-// the node that it is counts for nothing where processors are meant.
+// The kernel also uses the memory of a Grace machine's GPU: memory in use does not delay a lease, and the GPU's NUMA
+// node does not count as a node with processors.
 func TestGrace(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "NVIDIA GH200 480GB", 1)
@@ -128,7 +128,7 @@ func TestGrace(t *testing.T) {
 	}
 }
 
-// A GPU without memory of its own is described by the system's, and is asked for nothing it cannot tell.
+// The memory of a GPU without its own is the system's, and values that such a GPU cannot report are not queried.
 func TestUnifiedMemory(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "NVIDIA GB10", 1)
@@ -206,7 +206,7 @@ func TestSimulatedMachines(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(string(want), string(got)); diff != "" {
-				t.Errorf("go test ./agent/gpu -run TestSimulatedMachines -update writes it anew:\n%s", diff)
+				t.Errorf("go test ./agent/gpu -run TestSimulatedMachines -update rewrites it:\n%s", diff)
 			}
 		})
 	}
@@ -250,7 +250,8 @@ func TestCloudMachineChangesItsGPUs(t *testing.T) {
 	becomes(t, m, first.GPUs[0].UUID, Quarantined) // within a boot, it can only have gone away
 }
 
-// A driver that stands still as a whole accuses nobody, however often; a GPU that hangs alone is accused.
+// A driver that stalls as a whole is not evidence against any GPU, however often it does; a GPU that hangs alone is
+// accused.
 func TestDriverWideStallAccusesNobody(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, h100, 4)

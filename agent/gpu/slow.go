@@ -29,7 +29,7 @@ type slowdown struct {
 
 // Numbers of the rules for degraded GPUs.
 const (
-	slowLooks = 3  // looks that must see a cause, beside the time that it must last
+	slowLooks = 3  // looks that must see a cause, in addition to the time that it must last
 	busy      = 50 // percent; an idle GPU makes its PCIe link slower to save power
 )
 

@@ -8,10 +8,10 @@ import (
 	"github.com/musterhq/muster/agent/gpu/wire"
 )
 
-// NVML's "unknown error" (999) alone tells little. Some models, of laptops for example, answer it to calls that they do
-// not support, and any GPU may answer it for a while after the host was suspended. It is evidence from a GPU that has
-// answered the call before with the same driver, on a host that has been awake for a while. Whether a GPU computes that
-// never answered is for the check to find out.
+// NVML's "unknown error" (999) alone is weak evidence. Some models, of laptops for example, return it for calls that
+// they do not support, and any GPU may return it for a while after the host was suspended. It counts against a GPU only
+// if the GPU has answered the call before with the same driver, on a host that has been awake for a while. Whether a
+// GPU that never answered can compute is up to the check.
 
 // weighUnknown turns unknown errors into odd answers where the GPU has answered the call before, and remembers which
 // calls each GPU answers.

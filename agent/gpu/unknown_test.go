@@ -29,7 +29,7 @@ func TestAnUnknownErrorCountsOnceTheCallWasAnswered(t *testing.T) {
 		}
 	}
 	if events := m.Pending(); len(events) != 0 {
-		t.Errorf("told: %+v", events)
+		t.Errorf("events: %+v", events)
 	}
 	m.Close()
 	h.fault(t, 1, unknownPower)

@@ -228,15 +228,15 @@ func (m *Monitor) examine(uuid string, standing []Evidence, reset bool) {
 		return
 	}
 	standingBefore := r.Standing
-	next, told, recovered := r.Look(standing, reset, m.boot, m.cfg.Now(), m.cfg.timing.recovers)
+	next, news, recovered := r.Look(standing, reset, m.boot, m.cfg.Now(), m.cfg.timing.recovers)
 	r.Verdict = next
-	for _, e := range told {
+	for _, e := range news {
 		m.emit(r, e)
 	}
 	if recovered {
 		m.emit(r, Evidence{Kind: kindRecovered})
 	}
-	if len(told) == 0 && !recovered && !maps.Equal(standingBefore, next.Standing) {
+	if len(news) == 0 && !recovered && !maps.Equal(standingBefore, next.Standing) {
 		m.save()
 	}
 }
@@ -249,10 +249,10 @@ func (m *Monitor) accuse(uuid string, e Evidence) {
 	if r == nil || e.App && r.AppBlamed {
 		return
 	}
-	next, told := r.Accuse(e, m.boot, m.cfg.Now())
+	next, news := r.Accuse(e, m.boot, m.cfg.Now())
 	changed := !next.Last.Equal(r.Last)
 	r.Verdict, r.AppBlamed = next, r.AppBlamed || e.App
-	if told {
+	if news {
 		m.emit(r, e)
 	} else if changed {
 		m.save()

@@ -46,7 +46,7 @@ type Holder struct {
 	NodeDir string // NodeDir in the container
 	// Measure measures with all other ranks and passes on each result, until ctx ends. If measured is true there is a
 	// result already, and it only measures again when another rank asks for it.
-	Measure func(ctx context.Context, q PreflightRequest, measured bool, tell func(agentapi.Preflight))
+	Measure func(ctx context.Context, q PreflightRequest, measured bool, report func(agentapi.Preflight))
 
 	mu       sync.Mutex
 	workload Workload

@@ -126,7 +126,7 @@ func defaults(spec agentapi.LeaseSpec) map[string]string {
 		"GLOO_SOCKET_IFNAME":    "ovl0",
 		"TP_SOCKET_IFNAME":      "ovl0",
 		"UCX_NET_DEVICES":       "ovl0",
-		// NCCL tells nodes apart by their host names and the boot, and ranks of one machine share the boot.
+		// NCCL distinguishes nodes by host name and boot ID, and ranks on one machine share the boot ID.
 		"NCCL_HOSTID": cmp.Or(spec.Node, "node-"+strconv.Itoa(spec.Rank)),
 		// NVSHMEM bootstraps over the overlay, and without RDMA it has no other transport.
 		"NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": "ovl0",

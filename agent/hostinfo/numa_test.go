@@ -32,7 +32,7 @@ func TestNUMA(t *testing.T) {
 		t.Errorf("with two processors off: %v, %v", nodes, err)
 	}
 	if _, err := hostinfo.NUMA(t.TempDir()); err == nil {
-		t.Error("a kernel that tells nothing tells something")
+		t.Error("NUMA returns nodes although the kernel lists none")
 	}
 	if nodes, err := hostinfo.NUMA(""); err == nil && (len(nodes) == 0 || len(nodes[0].Cores) == 0 ||
 		nodes[0].MemoryMB == 0) {

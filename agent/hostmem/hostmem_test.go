@@ -187,8 +187,8 @@ func TestBlame(t *testing.T) {
 		// b has the larger limit and pins more of it: a, which exceeds its own, is ended.
 		{"the neighbour pins more, within its limit", short, []Claim{claim('a', 32, 40, 1), claim('b', 256, 200, 50)}, "a"},
 		{"the largest excess", short, []Claim{claim('a', 32, 40, 1), claim('b', 256, 300, 50)}, "b"},
-		// What hides its memory is not found, and no neighbour pays for it.
-		{"nobody exceeds", short, []Claim{claim('a', 32, 0, 31), claim('b', 128, 64, 63)}, ""},
+		// A lease that hides its memory is not found, and no neighbour is ended for it.
+		{"no excess", short, []Claim{claim('a', 32, 0, 31), claim('b', 128, 64, 63)}, ""},
 		// The control group holds what it counts; at its limit the kernel ends that group's own programs.
 		{"only counted memory", short, []Claim{claim('a', 32, 0, 40)}, ""},
 		{"CUDA's own buffers", short, []Claim{{Container: "a", Limit: 32 * gb, GPUs: 8, Hold: Hold{2 * gb, 32 * gb}}}, ""},

@@ -11,7 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
-// A registry that does not answer is told apart from one that says no, and from a daemon that is away.
+// A registry that does not answer is distinguished from one that refuses, and from a daemon that does not answer.
 func TestARegistryThatIsAway(t *testing.T) {
 	t.Parallel()
 	closed := testnet.Address(t)

@@ -24,7 +24,7 @@ type daemon struct {
 	tags  map[string]string
 	pulls atomic.Int32
 	gate  chan struct{} // closed: pulls may go on
-	// killed is what KeepImage says: whoever asked dies before it is done.
+	// killed is the error of KeepImage, as if the caller died before it returned.
 	killed error
 	size   int64 // what images unpack to; 0 = 100
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// TestTheHostsOwnServicesAreOutOfReach: whatever a registry says, nothing on this machine is asked.
+// TestTheHostsOwnServicesAreOutOfReach: whatever a registry says, no service on this machine gets a request.
 func TestTheHostsOwnServicesAreOutOfReach(t *testing.T) {
 	t.Parallel()
 	var hits atomic.Int32

@@ -296,8 +296,8 @@ func TestCredentialsOpenOnlyWhatTheyAreFor(t *testing.T) {
 	}
 	e.pull(Request{Image: reg + "/private:1"}, agentapi.ReasonImageUnauthorized)
 	got, _ := e.pull(Request{Image: reg + "/private:1", Auth: &agentapi.RegistryAuth{Username: "u", Password: "p"}}, "")
-	if told := e.puller.Cached(); len(told) != 0 {
-		t.Errorf("an image that needs credentials is told of: %+v", told)
+	if cached := e.puller.Cached(); len(cached) != 0 {
+		t.Errorf("an image that needs credentials is listed: %+v", cached)
 	}
 	// The image lies here now: knowing its digest is still not enough.
 	e.pull(Request{Image: reg + "/private", Digest: got.Digest}, agentapi.ReasonImageUnauthorized)
@@ -353,7 +353,7 @@ func TestGCKeepsWhatIsWanted(t *testing.T) {
 		digests[n] = img.Digest
 		e.now = e.now.Add(time.Hour)
 	}
-	e.daemon.tags["somebody/else:1"] = "sha256:1"
+	e.daemon.tags["another/image:1"] = "sha256:1"
 	gc := func(want int) {
 		t.Helper()
 		if n, err := e.puller.GC(t.Context(), []string{digests["used"]}, 2*time.Hour, 1000); err != nil || n != want {

@@ -176,7 +176,7 @@ func TestAPullLeavesTheDiskItsRoom(t *testing.T) {
 	reg := serve(t, nil)
 	e := setUp(t, reg)
 	push(t, reg+"/slow:1", build(t, runtime.GOARCH, layer(t, map[string][]byte{"a": nil})))
-	e.daemon.gate = make(chan struct{}) // the daemon unpacks for ever
+	e.daemon.gate = make(chan struct{}) // the daemon unpacks forever
 	looks := 0
 	e.puller.cfg.Free = func() (int64, error) { // one look before the pull
 		if looks++; looks == 1 {

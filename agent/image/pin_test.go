@@ -42,15 +42,15 @@ func TestAPinIsWhatTheNameMeant(t *testing.T) {
 	if got.Pin != want.String() || got.Digest == got.Pin {
 		t.Errorf("%+v, want pinned to %s", got, want)
 	}
-	if told := e.puller.Cached(); len(told) != 1 || told[0].Ref != reg+"/app:1" || told[0].Digest != got.Pin {
-		t.Errorf("told of %+v", told)
+	if cached := e.puller.Cached(); len(cached) != 1 || cached[0].Ref != reg+"/app:1" || cached[0].Digest != got.Pin {
+		t.Errorf("cached: %+v", cached)
 	}
 	push(t, reg+"/app:1", build(t, runtime.GOARCH, layer(t, map[string][]byte{"a": []byte("newer")})))
 	if again, _ := e.pull(Request{Image: reg + "/app:1", Digest: got.Pin}, ""); again != got {
 		t.Errorf("%+v, want %+v", again, got)
 	}
 	newer, _ := e.pull(Request{Image: reg + "/app:1"}, "")
-	if told := e.puller.Cached(); newer.Pin == got.Pin || len(told) != 1 || told[0].Digest != newer.Pin {
-		t.Errorf("pulled %+v, told of %+v", newer, told)
+	if cached := e.puller.Cached(); newer.Pin == got.Pin || len(cached) != 1 || cached[0].Digest != newer.Pin {
+		t.Errorf("pulled %+v, cached: %+v", newer, cached)
 	}
 }

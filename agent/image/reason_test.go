@@ -15,8 +15,8 @@ type answers func(*http.Request) *http.Response
 
 func (f answers) RoundTrip(r *http.Request) (*http.Response, error) { return f(r), nil }
 
-// A public registry that redirects to a private address is refused for good, also where the client library says so
-// before anything of ours is asked to dial.
+// A public registry that redirects to a private address is refused for good, also where the client library refuses
+// before our dialer is called.
 func TestTheLibrarysOwnRefusalOfARedirectIsFinal(t *testing.T) {
 	t.Parallel()
 	for _, to := range []string{"http://127.0.0.1/v2/", "http://169.254.169.254/latest/", "http://10.0.0.1/blob",

@@ -12,7 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// again is the puller of an agent that was started anew on the same host.
+// again returns the puller of an agent that was restarted on the same host.
 func (e *env) again() *Puller {
 	e.t.Helper()
 	p, err := New(e.puller.cfg)
@@ -29,7 +29,7 @@ func (d *daemon) names() []string {
 	return slices.Sorted(maps.Keys(d.tags))
 }
 
-// Whatever moment an agent is killed at, what it had pulled is collected by the next, and nothing of anybody else's is.
+// Whenever an agent is killed, the next one collects the images that it had pulled, and no others.
 func TestImagesOfAKilledAgentAreCollected(t *testing.T) {
 	t.Parallel()
 	reg := serve(t, nil)
@@ -76,7 +76,7 @@ func TestImagesOfAKilledAgentAreCollected(t *testing.T) {
 	}
 }
 
-// A pull that is under way is nobody's leftover.
+// GC does not collect a pull that is still running.
 func TestAPullUnderWayIsNotCollected(t *testing.T) {
 	t.Parallel()
 	reg := serve(t, nil)

@@ -34,8 +34,8 @@ func (j *Journal) Note(ref agentapi.LeaseRef, c Condition) error {
 	if r == nil || r.Ended {
 		return nil
 	}
-	deaf, heard := r.addDeafness(c.Deaf)
-	if !heard && c.Up == !r.Down && c.Tail == r.Tail {
+	deaf, changed := r.addDeafness(c.Deaf)
+	if !changed && c.Up == !r.Down && c.Tail == r.Tail {
 		return nil
 	}
 	if c.SeenBootMS > r.TickBoot {
@@ -43,7 +43,7 @@ func (j *Journal) Note(ref agentapi.LeaseRef, c Condition) error {
 			return err
 		}
 	}
-	if heard {
+	if changed {
 		if err := j.append(record{Condition: &conditionRecord{r.runKey, r.Down, r.Tail, deaf}}); err != nil {
 			return err
 		}

@@ -26,8 +26,8 @@ func conditionBy(segs []agentapi.Segment) (out []conditionOf) {
 	return out
 }
 
-// A run's segments are cut at each change of its condition, and each says what held within it; a silence is signed from
-// its last byte on, although it is noticed later, and in pieces that abut. A journal that was opened anew goes on.
+// A run's segments are cut at each change of its condition, and each states what held within it. A silence is signed
+// from its last byte on, although it is noticed later, and in pieces that abut. A journal that was reopened continues.
 func TestSegmentsSayHowARunWas(t *testing.T) {
 	t.Parallel()
 	dir, ref := t.TempDir(), agentapi.LeaseRef{Lease: "ls_1", Epoch: 1}
@@ -42,7 +42,7 @@ func TestSegmentsSayHowARunWas(t *testing.T) {
 	note(20_000, true, false, agentapi.DeafSpan{Rank: 1, FromBootMS: 12_000})
 	note(22_000, true, false, agentapi.DeafSpan{Rank: 1, FromBootMS: 12_004})                   // the same
 	note(30_000, true, false, agentapi.DeafSpan{Rank: 1, FromBootMS: 12_000, ToBootMS: 29_000}) // it is over
-	note(32_000, true, false, agentapi.DeafSpan{Rank: 1, FromBootMS: 12_000, ToBootMS: 29_003}) // told twice
+	note(32_000, true, false, agentapi.DeafSpan{Rank: 1, FromBootMS: 12_000, ToBootMS: 29_003}) // reported twice
 	// not seen: down from the last sign of life on
 	note(0, false, false)
 	ok(t, j.Close())
@@ -69,7 +69,7 @@ func TestSegmentsSayHowARunWas(t *testing.T) {
 	}
 }
 
-// A run that is well and hears everybody signs what an agent of protocol 1 signed.
+// A healthy run that receives from all other ranks signs what an agent of protocol 1 signed.
 func TestAWellRunHasNoFacts(t *testing.T) {
 	t.Parallel()
 	ref := agentapi.LeaseRef{Lease: "ls_1", Epoch: 1}

@@ -5,8 +5,8 @@ import "github.com/musterhq/muster/internal/agentapi"
 // segmentMS is the length of a full segment on the server's clock, in milliseconds.
 const segmentMS = 300_000
 
-// began returns when a run began on the server's clock: by the anchor under which it began, because the server was told
-// that time and begins to count there, or by a if that anchor came later.
+// began returns when a run began on the server's clock: by the anchor under which it began, because the server received
+// that time and counts from it, or by a if that gives an earlier time.
 func (r *run) began(anchors []agentapi.Anchor, a agentapi.Anchor) int64 {
 	at := a.At(r.StartBoot)
 	for _, first := range anchors {

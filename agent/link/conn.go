@@ -154,7 +154,7 @@ func subscribe[T any](c *Conn, nc *nats.Conn, subject string, f func(T)) error {
 // Up reports whether the connection is established.
 func (c *Conn) Up() bool { return c.nc != nil && c.nc.IsConnected() }
 
-// waitHeader tells the server how long a request waits for its reply.
+// waitHeader is the header with which a request states how long it waits for its reply.
 var waitHeader = nats.Header{
 	agentapi.HeaderWait: {strconv.FormatInt(agentapi.RequestWait.Milliseconds(), 10)},
 }

@@ -119,7 +119,7 @@ func TestAnEphemeralMachineSaysSo(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i, err := Load(dir); err != nil || i.Ephemeral != ephemeral || p.got.Ephemeral != ephemeral {
-			t.Errorf("%t: told %t, stored %+v, %v", ephemeral, p.got.Ephemeral, i, err)
+			t.Errorf("%t: sent %t, stored %+v, %v", ephemeral, p.got.Ephemeral, i, err)
 		}
 	}
 }
@@ -159,7 +159,7 @@ func TestEnrolmentGoesNowhereElse(t *testing.T) {
 		Token:    token,
 		StateDir: t.TempDir(),
 	}); !fault.Is(err, fault.Unavailable) {
-		t.Errorf("a platform with a certificate nobody vouches for: %v", err)
+		t.Errorf("a platform with an untrusted certificate: %v", err)
 	}
 	elsewhere := httptest.NewTLSServer(http.RedirectHandler(p.URL+agentapi.EnrollPath, http.StatusTemporaryRedirect))
 	t.Cleanup(elsewhere.Close)
@@ -188,7 +188,7 @@ func TestReadToken(t *testing.T) {
 	}
 }
 
-// natsServer lets in whoever has the link key, over TLS, with the permissions of a host.
+// natsServer accepts every client with the link key, over TLS, with the permissions of a host.
 func natsServer(t *testing.T, p *platform, host string, port int) *server.Server {
 	t.Helper()
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true,
@@ -318,7 +318,7 @@ func talk(t *testing.T, c *Conn, nc *nats.Conn, host string, wakes chan agentapi
 	}
 }
 
-// tooOften asks a server that has heard too much.
+// tooOften sends requests to a server that has received too many.
 func tooOften(t *testing.T, c *Conn) {
 	t.Helper()
 	var much *agentapi.TooMany

@@ -30,19 +30,19 @@ func Prove(ctx context.Context, cfg ReachConfig) (Proof, error) {
 	if err != nil {
 		return Proof{}, err
 	}
-	told, err := endpoints(ctx, client, origin)
+	known, err := endpoints(ctx, client, origin)
 	if err != nil {
 		return Proof{}, err
 	}
 	p := Proof{At: time.Now()}
-	if told == nil || len(told.Relays) == 0 {
+	if known == nil || len(known.Relays) == 0 {
 		return p, nil
 	}
-	p.Relays = len(told.Relays)
+	p.Relays = len(known.Relays)
 	if cfg.Wait == 0 {
 		cfg.Wait = 4 * time.Second
 	}
-	if err := proveBy(ctx, told.Relays, cfg.Wait); err != nil {
+	if err := proveBy(ctx, known.Relays, cfg.Wait); err != nil {
 		p.Why = err.Error()
 		return p, nil
 	}

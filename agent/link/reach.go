@@ -57,25 +57,25 @@ func LookAround(ctx context.Context, cfg ReachConfig) (Reach, error) {
 		cfg.Wait = 8 * time.Second
 	}
 	r := Reach{Platform: Reached{Address: origin}}
-	told, err := endpoints(ctx, client, origin)
-	r.Platform.Err, r.Known = err, told != nil
-	if told == nil && cfg.Known != nil {
-		told = &agentapi.Endpoints{NATS: cfg.Known.NATS, NATSCA: cfg.Known.NATSCA}
+	found, err := endpoints(ctx, client, origin)
+	r.Platform.Err, r.Known = err, found != nil
+	if found == nil && cfg.Known != nil {
+		found = &agentapi.Endpoints{NATS: cfg.Known.NATS, NATSCA: cfg.Known.NATSCA}
 	}
-	if told == nil {
+	if found == nil {
 		return r, nil
 	}
 	var wg sync.WaitGroup
-	if len(told.NATS) > 0 {
-		for _, a := range oneKind(told.NATS) { // the agent never uses the others
+	if len(found.NATS) > 0 {
+		for _, a := range oneKind(found.NATS) { // the agent never uses the others
 			r.Link = append(r.Link, Reached{Address: a})
 		}
 	}
-	for _, a := range told.Relays {
+	for _, a := range found.Relays {
 		r.Relays = append(r.Relays, Reached{Address: a})
 	}
 	for i := range r.Link {
-		wg.Go(func() { r.Link[i].Err = knock(r.Link[i].Address, told.NATSCA, cfg.Wait) })
+		wg.Go(func() { r.Link[i].Err = knock(r.Link[i].Address, found.NATSCA, cfg.Wait) })
 	}
 	for i := range r.Relays {
 		wg.Go(func() { r.Relays[i].Err = challenge(ctx, r.Relays[i].Address, cfg.Wait) })

@@ -1,5 +1,5 @@
 // Package notice reads what a cloud announces about the virtual machine that the agent runs on: that it will be taken
-// away, restarted or moved. A cloud tells this through its metadata service, between 30 seconds and days before.
+// away, restarted or moved. A cloud announces this through its metadata service, between 30 seconds and days before.
 //
 // Which cloud it is, if any, is read from the firmware's tables (DMI): no machine elsewhere gets a request. A service
 // that does not answer announces nothing.

@@ -139,8 +139,8 @@ func TestAnnouncements(t *testing.T) {
 	}
 }
 
-// An announcement is passed on once, stays while the service does not answer, and ends when the service says so. An
-// answer that is no answer of the service announces nothing.
+// An announcement is passed on once, stays while the service does not answer, and ends when the service withdraws it.
+// An answer that does not come from the service announces nothing.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	s, r := newService(t, Azure)

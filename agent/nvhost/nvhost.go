@@ -1,5 +1,5 @@
-// Package nvhost judges how a host is set up for its NVIDIA GPUs, beyond what the driver's library says of each GPU:
-// the programs and kernel modules that must run beside the driver, and settings that make leases fail or run slowly.
+// Package nvhost checks how a host is set up for its NVIDIA GPUs, beyond what the driver's library reports of each GPU:
+// the programs and kernel modules that must run next to the driver, and settings that make leases fail or run slowly.
 //
 // What cannot be read is no problem: a machine without systemd, nvidia-smi or readable PCI configuration is not judged
 // by them.
@@ -143,7 +143,7 @@ func (h Host) runs(name string) bool {
 	})
 }
 
-// modes judges the settings of the GPUs that nvidia-smi tells.
+// modes checks the GPU settings that nvidia-smi reports.
 func (h Host) modes(ctx context.Context) []agentapi.Problem {
 	text, err := h.Run(ctx, "nvidia-smi", "--query-gpu=index,persistence_mode,compute_mode,ecc.mode.current,"+
 		"mig.mode.current,mig.mode.pending", "--format=csv,noheader")
@@ -175,7 +175,7 @@ func (h Host) modes(ctx context.Context) []agentapi.Problem {
 			out = append(out, problem(code, severity, cause, "nvidia-smi, GPU "+strings.Join(gpus, ", "), fix))
 		}
 	}
-	add(Persistence, "warn", "The driver is set up anew for each program: starts take up to tens of seconds longer.",
+	add(Persistence, "warn", "The driver is set up again for each program: starts take up to tens of seconds longer.",
 		"systemctl enable --now nvidia-persistenced, or nvidia-smi -pm 1 after each boot.")
 	add(ComputeMode, "bad", "The compute mode lets one program or none use a GPU: workloads of several processes fail.",
 		"nvidia-smi -c DEFAULT")

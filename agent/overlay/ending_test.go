@@ -14,8 +14,9 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// A process whose lease folder is gone, or has been replaced by another, ends by itself and takes its device along: an
-// agent that was stopped while it started one, and a lease that was cleared away, leave nobody who knows of it.
+// A process whose lease folder is gone, or was replaced by another, ends by itself and removes its device: after an
+// agent that was stopped while it started the process, or a lease that was cleared away, nothing else knows of the
+// process.
 func TestEndsWithItsFolder(t *testing.T) {
 	t.Parallel()
 	for name, away := range map[string]func(dir string) error{

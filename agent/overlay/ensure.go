@@ -108,8 +108,8 @@ func (h *Handle) adopt(ctx context.Context, want settings, patience time.Duratio
 }
 
 // start runs the process and waits until it is up or reports why not. If the wait is cut short, start kills the
-// process, which could otherwise take the folder's lock after everybody stopped looking for a holder. The process gets
-// a session of its own and none of the agent's environment: it outlives the agent.
+// process, which could otherwise take the folder's lock after no caller looks for a holder any more. The process gets a
+// session of its own and none of the agent's environment: it outlives the agent.
 func start(ctx context.Context, cfg Config, netns *os.File) error {
 	argv := cfg.Command
 	if len(argv) == 0 {
@@ -124,7 +124,7 @@ func start(ctx context.Context, cfg Config, netns *os.File) error {
 		return err
 	}
 	defer log.Close()
-	ready, tell, err := os.Pipe()
+	ready, signal, err := os.Pipe()
 	if err != nil {
 		return err
 	}
@@ -132,10 +132,10 @@ func start(ctx context.Context, cfg Config, netns *os.File) error {
 	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], cfg.Dir)...)
 	cmd.Dir, cmd.Env = "/", []string{"PATH=" + os.Getenv("PATH")}
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.ExtraFiles = []*os.File{tell, netns} // readyFD, netnsFD
+	cmd.ExtraFiles = []*os.File{signal, netns} // readyFD, netnsFD
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()
-	tell.Close()
+	signal.Close()
 	if err != nil {
 		return fmt.Errorf("start the overlay process: %w", err)
 	}

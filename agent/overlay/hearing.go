@@ -33,13 +33,13 @@ func (h *Hearing) Take(boot int64, peers []PeerStatus) (spans []agentapi.DeafSpa
 		there[p.Rank] = true
 		from, goesOn := h.deaf[p.Rank]
 		endedFrom, endedTo := max(0, boot-p.DeafFromMS), boot-p.DeafToMS // end of its last silence
-		told := p.DeafFromMS > 0 && endedTo > h.ended[p.Rank]+sameEnd
+		news := p.DeafFromMS > 0 && endedTo > h.ended[p.Rank]+sameEnd
 		switch {
-		case goesOn && told && endedTo > from:
+		case goesOn && news && endedTo > from:
 			end(p.Rank, from, endedTo)
 		case goesOn && !p.Down():
 			end(p.Rank, from, boot-p.SilentMS) // a process of an older version does not report it
-		case !goesOn && told:
+		case !goesOn && news:
 			end(p.Rank, endedFrom, endedTo)
 		}
 		if _, goesOn := h.deaf[p.Rank]; p.Down() && !goesOn {

@@ -71,7 +71,7 @@ func TestBothEndsOfACutLinkSignTheSameSilence(t *testing.T) {
 		*site
 		journal *journal.Journal
 		hearing Hearing
-		heard   bool
+		met     bool
 		down    []agentapi.PeerDown
 	}
 	var ends []*end
@@ -105,7 +105,7 @@ func TestBothEndsOfACutLinkSignTheSameSilence(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e.heard = len(st.Peers) == 1 && st.Peers[0].Received
+			e.met = len(st.Peers) == 1 && st.Peers[0].Received
 			spans := e.hearing.Take(boot(), st.Peers)
 			e.down = e.hearing.Down()
 			if err := e.journal.Note(ref, journal.Condition{SeenBootMS: boot(), Up: true, Deaf: spans}); err != nil {
@@ -113,13 +113,13 @@ func TestBothEndsOfACutLinkSignTheSameSilence(t *testing.T) {
 			}
 		}
 	}
-	await(t, "both are heard", patient, func() bool { look(); return ends[0].heard && ends[1].heard })
+	await(t, "both have received", patient, func() bool { look(); return ends[0].met && ends[1].met })
 	cut := boot()
 	link.Set(testnet.Fault{Cut: true})
 	await(t, "both are deaf", patient, func() bool { look(); return len(ends[0].down) == 1 && len(ends[1].down) == 1 })
-	mended := boot()
+	restored := boot()
 	link.Set(testnet.Fault{})
-	await(t, "both hear again", patient, func() bool { look(); return len(ends[0].down) == 0 && len(ends[1].down) == 0 })
+	await(t, "both receive", patient, func() bool { look(); return len(ends[0].down) == 0 && len(ends[1].down) == 0 })
 
 	const slack = 1000
 	var signed []agentapi.DeafSpan
@@ -135,13 +135,13 @@ func TestBothEndsOfACutLinkSignTheSameSilence(t *testing.T) {
 			t.Fatalf("rank %d signs %+v", i, spans)
 		}
 		d := spans[0]
-		if d.FromBootMS < cut-keepalive.Milliseconds()-slack || d.FromBootMS > cut+slack || d.ToBootMS < mended-slack {
-			t.Errorf("rank %d signs %+v; the link was cut from %d to %d", i, d, cut, mended)
+		if d.FromBootMS < cut-keepalive.Milliseconds()-slack || d.FromBootMS > cut+slack || d.ToBootMS < restored-slack {
+			t.Errorf("rank %d signs %+v; the link was cut from %d to %d", i, d, cut, restored)
 		}
 		signed = append(signed, d)
 	}
 	if d := signed[0].ToBootMS - signed[1].ToBootMS; d < -slack || d > slack {
-		t.Errorf("the ends hear each other again at %d and %d", signed[0].ToBootMS, signed[1].ToBootMS)
+		t.Errorf("the ends receive again at %d and %d", signed[0].ToBootMS, signed[1].ToBootMS)
 	}
 	if d := signed[0].FromBootMS - signed[1].FromBootMS; d < -keepalive.Milliseconds()-slack ||
 		d > keepalive.Milliseconds()+slack {

@@ -20,8 +20,8 @@ import (
 // What only a kernel with WireGuard can prove is not proven here: that its devices are born as VXLAN's are, that they
 // take our configuration, and that they carry anything.
 
-// A device that is asked for from one namespace and born in another is there under its name, its UDP socket stays where
-// it was asked for, and nothing of it is ever seen there. VXLAN's home is found as WireGuard's is.
+// A device that is created from one namespace in another exists there under its name, its UDP socket stays in the
+// first, and nothing of the device is ever visible there. VXLAN's home is found as WireGuard's is.
 func TestADeviceIsBornInTheGuest(t *testing.T) {
 	t.Parallel()
 	home, guest := newNamespace(t), newNamespace(t)
@@ -73,7 +73,7 @@ func TestADeviceIsBornInTheGuest(t *testing.T) {
 	}
 }
 
-// fakeWireGuard answers for a device and remembers what it was asked.
+// fakeWireGuard answers for a device and records the requests.
 type fakeWireGuard struct {
 	requests []wgtypes.Config
 	device   wgtypes.Device
@@ -137,7 +137,7 @@ func TestTheKernelListens(t *testing.T) {
 	}
 }
 
-// Peers are told to the kernel one by one, and what is not to change is not named.
+// Peers are set in the kernel one by one, and settings that must not change are left out.
 func TestTheKernelsPeers(t *testing.T) {
 	t.Parallel()
 	k, f := fakeKernel()
@@ -204,8 +204,8 @@ func TestTheKernelsPeers(t *testing.T) {
 	}
 }
 
-// A device that somebody has removed is noticed, so that the process ends and another one makes a new one; other
-// trouble is not the device's end.
+// A device that was removed by another program is noticed, so that the process ends and another one creates a new
+// device. Other errors do not count as removal.
 func TestTheKernelsDeviceIsGone(t *testing.T) {
 	t.Parallel()
 	k, f := fakeKernel()

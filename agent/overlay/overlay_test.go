@@ -195,7 +195,7 @@ func TestTCPSurvivesKilledOverlay(t *testing.T) {
 	}
 	t.Logf("the rest arrived %v after the kill", time.Since(killed))
 
-	await(t, "the new process hears its peer", patient, func() bool {
+	await(t, "the new process receives from its peer", patient, func() bool {
 		st, err := b.h.Status(t.Context())
 		return err == nil && st.Peers[0].Received
 	})
@@ -254,8 +254,8 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// A process that only waits for its turn on a machine that is overloaded is waited for: whoever replaced it would
-// interrupt what it carries. Whoever gives up waiting leaves it alone.
+// Ensure waits for a process that only waits for its turn on an overloaded machine: replacing it would interrupt its
+// traffic. A caller that stops waiting leaves it alone.
 func TestASlowProcessIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	r := newRank(t, 0)
@@ -264,7 +264,7 @@ func TestASlowProcessIsNotReplaced(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := Ensure(ctx, r.cfg); err == nil {
-		t.Error("a caller that has given up is told that the overlay stands")
+		t.Error("Ensure succeeds for a caller that has given up")
 	}
 	if now, err := holder(r.h.dir); now != pid || err != nil {
 		t.Fatalf("a caller that gave up replaced process %d by %d, %v", pid, now, err)
@@ -302,7 +302,7 @@ func TestNothingLeaksWithoutTheDevice(t *testing.T) {
 	if err := Stop(t.Context(), r.cfg.Dir); err != nil {
 		t.Fatal(err)
 	}
-	for _, device := range []string{"there, nobody serves it", "gone"} {
+	for _, device := range []string{"there, without a process", "gone"} {
 		if device == "gone" {
 			r.ns.ip(t, "link", "del", Interface)
 		}
@@ -323,12 +323,12 @@ func TestNothingLeaksWithoutTheDevice(t *testing.T) {
 func TestSilentPeerIsDown(t *testing.T) {
 	t.Parallel()
 	ranks := cluster(t, 3)
-	heard := func() bool {
+	received := func() bool {
 		s, err := ranks[0].h.Status(t.Context())
 		return err == nil && len(s.Peers) == 2 && s.Peers[0].Received && s.Peers[1].Received &&
 			!s.Peers[0].LastHandshake.IsZero()
 	}
-	await(t, "all peers heard", patient, heard)
+	await(t, "packets of all peers", patient, received)
 	syscall.Kill(ranks[2].h.PID(), syscall.SIGKILL)
 	start := time.Now()
 	await(t, "rank 2 down, and no other", patient, func() bool {
@@ -390,7 +390,7 @@ func TestSetPeersLive(t *testing.T) {
 	}
 }
 
-// What the guest cannot be is said in words.
+// A guest that cannot exist is refused with a message.
 func TestEnsureRefuses(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -439,13 +439,13 @@ func TestKeyStaysPrivate(t *testing.T) {
 }
 
 // Ranks that learn of each other at the same moment meet before WireGuard's own second try, five seconds later. On a
-// machine that is busy with other things a round may take longer: the quickest of them tells.
+// busy machine a round may take longer: the quickest round counts.
 func TestPeersMeetAtOnce(t *testing.T) {
 	t.Parallel()
 	quickest := patient
 	for range 8 {
 		ranks := cluster(t, 3)
-		told := time.Now()
+		began := time.Now()
 		await(t, "all ranks met", patient, func() bool {
 			for _, r := range ranks {
 				s, err := r.h.Status(t.Context())
@@ -455,7 +455,7 @@ func TestPeersMeetAtOnce(t *testing.T) {
 			}
 			return true
 		})
-		quickest = min(quickest, time.Since(told))
+		quickest = min(quickest, time.Since(began))
 	}
 	if quickest > 4*time.Second {
 		t.Errorf("the quickest of eight clusters met after %v", quickest)

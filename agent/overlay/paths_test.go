@@ -68,7 +68,7 @@ func startSite(t *testing.T, host *testnet.Host, n int, relays []string, set fun
 	return s
 }
 
-// introduce tells all ranks of each other.
+// introduce announces all ranks to each other.
 func introduce(t *testing.T, sites ...*site) {
 	t.Helper()
 	for _, s := range sites {
@@ -140,7 +140,7 @@ func exchange(t *testing.T, from, to *site) {
 	}()
 	got, err := io.ReadAll(from.dial(t, l.Addr().String()))
 	if want := fmt.Sprintf("rank %d", to.n); string(got) != want || err != nil {
-		t.Errorf("rank %d hears %q from rank %d: %v", from.n, got, to.n, err)
+		t.Errorf("rank %d receives %q from rank %d: %v", from.n, got, to.n, err)
 	}
 }
 

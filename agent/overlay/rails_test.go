@@ -69,8 +69,8 @@ func ship(t *testing.T, from, to *site) {
 	}
 }
 
-// Two hosts share two networks. What ranks say to each other goes by the port that the operators have named, though the
-// other one is named first by its addresses; by the other while that is cut; and by the first when it is mended.
+// Two hosts share two networks. Traffic between ranks uses the port that the operators have named, although the other
+// port's addresses come first; it uses the other port while the named one is cut, and the named one again afterwards.
 func TestTrafficTakesTheNamedRail(t *testing.T) {
 	t.Parallel()
 	n := testnet.New(t)
@@ -101,8 +101,8 @@ func TestTrafficTakesTheNamedRail(t *testing.T) {
 			})
 		})
 	}
-	// Which way each packet goes is decided anew all the time, and on a slow machine a rail may look silent for a moment:
-	// it is enough that all goes by the named one once.
+	// The path of each packet is chosen again all the time, and on a slow machine a rail may look silent for a moment: it
+	// is enough that all traffic uses the named one once.
 	check := func(network, used, spared string) {
 		t.Helper()
 		host, said := sites[0].host, ""
@@ -124,7 +124,7 @@ func TestTrafficTakesTheNamedRail(t *testing.T) {
 	check("172.20.0.", "eth1", "eth0")
 }
 
-// A host tells the addresses of the ports that its operator has named before all others.
+// A host announces the addresses of the ports that its operator has named before all others.
 func TestAddressesOfNamedPortsComeFirst(t *testing.T) {
 	t.Parallel()
 	n := testnet.New(t)

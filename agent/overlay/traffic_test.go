@@ -10,8 +10,8 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
-// The kernel's counters are added once, over processes that read them and peers that are added anew, and those of peers
-// in the host's own networks are none of its line's.
+// The kernel's counters are added once, across restarts of the process that reads them and peers that are added again.
+// Those of peers in the host's own networks do not count for its line.
 func TestTheKernelsCountersAreSummed(t *testing.T) {
 	t.Parallel()
 	near, far := newKey(t).PublicKey(), newKey(t).PublicKey()
@@ -73,7 +73,7 @@ func TestTheKernelsCountersAreSummed(t *testing.T) {
 	process(true) // killed; the device went on
 	want("by the next process", 600, 1500, 650, 1600)
 	show(100, 50, 10, 5)
-	want("a peer was added anew", 605, 1510, 655, 1610)
+	want("a peer was added again", 605, 1510, 655, 1610)
 	show(7, 0, 0, 0)
 	process(false) // the guest is another, and so is its device
 	want("with another device", 605, 1510, 655, 1617)

@@ -124,7 +124,7 @@ func keysOf(t *testing.T, seed byte) *chunk.Keys {
 	return k
 }
 
-// owned returns a pack whose first owner is a rank, and whose second one is not besides.
+// owned returns a pack whose first owner is rank by, and whose second owner is not rank besides.
 func (f *field) owned(t *testing.T, by int, besides int) int64 {
 	t.Helper()
 	for n := range f.packs {

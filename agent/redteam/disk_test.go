@@ -9,8 +9,8 @@ import (
 	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
-// On a host whose Docker holds containers to a size, a node that fills its disk gets what it rented and no more, and
-// the node beside it writes on.
+// On a host whose Docker limits the size of containers, a node that fills its disk gets what it rented and no more, and
+// its neighbour can still write.
 func TestADiskFillerIsHeld(t *testing.T) {
 	b := newBoxOn(t, func(h *testnet.Host) *testnet.Docker { return h.DockerOnBtrfs(4 << 10) })
 	b.build()
@@ -20,6 +20,6 @@ func TestADiskFillerIsHeld(t *testing.T) {
 	b.run(firewall.EgressOff, 128, "disk", "1000").held(t, 1)
 	b.run(firewall.EgressOff, 128, "disk", "1000").held(t, 1) // which has as much as the first
 	if state := b.docker.Do("run", "--rm", "--network", "none", b.image, "/hostile", "none"); state != "finished" {
-		t.Errorf("after them nobody can write: %s", state)
+		t.Errorf("after them another container cannot write: %s", state)
 	}
 }

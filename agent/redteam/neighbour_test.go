@@ -32,8 +32,8 @@ type member struct {
 	Rank  int
 }
 
-// join makes the overlays of clusters stand, on the box, and tells each its own peers. They outlive it, as an agent's
-// do.
+// join starts the overlays of clusters on the box and gives each its own peers. They outlive it, as they outlive an
+// agent.
 func join(clusters [][]member) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
@@ -113,8 +113,8 @@ func (n *node) output(t *testing.T, line string) {
 	}
 }
 
-// neighbourCluster is two clusters of two tenants on one box, with one range of overlay addresses. A program in one
-// looks for the other by every way there is and finds nothing, and the other hears nothing of it.
+// neighbourCluster is two clusters of two tenants on one box, with the same range of overlay addresses. A program in
+// one looks for the other in every way there is and finds nothing, and the other receives nothing from it.
 func (b *box) neighbourCluster(t *testing.T) {
 	const secret = "mst-redteam-secret"
 	mate := b.run(firewall.EgressFull, 64, "node", "mate", secret)
@@ -138,7 +138,7 @@ func (b *box) neighbourCluster(t *testing.T) {
 		for _, line := range strings.Split(log, "\n") {
 			if strings.HasPrefix(line, "visited by ") && !strings.HasPrefix(line, "visited by "+gateway.String()+":") &&
 				!strings.HasSuffix(line, " who says victim 0") && (v != mate || !strings.HasSuffix(line, " who says attacker")) {
-				t.Errorf("BREACH a neighbour hears: %s", line)
+				t.Errorf("BREACH a neighbour received: %s", line)
 			}
 		}
 		if strings.Contains(log, "BREACH") {

@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// realm is the address of the registry that leads whoever asks for a token to the i-th place by a scheme.
+// realm returns the address of the registry that sends clients that need a token to the i-th place by a scheme.
 func realm(scheme string, i int) string {
 	if scheme == "https" {
 		i += 100

@@ -21,7 +21,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
-// box is a host at somebody's home, with all that is around it.
+// box is a host in a home network, with everything around it.
 type box struct {
 	t           *testing.T
 	net         *testnet.Net
@@ -35,7 +35,7 @@ type box struct {
 	connections atomic.Int64 // connections that reached any of the places around the box, or the box itself
 }
 
-// The places around the box. All answer whoever reaches them.
+// The places around the box. All answer every client that reaches them.
 const (
 	boxLAN    = "192.168.7.10"
 	neighbour = "192.168.7.20:80"
@@ -218,7 +218,7 @@ func (n *node) held(t *testing.T, least int) {
 	t.Logf("%d attacks held:\n%s", held, log)
 }
 
-// Hostile images on one host, each beside a neighbour: none gets out.
+// Hostile images run on one host, each with a neighbour: none gets out.
 func TestHostileImagesAreHeld(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)

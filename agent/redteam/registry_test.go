@@ -41,8 +41,8 @@ const (
 	hostile = "203.0.113.80:5001"
 )
 
-// registries starts both and returns what every repository of the hostile one does, to be filled before it is asked.
-// A repository it does not know is the honest one's.
+// registries starts an honest and a hostile registry and returns the handler that stores their images. attacks has
+// handlers by repository of the hostile one, which serves all other repositories like the honest one.
 func (b *box) registries(attacks *sync.Map) http.Handler {
 	keeper := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	serve := func(addr string, h http.Handler) {
@@ -155,8 +155,8 @@ func good(t *testing.T, content string) v1.Layer {
 	return l
 }
 
-// Hostile registries, asked by the agent's own puller for the engine of a box: none leads it to places that only the
-// host can reach, whichever step it lies at and whichever place it names, and none fills its disk.
+// The agent's own puller pulls from hostile registries for the engine of a box. None leads it to places that only the
+// host can reach, at whichever step and to whichever place, and none fills its disk.
 func TestHostileRegistriesAreHeld(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -187,7 +187,7 @@ func (b *box) leadInside(t *testing.T, keeper http.Handler, attacks *sync.Map) {
 		t.Fatal(err)
 	}
 	var images []string
-	var told sync.Map // the repositories that have lied
+	var lied sync.Map // the repositories that have lied
 	// add makes a repository that lies about what has part in its path.
 	add := func(repo, part string, lie http.HandlerFunc) {
 		keep(t, keeper, repo, layer)
@@ -196,7 +196,7 @@ func (b *box) leadInside(t *testing.T, keeper http.Handler, attacks *sync.Map) {
 				keeper.ServeHTTP(w, r)
 				return
 			}
-			told.Store(repo, true)
+			lied.Store(repo, true)
 			lie(w, r)
 		}))
 		images = append(images, hostile+"/"+repo+":1")
@@ -210,8 +210,8 @@ func (b *box) leadInside(t *testing.T, keeper http.Handler, attacks *sync.Map) {
 			add(fmt.Sprintf("manifest-%s-%d", scheme, i), "/manifests/", redirect)
 			add(fmt.Sprintf("config-%s-%d", scheme, i), "/blobs/", redirect)
 			add(fmt.Sprintf("layer-%s-%d", scheme, i), "/blobs/"+digest.String(), redirect)
-			// Who asks for a token is the registry, not a repository of it.
-			images = append(images, b.realms(scheme, i, to, &told)+"/realm:1")
+			// The registry demands a token, not one of its repositories.
+			images = append(images, b.realms(scheme, i, to, &lied)+"/realm:1")
 		}
 	}
 	lies := len(images)
@@ -222,7 +222,7 @@ func (b *box) leadInside(t *testing.T, keeper http.Handler, attacks *sync.Map) {
 		if o.ID != "" || o.Reason != agentapi.ReasonImageRefused {
 			t.Errorf("BREACH %+v", o)
 		}
-		if _, lied := told.Load(strings.TrimSuffix(strings.TrimPrefix(o.Image, hostile+"/"), ":1")); !lied &&
+		if _, did := lied.Load(strings.TrimSuffix(strings.TrimPrefix(o.Image, hostile+"/"), ":1")); !did &&
 			!strings.HasSuffix(o.Image, "/by-name:1") {
 			t.Errorf("%s: the attack was not made", o.Image)
 		}
@@ -251,13 +251,13 @@ func (b *box) leadInside(t *testing.T, keeper http.Handler, attacks *sync.Map) {
 	}
 }
 
-// realms starts a registry that says that its tokens are had at a place, and returns its address.
-func (b *box) realms(scheme string, i int, to string, told *sync.Map) string {
+// realms starts a registry that sends clients to a place for its tokens, and returns its address.
+func (b *box) realms(scheme string, i int, to string, lied *sync.Map) string {
 	addr := realm(scheme, i)
 	s := &http.Server{
 		ReadHeaderTimeout: time.Minute,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			told.Store(addr+"/realm", true)
+			lied.Store(addr+"/realm", true)
 			w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="x"`, to))
 			w.WriteHeader(http.StatusUnauthorized)
 		}),

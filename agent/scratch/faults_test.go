@@ -24,7 +24,7 @@ func (s *Store) refusedTo(t *testing.T, why string) {
 	}
 }
 
-// lacks wants the check to say what is wrong, and how it is mended.
+// lacks checks that Check reports a problem and how to fix it.
 func (s *Store) lacks(t *testing.T, evidence, fix string) {
 	t.Helper()
 	if p := s.Check(t.Context()); p == nil || p.Code != ProblemUnusable || !strings.Contains(p.Evidence, evidence) ||
@@ -33,7 +33,7 @@ func (s *Store) lacks(t *testing.T, evidence, fix string) {
 	}
 }
 
-// lost wants to hear what became of a scratch that was usable.
+// lost checks why a scratch that was usable is lost, or that it is not if why is empty.
 func lost(t *testing.T, path, why string) {
 	t.Helper()
 	if got, err := Lost(path); err != nil || !strings.Contains(got, why) || (why == "") != (got == "") {
@@ -91,8 +91,8 @@ func onAFullDisk(t *testing.T, s *Store) {
 	released(t, path)
 }
 
-// A disk on which the kernel gave up writing: what lies on it is told lost, nothing is given, and no lease is kept from
-// ending.
+// After the kernel has stopped writing to a disk, its scratch is reported lost, no new scratch is given, and leases can
+// still end.
 func TestAReadOnlyDisk(t *testing.T) {
 	t.Parallel()
 	s := disk(t, 128*mb)
@@ -130,7 +130,7 @@ func mountedReadOnly(t *testing.T, s *Store) {
 		t.Fatal(err)
 	}
 	if p := s.Check(t.Context()); p != nil {
-		t.Errorf("mended: %+v", p)
+		t.Errorf("after the repair: %+v", p)
 	}
 	s.mustMake(t, newRef(), 16*mb)
 }
@@ -159,8 +159,8 @@ func onADeadDisk(t *testing.T, s *Store) {
 	released(t, another)
 }
 
-// The disk is unmounted under what is leased: who uses his scratch keeps it, nothing is made on the disk below, and the
-// lease ends as any.
+// The disk is unmounted under a lease: a process that uses its scratch keeps it, nothing is made on the disk below, and
+// the lease ends like any other.
 func TestADiskThatVanishes(t *testing.T) {
 	t.Parallel()
 	vanished(t, disk(t, 128*mb))

@@ -360,7 +360,7 @@ func TestSweepLeavesWhatIsWanted(t *testing.T) {
 	}
 }
 
-// What somebody on the host holds open does not keep a lease from ending.
+// A process on the host that holds files of a scratch open does not keep its lease from ending.
 func TestAScratchInUseIsReleased(t *testing.T) {
 	t.Parallel()
 	s := disk(t, 64*mb)

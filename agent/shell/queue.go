@@ -57,9 +57,9 @@ func (q *queue) next() (b []byte, ended bool) {
 
 func (q *queue) taken(n int) { q.set(func() { q.size -= n }) }
 
-// drain writes to the process until the queue has ended or is closed. It also consumes input that the process no longer
-// reads.
-func (q *queue) drain(p Process, told func(n int) error) {
+// drain writes to the process until the queue has ended or is closed, and calls wrote with the length of each piece. It
+// also consumes input that the process no longer reads.
+func (q *queue) drain(p Process, wrote func(n int) error) {
 	deaf := false
 	for {
 		b, ended := q.next()
@@ -74,7 +74,7 @@ func (q *queue) drain(p Process, told func(n int) error) {
 			deaf = err != nil
 		}
 		q.taken(len(b))
-		if told(len(b)) != nil {
+		if wrote(len(b)) != nil {
 			return
 		}
 	}

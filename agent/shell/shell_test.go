@@ -209,7 +209,7 @@ func TestAProcessEndsWithItsStream(t *testing.T) {
 	within(t, p.hung)
 }
 
-// Who sends more input than was asked for is cut off before it fills the host's memory.
+// A client that sends more input than was requested is cut off before it fills the host's memory.
 func TestInputIsBounded(t *testing.T) {
 	t.Parallel()
 	n := &node{deaf: true}

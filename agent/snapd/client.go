@@ -31,7 +31,7 @@ type Config struct {
 	Changed func() // called when a state has changed; must not block
 }
 
-// Client is the agent's side: it keeps the process running and tells it what should be attached. Its methods are safe
+// Client is the agent's side: it keeps the process running and sends it what should be attached. Its methods are safe
 // for concurrent use, and only Detach waits.
 type Client struct {
 	cfg  Config

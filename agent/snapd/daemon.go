@@ -97,7 +97,7 @@ func restrain(log *slog.Logger) {
 	runtime.GOMAXPROCS(processors)
 	const whoProcess, classIdle = 1, 3 << 13 // IOPRIO_WHO_PROCESS, IOPRIO_CLASS_IDLE
 	err := unix.Setpriority(unix.PRIO_PROCESS, 0, niceness)
-	// Threads inherit both; those that run already are told one by one.
+	// New threads inherit both; those that already run are set one by one.
 	tasks, terr := os.ReadDir("/proc/self/task")
 	for _, t := range tasks {
 		var tid int

@@ -448,7 +448,7 @@ func (w *worker) watchRoom(v *volume.Volume) {
 	}
 }
 
-// report tells the control plane, for people, what is not durable yet.
+// report reports to the control plane, for people, what is not durable yet.
 func (w *worker) report(v *volume.Volume) {
 	var last agentapi.VolumeReport
 	var sent, peeked time.Time

@@ -131,7 +131,7 @@ func TestASlowReaderSlowsTheReading(t *testing.T) {
 	ended := r.serve(t, agentapi.PurposeLogs, true)
 	<-r.hellos
 	ws := <-r.conns
-	// Nobody reads: what is given out stops growing.
+	// The client does not read: the number of bytes sent stops growing.
 	tick := time.NewTicker(300 * time.Millisecond)
 	defer tick.Stop()
 	for last := int64(-1); ; {
@@ -141,7 +141,7 @@ func TestASlowReaderSlowsTheReading(t *testing.T) {
 			break
 		}
 		if now > 100_000 {
-			t.Fatal("a hundred megabytes were read for nobody")
+			t.Fatal("a hundred megabytes were read although the client reads nothing")
 		}
 		last = now
 	}

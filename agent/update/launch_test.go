@@ -48,7 +48,7 @@ type place struct {
 	s    store
 }
 
-// lives is a version that goes on until it is told to end.
+// lives is a version that runs until it receives SIGTERM.
 const lives = `trap 'exit 0' TERM; while :; do sleep 0.05; done`
 
 // fails is one that ends at once.

@@ -31,7 +31,7 @@ func TestWentBack(t *testing.T) {
 	went("v1.2.0", "")
 	went("v1.2.0-4-gabcdef", "")
 	went("dev", "")
-	// What cannot be read counts for nothing, and is mended.
+	// A file that cannot be read is ignored, and replaced.
 	file := filepath.Join(state, "update", "newest.json")
 	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)

@@ -130,7 +130,7 @@ func (p *place) examine(ctx context.Context, program string) ([]string, error) {
 	return bad, nil
 }
 
-// agentText is a script that says it is a version, with a doctor that says what it is told.
+// agentText returns the scripts of an agent of a version, whose doctor prints the given text.
 func agentText(version, doctor string) map[string]string {
 	return map[string]string{
 		guestFile: "guest",

@@ -79,7 +79,7 @@ func extentsOf(f *os.File, size int64) (out []fiemapExtent, ok bool, err error) 
 }
 
 // changedRanges returns the ranges of a file of size bytes in which it may differ from an older clone of it: those
-// whose blocks are not the same. ok is false if the extents do not tell.
+// whose blocks are not the same. ok is false if the extents do not show that.
 func changedRanges(file, old *os.File, size, oldSize int64) (ranges []manifest.Extent, ok bool, err error) {
 	now, ok, err := extentsOf(file, size)
 	if !ok || err != nil {

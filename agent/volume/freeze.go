@@ -21,7 +21,7 @@ type group struct {
 	File   string `json:"file"`   // written to freeze and thaw
 	Frozen string `json:"frozen"` // what is written to freeze
 	Thawed string `json:"thawed"`
-	State  string `json:"state"` // the file that tells whether all processes have stopped
+	State  string `json:"state"` // the file that shows whether all processes have stopped
 	Proof  string `json:"proof"` // its line that says so
 }
 
@@ -112,7 +112,7 @@ type Group struct {
 	group  group
 	record string
 	guard  *guard
-	paused bool // by somebody else, before
+	paused bool // it was frozen before, by another program
 }
 
 // NewGroup prepares to freeze the container of a process. records is the folder for records; command starts the

@@ -52,7 +52,7 @@ func startGuard(command []string, g group) (*guard, error) {
 	return w, nil
 }
 
-// arm tells the guard that a freeze begins, and waits until it knows.
+// arm notifies the guard that a freeze begins, and waits for its acknowledgement.
 func (w *guard) arm() error {
 	if _, err := w.in.Write([]byte{guardArmed}); err != nil {
 		return fmt.Errorf("arm the process that thaws: %w", err)

@@ -147,7 +147,7 @@ func (v *Volume) Label() string {
 	return v.base.Label
 }
 
-// Report tells the control plane, once, what is not durable yet.
+// Report reports to the control plane, once, what is not durable yet.
 func (v *Volume) Report(ctx context.Context, r agentapi.VolumeReport) error {
 	reply, err := v.remote.server(ctx, agentapi.VolumeRequest{Op: agentapi.VolumeReports, LeaseRef: v.cfg.Ref,
 		Volume: v.cfg.Mount.Volume, Session: v.remote.session, Report: &r})

@@ -106,7 +106,7 @@ func (s *splitter) copy() {
 	}
 }
 
-// read splits anew until behind a change a cut falls where one was before.
+// read splits the changed data again, until a cut after a change falls where one was before.
 func (s *splitter) read() error {
 	chunks := chunk.NewSplitter(io.NewSectionReader(s.data, s.pos, s.total-s.pos))
 	for s.pos < s.total {

@@ -16,7 +16,7 @@ const (
 	maxEntries = 2 << 20
 )
 
-// A Stamp tells whether a file has changed. A file that was written, and whose times were set back, has another ctime.
+// A Stamp shows whether a file has changed. A file that was written and whose times were set back has another ctime.
 type Stamp struct {
 	Size, MtimeNS, CtimeNS int64
 	Ino                    uint64

@@ -231,7 +231,7 @@ func (v *Volume) Durable() Durable {
 	return Durable{Snapshot: v.state.Snapshot, As: as, Seq: v.state.Seq}
 }
 
-// EndSession tells the server that nothing more will be committed.
+// EndSession notifies the server that nothing more will be committed.
 func (v *Volume) EndSession(ctx context.Context, lost int64) error {
 	_, err := v.remote.call(ctx, agentapi.VolumeRequest{Op: agentapi.VolumeClose,
 		Close: &agentapi.CloseVolume{LostBytes: lost}})

@@ -90,7 +90,7 @@ func enroll(ctx context.Context, d *db.DB, n int) ([]member, error) {
 type simulated struct {
 	id        id.Host
 	conn      *link.Conn
-	woken     atomic.Pointer[chan time.Time] // gets when wakes arrive; nil: nobody asks
+	woken     atomic.Pointer[chan time.Time] // receives when wakes arrive; nil: not measured
 	inventory agentapi.Inventory
 	boot      string
 	born      time.Time

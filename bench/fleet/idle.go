@@ -58,7 +58,7 @@ func (c *crowd) idle(ctx context.Context, meter *platform.Meter, at string) (out
 	}
 	all.Go(func() {
 		beat(idleReport, func(h *simulated) {
-			all.Go(func() { // nobody waits for it
+			all.Go(func() { // not waited for
 				if err := h.report(ctx); err != nil && ctx.Err() == nil {
 					refused.Add(1)
 				}

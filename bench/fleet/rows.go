@@ -24,7 +24,7 @@ type round struct {
 	Idle       idle    `json:"idle"`
 	// Wakes are the times from the commit of a change to its arrival at the host.
 	Wakes    []time.Duration `json:"wakes"`
-	Refused  int64           `json:"refused"`  // requests that were told to come back
+	Refused  int64           `json:"refused"`  // requests that were refused with TooMany
 	Late     int64           `json:"late"`     // requests without an answer
 	Sessions float64         `json:"sessions"` // per host, both times
 }

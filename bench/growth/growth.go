@@ -1,5 +1,5 @@
-// Package growth measures that what is asked every day does not cost more because much was asked before: the same calls
-// on a database with a past and on one without, in turns.
+// Package growth measures that everyday calls do not cost more as history grows: the same calls on a database with a
+// past and on one without, in turns.
 package growth
 
 import (

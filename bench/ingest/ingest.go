@@ -1,5 +1,5 @@
 // Package ingest measures goal 5: signed usage segments, from the bytes of a host's report to committed, deduplicated
-// and posted, beside a bare insert of the same rows.
+// and posted, compared with a bare insert of the same rows.
 //
 // Ours is what a replica does with them: decode the report, verify every signature, lock the meters, look for what is
 // known already, judge each segment, store it, charge it, book it, answer. The baseline is one statement per batch,

@@ -14,14 +14,14 @@ import (
 )
 
 // metered are the tables that hold what was used, exact to the millisecond: the segments with their signatures, the
-// meters, the anchors and windows they are read with. posted are the books' rows for it.
+// meters, and the anchors and windows that they are read with. posted are the ledger's rows for it.
 var (
 	metered = []string{"usage_segment", "lease_meter", "time_anchor", "cluster_window", "segment_quarantine"}
 	posted  = []string{"ledger_tx", "ledger_transfer", "ledger_balance", "ledger_account"}
 )
 
-// StorageRows measures goal 6: what a billed GPU-second costs in storage, tables and indexes, beside a row per second;
-// and that taking in a report costs a lease of a year what it costs a lease of an hour.
+// StorageRows measures goal 6: what a billed GPU-second costs in storage, tables and indexes, compared with a row per
+// second; and that accepting a report costs a lease of a year what it costs a lease of an hour.
 func StorageRows(ctx context.Context, base string) ([]table.Row, error) {
 	usage, books, perSecond, err := storage(ctx, base)
 	if err != nil {
@@ -41,7 +41,7 @@ func StorageRows(ctx context.Context, base string) ([]table.Row, error) {
 		},
 		{
 			Goal:         6,
-			Name:         "the same with the books' rows, booked every quarter of an hour",
+			Name:         "the same with the ledger's rows, posted every quarter of an hour",
 			Unit:         "B",
 			Ours:         usage + books,
 			Baseline:     perSecond,
@@ -218,7 +218,7 @@ func takeInTurn(ctx context.Context, t [2]*platform.Template, w [2]world, report
 	}
 	for n := range all[0] {
 		for k := range all {
-			i := (n + k) % 2 // nobody is always the first
+			i := (n + k) % 2 // neither is always first
 			began := time.Now()
 			if err := take(ctx, collect[i], all[i][n]); err != nil {
 				return ms, err

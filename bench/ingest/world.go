@@ -159,8 +159,8 @@ func (w *world) segment(h *platform.Host, l id.Lease, n int64) agentapi.Segment 
 	return s
 }
 
-// check makes sure that what was measured was the work: of no lease three segments wait for the books. Then it ends all
-// windows, as a suspension does, and the books hold what the segments prove.
+// check makes sure that the measured work was done: no lease has three segments that are not posted. Then it ends all
+// windows, as a suspension does, and checks that the ledger holds what the segments prove.
 func check(ctx context.Context, d *db.DB, segments int) error {
 	var stored, behind int
 	err := d.Pool.QueryRow(ctx, "SELECT (SELECT count(*) FROM usage_segment), (SELECT count(*) FROM lease_meter WHERE "+
@@ -183,7 +183,7 @@ func check(ctx context.Context, d *db.DB, segments int) error {
 	}
 	b, err := ledger.CheckAll(ctx, d)
 	if err == nil && !b.Balanced() {
-		err = fmt.Errorf("the books do not balance: %v", b.Problems)
+		err = fmt.Errorf("the ledger does not balance: %v", b.Problems)
 	}
 	return err
 }

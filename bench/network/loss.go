@@ -166,7 +166,7 @@ func (m *mourner) release(c client.Cluster) error {
 	return nil
 }
 
-// round loses the victim's rank once. lose returns how it is mended.
+// round loses the victim's rank once. lose breaks it and returns what restores it.
 func (m *mourner) round(ctx context.Context, starts *[]float64, losses *[]loss, lose func() (mend func())) error {
 	began := time.Now()
 	c, err := m.run(2)

@@ -1,6 +1,6 @@
-// Package network measures goal 12: what the overlay carries beside the same WireGuard without us, what a relay carries
-// of it, whether the preflight's figures are those of iperf3 on the same path, and how long a lost rank is charged and
-// missed.
+// Package network measures goal 12: what the overlay carries compared with the same WireGuard alone, what a relay
+// carries of it, whether the preflight's figures are those of iperf3 on the same path, and how long a lost rank is
+// charged and missing.
 //
 // All but the last is between two machines of a test net, joined by virtual Ethernet and a bridge. On each stands one
 // overlay process, as the agent starts it, and one process that is nothing but wireguard-go with its own sockets; both
@@ -30,7 +30,7 @@ type Result struct {
 	Relayed  []float64 `json:"relayed"`
 	Pair     []float64 `json:"pair"`      // one way, by the preflight
 	Ring     []float64 `json:"ring"`      // bus bandwidth of two ranks, by the preflight
-	BothWays []float64 `json:"both_ways"` // by iperf3 beside it: both directions at once, the slower one
+	BothWays []float64 `json:"both_ways"` // by iperf3: both directions at once, the slower one
 }
 
 // Rows measures with the programs in bin.

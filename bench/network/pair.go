@@ -229,7 +229,7 @@ func arrived(out []byte, both bool) (float64, error) {
 		bits = min(bits, r.End.Reverse.Bits)
 	}
 	if bits <= 0 || r.Error != "" {
-		return 0, fmt.Errorf("iperf3 tells no result: %s", r.Error)
+		return 0, fmt.Errorf("iperf3 reports no result: %s", r.Error)
 	}
 	return bits / 1e9, nil
 }

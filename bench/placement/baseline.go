@@ -38,8 +38,8 @@ func newFGD(requests []demand.Request) *fgd {
 	return &fgd{typicalOf(requests), map[*demand.State]float64{}}
 }
 
-// typicalOf is the most frequent kinds that together are 95 % of the workload. Memory is not among what FGD tells
-// requests apart by.
+// typicalOf returns the most frequent kinds of requests that together are 95 % of the workload. FGD does not
+// distinguish requests by memory.
 func typicalOf(requests []demand.Request) []demand.Kind {
 	plain := slices.Clone(requests)
 	for i := range plain {

@@ -26,9 +26,9 @@ type costRound struct {
 	Large float64 `json:"large_us"`
 }
 
-// Cost measures goal 3: the time of a decision on the fleet eight times over beside that on the fleet itself, both four
-// fifths rented, with requests arriving and ending; by the market (prices, queries, an index) and by the packing policy
-// of goal 2 alone (processors, memory, parts of GPUs).
+// Cost measures goal 3: the time of a decision on eight times the fleet compared with that on the fleet itself, both
+// four fifths rented, with requests arriving and ending; by the market (prices, queries, an index) and by the packing
+// policy of goal 2 alone (processors, memory, parts of GPUs).
 func Cost(ctx context.Context, dir string) ([]table.Row, error) {
 	machines, err := LoadMachines(dir)
 	if err != nil {

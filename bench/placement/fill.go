@@ -13,8 +13,8 @@ type policy interface {
 	place(q *demand.Request) bool
 }
 
-// fill lets requests arrive until they have asked for as much GPU as there is, and returns the part of it, in percent,
-// that is allocated then. What finds no place is turned away for good.
+// fill lets requests arrive until they have requested as much GPU as there is, and returns the part of it, in percent,
+// that is allocated then. Requests that find no place are dropped.
 func fill(machines []Machine, arrivals []demand.Request, p policy) float64 {
 	total := capacity(machines)
 	var arrived, allocated int64
@@ -59,8 +59,8 @@ type scorer interface {
 	score(s *demand.State, q *demand.Request) (float64, *demand.State)
 }
 
-// ranked takes the host with the best score, of equally good ones the first by name. Scores are asked once per state
-// and request kind as long as somebody is in the state.
+// ranked takes the host with the best score, and among equals the first by name. Scores are computed once per state and
+// request kind, and kept while any host is in the state.
 type ranked struct {
 	scorer
 	hosts  []*demand.State

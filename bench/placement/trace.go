@@ -1,4 +1,4 @@
-// Package placement measures how well and how fast placement decides: how much of a real fleet it fills beside
+// Package placement measures how well and how fast placement decides: how much of a real fleet it fills compared with
 // published policies, what a decision costs as the fleet grows, and how many gangs a second it places.
 package placement
 

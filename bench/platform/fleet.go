@@ -72,7 +72,7 @@ func queueHost(b *pgx.Batch, h *Host, n int, fabric id.Fabric, inventory []byte)
 		driver, cuda_max, inventory_at)
 		VALUES ($1, $2, $3, $4, $5, 'active', true, $6, 192, 2000000, 20000, '550.54.15', '12.4', clock_timestamp())`,
 		h.ID, h.Operator, fmt.Sprintf("h100-%04d", n), []string{"eu-west", "us-east", "ap-south"}[n%3], fabric, boot)
-	// Nobody reports in a benchmark: the last sync lies ahead, so that no host falls silent while it runs.
+	// Hosts do not report in a benchmark: the last sync is in the future, so that no host falls silent.
 	b.Queue(`INSERT INTO host_status (host_id, session, connected, connected_at, last_sync_at, full_report_at,
 		agent_version, protocol)
 		VALUES ($1, 1, true, clock_timestamp(), clock_timestamp() + interval '1 day', clock_timestamp(), 'bench',

@@ -1,7 +1,7 @@
-// Package rent measures goal 1: the rent transaction over HTTP, beside the same rows and locks written bare.
+// Package rent measures goal 1: the rent transaction over HTTP, compared with the same rows and locks written directly.
 //
-// Ours is a whole replica: the REST face on loopback, authentication, the idempotency key, placement on the view in
-// memory, checks under the hosts' locks, claims, leases, the hold in the books, the answer. The baseline writes what
+// Ours is a whole replica: the REST API on loopback, authentication, the idempotency key, placement on the view in
+// memory, checks under the hosts' locks, claims, leases, the hold in the ledger, the answer. The baseline writes what
 // ours wrote, row by row and byte by byte, and takes the same row locks in the same order, over as many connections.
 package rent
 

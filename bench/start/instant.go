@@ -25,15 +25,15 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// pairs is how many clusters' worth of instant hosts take turns: a server hears one host at most ten times a second,
-// which no real one reaches.
+// pairs is how many pairs of instant hosts take turns: a server accepts at most ten reports a second from one host, a
+// rate that no real host reaches.
 const pairs = 8
 
 // instantModel is what only the hosts of one pair have.
 func instantModel(pair int) string { return fmt.Sprintf("Instant %d", pair) }
 
-// instantHost speaks to the control plane over the agent's own link and does nothing: whatever is wanted of it is done
-// when it says so, in the next report.
+// instantHost connects to the control plane over the agent's own link and does nothing: its next report states that
+// whatever was requested is done.
 type instantHost struct {
 	id   id.Host
 	conn *link.Conn

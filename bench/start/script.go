@@ -192,7 +192,7 @@ func (r *rank) join(ctx context.Context) error {
 	return err
 }
 
-// meet tells a rank the others' keys.
+// meet gives a rank the keys of the others.
 func (s *script) meet(r *rank, ctx context.Context) error {
 	for i := range r.spec.Network.Peers {
 		p := &r.spec.Network.Peers[i]

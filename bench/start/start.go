@@ -1,13 +1,13 @@
-// Package start measures goal 9: from the request to a cluster that runs, beside the same steps scripted by hand, and
-// how much of it is the control plane's own.
+// Package start measures goal 9: from the request to a cluster that runs, compared with the same steps scripted by
+// hand, and how much of it is the control plane's own.
 //
 // All of it is on one `muster dev`: its own PostgreSQL, a server, two hosts that are real agents on this machine's
 // Docker. Ours is a rent over REST of two nodes until the cluster is `running`. The script takes the same steps through
 // the same packages on the same Docker: image look-up, lease files, firewall, guest, overlay, keys exchanged, preflight
-// of both ranks, workload up to its barrier, release, started; both ranks at once, nothing waited for but the steps
-// themselves. (The agent brings the workload to its barrier beside the preflight, the script after it.) The image is
+// of both ranks, workload up to its barrier, release, started; both ranks at once, waiting for nothing but the steps
+// themselves. (The agent brings the workload to its barrier during the preflight, the script after it.) The image is
 // there before. The control plane's own share is the same rent on two hosts that do each step in no time: what is left
-// is accepting, placing, committing, waking, telling and deciding.
+// is accepting, placing, committing, waking, reporting and deciding.
 package start
 
 import (

@@ -1,4 +1,4 @@
-// Package table is what benchmarks report: one row per figure, ours beside its baseline, with the goal.
+// Package table is what benchmarks report: one row per figure, ours next to its baseline, with the goal.
 package table
 
 import (

@@ -38,7 +38,7 @@ func TestAPlatformGuardsItsPortsAgain(t *testing.T) {
 	}
 	if l, err := net.Listen("tcp", local(a.Ports.Guard)); err == nil {
 		l.Close()
-		t.Error("nobody guards the ports")
+		t.Error("the ports are not guarded")
 	}
 	b, err := loadState(dir)
 	if err != nil || b.guard != nil || b.Ports != a.Ports {

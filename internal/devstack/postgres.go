@@ -75,7 +75,7 @@ func unprivileged() (*syscall.Credential, error) {
 			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 		}
 	}
-	return nil, errors.New("PostgreSQL must not run as root and neither user postgres nor nobody exists")
+	return nil, errors.New("PostgreSQL must not run as root and neither user postgres nor user nobody exists")
 }
 
 // URL returns the server's address. It uses trust authentication: it listens on loopback only and holds sandbox data
@@ -153,8 +153,8 @@ func running(pid string) bool {
 	return err == nil && strings.TrimSpace(string(comm)) == "postgres"
 }
 
-// init creates the database cluster beside its place and moves it there when it is whole: a kill leaves none that is
-// half made. To make its thousand files durable with one call is much faster than initdb's, which syncs each.
+// init creates the database cluster next to its place and moves it there when it is complete: a kill leaves none that
+// is half made. Making its thousand files durable with one call is much faster than with initdb, which syncs each.
 func (p *postgres) init(ctx context.Context) error {
 	unfinished := p.data + ".new"
 	if err := os.RemoveAll(unfinished); err != nil {

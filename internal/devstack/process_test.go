@@ -37,7 +37,7 @@ func TestProcessIgnoresAReusedPID(t *testing.T) {
 		t.Fatal(err)
 	}
 	if p.pid() != 0 {
-		t.Error("took somebody else's process for ours")
+		t.Error("another process counts as ours")
 	}
 }
 

@@ -6,7 +6,7 @@
 //
 //   - Verify and VerifyAll agree on every signature, but for a chance of 2⁻¹²⁵ that VerifyAll takes a forged one.
 //   - Whatever crypto/ed25519.Verify accepts is valid. The other way round they differ only where the signer has hidden
-//     a point of small order in R or A, which takes the private key: nobody else can make such a signature.
+//     a point of small order in R or A, which takes the private key: only the signer can make such a signature.
 //
 // Why the equation has the cofactor: without it, many checked at once and each checked alone cannot agree. See
 // docs/adr/0009-signatures-in-batches.md.

@@ -120,9 +120,9 @@ func TestNVLinkBandwidthByTheHeadersVersions(t *testing.T) {
 			continue
 		}
 		known++
-		gbps, told := agentapi.NVLinkGbps(int(n))
-		if gbps != want[generation] || told != (want[generation] > 0) {
-			t.Errorf("%s (%d): %v Gbit/s, known %t; want %v", name, n, gbps, told, want[generation])
+		gbps, ok := agentapi.NVLinkGbps(int(n))
+		if gbps != want[generation] || ok != (want[generation] > 0) {
+			t.Errorf("%s (%d): %v Gbit/s, known %t; want %v", name, n, gbps, ok, want[generation])
 		}
 	}
 	if known != len(want)+2 { // and INVALID, and 6.0, of which no data sheet was read

@@ -147,8 +147,8 @@ func (p *probe) condition(d nvml.Device) (wire.Condition, *wire.Error) {
 	action, err := p.fieldValue(d, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION)
 	extra("nvmlDeviceGetFieldValues", err)
 	if err == nil {
-		told := int(action)
-		c.RecoveryAction = &told
+		recovery := int(action)
+		c.RecoveryAction = &recovery
 	}
 	_, err = call(p, "nvmlDeviceGetPowerUsage", d.GetPowerUsage)
 	extra("nvmlDeviceGetPowerUsage", err)

@@ -91,7 +91,7 @@ func (c *checker) run() (res gpucheck.Result) {
 	return res
 }
 
-// asWanted returns the name of a device by which it is wanted: CUDA tells a MIG device's UUID without its prefix.
+// asWanted returns the name under which a device is wanted: CUDA reports a MIG device's UUID without its prefix.
 func (c *checker) asWanted(uuid string) string {
 	if slice := "MIG-" + strings.TrimPrefix(uuid, "GPU-"); slices.Contains(c.want, slice) {
 		return slice

@@ -22,8 +22,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// The tests run real inits: this executable, as the injected binary is run. It is not PID 1 here, which changes
-// nothing but who the orphans go to.
+// The tests run real inits: this executable, as the injected binary is run. It is not PID 1 here, which only changes
+// the parent that orphans get.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("BARRIER_TEST_NODE"); dir != "" {
 		epoch, _ := strconv.Atoi(os.Getenv("BARRIER_TEST_EPOCH"))
@@ -151,7 +151,7 @@ func TestRunsAfterRelease(t *testing.T) {
 	if c := code(t, cmd); c != 7 || out.String() != "args "+marker+"\n" {
 		t.Errorf("code %d, output %q", c, out)
 	}
-	// The state outlives the guest, and nobody in the workload is heard any more.
+	// The state outlives the guest, and messages of the workload no longer change it.
 	n.stop()
 	if w := guest.KeptWorkload(n.files.Guest, n.ref); w.State != guest.StateStarted {
 		t.Errorf("kept: %+v", w)
@@ -161,7 +161,7 @@ func TestRunsAfterRelease(t *testing.T) {
 	}
 }
 
-// What cannot run is told before the barrier, by state, by code and in the log.
+// A command that cannot run is reported before the barrier: by state, by exit code and in the log.
 func TestRefusesBeforeTheBarrier(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -278,7 +278,7 @@ func TestRefusesGPUsThatDoNotCompute(t *testing.T) {
 	}
 }
 
-// What only exec finds out is told too, and a script without a first line runs by the shell as execvp does it.
+// An error that only exec finds is reported, too, and a script without a #! line is run by the shell, as with execvp.
 func TestExecHasTheLastWord(t *testing.T) {
 	t.Parallel()
 	script := filepath.Join(t.TempDir(), "script")
@@ -337,7 +337,7 @@ func TestOtherEpochsDoNotOpen(t *testing.T) {
 	}
 }
 
-// An init whose guest dies ends, and so does one that is told to stop.
+// An init whose guest dies ends, and so does one that receives SIGTERM.
 func TestLeavesTheBarrier(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -355,8 +355,8 @@ func TestLeavesTheBarrier(t *testing.T) {
 	}
 }
 
-// A command without a handler ends by TERM though it would ignore it as PID 1; its code tells the signal. One that
-// handles it decides itself.
+// A command without a handler is ended by SIGTERM, although PID 1 would ignore it; its exit code names the signal. A
+// command that handles SIGTERM chooses its own code.
 func TestSignalsAndCodes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

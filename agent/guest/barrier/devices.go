@@ -21,8 +21,8 @@ func (e deviceError) Error() string {
 
 var errNoDevice = errors.New("it is not a character device")
 
-// openDevices opens each device node, as the first CUDA call does: that shows the node, the container's right to it,
-// and a driver that answers. Nothing is asked of the devices.
+// openDevices opens each device node, as the first CUDA call does: that proves that the node exists, that the container
+// may use it, and that the driver answers. It sends the devices no requests.
 func openDevices(paths []string) error {
 	for _, path := range paths {
 		fd, err := syscall.Open(path, syscall.O_RDWR|syscall.O_CLOEXEC|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)

@@ -47,9 +47,9 @@ func Run(ctx context.Context, q guest.PreflightRequest) agentapi.Preflight {
 // there is a good result (with measured, from the beginning), it measures again whenever another rank asks for it,
 // until ctx ends: that rank's result was lost with its guest, or only that rank saw the last round break. After a bad
 // result it returns.
-func Keep(ctx context.Context, q guest.PreflightRequest, measured bool, tell func(agentapi.Preflight)) {
+func Keep(ctx context.Context, q guest.PreflightRequest, measured bool, report func(agentapi.Preflight)) {
 	if err := check(&q); err != nil {
-		tell(agentapi.Preflight{Detail: err.Error()})
+		report(agentapi.Preflight{Detail: err.Error()})
 		return
 	}
 	for broken := 0; ctx.Err() == nil; {
@@ -62,7 +62,7 @@ func Keep(ctx context.Context, q guest.PreflightRequest, measured bool, tell fun
 				broken++
 				continue
 			}
-			if tell(p); !p.OK {
+			if report(p); !p.OK {
 				return
 			}
 		}

@@ -306,7 +306,7 @@ func TestWrongDataIsSeen(t *testing.T) {
 	}
 }
 
-// Every pair meets exactly once, and nobody meets two at a time.
+// Every pair meets exactly once, and no rank meets two others at a time.
 func TestTournament(t *testing.T) {
 	t.Parallel()
 	for n := 2; n <= 9; n++ {

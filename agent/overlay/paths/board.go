@@ -298,7 +298,7 @@ func (b *Board) tick(now time.Time) {
 	changed := b.consent(now)
 	for _, p := range b.peers {
 		if r := p.best.Load(); changed && r != nil {
-			r.pingedAt = time.Time{} // tell the peer at once
+			r.pingedAt = time.Time{} // ping the peer at once
 		}
 		for _, r := range p.due(now) {
 			text := p.ping(r, mine, 0, now)

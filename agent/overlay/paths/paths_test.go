@@ -92,19 +92,20 @@ func TestKinds(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		addr string
-		told bool
+		own  bool
 		want string
 	}{
 		{"192.168.1.2:1", true, LAN}, {"10.0.0.2:1", false, LAN}, {"127.0.0.1:1", true, LAN}, {"[fd01::2]:1", true, LAN},
 		{"203.0.113.2:1", true, Direct}, {"203.0.113.2:1", false, Punched}, {"[2001:db8::1]:1", true, Direct},
 	} {
-		if got := kindOf(way{addr: netip.MustParseAddrPort(tc.addr)}, tc.told); got != tc.want {
-			t.Errorf("%s, told %v: %s", tc.addr, tc.told, got)
+		if got := kindOf(way{addr: netip.MustParseAddrPort(tc.addr)}, tc.own); got != tc.want {
+			t.Errorf("%s, its own %v: %s", tc.addr, tc.own, got)
 		}
 	}
 }
 
-// A question is only taken from who has the key, and an answer only for a question that was asked, that way.
+// A question is accepted only from a peer that has the key, and an answer only to a question that was sent, on its
+// path.
 func TestOnlyThePeerIsHeard(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
@@ -137,7 +138,7 @@ func TestOnlyThePeerIsHeard(t *testing.T) {
 	a.handleMessage(a.table.Load(), pb.message(kindAnswer, nonce{1}, nil, 64), from)
 	a.handleMessage(a.table.Load(), answer, elsewhere)
 	if pa.best.Load() != nil {
-		t.Fatal("an answer nobody asked for, or that came another way, made a way good")
+		t.Fatal("an answer without a request, or on another path, made a path good")
 	}
 	a.handleMessage(a.table.Load(), answer, from)
 	if r := pa.best.Load(); r == nil || r.way != from {
@@ -150,7 +151,7 @@ func TestOnlyThePeerIsHeard(t *testing.T) {
 	}
 }
 
-// What a peer tells does not fill the memory.
+// Paths that a peer announces do not fill the memory.
 func TestRoutesAreBounded(t *testing.T) {
 	t.Parallel()
 	a, _ := pair(t)

@@ -95,9 +95,9 @@ func newPeer(b *Board, key wgtypes.Key, rank int) (*peer, error) {
 }
 
 // add adds a path and reports whether it is new.
-func (p *peer) add(w way, told bool, now time.Time) bool {
+func (p *peer) add(w way, announced bool, now time.Time) bool {
 	if r := p.routes[w]; r != nil {
-		if told && !r.advertised {
+		if announced && !r.advertised {
 			r.advertised, r.kind = true, kindOf(w, true)
 		}
 		return false
@@ -106,7 +106,8 @@ func (p *peer) add(w way, told bool, now time.Time) bool {
 		len(p.routes) >= maxRoutes {
 		return false
 	}
-	r := &route{way: w, kind: kindOf(w, told), advertised: told, since: now, ep: &conn.StdNetEndpoint{AddrPort: w.addr}}
+	ep := &conn.StdNetEndpoint{AddrPort: w.addr}
+	r := &route{way: w, kind: kindOf(w, announced), advertised: announced, since: now, ep: ep}
 	p.put(r, now)
 	p.routes[w] = r
 	return true
@@ -125,14 +126,14 @@ func KindOf(a netip.AddrPort) string { return kindOf(way{addr: a}, true) }
 
 // kindOf derives the kind of a path from its address: a private address is only ever reached within its network, an
 // address that the peer announced is its own, and any other is what its router shows for it.
-func kindOf(w way, told bool) string {
+func kindOf(w way, announced bool) string {
 	a := w.addr.Addr()
 	switch {
 	case w.relayed:
 		return Relay
 	case a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast():
 		return LAN
-	case told:
+	case announced:
 		return Direct
 	}
 	return Punched

@@ -55,7 +55,7 @@ func main() {
 		signal.Notify(term, syscall.SIGTERM)
 		fmt.Println("running")
 		<-term
-		fmt.Println("told to end")
+		fmt.Println("received SIGTERM")
 		if os.Args[1] == "linger" {
 			time.Sleep(2 * time.Second)
 		}
@@ -65,14 +65,14 @@ func main() {
 		term := make(chan os.Signal, 1)
 		signal.Notify(term, syscall.SIGTERM)
 		<-term
-		fmt.Println("told to end")
+		fmt.Println("received SIGTERM")
 		time.Sleep(time.Duration(seconds) * time.Second)
 		os.Exit(code)
-	case "beat": // sends whatever could pass for a sign of life of its node
+	case "beat": // tries everything that could look like a heartbeat of its node
 		_, err := net.Dial("unix", "/run/muster/hold.sock")
-		fmt.Println("nobody takes its word", err != nil)
+		fmt.Println("cannot connect to the hold socket", err != nil)
 		_, err = os.Create(filepath.Join(os.Args[2], "release"))
-		fmt.Println("no note of the node's is written", err != nil)
+		fmt.Println("cannot write the node's files", err != nil)
 		for {
 			for _, a := range []string{"10.77.0.1:51820", "127.0.0.1:51820", os.Args[3]} {
 				if c, err := net.Dial("udp", a); err == nil {

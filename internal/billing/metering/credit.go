@@ -303,24 +303,25 @@ func creditOf(l *lease, segs []dbq.SegmentsWithinRow, span Interval) money.Nano 
 // for which of these the segments state it themselves: segments without facts only state that the lease existed.
 // It skips spans without an end.
 func SignedWithin(ctx context.Context, q *dbq.Queries, lease id.Lease,
-	spans []interval.Span) (up, told interval.Set, err error) {
+	spans []interval.Span) (up, reported interval.Set, err error) {
 	for _, s := range interval.Of(spans...) {
 		rows, err := q.SegmentsWithin(ctx, lease, s.Start, s.End)
 		if err != nil {
 			return nil, nil, fmt.Errorf("read segments of %s: %w", lease, err)
 		}
-		var ups, tolds []interval.Span
+		var ups, withFacts []interval.Span
 		for _, r := range rows {
 			if r.Up {
 				ups = append(ups, interval.Span{Start: r.StartMs, End: r.EndMs})
 			}
-			if r.Up && r.Told {
-				tolds = append(tolds, interval.Span{Start: r.StartMs, End: r.EndMs})
+			if r.Up && r.HasFacts {
+				withFacts = append(withFacts, interval.Span{Start: r.StartMs, End: r.EndMs})
 			}
 		}
-		up, told = up.Union(interval.Of(ups...).Clip(s)), told.Union(interval.Of(tolds...).Clip(s))
+		up = up.Union(interval.Of(ups...).Clip(s))
+		reported = reported.Union(interval.Of(withFacts...).Clip(s))
 	}
-	return up, told, nil
+	return up, reported, nil
 }
 
 // notifyCredit notifies both sides once for each amount. Charges that arrive late raise a credit that was notified

@@ -126,8 +126,8 @@ func TestCreate_NamesWhatIsWrong(t *testing.T) {
 		"wrong secret":    {func(n *NewBucket) { n.Key.Secret = "wrong" }, "secret_access_key", "does not accept"},
 		"missing bucket":  {func(n *NewBucket) { n.Target.Bucket = "nothing" }, "bucket", "has no bucket nothing"},
 		"wrong region":    {func(n *NewBucket) { n.Target.Region = "eu-central-1" }, "region", "not in eu-central-1"},
-		"nobody's port":   {func(n *NewBucket) { n.Target.Endpoint = "http://" + closedPort(t) }, "endpoint", "reached"},
-		"nobody's name":   {func(n *NewBucket) { n.Target.Endpoint = "http://none.invalid" }, "endpoint", "resolved"},
+		"closed port":     {func(n *NewBucket) { n.Target.Endpoint = "http://" + closedPort(t) }, "endpoint", "reached"},
+		"unknown name":    {func(n *NewBucket) { n.Target.Endpoint = "http://none.invalid" }, "endpoint", "resolved"},
 		"TLS is not here": {func(n *NewBucket) { n.Target.Endpoint = "https" + n.Target.Endpoint[4:] }, "endpoint", "TLS"},
 	} {
 		n := w.new("results")
@@ -140,7 +140,7 @@ func TestCreate_NamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// closedPort is an address at which nobody listens.
+// closedPort returns an address at which nothing listens.
 func closedPort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -151,7 +151,7 @@ func closedPort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// Nothing is asked in a private network: not by an address, nor by a name that resolves there.
+// No request goes to a private network: not by an address, nor by a name that resolves there.
 func TestCreate_StaysOnTheInternet(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
@@ -378,5 +378,5 @@ func TestTry_Certificate(t *testing.T) {
 	t.Cleanup(srv.Close)
 	err := New(nil, Config{AnyAddress: true}).try(t.Context(),
 		Target{Endpoint: srv.URL, Region: DefaultRegion, Bucket: "muster"}, ReadOnly, Credentials{"a", "s"})
-	wantField(t, "a certificate of nobody", err, "endpoint", "certificate")
+	wantField(t, "an untrusted certificate", err, "endpoint", "certificate")
 }

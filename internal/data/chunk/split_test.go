@@ -60,7 +60,7 @@ func torchSave(stem string, tensors [][]byte) []byte {
 	return p
 }
 
-// TestSplit_Golden holds the cuts where they are: other cuts would send every volume's bytes anew.
+// TestSplit_Golden holds the cuts where they are: other cuts would send every volume's bytes again.
 func TestSplit_Golden(t *testing.T) {
 	t.Parallel()
 	var tensors [][]byte

@@ -53,7 +53,7 @@ func (e *ConflictError) Error() string {
 // ErrTooBig is the error of a merge that would have to read more than MaxMergeBytes.
 var ErrTooBig = errors.New("too many directories have changed for a merge")
 
-// MaxMergeBytes limits the directories that one merge reads, unless it is told otherwise.
+// MaxMergeBytes limits the directories that one merge reads, unless the caller sets another limit.
 const MaxMergeBytes = 256 << 20
 
 // dirCost is what a directory counts in addition to its bytes: it has to be fetched.

@@ -75,7 +75,7 @@ func TestACarelessStore(t *testing.T) {
 	store.CheckPuts(t, throughServer(t, s))
 }
 
-// What is wrong with the settings of a store is said.
+// Probe names the setting of a store that is wrong.
 func TestProbeNames(t *testing.T) {
 	t.Parallel()
 	g := s3test.Start(t)

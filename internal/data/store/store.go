@@ -1,6 +1,6 @@
 // Package store keeps packs of sealed chunks: in any S3-compatible store, or in a folder that this server serves.
 //
-// Nobody has to trust a store: packs are sealed, and their hashes are known. Hosts and people never hold its
+// A store does not have to be trusted: packs are sealed, and their hashes are known. Hosts and people never hold its
 // credentials; they get requests that are signed for one object, one method and some minutes.
 //
 // Invariants:

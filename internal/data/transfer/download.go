@@ -212,8 +212,8 @@ func (w *writer) link(l item) error {
 	return nil
 }
 
-// file writes a file beside its place and then moves it there. A part that an earlier attempt has left is used as far
-// as its chunks are those of the file; and if what lies at its place has all of them, nothing is written.
+// file writes a file next to its place and then moves it there. A part that an earlier attempt left is reused as far as
+// its chunks are those of the file; if the file at its place has all of them, nothing is written.
 func (w *writer) file(ctx context.Context, f item) error {
 	if strings.HasSuffix(f.e.Name, partSuffix) {
 		return fault.New(fault.Conflict, "%s: names in the volume that end with %s cannot be downloaded", f.at, partSuffix)

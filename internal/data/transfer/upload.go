@@ -409,7 +409,8 @@ func (w *work) need(ctx context.Context, c manifest.Content, name string) error 
 	return nil
 }
 
-// openRegular opens a file that may have become something else since the folder was read: a FIFO would block for ever.
+// openRegular opens a file that may have become something else since the folder was read: opening a FIFO would block
+// forever.
 func openRegular(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

@@ -240,7 +240,7 @@ func (v *Volumes) Clone(ctx context.Context, who account.Principal, vol id.Volum
 	})
 }
 
-// free refuses a locked volume that somebody writes, and ends a writer that is over.
+// free refuses a locked volume that has a current writer, and removes a writer that has ended.
 func (v *Volumes) free(ctx context.Context, tx *db.Tx, vol id.Volume) error {
 	now, err := tx.Now(ctx)
 	if err != nil {

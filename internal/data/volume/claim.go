@@ -123,7 +123,7 @@ func writes(w dbq.VolumeWritersRow, now time.Time) string {
 	return fmt.Sprintf("still being saved for the cluster %s, which has ended", w.ClusterName)
 }
 
-// endWriter fences whoever wrote a locked volume.
+// endWriter fences the last writer of a locked volume.
 func (v *Volumes) endWriter(ctx context.Context, tx *db.Tx, vol id.Volume) error {
 	err := tx.Q.CloseDataSessions(ctx, vol, false, id.New[id.DataSession]())
 	if err == nil {

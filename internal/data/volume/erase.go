@@ -66,8 +66,8 @@ func (v *Volumes) unmounted(ctx context.Context, tx *db.Tx, vol id.Volume) error
 	return nil
 }
 
-// destroyKey destroys the key of a locked domain without volumes, so that nobody can read what the store may keep of
-// it. The hosts of a cluster whose volume was erased still get the key in their desired state: it stays until the
+// destroyKey destroys the key of a locked domain without volumes, so that what the store may keep of it cannot be
+// read. The hosts of a cluster whose volume was erased still get the key in their desired state: it stays until the
 // cluster and its leases have ended, and a sweep destroys it.
 func (v *Volumes) destroyKey(ctx context.Context, tx *db.Tx, domain id.DataDomain) error {
 	if err := tx.Q.EraseDataDomain(ctx, domain); err != nil {

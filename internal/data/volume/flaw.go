@@ -139,7 +139,7 @@ func runs(set *manifest.PackSet) string {
 	return strings.Join(parts[:len(parts)-1], ", ") + " and " + parts[len(parts)-1]
 }
 
-// notify tells the organisation of a volume, once for each set of snapshots.
+// notify notifies the org of a volume, once for each set of snapshots.
 func (f *flaws) notify(ctx context.Context, tx *db.Tx, k verdict, fresh []int64) error {
 	numbers := f.numbers()
 	sum := sha256.Sum256([]byte(numbers))

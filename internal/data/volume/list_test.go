@@ -50,8 +50,8 @@ func (w *scrubbed) strays() (n int) {
 	return n
 }
 
-// A pack that the list lacks is looked for at once, not in a week, and is lost if the store says so. One that it has,
-// also with another length, is not lost; the list alone decides nothing.
+// A pack that the list lacks is queried at once, not in a week, and is lost if the store confirms that. A pack that the
+// store has, also with another length, is not lost; the list alone decides nothing.
 func TestTheListFindsWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	w := newScrubbed(t, 4, Config{})
@@ -272,7 +272,7 @@ func TestTheListGoesOn(t *testing.T) {
 	if n := w.strays(); n != len(keys) {
 		t.Errorf("%d unknown objects are remembered", n)
 	}
-	// A store that does not hold to the order of keys would be gone through for ever.
+	// A store that does not list keys in order would be listed forever.
 	w.Exec("UPDATE data_check SET list_ended = NULL")
 	slices.Reverse(keys)
 	run()

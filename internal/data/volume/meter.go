@@ -30,7 +30,7 @@ const ChargeEvery = time.Hour
 const unpaidLife = 30 * 24 * time.Hour
 
 // What an erased domain still owes is tried once a day for a year, and then written off: otherwise the meters of all
-// organisations that ever left without paying would be read for ever.
+// orgs that ever left without paying would be read forever.
 const (
 	retryErased = 24 * time.Hour
 	erasedDebt  = 365 * 24 * time.Hour
@@ -204,7 +204,7 @@ func (v *Volumes) notifyUnpaid(ctx context.Context, tx *db.Tx, org id.Org, now t
 	return err
 }
 
-// EraseUnpaid deletes the volumes of organisations that have not paid for storage for 30 days, and says so.
+// EraseUnpaid deletes the volumes of orgs that have not paid for storage for 30 days, and notifies these orgs.
 func (v *Volumes) EraseUnpaid(ctx context.Context) (int, error) {
 	before := time.Now().Add(-unpaidLife)
 	rows, err := v.d.Q.UnpaidVolumes(ctx, &before)

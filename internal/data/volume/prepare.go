@@ -111,7 +111,7 @@ func (v *Volumes) note(ctx context.Context, tx *db.Tx, x dbq.DataSession, p pars
 	case p.Cause == agentapi.SnapshotByInterval && h.DoneAt != nil && now.Sub(*h.DoneAt) < minInterval:
 		return nil, refused(agentapi.VolumeTooSoon, "snapshots by interval are at least %s apart", minInterval)
 	case p.Cause == agentapi.SnapshotByRequest && row.WantedID != p.snapshot:
-		return nil, refused(agentapi.VolumeMalformed, "nobody has requested this snapshot")
+		return nil, refused(agentapi.VolumeMalformed, "this snapshot was not requested")
 	}
 	if err := v.few(ctx, tx, row, p.Cause); err != nil {
 		return nil, err

@@ -253,7 +253,7 @@ func TestRanksOfHostileHosts(t *testing.T) {
 		t.Errorf("%+v %s", p, r.head())
 	}
 
-	// Rank 1 claims a path of rank 0: nothing is committed, and both are told which path and who.
+	// Rank 1 claims a path of rank 0: nothing is committed, and both learn the path and the ranks.
 	one.files["f0"] = []byte("mine")
 	_, _, err = one.checkpoint("a", nil)
 	_, err0 := zero.send(q)
@@ -352,7 +352,7 @@ func TestRanksAndAKilledServer(t *testing.T) {
 		t.Fatalf("a withdrawn shard was committed: %+v %s", p, r.head())
 	}
 	killed := make(chan struct{})
-	r.v.merged = func() { close(killed); select {} } // as a process that stops for ever
+	r.v.merged = func() { close(killed); select {} } // as a process that hangs
 	go func() { _, _ = zero.send(q0) }()
 	<-killed
 	if r.head() != "empty" {
@@ -422,7 +422,7 @@ func TestWhatRanksGoOnFrom(t *testing.T) {
 	if got := again(5); got != "a=1 c=3 d=4" {
 		t.Errorf("both have ended: %s", got)
 	}
-	// While the last of them saves its end, nobody else writes; then anybody may.
+	// While the last of them saves its final snapshot, no other cluster may write; then any may.
 	r.release(r.cluster)
 	if _, _, err := r.rent(r.hosts[1], agentapi.MountRW, r.vol); err == nil {
 		t.Error("a second writer while ranks may still save theirs")
@@ -456,7 +456,7 @@ func TestRequestedSnapshotOfRanks(t *testing.T) {
 		r.Must(err)
 		q.AllRanks = true
 		if _, err := a.send(q); code(err) != agentapi.VolumeMalformed {
-			t.Errorf("a request that nobody made: %v", err)
+			t.Errorf("an unrequested snapshot: %v", err)
 		}
 		q.Snapshot = snap.String()
 		last, err = a.send(q)

@@ -329,8 +329,8 @@ func TestADamagedPackIsNamed(t *testing.T) {
 	}
 }
 
-// Packs for which the store does not answer are not said to be lost, and stop nothing: what is behind them is found.
-// Administrators are notified if it lasts.
+// Packs for which the store does not answer do not count as lost, and delay nothing: the packs after them are checked.
+// Admins are notified if it lasts.
 func TestASilentStoreStopsNothing(t *testing.T) {
 	t.Parallel()
 	const silentPacks = 2*silentInARow + 1

@@ -134,7 +134,7 @@ func (v *Volumes) doom(ctx context.Context, tx *db.Tx, domain id.DataDomain) err
 	return v.level(ctx, tx, domain, -bytes, 0, now)
 }
 
-// How long snapshots are kept beside the last ones: one of each hour for a day, and those with a label.
+// How long snapshots are kept in addition to the last ones: one of each hour for a day, and those with a label.
 const (
 	keepHourly  = 24 * time.Hour
 	keepLabeled = 30 * 24 * time.Hour

@@ -174,8 +174,8 @@ func (w *world) onS3() {
 	w.v.store = s
 }
 
-// What goes up comes down again, byte by byte, from each kind of store; what is there already is not sent, and what the
-// volume has beside it stays.
+// An upload comes down again, byte by byte, from each kind of store. What the store already has is not sent, and other
+// files of the volume stay.
 func TestACopyGoesThereAndBack(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(*world){"folder": func(*world) {}, "s3": (*world).onS3} {
@@ -336,7 +336,7 @@ func TestADownloadGoesOn(t *testing.T) {
 	w.Must(os.WriteFile(filepath.Join(to, "big.bin"), b, 0o600))
 	_, err = w.download(vol.ID, "/", to)
 	w.Must(err)
-	same(t, "mended", digest(t, to), digest(t, from))
+	same(t, "repaired", digest(t, to), digest(t, from))
 	w.Must(os.RemoveAll(filepath.Join(to, "sub")))
 	w.Must(os.Symlink(t.TempDir(), filepath.Join(to, "sub")))
 	if _, err := w.download(vol.ID, "/", to); !fault.Is(err, fault.Conflict) {
@@ -457,8 +457,8 @@ func (w *world) between() *faulty {
 	return f
 }
 
-// A store that fails ends a copy with a message that says so; the next attempt goes on, and nothing is lost. One that
-// says it has stored a pack, and has not, is found out by the commit.
+// A store that fails ends a copy with a message about it; the next attempt goes on, and nothing is lost. A store that
+// claims to have stored a pack, and has not, is found out by the commit.
 func TestAStoreThatFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Config{})
@@ -497,7 +497,7 @@ func TestAStoreThatFails(t *testing.T) {
 		same(t, name, digest(t, to), digest(t, dir))
 	}
 
-	// Of a pack that the store forgets, a download says so; an upload of the same files stores it again.
+	// A download reports a pack that the store has lost; an upload of the same files stores it again.
 	vol := w.create("forgets")
 	_, err := w.upload(vol.ID, dir)
 	w.Must(err)

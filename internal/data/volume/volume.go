@@ -13,14 +13,14 @@
 //   - Where ranks write, a commit adds to the head what each of its ranks has changed since its own last commit. One
 //     of all ranks has a shard of every required rank, each of its present run. No rank's change replaces another's.
 //   - A pack's number is never used twice in its data domain.
-//   - Packs are collected in two phases, an hour apart. A commit either finds a pack and keeps it, or is told to send
-//     it again; it never refers to one that is about to be deleted.
+//   - Packs are collected in two phases, an hour apart. A commit either finds a pack and keeps it, or must send it
+//     again; it never refers to one that is about to be deleted.
 //   - Packs are checked in rounds that come to each of them, whatever the store answers for the others. What it has
 //     lost or damaged is named; what it does not answer for is neither.
 //   - An object is deleted if its row says so, or if no row has known its number for days and none can again.
 //   - What is billed are the bytes of live packs that the store has not lost or damaged, by the microsecond, as
 //     data_level records them. A deletion ends that in its own transaction.
-//   - A data domain without volumes has no key: what the store may keep of it can be read by nobody.
+//   - A data domain without volumes has no key: what the store may keep of it cannot be read.
 //
 // Locks: the data domain, then the volume, then packs; before them clusters and hosts, after them the ledger's
 // accounts.

@@ -193,7 +193,7 @@ func TestRequestedSnapshot(t *testing.T) {
 	w := newWorld(t, Config{})
 	vol := w.create("data")
 	if _, err := w.v.Request(t.Context(), w.who, vol.ID); !fault.Is(err, fault.Conflict) {
-		t.Fatalf("nobody writes the volume: %v", err)
+		t.Fatalf("the volume has no writer: %v", err)
 	}
 	_, lease, err := w.rent(w.hosts[0], agentapi.MountRW, vol.ID)
 	w.Must(err)

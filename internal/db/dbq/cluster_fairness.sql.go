@@ -415,19 +415,19 @@ func (q *Queries) RankGapsWithin(ctx context.Context, leases []pgtype.UUID, unti
 }
 
 const signedWithin = `-- name: SignedWithin :many
-SELECT lease_id, start_ms, end_ms, (facts IS NOT NULL)::boolean AS told FROM usage_segment
+SELECT lease_id, start_ms, end_ms, (facts IS NOT NULL)::boolean AS has_facts FROM usage_segment
 WHERE lease_id = ANY ($1::uuid[]) AND start_ms < $2 AND end_ms > $3 AND up
 ORDER BY lease_id, start_ms
 `
 
 type SignedWithinRow struct {
-	LeaseID id.Lease
-	StartMs int64
-	EndMs   int64
-	Told    bool
+	LeaseID  id.Lease
+	StartMs  int64
+	EndMs    int64
+	HasFacts bool
 }
 
-// Signed segments in which the rank was up; told: they have facts, in which the host itself reports it.
+// Signed segments in which the rank was up. With facts, the host itself reports what it did not receive.
 func (q *Queries) SignedWithin(ctx context.Context, leases []pgtype.UUID, untilMs int64, sinceMs int64) ([]SignedWithinRow, error) {
 	rows, err := q.db.Query(ctx, signedWithin, leases, untilMs, sinceMs)
 	if err != nil {
@@ -441,7 +441,7 @@ func (q *Queries) SignedWithin(ctx context.Context, leases []pgtype.UUID, untilM
 			&i.LeaseID,
 			&i.StartMs,
 			&i.EndMs,
-			&i.Told,
+			&i.HasFacts,
 		); err != nil {
 			return nil, err
 		}

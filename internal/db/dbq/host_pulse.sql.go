@@ -109,7 +109,7 @@ func (q *Queries) InsertDeafGap(ctx context.Context, arg InsertDeafGapParams) er
 }
 
 const listenerSilence = `-- name: ListenerSilence :one
-WITH heard AS (
+WITH recent AS (
     SELECT floor(extract(epoch FROM s.last_sync_at) * 1000)::bigint AS at_ms
     FROM host_status s
     WHERE s.nats_server = $2 AND s.last_sync_at > clock_timestamp() - interval '70 seconds'
@@ -117,7 +117,7 @@ WITH heard AS (
 )
 SELECT count(*) AS hosts, coalesce(sum(CASE WHEN h.at_ms < $1::bigint THEN 1 ELSE 0 END), 0)::bigint AS silent,
        coalesce(min(CASE WHEN h.at_ms < $1::bigint THEN h.at_ms END), 0)::bigint AS since_ms
-FROM heard h
+FROM recent h
 `
 
 type ListenerSilenceRow struct {

@@ -1644,7 +1644,7 @@ func (q *Queries) SegmentsOfLeases(ctx context.Context, ids []pgtype.UUID) ([]Se
 }
 
 const segmentsWithin = `-- name: SegmentsWithin :many
-SELECT lease_id, epoch, boot_id, seq, start_ms, end_ms, energy_mj, up, (facts IS NOT NULL)::boolean AS told
+SELECT lease_id, epoch, boot_id, seq, start_ms, end_ms, energy_mj, up, (facts IS NOT NULL)::boolean AS has_facts
 FROM usage_segment
 WHERE lease_id = $1 AND end_ms > $2 AND start_ms < $3
 ORDER BY start_ms, end_ms, epoch, boot_id, seq
@@ -1659,7 +1659,7 @@ type SegmentsWithinRow struct {
 	EndMs    int64
 	EnergyMj int64
 	Up       bool
-	Told     bool
+	HasFacts bool
 }
 
 // Those that prove some time between two moments, unix ms.
@@ -1681,7 +1681,7 @@ func (q *Queries) SegmentsWithin(ctx context.Context, leaseID id.Lease, fromMs i
 			&i.EndMs,
 			&i.EnergyMj,
 			&i.Up,
-			&i.Told,
+			&i.HasFacts,
 		); err != nil {
 			return nil, err
 		}

@@ -266,7 +266,7 @@ ON CONFLICT (currency) DO UPDATE
 SET available = excluded.available, pending = excluded.pending, reserved = excluded.reserved, read = excluded.read, asked_at = excluded.asked_at,
     off_since = CASE WHEN excluded.off_since IS NULL THEN NULL ELSE coalesce(stripe_funds.off_since, excluded.off_since) END,
     told_at = CASE WHEN excluded.off_since IS NULL THEN NULL ELSE stripe_funds.told_at END
-RETURNING (off_since IS NOT NULL AND told_at IS NULL AND off_since < clock_timestamp() - make_interval(secs => $7::float8))::boolean AS tell
+RETURNING (off_since IS NOT NULL AND told_at IS NULL AND off_since < clock_timestamp() - make_interval(secs => $7::float8))::boolean AS due
 `
 
 type PutStripeFundsParams struct {
@@ -289,9 +289,9 @@ func (q *Queries) PutStripeFunds(ctx context.Context, arg PutStripeFundsParams) 
 		arg.Off,
 		arg.PatienceS,
 	)
-	var tell bool
-	err := row.Scan(&tell)
-	return tell, err
+	var due bool
+	err := row.Scan(&due)
+	return due, err
 }
 
 const reconcileTotals = `-- name: ReconcileTotals :one

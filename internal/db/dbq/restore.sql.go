@@ -136,7 +136,7 @@ const raiseControlEpoch = `-- name: RaiseControlEpoch :one
 UPDATE control SET epoch = greatest(epoch + 1, floor(extract(epoch FROM clock_timestamp()))::bigint) RETURNING epoch
 `
 
-// Above every epoch that any earlier restore of the same backup may have told hosts: it follows the clock.
+// Above every epoch that any earlier restore of the same backup may have sent to hosts: it follows the clock.
 func (q *Queries) RaiseControlEpoch(ctx context.Context) (int64, error) {
 	row := q.db.QueryRow(ctx, raiseControlEpoch)
 	var epoch int64

@@ -83,7 +83,7 @@ const sweepSandbox = `-- name: SweepSandbox :exec
 DELETE FROM sandbox_object WHERE body IS NULL AND changed_at < statement_timestamp() - interval '1 day'
 `
 
-// What is gone is kept until every replica must have heard of it.
+// A removed object is kept until every replica must have received the removal.
 func (q *Queries) SweepSandbox(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, sweepSandbox)
 	return err

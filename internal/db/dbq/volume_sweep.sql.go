@@ -183,7 +183,7 @@ RETURNING m.domain_id
 `
 
 // scan: moves next_at
-// Takes meters that are due, for as long as one attempt may last. Whoever charges one sets when it is due again. (An array, because
+// Takes meters that are due, for as long as one attempt may last. The charge of a meter sets when it is due again. (An array, because
 // a generic plan would join, and read all meters for that.)
 func (q *Queries) MetersDue(ctx context.Context, at *time.Time) ([]id.DataDomain, error) {
 	rows, err := q.db.Query(ctx, metersDue, at)

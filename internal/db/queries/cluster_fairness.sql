@@ -69,8 +69,8 @@ WHERE lease_id = ANY (@leases::uuid[]) AND from_ms < @until_ms AND to_ms > @sinc
 ORDER BY lease_id, from_ms;
 
 -- name: SignedWithin :many
--- Signed segments in which the rank was up; told: they have facts, in which the host itself reports it.
-SELECT lease_id, start_ms, end_ms, (facts IS NOT NULL)::boolean AS told FROM usage_segment
+-- Signed segments in which the rank was up. With facts, the host itself reports what it did not receive.
+SELECT lease_id, start_ms, end_ms, (facts IS NOT NULL)::boolean AS has_facts FROM usage_segment
 WHERE lease_id = ANY (@leases::uuid[]) AND start_ms < @until_ms AND end_ms > @since_ms AND up
 ORDER BY lease_id, start_ms;
 

@@ -15,7 +15,7 @@ INSERT INTO deaf_gap (listener, from_ms, to_ms, cause) VALUES (@listener, @from_
 -- name: ListenerSilence :one
 -- Of the hosts with leases that a listener received from lately, how many fell silent at about the same time, and the
 -- first moment of it, unix ms.
-WITH heard AS (
+WITH recent AS (
     SELECT floor(extract(epoch FROM s.last_sync_at) * 1000)::bigint AS at_ms
     FROM host_status s
     WHERE s.nats_server = @listener AND s.last_sync_at > clock_timestamp() - interval '70 seconds'
@@ -23,7 +23,7 @@ WITH heard AS (
 )
 SELECT count(*) AS hosts, coalesce(sum(CASE WHEN h.at_ms < @silent_ms::bigint THEN 1 ELSE 0 END), 0)::bigint AS silent,
        coalesce(min(CASE WHEN h.at_ms < @silent_ms::bigint THEN h.at_ms END), 0)::bigint AS since_ms
-FROM heard h;
+FROM recent h;
 
 -- name: DeafTime :many
 -- When the control plane could not receive from the hosts of a listener, as far as that ends after @since_ms. A gap that lasts ends

@@ -311,7 +311,7 @@ ORDER BY lease_id, start_ms, end_ms, epoch, boot_id, seq;
 
 -- name: SegmentsWithin :many
 -- Those that prove some time between two moments, unix ms.
-SELECT lease_id, epoch, boot_id, seq, start_ms, end_ms, energy_mj, up, (facts IS NOT NULL)::boolean AS told
+SELECT lease_id, epoch, boot_id, seq, start_ms, end_ms, energy_mj, up, (facts IS NOT NULL)::boolean AS has_facts
 FROM usage_segment
 WHERE lease_id = @lease_id AND end_ms > @from_ms AND start_ms < @through_ms
 ORDER BY start_ms, end_ms, epoch, boot_id, seq;

@@ -82,7 +82,7 @@ ON CONFLICT (currency) DO UPDATE
 SET available = excluded.available, pending = excluded.pending, reserved = excluded.reserved, read = excluded.read, asked_at = excluded.asked_at,
     off_since = CASE WHEN excluded.off_since IS NULL THEN NULL ELSE coalesce(stripe_funds.off_since, excluded.off_since) END,
     told_at = CASE WHEN excluded.off_since IS NULL THEN NULL ELSE stripe_funds.told_at END
-RETURNING (off_since IS NOT NULL AND told_at IS NULL AND off_since < clock_timestamp() - make_interval(secs => @patience_s::float8))::boolean AS tell;
+RETURNING (off_since IS NOT NULL AND told_at IS NULL AND off_since < clock_timestamp() - make_interval(secs => @patience_s::float8))::boolean AS due;
 
 -- name: ToldStripeFunds :exec
 UPDATE stripe_funds SET told_at = clock_timestamp() WHERE currency = @currency;

@@ -7,7 +7,7 @@ SELECT epoch, system_id, database_oid, timeline FROM control FOR UPDATE;
 UPDATE control SET system_id = @system_id::bigint, database_oid = @database_oid::bigint, timeline = @timeline::bigint;
 
 -- name: RaiseControlEpoch :one
--- Above every epoch that any earlier restore of the same backup may have told hosts: it follows the clock.
+-- Above every epoch that any earlier restore of the same backup may have sent to hosts: it follows the clock.
 UPDATE control SET epoch = greatest(epoch + 1, floor(extract(epoch FROM clock_timestamp()))::bigint) RETURNING epoch;
 
 -- name: NewestKnown :one

@@ -20,5 +20,5 @@ WITH put AS (
 SELECT max(version)::bigint FROM put;
 
 -- name: SweepSandbox :exec
--- What is gone is kept until every replica must have heard of it.
+-- A removed object is kept until every replica must have received the removal.
 DELETE FROM sandbox_object WHERE body IS NULL AND changed_at < statement_timestamp() - interval '1 day';

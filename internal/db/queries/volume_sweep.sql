@@ -58,7 +58,7 @@ SELECT id, head_seq, keep_last FROM volume WHERE domain_id = @domain_id AND dele
 
 -- name: MetersDue :many
 -- scan: moves next_at
--- Takes meters that are due, for as long as one attempt may last. Whoever charges one sets when it is due again. (An array, because
+-- Takes meters that are due, for as long as one attempt may last. The charge of a meter sets when it is due again. (An array, because
 -- a generic plan would join, and read all meters for that.)
 UPDATE data_meter m SET next_at = clock_timestamp() + interval '10 minutes'
 WHERE m.domain_id = ANY(ARRAY(SELECT d.domain_id FROM data_meter d WHERE d.next_at <= @at ORDER BY d.next_at LIMIT 500

@@ -61,7 +61,7 @@ const votes = paramCount + 1
 
 func stopped(ctx context.Context, step int, err error) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("told to stop at step %d", step)
+		return fmt.Errorf("stopped at step %d", step)
 	}
 	return fmt.Errorf("step %d: %w", step, err)
 }

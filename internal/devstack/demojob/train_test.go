@@ -44,8 +44,8 @@ var end = regexp.MustCompile(`done steps=60 loss=([0-9.]+) params=sha256:([0-9a-
 // A file that one rank finds ends the training of all after the same step.
 func TestTrainEndsWhenItIsTold(t *testing.T) {
 	t.Parallel()
-	port, told := testnet.Port(t), filepath.Join(t.TempDir(), "enough")
-	if err := os.WriteFile(told, nil, 0o600); err != nil {
+	port, enough := testnet.Port(t), filepath.Join(t.TempDir(), "enough")
+	if err := os.WriteFile(enough, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	out := make([]bytes.Buffer, 3)
@@ -54,7 +54,7 @@ func TestTrainEndsWhenItIsTold(t *testing.T) {
 		env := []string{fmt.Sprint("RANK=", rank), fmt.Sprint("WORLD_SIZE=", len(out)), fmt.Sprint("MASTER_PORT=", port),
 			"TRAIN_STEPS=1000000000"}
 		if rank == 1 {
-			env = append(env, "TRAIN_UNTIL="+told)
+			env = append(env, "TRAIN_UNTIL="+enough)
 		}
 		g.Go(func() error {
 			var stderr bytes.Buffer

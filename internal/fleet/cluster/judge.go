@@ -181,7 +181,7 @@ func (c *pendingCase) add(f caseFacts, now time.Time) {
 	up := map[id.Lease]interval.Set{} // signed segments whose facts report the rank as up
 	for _, s := range f.signed {
 		i := of(s.StartMs, s.EndMs)
-		if c.signed[s.LeaseID] = c.signed[s.LeaseID].Union(i); s.Told {
+		if c.signed[s.LeaseID] = c.signed[s.LeaseID].Union(i); s.HasFacts {
 			up[s.LeaseID] = up[s.LeaseID].Union(i)
 		}
 	}

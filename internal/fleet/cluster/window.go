@@ -166,23 +166,23 @@ func (x *lockedCluster) doubtGap() {
 // from whom they received nothing.
 func (x *lockedCluster) watermark() time.Time {
 	t := x.now
-	var tell []fairness.Progress // the ranks whose hosts sign from whom they receive nothing
+	var signing []fairness.Progress // the ranks whose hosts sign from whom they receive nothing
 	for _, n := range x.nodes {
 		if !n.required {
 			continue
 		}
 		g := x.goodThrough(n)
 		if t = earliest(t, g); len(x.nodes) > 1 && n.ExitCode == nil && n.protocol >= protocolDeaf {
-			tell = append(tell, fairness.Progress{ReportedMS: g.UnixMilli()})
+			signing = append(signing, fairness.Progress{ReportedMS: g.UnixMilli()})
 		}
 	}
 	if g := x.firstGap(); !g.IsZero() {
-		if t = earliest(t, g); len(tell) > 0 {
-			tell = append(tell, fairness.Progress{ReportedMS: g.UnixMilli()})
+		if t = earliest(t, g); len(signing) > 0 {
+			signing = append(signing, fairness.Progress{ReportedMS: g.UnixMilli()})
 		}
 	}
-	if len(tell) > 0 {
-		t = earliest(t, time.UnixMilli(fairness.Posted(tell)))
+	if len(signing) > 0 {
+		t = earliest(t, time.UnixMilli(fairness.Posted(signing)))
 	}
 	return t
 }

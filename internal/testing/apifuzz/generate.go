@@ -1,7 +1,7 @@
 // Package apifuzz makes random requests from an OpenAPI document and holds the answers to it. Tests use it.
 //
 // A request is mostly plausible, so that it gets past validation, and often wrong in one place: a NUL, a number out of
-// range, a value of another type, an identifier of somebody else. Identifiers come from earlier answers.
+// range, a value of another type, an identifier of another org's object. Identifiers come from earlier answers.
 package apifuzz
 
 import (

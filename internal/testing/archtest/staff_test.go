@@ -12,7 +12,7 @@ import (
 var unchecked = regexp.MustCompile(`\b(ledger\.(Check|Search)|audit\.Search|tax\.ReportOf)\(`)
 
 // TestPlatformReadsCheckThePrincipal: the API and the pages read the whole platform through package statement, which
-// refuses everybody who is no platform operator, whatever the route let through.
+// refuses every principal that is not a platform operator, whatever the route let through.
 func TestPlatformReadsCheckThePrincipal(t *testing.T) {
 	t.Parallel()
 	seen := false

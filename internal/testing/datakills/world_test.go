@@ -201,7 +201,7 @@ func (w *world) start(t *testing.T, part string) *child {
 	return c
 }
 
-// want changes how the volume should be attached, and tells the agent.
+// want changes how the volume should be attached, and sends that to the agent.
 func (w *world) want(t *testing.T, change func(*agentapi.Mount)) {
 	t.Helper()
 	change(&w.attached.Mount)
@@ -212,8 +212,8 @@ func (w *world) want(t *testing.T, change func(*agentapi.Mount)) {
 	}
 }
 
-// kill kills a part. The server and the agent are started again at once, as an init does; the agent is told again what
-// should be attached, and starts a process for volumes again by itself. It reports whether there was one to kill.
+// kill kills a part. The server and the agent are restarted at once, as an init system does; the agent gets what should
+// be attached again, and restarts the process for volumes itself. It reports whether there was a process to kill.
 func (w *world) kill(t *testing.T, part string) bool {
 	t.Helper()
 	if part == "snapd" {

@@ -40,7 +40,7 @@ func pageOf(g uint64) []byte {
 	return bytes.Repeat(binary.LittleEndian.AppendUint64(nil, g), pageSize/8)
 }
 
-// write changes a tree for ever. In each generation it writes every hot file and then every page of the big one, each
+// write changes a tree endlessly. In each generation it writes every hot file and then every page of the big one, each
 // at once: at any moment the pages up to one have a generation, and the rest have the one before. Some generations also
 // keep a file, under another name first, and remove an old one.
 func write(dir string) error {

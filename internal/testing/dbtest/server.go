@@ -177,6 +177,6 @@ func someoneElse(t testing.TB) *syscall.Credential {
 			return &syscall.Credential{Uid: uid, Gid: gid}
 		}
 	}
-	t.Fatal("PostgreSQL must not run as root and neither user postgres nor nobody exists")
+	t.Fatal("PostgreSQL must not run as root and neither user postgres nor user nobody exists")
 	return nil
 }

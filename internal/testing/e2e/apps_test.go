@@ -14,7 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// A port of a rank is shown to who opens a link its renter made, WebSockets included, and to nobody else.
+// A port of a rank is shown only to those who open a link that its renter made. That includes WebSockets.
 func TestApps(t *testing.T) {
 	t.Parallel()
 	p := sharedPlatform(t)
@@ -138,7 +138,7 @@ func shoutOverUpgrade(t *testing.T, b appBrowser, site string) {
 	}
 }
 
-// httpServer answers a request with what it was asked, and after an upgrade gives back what it hears in capitals.
+// httpServer answers a request with what it was asked, and after an upgrade returns what it receives in capitals.
 const httpServer = `socket(S,2,1,6);setsockopt(S,1,2,1);bind(S,pack("S n C4 x8",2,8899,0,0,0,0))||die;listen(S,9);$SIG{CHLD}="IGNORE";syswrite(STDOUT,"listening\n");
 while(accept(C,S)){
   if(!fork){

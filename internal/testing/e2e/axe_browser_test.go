@@ -173,13 +173,13 @@ var documents = regexp.MustCompile(`^/docs/(adr|api|cli|hardware|launch|referenc
 // prose are documents, which look alike: no picture is taken of them, and one is checked in every look.
 var prose = regexp.MustCompile(`^/(cli|docs/.+|offers/choose)$`)
 
-// forVisitors are the pages that are the same for everybody; a visitor's walk checks them.
+// forVisitors are the pages that are the same for all users; a visitor's walk checks them.
 var forVisitors = regexp.MustCompile(`^/(docs|pricing|status|terms|privacy|cli|estimate)(/|$)`)
 
 // forOperators are the pages that are empty for who has no hosts: an operator's walk takes their pictures.
 var forOperators = regexp.MustCompile(`^/(hosts|payouts)(/|$)`)
 
-// walk checks every kind of page that somebody reaches by links from the front page, and returns how many there are.
+// walk checks every kind of page that links from the front page lead to, and returns how many there are.
 // It adds to known the kinds that it checked. Kinds that were known, and all prose but the first, are checked by axe in
 // the first look, and for what is wider than the window at both widths.
 func (b *tab) walk(who string, known map[string]bool) int {

@@ -115,8 +115,8 @@ func kill(t *testing.T, pid int, s syscall.Signal) {
 	}
 }
 
-// held are the states of a rank that pulls, or has done so and waits for one on a frozen host: a machine that is busy
-// may show a short pull to nobody.
+// held are the states of a rank that pulls, or has pulled and waits for another rank on a frozen host: on a busy
+// machine, a short pull may go unseen.
 var held = []string{"pulling", "starting", "joining"}
 
 // awaitNode waits until some rank is in one of the states and returns its number.
@@ -143,7 +143,7 @@ func (r *renter) awaitNode(t *testing.T, c client.Cluster, states ...string) (ra
 	return rank
 }
 
-// bigImage is the demo's image with so many MB that nobody has seen before: pulling it takes a while.
+// bigImage is the demo's image with so many MB of new data: pulling it takes a while.
 func (p *platform) bigImage(t *testing.T, mb int) string {
 	t.Helper()
 	from, err := name.ParseReference(p.DemoImage, name.Insecure)
@@ -185,7 +185,7 @@ func noise(seed uint64, mb int) io.Reader {
 	return io.MultiReader(&head, io.LimitReader(rand.NewChaCha8(key), int64(mb)<<20), &end)
 }
 
-// idle checks that nothing of any lease is left: no claim in the books, no container and no overlay on the machine.
+// idle checks that nothing of any lease is left: no claim in the database, no container and no overlay on the machine.
 func (p *platform) idle(t *testing.T) {
 	t.Helper()
 	eventually(t, "the platform is idle", func() bool {
@@ -209,14 +209,14 @@ func (p *platform) training(atLeast time.Duration) client.Spec {
 	return s
 }
 
-// endless is a training over two nodes that goes on until it has been told that it is enough: a test can take its time
-// meanwhile, however slow the machine is.
+// endless is a training over two nodes that goes on until its file exists: a test can take its time meanwhile, however
+// slow the machine is.
 func (p *platform) endless() client.Spec {
 	return untilEnough(p.spec(2, 1, "train"))
 }
 
-// untilEnough makes a training or a nap one that ends when enough says so. Its steps are slow: clusters
-// run while their tests wait for a turn, and must leave the processor to other tests.
+// untilEnough makes a training or a nap end when enough creates its file. Its steps are slow: clusters run while their
+// tests wait for a turn, and must leave the processor to other tests.
 func untilEnough(s client.Spec) client.Spec {
 	s.Env = map[string]string{
 		"TRAIN_STEPS":     "1000000000",
@@ -234,10 +234,10 @@ const enoughFile = "/enough"
 func (r *renter) enough(t *testing.T, c client.Cluster) {
 	t.Helper()
 	for rank := range c.Nodes {
-		until(t, fmt.Sprintf("rank %d is told that it is enough", rank), func() error {
+		until(t, fmt.Sprintf("rank %d gets the file", rank), func() error {
 			err := r.shell(t, c, rank, "echo > "+enoughFile)
 			if now, lookErr := r.Cluster(t.Context(), c.ID); err != nil && lookErr == nil && now.State.Ended() {
-				return nil // it had heard another rank, or hears us no more: how it ended is the test's to judge
+				return nil // another rank had ended it, or its host is cut off: the test checks how it ended
 			}
 			return err
 		})

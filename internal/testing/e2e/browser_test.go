@@ -22,7 +22,7 @@ type tab struct {
 	p     *platform
 	ctx   context.Context
 	shots string            // folder of screenshots
-	kinds map[string]string // by path: kinds of pages that their paths do not tell apart
+	kinds map[string]string // by path: kinds of pages that their paths do not distinguish
 
 	mu       sync.Mutex
 	mistakes []string // what the page wrote to the console that it should not
@@ -141,7 +141,7 @@ func (b *tab) submit(button string, fields ...string) {
 			if missed, err := chromedp.Evaluate[bool](`window.pressed === false`)(ctx, t); err == nil && missed {
 				return errors.New("the mouse missed it")
 			}
-			return nil // a page that is being left has heard it
+			return nil // the page is already being left: the press worked
 		}))
 	b.do("press "+button, steps...)
 }
@@ -154,7 +154,7 @@ const heedPress = `(() => {
   return true;
 })()`
 
-// page is where the browser is and what it shows, for whoever reads a failure.
+// page describes where the browser is and what it shows, for a failure's message.
 func (b *tab) page() string {
 	b.shot("failed")
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
@@ -206,7 +206,7 @@ func (b *tab) shot(name string) {
 	}
 }
 
-// TestARentersJourneyInABrowser walks the dashboard as somebody new does, from signing up to the statement.
+// TestARentersJourneyInABrowser walks the dashboard as a new user does, from signing up to the statement.
 func TestARentersJourneyInABrowser(t *testing.T) {
 	t.Parallel()
 	p := sharedPlatform(t)

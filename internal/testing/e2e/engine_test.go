@@ -53,8 +53,8 @@ func startEngine(t *testing.T) *engine {
 	return e
 }
 
-// bridge makes a bridge for containers that name no network. Without one, dockerd takes docker0 for its own: told to
-// have none, it deletes what may be another engine's.
+// bridge makes a bridge for containers that name no network. Without one, dockerd takes docker0 for its own; if it is
+// configured to have no bridge, it deletes docker0, which may be another engine's.
 func (e *engine) bridge(t *testing.T) {
 	t.Helper()
 	e.link = "mse" + strconv.Itoa(os.Getpid())
@@ -162,8 +162,8 @@ func (r *renter) napped(t *testing.T, c client.Cluster) client.Usage {
 	return u
 }
 
-// What the machine may take from a command's start or end to its being noted. The kernel says both; under load whoever
-// hears it may be late.
+// noting is how long after a command's start or end the machine may record it. The kernel reports both; under load the
+// receiver may be late.
 const noting = 3 * time.Second
 
 // windowMillis is how long a cluster's closed windows are together; tailMillis is how long its processes could be
@@ -187,7 +187,7 @@ const anchorsApart = `SELECT coalesce(max(apart), 0)::bigint FROM (
 		b.server_ms <= w.opened_ms)
 	GROUP BY l.id, w.n, a.boot_id) x`
 
-// clocks is what a bill was made of, for whoever reads a failure.
+// clocks describes what a bill was made of, for a failure's message.
 const clocks = `SELECT string_agg(line, E'\n') FROM (
 	SELECT format('window %s: %s to %s, confirmed %s', n, opened_ms, closed_ms, confirmed_until_ms) AS line FROM
 	cluster_window WHERE cluster_id = $1
@@ -217,8 +217,8 @@ func (r *renter) paidFor(t *testing.T, c client.Cluster, u client.Usage) {
 	for rank := range c.Nodes {
 		text := r.logs(t, c, rank)
 		if r.p.ownEngine() && !strings.Contains(text, "ended") && strings.Count(text, "began") <= 1 {
-			// A container that ends while its engine is down leaves what it printed meanwhile in a pipe nobody reads. What it
-			// ran is proven all the same.
+			// A container that ends while its engine is down leaves its last output in a pipe that has no reader. Its run
+			// is proven all the same.
 			r.asTheWindows(t, c, u)
 			return
 		}
@@ -233,7 +233,7 @@ func (r *renter) paidFor(t *testing.T, c client.Cluster, u client.Usage) {
 	r.asTheWindows(t, c, u)
 	off := time.Duration(windows-(ended-began)) * time.Millisecond
 	t.Logf("%s: the windows are %s longer than the command ran", c.ID, off)
-	// Less is billed where a rank was not proven up for a while, which its timeline tells.
+	// Less is billed where a rank was not proven up for a while, which its timeline shows.
 	if story := r.timeline(t, c); off > noting || off < -noting && !strings.Contains(story, "node_lost") {
 		t.Errorf("the ranks ran together for %d ms, %d are billed\n%s", ended-began, windows, story)
 	}

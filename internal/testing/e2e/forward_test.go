@@ -85,7 +85,7 @@ func editor(t *testing.T, g *guest, c client.Cluster) {
 	shout(t, conn)
 }
 
-// editorServer listens on a loopback port that the kernel chooses and gives back what it hears in capitals.
+// editorServer listens on a loopback port that the kernel chooses and returns what it receives in capitals.
 const editorServer = `socket(S,2,1,6);bind(S,pack("S n C4 x8",2,0,127,0,0,1))||die;listen(S,9);$|=1;$SIG{CHLD}="IGNORE";
 (undef,$p)=unpack("S n",getsockname(S));print "listeningOn==$p==\n";
 while(accept(C,S)){if(!fork){while(sysread(C,$b,65536)){syswrite(C,uc $b)}exit}close C}`

@@ -10,7 +10,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// A request that is repeated under its key takes effect once, and says so each time; so do twins that race.
+// A request that is repeated under its key takes effect once and returns the same answer each time; so do two that
+// race.
 func TestARentIsRepeatable(t *testing.T) {
 	t.Parallel()
 	p := sharedPlatform(t)

@@ -54,7 +54,7 @@ func TestARentersJourney(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer logs.Close()
-	results, live, told := map[string][]string{}, false, false
+	results, live, ended := map[string][]string{}, false, false
 	for lines := bufio.NewScanner(logs); lines.Scan(); {
 		if m := doneLine.FindStringSubmatch(lines.Text()); m != nil {
 			results[m[1]] = append(results[m[1]], lines.Text())
@@ -63,8 +63,8 @@ func TestARentersJourney(t *testing.T) {
 			live = true
 			r.seeRunning(t, c)
 		}
-		if !told && strings.Contains(lines.Text(), "step 160/") { // 3.2 s
-			told = true
+		if !ended && strings.Contains(lines.Text(), "step 160/") { // 3.2 s
+			ended = true
 			r.enough(t, c)
 		}
 	}
@@ -73,7 +73,7 @@ func TestARentersJourney(t *testing.T) {
 	}
 	for result, lines := range results {
 		if len(lines) != 2 {
-			t.Errorf("%s: told by %q", result, lines)
+			t.Errorf("%s: reported by %q", result, lines)
 		}
 	}
 	c = r.await(t, c, client.Released)
@@ -95,7 +95,7 @@ func TestARentersJourney(t *testing.T) {
 // seeRunning looks at a running cluster from all sides.
 func (r *renter) seeRunning(t *testing.T, c client.Cluster) {
 	t.Helper()
-	r.await(t, c, client.Running) // a rank's first lines may be here before the server has heard that the last one started
+	r.await(t, c, client.Running) // a rank's first lines may be here before the server knows that the last one started
 	c, err := r.Cluster(t.Context(), c.ID)
 	if err != nil || c.State != client.Running || !c.Billing || c.Network.BusbwGbps <= 0 || len(c.Nodes) != 2 ||
 		len(c.Nodes[1].GPUs) != 2 {

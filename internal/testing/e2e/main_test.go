@@ -42,7 +42,7 @@ func run(m *testing.M) (code int, err error) {
 	if err := os.Chmod(ground, 0o711); err != nil {
 		return 1, err
 	}
-	fresh := filepath.Join(ground, "fresh") // to a run beside us it is a lock only once we have it
+	fresh := filepath.Join(ground, "fresh") // for a parallel run it is a lock only once we have it
 	used, err := use(fresh)
 	if err == nil {
 		err = os.Rename(fresh, filepath.Join(ground, "lock"))
@@ -82,7 +82,7 @@ func sweep() {
 		dir := filepath.Dir(l)
 		used, err := use(l)
 		if err != nil {
-			continue // it is in use: by us, or by a run beside us
+			continue // it is in use: by us, or by a parallel run
 		}
 		states, _ := filepath.Glob(filepath.Join(dir, "*", "state.json"))
 		for _, s := range states {

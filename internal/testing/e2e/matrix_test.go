@@ -13,11 +13,11 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// victim is a part of the platform and how it is killed and, where nobody else does, started again.
+// victim is a part of the platform, how it is killed and, where nothing else does it, how it is restarted.
 type victim struct {
 	name  string
 	kill  func(m *matrix, n node) // nil: by its process, as soon as there is one
-	again func(m *matrix)         // starts it again, where nobody else does
+	again func(m *matrix)         // restarts it, where nothing else does
 	ends  []string                // reasons a cluster may end with when the part dies before its command has ended
 }
 

@@ -322,7 +322,7 @@ func TestAReplicaAndANATSServerAreKilledUnderLoad(t *testing.T) {
 	}
 	books, err := ledger.CheckAll(t.Context(), e.d)
 	if err != nil || !books.Balanced() {
-		t.Errorf("the books: %+v, %v", books.Problems, err)
+		t.Errorf("the ledger: %+v, %v", books.Problems, err)
 	}
 }
 
@@ -332,7 +332,7 @@ const spans = `WITH spans AS (SELECT cluster_id, sum(closed_ms - opened_ms) AS m
 	max(closed_ms) AS until, sum(closed_ms - opened_ms) FILTER (WHERE n = 1) AS run
 	FROM cluster_window GROUP BY cluster_id) `
 
-// checkFaultless checks that nothing is recorded against anybody, and that what was billed is what the windows span.
+// checkFaultless checks that nothing is recorded against any host, and that the time billed is the time of the windows.
 func (e *estate) checkFaultless() {
 	e.t.Helper()
 	for what, query := range map[string]string{
@@ -345,7 +345,7 @@ func (e *estate) checkFaultless() {
 		"lost ranks":             "SELECT count(*) FROM cluster_event WHERE kind IN ('node_lost', 'degraded')",
 		"segments refused":       "SELECT count(*) FROM segment_quarantine",
 		"clusters with a pause in what is billed": spans + `SELECT count(*) FROM spans WHERE ms <> until - since`,
-		// A lost segment is two seconds. Where a lease starts moves by less when a quicker report ties its host's clock anew.
+		// A lost segment is two seconds. A lease's start moves by less when a quicker report re-anchors its host's clock.
 		"leases that are not billed for all of the run": spans + `SELECT count(*) FROM spans s JOIN lease l ON
 			l.cluster_id = s.cluster_id JOIN lease_meter m ON m.lease_id = l.id
 			WHERE m.posted_billed_ms NOT BETWEEN s.run - 1000 AND s.ms`,

@@ -16,12 +16,13 @@ import (
 	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
-// mortal is a part of the platform, or of one node, and how it is killed and, where nobody else does, started again.
+// mortal is a part of the platform or of one node, how it is killed and, where nothing else does it, how it is
+// restarted.
 type mortal struct {
 	name  string
 	kill  func(t *testing.T, b *box) (done bool) // false: it is not there yet, or no more
 	again func(t *testing.T, b *box)
-	ends  []string // what a cluster may end with that nobody releases
+	ends  []string // reasons with which a cluster may end that is not released
 }
 
 func (f *field) mortals() []mortal {
@@ -67,7 +68,7 @@ var moments = []moment{
 		s.Image = f.freshImage(t)
 		return wall(victim, "tcp dport 5000 drop")
 	}, reached: func(n client.Node) bool { return n.State == "pulling" }},
-	// Another rank's host does not reach the server, and tells no key.
+	// Another rank's host does not reach the server, and its key is not known.
 	{name: "joining", hold: func(_ *field, _ *testing.T, _, other *box, _ *client.Spec) func() {
 		return wall(other, "tcp dport { 4222, 8443 } drop")
 	}, reached: func(n client.Node) bool { return n.State == "joining" }},
@@ -75,7 +76,7 @@ var moments = []moment{
 	{name: "preflight", hold: func(_ *field, _ *testing.T, _, other *box, _ *client.Spec) func() {
 		return wall(other, "meta l4proto udp drop")
 	}, reached: func(n client.Node) bool { return n.Progress.Step == "preflight" }},
-	// The victim's command does not hear that it is to end.
+	// The victim's command does not get the signal to end.
 	{
 		name:    "stopping",
 		release: true,

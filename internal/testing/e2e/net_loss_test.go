@@ -93,10 +93,10 @@ func (f *field) cutOff(t *testing.T) {
 	r.awaitLine(t, c, 0, "step ")
 	cut := time.Now()
 	f.symB.Link.Set(testnet.Fault{Cut: true})
-	mended := false
+	restored := false
 	mend := func() {
-		if !mended {
-			mended = true
+		if !restored {
+			restored = true
 			f.symB.Link.Set(testnet.Fault{})
 		}
 	}

@@ -53,7 +53,7 @@ func (h *newHost) agent(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// enroll runs the enrolment command with a token on its standard input, as operators are told to.
+// enroll runs the enrolment command with a token on its standard input, as the documentation shows operators.
 func (h *newHost) enroll(token string) (string, error) {
 	cmd := h.agent("enroll", "--url", h.p.AgentURL, "--ca", filepath.Join(h.p.dir, "tls", "ca.pem"), "--advertise",
 		"127.0.0.1")
@@ -152,7 +152,7 @@ func TestAnOperatorsJourney(t *testing.T) {
 	if listed() != 0 {
 		t.Error("listed without a price")
 	}
-	price := money.Micro(6_000_000) // dearer than the shared hosts: nobody else rents here
+	price := money.Micro(6_000_000) // dearer than the shared hosts: no other test rents here
 	if _, err := operator.ChangeHost(t.Context(), who.Host, client.HostChange{Price: &price}); err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func TestAnOperatorsJourney(t *testing.T) {
 	h.retired(t)
 	p.check(t)
 	if books, err := p.as(t, p.AdminToken).TrialBalance(t.Context()); err != nil || !books.Balanced {
-		t.Errorf("the platform's operator reads the books: %+v %v", books, err)
+		t.Errorf("an admin reads the ledger: %+v %v", books, err)
 	}
 }
 

@@ -86,7 +86,7 @@ func (r *renter) billed(t *testing.T, c client.Cluster, u client.Usage) {
 	}
 }
 
-// Parts of a node die before its command runs: it recovers or says why not, and costs nothing till it runs.
+// When parts of a node die before its command runs, it recovers or says why not, and costs nothing until it runs.
 func TestPartsDieWhileStarting(t *testing.T) {
 	t.Parallel()
 	p := own(t)

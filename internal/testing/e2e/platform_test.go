@@ -26,8 +26,8 @@ import (
 type platform struct {
 	devstack.Info
 	dir   string
-	args  []string // beside the usual
-	env   []string // KEY=value, beside ours; DOCKER_HOST where it has an engine of its own
+	args  []string // in addition to the usual
+	env   []string // KEY=value, in addition to ours; DOCKER_HOST where it has an engine of its own
 	state devState
 	cmd   *exec.Cmd
 	ended chan struct{} // closed once the process is gone; exit is set then
@@ -187,7 +187,7 @@ func (p *platform) ownEngine() bool {
 	return slices.ContainsFunc(p.env, func(v string) bool { return strings.HasPrefix(v, "DOCKER_HOST=") })
 }
 
-// down ends the platform, removes all of it, and tells what was left behind: after the stop, and after the removal.
+// down stops the platform, removes all of it, and returns as errors what is left after the stop and after the removal.
 func (p *platform) down() error {
 	_ = p.readState() // for the hosts of one that never came up
 	errs := []error{p.stop()}
@@ -208,7 +208,7 @@ func (p *platform) down() error {
 	return errors.Join(errs...)
 }
 
-// story is what happened, for whoever reads a failure.
+// story describes what happened, for a failure's message.
 func (p *platform) story() string {
 	logs, _ := filepath.Glob(filepath.Join(p.dir, "hosts", "*", "*.log"))
 	var b strings.Builder
@@ -218,7 +218,7 @@ func (p *platform) story() string {
 	return b.String()
 }
 
-// about are the lines of the platform's and its hosts' logs that name one of the words, for whoever reads a failure.
+// about returns the lines of the platform's and its hosts' logs that name one of the words, for a failure's message.
 func (p *platform) about(words ...string) string {
 	logs, _ := filepath.Glob(filepath.Join(p.dir, "hosts", "*", "*.log"))
 	var b strings.Builder
@@ -244,7 +244,7 @@ func (p *platform) leases(ctx context.Context, c client.Cluster) (out []string) 
 		return nil
 	}
 	defer conn.Close(ctx)
-	rows, _ := conn.Query(ctx, "SELECT id FROM lease WHERE cluster_id = $1", c.ID) // CollectRows tells the error
+	rows, _ := conn.Query(ctx, "SELECT id FROM lease WHERE cluster_id = $1", c.ID) // CollectRows returns the error
 	ids, _ := pgx.CollectRows(rows, pgx.RowTo[id.Lease])
 	for _, l := range ids {
 		out = append(out, l.String())
@@ -252,13 +252,13 @@ func (p *platform) leases(ctx context.Context, c client.Cluster) (out []string) 
 	return out
 }
 
-// check has `muster server check` add up the books.
+// check runs `muster server check`, which adds up the ledger.
 func (p *platform) check(t *testing.T) {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(bin, "muster"), "server", "check")
 	cmd.Env = append(os.Environ(), "MUSTER_DATABASE_URL="+p.PostgresURL)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("the books: %v\n%s", err, out)
+		t.Errorf("the ledger: %v\n%s", err, out)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// savesShards is a training of several ranks. Each step changes a rank's state, which nobody can guess without the
+// savesShards is a training of several ranks. Each step changes a rank's state, which cannot be guessed without the
 // state before it, and writes a shard made of it; then all ranks make a checkpoint together. A rank that starts again
 // prints the step and the hash of every rank's shard as it finds them. In the first start the last rank stops before
 // the second checkpoint, so that its host is lost while the others have prepared theirs; after the third step all rest.

@@ -104,7 +104,7 @@ func TestBadSpecs(t *testing.T) {
 	}
 }
 
-// Nobody sees, or learns of, what belongs to another organisation.
+// A renter neither sees nor learns of another org's objects.
 func TestOthersThingsAreNotThere(t *testing.T) {
 	t.Parallel()
 	p := sharedPlatform(t)
@@ -145,7 +145,7 @@ func TestOthersThingsAreNotThere(t *testing.T) {
 			t.Errorf("GET %s: %d %s", bad, got.status, got.body)
 		}
 	}
-	// A token of the own org with a narrower scope is told what it may not do.
+	// A token of the same org with a narrower scope gets 403, not 404.
 	narrow, err := r.CreateToken(t.Context(), "reader", []string{"read"}, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +160,7 @@ func TestOthersThingsAreNotThere(t *testing.T) {
 	}
 }
 
-// What cannot be had is said with the reasons, before anything is held or charged.
+// A request that cannot be met is refused with the reasons, before anything is held or charged.
 func TestNoCapacityAndNoFunds(t *testing.T) {
 	t.Parallel()
 	p := sharedPlatform(t)

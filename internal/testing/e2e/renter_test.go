@@ -30,7 +30,7 @@ type renter struct {
 	paid            money.Nano
 }
 
-// renter signs somebody up who has paid in so much.
+// renter signs up a user who has paid in funds.
 func (p *platform) renter(t *testing.T, funds money.Nano) *renter {
 	t.Helper()
 	from := &net.TCPAddr{IP: net.IPv4(127, byte(1+rand.IntN(254)), byte(rand.IntN(256)), byte(1+rand.IntN(254)))}
@@ -58,7 +58,7 @@ func (p *platform) renter(t *testing.T, funds money.Nano) *renter {
 	return r
 }
 
-// connect makes the client anew: the platform's address may have changed.
+// connect makes a new client: the platform's address may have changed.
 func (r *renter) connect(t *testing.T) {
 	t.Helper()
 	var err error
@@ -81,8 +81,8 @@ func (p *platform) spec(nodes, gpus int, command ...string) client.Spec {
 	return client.Spec{Nodes: nodes, GPUsPerNode: gpus, Image: p.DemoImage, Command: command, DiskGB: 1}
 }
 
-// rent rents, and tells the cluster's story should the test fail. It is released then: a test that ends half way keeps
-// no GPUs from the others.
+// rent rents, and logs the cluster's story if the test fails. It releases the cluster afterwards: a test that ends half
+// way keeps no GPUs from the others.
 func (r *renter) rent(t *testing.T, s client.Spec) client.Cluster {
 	t.Helper()
 	c, err := r.Rent(t.Context(), s)
@@ -124,7 +124,7 @@ func (r *renter) run(t *testing.T, s client.Spec) client.Cluster {
 	return r.await(t, r.rent(t, s), client.Running)
 }
 
-// timeline is a cluster's story, for whoever reads a failure.
+// timeline returns a cluster's story, for a failure's message.
 func (r *renter) timeline(t *testing.T, c client.Cluster) string {
 	t.Helper()
 	ctx, cancel := afterwards(t)

@@ -23,7 +23,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// replica is a `muster server` beside the platform's own, on the same database.
+// replica is a `muster server` next to the platform's own, on the same database.
 type replica struct {
 	url   string
 	ssh   string // host:port of its gateway
@@ -103,8 +103,8 @@ func readiness(url string) error {
 	return nil
 }
 
-// freeAddrs are loopback addresses nobody listens on, of ports that the kernel hands to no outgoing connection
-// meanwhile.
+// freeAddrs returns loopback addresses at which nothing listens, with ports that the kernel gives to no outgoing
+// connection meanwhile.
 func freeAddrs(t *testing.T, n int) (out []string) {
 	t.Helper()
 	for try := 0; len(out) < n; try++ {

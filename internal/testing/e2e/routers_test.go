@@ -29,7 +29,7 @@ func TestAClusterAcrossRouters(t *testing.T) {
 	w.check(t)
 }
 
-// awaitPaths waits until the API tells for every pair of hosts how they reach each other, both ways.
+// awaitPaths waits until the API returns for every pair of hosts how they reach each other, both ways.
 func (w *world) awaitPaths(t *testing.T, r *renter, c client.Cluster, want map[[2]*box]string) {
 	t.Helper()
 	var last map[[2]string]string

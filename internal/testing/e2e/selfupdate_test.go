@@ -63,7 +63,7 @@ func (r *releases) build(t *testing.T, version string) []byte {
 	return b
 }
 
-// publish puts a version beside the others, signed, and says where.
+// publish adds a signed version to the others and returns its address.
 func (r *releases) publish(t *testing.T, version string, agent []byte) string {
 	t.Helper()
 	guest, err := os.ReadFile(filepath.Join(bin, "muster-guest"))
@@ -109,7 +109,7 @@ func (r *releases) publish(t *testing.T, version string, agent []byte) string {
 	return r.URL + "/" + version
 }
 
-// launch starts the host's agent as its service does, from a folder where versions lie beside each other.
+// launch starts the host's agent as its service does, from a folder with one folder per version.
 func (h *newHost) launch(t *testing.T, version string, agent []byte, source string) {
 	t.Helper()
 	lib := filepath.Join(filepath.Dir(h.state), "lib")

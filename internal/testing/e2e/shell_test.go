@@ -21,13 +21,13 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// guest is somebody with an SSH key, and ssh's configuration for the platform's gateway.
+// guest is a user with an SSH key, and ssh's configuration for the platform's gateway.
 type guest struct {
 	p      *platform
 	dir    string
 	config string
 	signer ssh.Signer
-	keys   []string // the gateway's, as the API tells them
+	keys   []string // the gateway's, as the API returns them
 }
 
 // withKey gives the renter an SSH key.
@@ -44,7 +44,7 @@ func (r *renter) withKey(t *testing.T) *guest {
 	return g
 }
 
-// stranger has a key nobody knows.
+// stranger has a key that is not registered.
 func (r *renter) stranger(t *testing.T) *guest {
 	t.Helper()
 	g := &guest{p: r.p, dir: t.TempDir()}
@@ -128,12 +128,12 @@ func (g *guest) try(user string) (*ssh.Client, error) {
 					return nil
 				}
 			}
-			return errors.New("another host key than the API tells")
+			return errors.New("another host key than the API returns")
 		},
 	})
 }
 
-// A renter works on the ranks of a cluster with the clients everybody has, and no sshd in the image.
+// A renter works on the ranks of a cluster with ordinary SSH clients, and without an sshd in the image.
 func TestShell(t *testing.T) {
 	t.Parallel()
 	p := sharedPlatform(t)
@@ -202,7 +202,7 @@ func TestShell(t *testing.T) {
 	t.Run("doors", func(t *testing.T) { t.Parallel(); doors(t, r, g, c) })
 }
 
-// shouter listens on port 7777, on all addresses, and gives back what it hears in capitals. Perl's own functions: the
+// shouter listens on port 7777, on all addresses, and returns what it receives in capitals. Perl's own functions: the
 // image has no modules.
 const shouter = `socket(S,2,1,6);setsockopt(S,1,2,1);bind(S,pack("S n C4 x8",2,7777,0,0,0,0))||die;listen(S,9);$SIG{CHLD}="IGNORE";syswrite(STDOUT,"listening\n");` +
 	`while(accept(C,S)){if(!fork){while(sysread(C,$b,65536)){syswrite(C,uc $b)}exit}close C}`
@@ -233,7 +233,7 @@ func ports(t *testing.T, g *guest, c client.Cluster) {
 	}
 }
 
-// shout says much and hears it back.
+// shout sends much and expects all of it back in capitals.
 func shout(t *testing.T, port net.Conn) {
 	t.Helper()
 	defer port.Close()
@@ -406,7 +406,7 @@ func leavesNothing(t *testing.T, g *guest, c client.Cluster) {
 		if _, err := session.StdinPipe(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := session.StdoutPipe(); err != nil { // nobody reads it
+		if _, err := session.StdoutPipe(); err != nil { // not read
 			t.Fatal(err)
 		}
 		if err := session.Start(stubborn); err != nil {
@@ -519,7 +519,7 @@ func TestShellWithoutAShell(t *testing.T) {
 		!strings.Contains(out.String(), "no shell") || !strings.Contains(out.String(), "muster-demo-job") {
 		t.Errorf("%v\n%s", err, out.String())
 	}
-	// The cluster ends, and says so to who comes then.
+	// The cluster ends, and new clients get a message that says so.
 	if _, err := r.Release(t.Context(), c.ID); err != nil {
 		t.Fatal(err)
 	}

@@ -145,7 +145,7 @@ func trained(processes int) func(t *testing.T, logs string) {
 			}
 		}
 		if len(ranks) != processes || len(results) != 1 {
-			t.Errorf("%d of %d processes told their result, %d results:\n%s", len(ranks), processes, len(results), logs)
+			t.Errorf("%d of %d processes reported their result, %d results:\n%s", len(ranks), processes, len(results), logs)
 		}
 	}
 }

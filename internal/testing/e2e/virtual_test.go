@@ -31,7 +31,7 @@ type virtual struct {
 	id id.Host
 }
 
-// What tells programs of the GPUs, and that they are where the profile says: nobody shares the machine.
+// Settings that show programs the simulated GPUs, at the places of their profile: the machine is not shared.
 const (
 	fakeGPUs = "/etc/fake-gpus.profile"
 	placed   = "MUSTER_FAKE_NVML_PLACED=1"
@@ -55,7 +55,7 @@ func (w *world) boot(t *testing.T, name, address string) *virtual {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The library lies where the driver's would; what it shows is told to every program alike.
+	// The library lies where the driver's would; it shows the same GPUs to every program.
 	v := &virtual{
 		w: w,
 		Machine: w.Net.Machine(name, w.Internet, testnet.MachineConfig{
@@ -90,8 +90,8 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-// install does what docs/hosts.md tells an operator: verify the release's list, take the hash from it, run the script
-// with a one-time token. The agent's options are in a drop-in.
+// install does what docs/hosts.md says: verify the release's list, take the hash from it, run the script with a
+// one-time token. The agent's options are in a drop-in.
 func (v *virtual) install(t *testing.T, options ...string) (said string) {
 	t.Helper()
 	release := os.Getenv("MUSTER_TEST_RELEASE")

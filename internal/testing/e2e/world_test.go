@@ -25,7 +25,7 @@ func newWorld(t *testing.T) *world {
 	return &world{f, &platform{Info: devstack.Info{PostgresURL: f.PostgresURL, URL: f.URL, DemoImage: f.DemoImage}}}
 }
 
-// renter signs somebody up who has paid in so much.
+// renter signs up a user who has paid in funds.
 func (w *world) renter(t *testing.T, funds money.Nano) *renter {
 	t.Helper()
 	r := &renter{p: w.platform, http: w.HTTP(t)}
@@ -41,7 +41,7 @@ func (w *world) job(nodes int, atLeast time.Duration) client.Spec {
 	return s
 }
 
-// idle checks that nothing of any lease is left, in the books or on a machine that is not cut off.
+// idle checks that nothing of any lease is left, in the database or on a machine that is not cut off.
 func (w *world) idle(t *testing.T) {
 	t.Helper()
 	eventually(t, "no GPU is taken", func() bool {

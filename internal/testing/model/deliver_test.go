@@ -81,7 +81,7 @@ func inOrder(t *testing.T, d *db.DB, deliveries ...metering.Delivery) {
 			if !held(batch, acks) {
 				segs = segs[len(batch[0].Segments):]
 			} else if round > 1000 {
-				t.Errorf("segments wait for ever: %s", verdicts(batch, acks))
+				t.Errorf("segments are never taken: %s", verdicts(batch, acks))
 				return
 			}
 		}

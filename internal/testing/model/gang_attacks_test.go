@@ -70,7 +70,7 @@ func newAttackWorld(r rules, hosts int) *attackWorld {
 	return w
 }
 
-// free returns a host that may be placed beside the honest one now, waiting until there is one.
+// free returns a host that may be placed with the honest one now, waiting until there is one.
 func (w *attackWorld) free(until int64) *attackHost {
 	for ; w.now < until; w.now += minute {
 		for k := range w.hosts {
@@ -110,12 +110,12 @@ func (w *attackWorld) story(length int64, hosts ...*attackHost) *story {
 	return s
 }
 
-// bad takes a rank down for a stretch of the run: told says so, or falls silent.
-func (s *story) bad(k int, told bool, from, to int64) {
+// bad takes a rank down for a stretch of the run: its host reports that, or falls silent.
+func (s *story) bad(k int, reported bool, from, to int64) {
 	gone := interval.Of(interval.Span{Start: s.Run.Start + from, End: s.Run.Start + to})
 	r := &s.Ranks[k]
 	r.Signed, r.Attested = r.Signed.Minus(gone), r.Attested.Minus(gone)
-	if told {
+	if reported {
 		s.unwell[k] = s.unwell[k].Union(gone)
 	} else {
 		r.Silent = r.Silent.Union(gone)
@@ -277,8 +277,8 @@ func diesUnderReplace(w *attackWorld, until int64) {
 	}
 }
 
-// voices lets n hosts of the attacker say, after an hour, that they hear nothing of the honest node; the node hears
-// nothing of them either when they drop their packets. The pair ban is ignored: each hour has another victim.
+// voices lets n hosts of the attacker claim, after an hour, that they receive nothing from the honest node; the node
+// receives nothing from them either if they drop their packets. The pair ban is ignored: each hour has another victim.
 func voices(n int, drop bool) func(*attackWorld, int64) {
 	return func(w *attackWorld, until int64) {
 		for w.now < until {

@@ -13,8 +13,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// honestWorld adds up gangs in which nobody lies: a host is lost once in 1,000 hours, its line is cut for 30 s once a
-// day, and the platform is deaf for five minutes once a month, plus the settle-in.
+// honestWorld adds up gangs of honest hosts: a host is lost once in 1,000 hours, its line is cut for 30 s once a day,
+// and the platform is deaf for five minutes once a month, plus the settle-in.
 type honestWorld struct {
 	ranks, hours                 int
 	signed, due, paid            money.Nano // worth of what was signed; the hosts' share of it, before and after the rule
@@ -51,7 +51,7 @@ func (w *honestWorld) hour(rnd *rand.Rand, orgs []id.Org) {
 	}
 	var stalled interval.Set
 	cuts := 0
-	apart := func(k int, gone interval.Set, both bool) { // k and the others do not hear each other
+	apart := func(k int, gone interval.Set, both bool) { // k and the others receive nothing from each other
 		stalled = stalled.Union(gone)
 		s.Ranks[k].Silent = s.Ranks[k].Silent.Union(gone)
 		for j := range s.Ranks {

@@ -9,7 +9,7 @@ type gang struct {
 	from  int64
 	ticks int
 	ranks []gangRank
-	// gap is when the platform heard nobody, written is the undecided suspensions of the control plane.
+	// gap is when the platform received nothing, written is the undecided suspensions of the control plane.
 	gap, written bits
 	// carried is when a relay carried both directions of a pair, by lower and higher rank.
 	carried map[[2]int]bits

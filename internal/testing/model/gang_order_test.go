@@ -177,7 +177,7 @@ func (s gangStory) deliver(f *field, rank int, lease string, send func()) {
 func (s gangStory) steps(f *field, rnd *rand.Rand, cl id.Cluster, hosts []*fieldHost, status []agentapi.LeaseStatus,
 	boot0 int64) (out []func()) {
 	var queues [][]func()
-	// The start is not what is judged here: it takes place in the past, so nobody is silent while it does.
+	// The start is not judged here: it lies in the past, so that no host is silent during it.
 	out = append(out, func() {
 		f.exec("INSERT INTO deaf_gap (listener, from_ms, to_ms, cause) VALUES ('s', $1, $2, 'restore')", s.from-60_000,
 			s.from+day)
@@ -199,7 +199,7 @@ func (s gangStory) steps(f *field, rnd *rand.Rand, cl id.Cluster, hosts []*field
 			if rnd.IntN(3) == 0 {
 				with = append(with, segments[rnd.IntN(len(segments))])
 			}
-			if len(r.deaf) > 0 { // a report never comes before the segments that tell whom its host did not hear
+			if len(r.deaf) > 0 { // a report never comes before the segments that name the silent peers
 				for n, g := range all {
 					if r.segments[n].End <= p.at {
 						with = append(with, g)
@@ -209,7 +209,7 @@ func (s gangStory) steps(f *field, rnd *rand.Rand, cl id.Cluster, hosts []*field
 			deliver := func() {
 				s.deliver(f, k, st.Lease, func() { f.report(h, boot0+p.at, st, with...) })
 			}
-			if i == 0 { // the gang runs before anybody looks
+			if i == 0 { // the gang runs before the first check
 				out = append(out, deliver)
 				continue
 			}

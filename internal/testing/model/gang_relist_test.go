@@ -12,7 +12,7 @@ import (
 
 // TestFakingAFailurePaysLessThanNotice lets prices rise while a host has 24 hours of a run before it. It may withdraw
 // with an hour's notice, or fake a failure and be rented out again at the new price: then it gives back the renter's
-// last hour, its bond pays the other ranks until the loss is final, and for the relist lock nobody rents it.
+// last hour, its bond pays the other ranks until the loss is final, and it earns nothing until the relist lock ends.
 func TestFakingAFailurePaysLessThanNotice(t *testing.T) {
 	t.Parallel()
 	const left = 24 * hour
@@ -22,7 +22,7 @@ func TestFakingAFailurePaysLessThanNotice(t *testing.T) {
 	hourCost := money.CostOf(dearRate, hour)
 	back, held := fairness.Credit(fairness.Loss{
 		Ended:    fairness.Suspension{Class: fairness.Proof, Culprits: []int{0}},
-		LastHour: hourCost, Posted: hourCost, // of a host that was booted anew, say: nothing that a renter could have caused
+		LastHour: hourCost, Posted: hourCost, // of a rebooted host, for example: a renter could not have caused it
 	})
 	if held != 0 {
 		t.Fatalf("%s of the credit waits", held)

@@ -23,10 +23,10 @@ type gangStory struct {
 
 type rankStory struct {
 	start, exit int64
-	reports     []reportStory // in order; the last tells the exit
+	reports     []reportStory // in order; the last reports the exit
 	segments    []interval.Span
-	deaf        map[int]interval.Span // when its host hears nothing of another rank
-	inTime      bool                  // it tells so as soon as it is noticed; otherwise it is cut off from us meanwhile
+	deaf        map[int]interval.Span // when its host receives nothing from another rank
+	inTime      bool                  // it reports that at once; otherwise it is cut off from the platform meanwhile
 }
 
 type reportStory struct {
@@ -50,7 +50,7 @@ func (s gangStory) String() string {
 	return b.String()
 }
 
-// received is the story as it would be if the platform had heard every report.
+// received is the story as it would be if the platform had received every report.
 func (s gangStory) received() gangStory {
 	s.gap, s.ranks = interval.Span{}, slices.Clone(s.ranks)
 	for k := range s.ranks {
@@ -116,8 +116,8 @@ func newStory(rnd *rand.Rand, n int, now int64, outage, faults bool) gangStory {
 	return s
 }
 
-// deafen lets two ranks hear nothing of each other for some seconds, or one of them of the other. Neither reports
-// meanwhile, and both do right after it.
+// deafen cuts one or both directions between two ranks for some seconds. Neither reports meanwhile, and both do right
+// after it.
 func (s *gangStory) deafen(rnd *rand.Rand, length int64) {
 	i := rnd.IntN(len(s.ranks))
 	j := (i + 1 + rnd.IntN(len(s.ranks)-1)) % len(s.ranks)
@@ -173,7 +173,8 @@ func (r rankStory) signedUp() interval.Set {
 	return interval.Of(out...)
 }
 
-// silences is when the platform knows that a host was silent to it: reports were missing, or told of deafness too late.
+// silences is when the platform knows that a host was silent to it: reports were missing, or reported deafness too
+// late.
 func (r rankStory) silences() (out []interval.Span) {
 	for i, p := range r.reports[1:] {
 		if before := r.reports[i].at; p.at-before > lostAfter {

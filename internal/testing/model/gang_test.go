@@ -175,7 +175,7 @@ func (g gang) invariants(v gangVerdict, honest int) error {
 
 func (g gang) invariantsOfHosts(v gangVerdict, honest int) error {
 	short := int64(0)           // of what the honest rank is due from hosts with bonds that cannot be exhausted
-	worth := v.billedMS[honest] // its time that somebody pays at its full rate
+	worth := v.billedMS[honest] // its time that is paid at its full rate
 	paid := v.renter[honest]
 	for pair, d := range v.owed {
 		if pair[0] == honest && g.ranks[pair[1]].bond == plenty {
@@ -252,15 +252,16 @@ func (g gang) oneVoice(rnd *rand.Rand, _ gangVerdict, honest int) error {
 	return liar.compare(rnd, after)
 }
 
-// outage is I12: hosts that were well while nobody was heard, and prove it later, are billed as if they had been heard.
+// outage is I12: hosts that were well while the platform received nothing, and prove it later, are billed as if it had
+// received everything.
 func (g gang) outage(rnd *rand.Rand, _ gangVerdict, _ int) error {
-	heard := g.clone()
-	heard.gap = g.bits(rnd, 0)
-	for k := range heard.ranks {
-		r := &heard.ranks[k]
+	received := g.clone()
+	received.gap = g.bits(rnd, 0)
+	for k := range received.ranks {
+		r := &received.ranks[k]
 		r.attested, r.silent = r.signed, g.bits(rnd, 0)
 	}
-	lost := heard.clone()
+	lost := received.clone()
 	lost.gap = g.bits(rnd, .3)
 	for k := range lost.ranks {
 		r := &lost.ranks[k]
@@ -270,7 +271,7 @@ func (g gang) outage(rnd *rand.Rand, _ gangVerdict, _ int) error {
 			r.attested[t], r.silent[t] = r.attested[t] && !gap, gap
 		}
 	}
-	before, after := heard.judge(), lost.judge()
+	before, after := received.judge(), lost.judge()
 	for t := range g.ticks {
 		if before.billable[t] && !after.billable[t] {
 			return fmt.Errorf("I12: not billed at %d, because the platform was deaf", t)

@@ -27,7 +27,7 @@ var finalTimers = timers{
 	replaceWait: ms(2 * time.Minute),
 }
 
-// story is a run as its hosts would play it if nobody ended it.
+// story is a run as its hosts would go on if it were never ended.
 type story struct {
 	fairness.Facts
 	leases []fairness.Lease
@@ -86,8 +86,8 @@ func (w timers) end(s *story) ending {
 	return e
 }
 
-// doubtsOf is when the control plane doubts a rank: from the moment at which its host says that it is not well, or once
-// nothing was heard of it for LostAfter, or, for a moment, when its late report confirms what a peer has said of it.
+// doubtsOf is when the control plane doubts a rank: from the moment at which its host reports it unwell, or once its
+// host has been silent for LostAfter, or, for a moment, when its late report confirms what a peer has claimed about it.
 func (w timers) doubtsOf(s *story, k int) []interval.Span {
 	out := slices.Clone(s.unwell[k])
 	for _, q := range s.Ranks[k].Silent.Minus(s.Gaps) {
@@ -142,7 +142,7 @@ func (w timers) dispute(s *story, e *ending) {
 	}
 }
 
-// othersReceive reports whether a rank of a third operator hears the accused j.
+// othersReceive reports whether a rank of a third operator receives from the accused j.
 func (w timers) othersReceive(s *story, i, j int, at int64) bool {
 	for k := range s.Ranks {
 		op := s.leases[k].Operator

@@ -53,7 +53,7 @@ func TestWhatIsPostedStands(t *testing.T) {
 }
 
 // randomHearsay is a run of five minutes with ranks that go down, lose each other and fall silent, and a platform that
-// cannot hear now and then.
+// is deaf now and then.
 func randomHearsay(rnd *rand.Rand) hearsay {
 	h := hearsay{run: interval.Span{Start: 0, End: 300_000}, ranks: 2 + rnd.IntN(3)}
 	some := func(p float64, least, most int64) interval.Set { // stretches of the run
@@ -74,7 +74,7 @@ func randomHearsay(rnd *rand.Rand) hearsay {
 				deaf[j] = some(.4, fairness.PeerSilence.Milliseconds(), 60_000)
 			}
 		}
-		told := func(at int64) map[int]interval.Set { // a deafness is noticed after PeerSilence
+		noticed := func(at int64) map[int]interval.Set { // a deafness is noticed after PeerSilence
 			out := map[int]interval.Set{}
 			for j, d := range deaf {
 				var in []interval.Span
@@ -97,7 +97,7 @@ func randomHearsay(rnd *rand.Rand) hearsay {
 			if h.gaps.Contains(at) || cut.Contains(at) {
 				continue
 			}
-			m := message{rank: k, at: at, received: at, deaf: told(at)}
+			m := message{rank: k, at: at, received: at, deaf: noticed(at)}
 			if goodSince >= 0 {
 				m.up = up.Clip(interval.Span{Start: goodSince, End: at})
 			}
@@ -115,7 +115,7 @@ func randomHearsay(rnd *rand.Rand) hearsay {
 				received: late,
 				segment:  true,
 				up:       up.Clip(interval.Span{Start: at, End: next}),
-				deaf:     told(next),
+				deaf:     noticed(next),
 			})
 			at = next
 		}
@@ -128,11 +128,11 @@ func randomHearsay(rnd *rand.Rand) hearsay {
 func (h hearsay) known(n int) (fairness.Verdict, []fairness.Progress) {
 	f := fairness.Facts{Run: h.run, Gaps: h.gaps, Ranks: make([]fairness.Rank, h.ranks)}
 	progress := make([]fairness.Progress, h.ranks)
-	heard := make([]int64, h.ranks) // moment of the last report
+	latest := make([]int64, h.ranks) // moment of the last report
 	now := h.messages[n-1].received
 	missing := func(k int, until int64) {
-		if until-heard[k] > 35_000 {
-			f.Ranks[k].Silent = f.Ranks[k].Silent.Union(interval.Set{{Start: heard[k], End: until}})
+		if until-latest[k] > 35_000 {
+			f.Ranks[k].Silent = f.Ranks[k].Silent.Union(interval.Set{{Start: latest[k], End: until}})
 		}
 	}
 	for _, m := range h.messages[:n] {
@@ -148,7 +148,7 @@ func (h hearsay) known(n int) (fairness.Verdict, []fairness.Progress) {
 			continue
 		}
 		missing(m.rank, m.at)
-		r.Attested, heard[m.rank] = r.Attested.Union(m.up), m.at
+		r.Attested, latest[m.rank] = r.Attested.Union(m.up), m.at
 		if len(m.up) > 0 {
 			p.ReportedMS = m.at
 		}

@@ -105,7 +105,7 @@ func (g gang) clone() gang {
 	return g
 }
 
-// spans tells a set in the way facts arrive: in pieces that overlap, repeat and come in any order.
+// spans returns a set in the form in which facts arrive: in pieces that overlap, repeat and come in any order.
 func (g gang) spans(rnd *rand.Rand, b bits) interval.Set {
 	var in []interval.Span
 	for t := 0; t < len(b); t++ {
@@ -145,13 +145,13 @@ func (g gang) leases() []fairness.Lease {
 	return out
 }
 
-// runs tells the gang's story to the rule: cut where the required ranks change and at random moments, in any order,
-// with sets that reach beyond each cut.
+// runs returns the gang's story as input of the rule: cut where the required ranks change and at random moments, in any
+// order, with sets that reach beyond each cut.
 func (g gang) runs(rnd *rand.Rand) []fairness.Run {
 	all := fairness.Facts{Gaps: g.spans(rnd, g.gap), Undecided: g.spans(rnd, g.written)}
-	told := make([]fairness.Rank, len(g.ranks))
+	facts := make([]fairness.Rank, len(g.ranks))
 	for k, r := range g.ranks {
-		told[k] = fairness.Rank{
+		facts[k] = fairness.Rank{
 			Lease:       k,
 			Signed:      g.spans(rnd, r.signed),
 			Attested:    g.spans(rnd, r.attested),
@@ -176,7 +176,7 @@ func (g gang) runs(rnd *rand.Rand) []fairness.Run {
 		}
 		f.Carried = map[fairness.Pair]interval.Set{}
 		for i, k := range who {
-			r := told[k]
+			r := facts[k]
 			r.Deaf = map[int]interval.Set{}
 			for j, peer := range who {
 				if d, ok := g.ranks[k].deaf[peer]; ok {

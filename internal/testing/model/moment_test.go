@@ -180,8 +180,8 @@ func (c *rental) judge(m moment) error {
 	return nil
 }
 
-// judgeWindows compares the windows with what time was told to do to them. Where all nodes were replaced early there is
-// nothing to open for, nor to confirm.
+// judgeWindows compares the windows with the steps that moved time. Where all nodes were replaced early, there is
+// nothing to open or to confirm a window for.
 func (c *rental) judgeWindows(m moment) error {
 	var last int64
 	for _, l := range c.leases {
@@ -218,7 +218,7 @@ func (m leaseMoment) judge(f facts, now verdict, open bool) error {
 		return fmt.Errorf("booked are %d (host %d) for %d ms; proven are %s (host %s) for %d ms", m.posted, m.hostPosted,
 			m.postedMS, now.renter, now.host, now.ms)
 	case m.booked != m.posted || m.hostsBooked != m.hostPosted:
-		return fmt.Errorf("the books hold %d (host %d), the meter %d (host %d)", m.booked, m.hostsBooked, m.posted,
+		return fmt.Errorf("the ledger holds %d (host %d), the meter %d (host %d)", m.booked, m.hostsBooked, m.posted,
 			m.hostPosted)
 	case now.ms-m.postedMS >= 900_000:
 		return fmt.Errorf("%d ms are proven and not booked", now.ms-m.postedMS)
@@ -243,9 +243,9 @@ func (c *rental) mustHold(t *testing.T, d *db.DB) (m moment) {
 	return m
 }
 
-// checkWaiting takes the proof that anybody may ask for, at any moment, and has it checked by what renters check theirs
-// with: no more is booked than is proven, less than a quarter of an hour of each lease waits, and all that waits is
-// held.
+// checkWaiting fetches the proof, which can be requested at any moment, and checks it with the code with which renters
+// check theirs: no more is booked than is proven, less than a quarter of an hour of each lease waits, and all that
+// waits is held.
 func (c *rental) checkWaiting(t *testing.T, d *db.DB) {
 	t.Helper()
 	hold, err := ledger.Balance(context.Background(), d.Q, ledger.Hold(c.renter, c.cluster, eur)) // before: it only falls

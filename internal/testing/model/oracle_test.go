@@ -73,7 +73,7 @@ func (f facts) judge() verdict {
 	return v
 }
 
-// before is the same story, told only up to a moment.
+// before returns the same story up to a moment.
 func (f facts) before(ms int64) facts {
 	f.life[1] = min(f.life[1], ms)
 	return f

@@ -84,7 +84,7 @@ func (m *mortal) until(t *testing.T, f func(ctx context.Context) error) {
 }
 
 // Random rentals over random hosts, sent by several senders at once with repeats, in any order and batching, while
-// windows move and statements die: every bill is the oracle's, and the books balance at every moment anybody looks.
+// windows move and statements die: every bill is the oracle's, and the ledger balances whenever it is read.
 func TestEveryBillIsTheOracles(t *testing.T) {
 	t.Parallel()
 	d, calm, m := newMortalDB(t)

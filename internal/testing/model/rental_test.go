@@ -357,7 +357,7 @@ func (c *rental) check(t *testing.T, d *db.DB) (ms int64) {
 			t.Fatal(err)
 		}
 		if booked != renter || hosts != host {
-			t.Fatalf("lease %s: the books hold %d (host %d), the meter %d (host %d)", l.id, booked, hosts, renter, host)
+			t.Fatalf("lease %s: the ledger holds %d (host %d), the meter %d (host %d)", l.id, booked, hosts, renter, host)
 		}
 		ms += billed
 	}

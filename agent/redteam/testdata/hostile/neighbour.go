@@ -108,7 +108,7 @@ func scan(secret, mate, overlayRange, bridge, victim string) {
 	if who := reachMate(mate, "attacker"); who != "mate" {
 		fmt.Printf("BREACH at our mate's address answers %q\n", who)
 	}
-	fmt.Println("held our mate answers at its address, and nobody else")
+	fmt.Println("held our mate answers at its address, and no other node")
 	own := map[string]bool{}
 	addrs, _ := net.InterfaceAddrs()
 	for _, a := range addrs {
@@ -192,7 +192,7 @@ func sweep(name string, d net.Dialer, addrs []string) {
 		n++
 	}
 	if n == 0 {
-		fmt.Printf("held %s: nobody answers at %d addresses\n", name, len(addrs))
+		fmt.Printf("held %s: no answer at %d addresses\n", name, len(addrs))
 	}
 }
 

@@ -30,7 +30,7 @@ const (
 	NodeReportsStopping NodeEvent = "says_stopping"
 	NodeReportsStopped  NodeEvent = "says_stopped"
 	NodeSilent          NodeEvent = "silent"      // no report, or not proven up
-	NodeRecovered       NodeEvent = "heard"       // proven up again
+	NodeRecovered       NodeEvent = "recovered"   // proven up again
 	NodeDismissed       NodeEvent = "dismissed"   // no longer desired
 	NodeGone            NodeEvent = "gone"        // nothing is left on its host, or its host is given up
 	NodeAgain           NodeEvent = "start_again" // a new epoch

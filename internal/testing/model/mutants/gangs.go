@@ -6,10 +6,10 @@ var gangs = suite{"./internal/testing/model", "TestEveryGangIsTheOracles"}
 // limits are the tests of the small rules of internal/billing/fairness.
 var limits = suite{"./internal/billing/fairness", "Test"}
 
-// booked is the proof that the books follow the rule.
+// booked is the proof that the ledger follows the rule.
 var booked = suite{"./internal/testing/model", "TestGangsAreBookedAsTheOracleSays"}
 
-// deafGangs are gangs on a real database whose ranks did not hear each other.
+// deafGangs are gangs on a real database whose ranks did not receive from each other.
 var deafGangs = suite{"./internal/fleet/cluster", "Deaf|OneVoice|SilencesAreKnown"}
 
 // starts returns the suite of one test of unpaid starts, or of what follows a machine that is enrolled
@@ -32,7 +32,7 @@ var gangMutants = []mutant{
 	},
 	{
 		name: "blame-when-deaf",
-		rule: "nobody is to blame while the platform is deaf",
+		rule: "no rank is to blame while the platform is deaf",
 		file: decideGo,
 		by:   []suite{gangs, limits},
 		old:  "		case deaf > 0:\n",
@@ -40,7 +40,7 @@ var gangMutants = []mutant{
 	},
 	{
 		name: "silent-when-deaf",
-		rule: "a host that the platform could not hear was not silent",
+		rule: "a host is not silent while the platform is deaf",
 		file: decideGo,
 		by:   []suite{gangs, limits},
 		old:  "		silent[k] = f.Ranks[k].Silent.Clip(f.Run).Minus(gaps)\n",
@@ -113,7 +113,7 @@ var gangMutants = []mutant{
 	},
 	{
 		name: "one-voucher",
-		rule: "all other ranks must vouch for a rank that was not heard",
+		rule: "all other ranks must vouch for a rank that was silent",
 		file: decideGo,
 		by:   []suite{gangs, limits},
 		old:  "		vouched := before.Intersect(after[k+1]).Minus(f.Ranks[k].Unwell)\n",
@@ -145,7 +145,7 @@ var gangMutants = []mutant{
 	},
 	{
 		name: "never-late",
-		rule: "a host that tells of a silence too late was silent itself",
+		rule: "a host that reports a silence too late was silent itself",
 		file: "internal/billing/fairness/late.go",
 		by:   []suite{limits, deafGangs},
 		old:  " && r.ReceivedMS > r.Start+(PeerSilence+Late).Milliseconds() {\n",
@@ -169,7 +169,7 @@ var gangMutants = []mutant{
 	},
 	{
 		name: "deaf-unawaited",
-		rule: "time is decided only when it is known whom each rank did not hear",
+		rule: "time is decided only when it is known from whom each rank did not receive",
 		file: "internal/fleet/cluster/judge.go",
 		by:   []suite{deafGangs},
 		old:  "		if len(rows) > 1 && !c.deafnessKnown(r, part.End, now) {\n",
@@ -180,7 +180,7 @@ var gangMutants = []mutant{
 		rule: "what is confirmed stays behind by as long as a silence goes unnoticed",
 		file: "internal/fleet/cluster/window.go",
 		by:   []suite{deafGangs},
-		old:  "		t = earliest(t, time.UnixMilli(fairness.Posted(tell)))\n",
+		old:  "		t = earliest(t, time.UnixMilli(fairness.Posted(signing)))\n",
 		new:  "",
 	},
 	{
@@ -193,7 +193,7 @@ var gangMutants = []mutant{
 	},
 	{
 		name: "any-price",
-		rule: "nobody raises what its neighbours are liable for",
+		rule: "no operator raises what its neighbours are liable for",
 		file: "internal/billing/fairness/bond.go",
 		by:   []suite{limits},
 		old:  "		rate = min(rate, o.twice(own.GPUs))\n",

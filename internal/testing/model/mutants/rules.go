@@ -133,7 +133,7 @@ var mutants = []mutant{
 		by:  []suite{{"./internal/billing/metering", "TestPosting_NothingWaitsForLong"}},
 	},
 	{
-		name: "waits-when-closed", rule: "when no window is open nothing waits for the books", file: postingGo,
+		name: "waits-when-closed", rule: "when no window is open, nothing waits to be posted", file: postingGo,
 		old: "			return false\n		}\n	}\n	return true\n",
 		new: "			return false\n		}\n	}\n	return false\n",
 		by:  []suite{bills, {"./internal/billing/metering", "TestPosting_NothingWaitsAtClose"}},
@@ -174,7 +174,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "blocked-card",
-		rule: "the card of a lost dispute pays for nobody any more",
+		rule: "the card of a lost dispute pays for no org any more",
 		file: "internal/billing/payment/settle.go",
 		old:  "	if pay.Fingerprint != \"\" {\n		if blocked",
 		new:  "	if false {\n		if blocked",

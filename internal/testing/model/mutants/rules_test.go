@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The text that a mutant changes is there exactly once: whoever changes it brings the mutant up to date.
+// The text that a mutant changes is there exactly once: a change of that text must change the mutant, too.
 func TestEveryMutantFindsItsText(t *testing.T) {
 	t.Parallel()
 	for _, m := range slices.Concat(mutants, gangMutants, dataMutants) {

@@ -26,10 +26,10 @@ type edit struct {
 	text     string
 }
 
-// weave returns a Go file that is any of its mutants when told to: a function that a mutant changes is there once
-// more, changed, and calls that copy if its mutant is in play; a constant that a mutant changes is a variable. So all
-// mutants are compiled once, together. alone are the mutants for which that cannot be done. All mutants' texts are in
-// the file.
+// weave returns a Go file that can be any of its mutants, by an environment variable: a function that a mutant changes
+// is there once more, changed, and calls that copy if its mutant is in play; a constant that a mutant changes is a
+// variable. So all mutants are compiled once, together. alone are the mutants for which that cannot be done. All
+// mutants' texts are in the file.
 func weave(src string, ms []mutant) (woven, pkg string, alone []mutant, err error) {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, "", src, parser.SkipObjectResolution)
