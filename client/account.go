@@ -52,11 +52,14 @@ type Me struct {
 // Me returns who the token belongs to, and its scopes.
 func (c *Client) Me(ctx context.Context) (Me, error) { return get[Me](ctx, c, "/me", nil) }
 
+// VerificationSent is the answer to a request for another verification link.
+type VerificationSent struct {
+	To string `json:"to" doc:"the address the link went to"`
+}
+
 // SendVerification sends the link that verifies the caller's e-mail address again.
 func (c *Client) SendVerification(ctx context.Context) (to string, err error) {
-	v, err := post[struct {
-		To string `json:"to"`
-	}](ctx, c, "/me/email-verification", struct{}{})
+	v, err := post[VerificationSent](ctx, c, "/me/email-verification", struct{}{})
 	return v.To, err
 }
 
@@ -124,6 +127,11 @@ func (c *Client) SSHKeys(ctx context.Context, p PageOf) (Page[SSHKey], error) {
 // DeleteSSHKey deletes a key.
 func (c *Client) DeleteSSHKey(ctx context.Context, k id.SSHKey) error {
 	return c.remove(ctx, "/ssh-keys/"+k.String(), nil)
+}
+
+// PasswordChanged is the answer to a change of the password.
+type PasswordChanged struct {
+	Changed bool `json:"changed"`
 }
 
 // ChangePassword replaces the caller's password and ends all sessions of the dashboard. revokeTokens also revokes the

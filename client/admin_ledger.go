@@ -151,9 +151,14 @@ func (c *Client) FrozenLeases(ctx context.Context) (Page[FrozenLease], error) {
 	return get[Page[FrozenLease]](ctx, c, "/admin/frozen-leases", nil)
 }
 
+// UnfrozenLease is a lease whose money was released.
+type UnfrozenLease struct {
+	Lease id.Lease `json:"lease_id"`
+}
+
 // Unfreeze releases the money of a frozen lease. The host's operator reads the reason.
 func (c *Client) Unfreeze(ctx context.Context, l id.Lease, reason string) error {
-	_, err := post[map[string]any](ctx, c, "/admin/leases/"+l.String()+"/unfreeze", map[string]string{"reason": reason})
+	_, err := post[UnfrozenLease](ctx, c, "/admin/leases/"+l.String()+"/unfreeze", map[string]string{"reason": reason})
 	return err
 }
 
@@ -200,9 +205,15 @@ func (c *Client) HeldCredits(ctx context.Context) (Page[HeldCredit], error) {
 	return get[Page[HeldCredit]](ctx, c, "/admin/held-credits", nil)
 }
 
+// DecidedCredit is a credit that was approved or refused.
+type DecidedCredit struct {
+	Lease    id.Lease `json:"lease_id"`
+	Approved bool     `json:"approved"`
+}
+
 // DecideCredit approves or refuses the held credit of a lease.
 func (c *Client) DecideCredit(ctx context.Context, l id.Lease, approve bool, reason string) error {
-	_, err := post[map[string]any](ctx, c, "/admin/leases/"+l.String()+"/credit", map[string]any{
+	_, err := post[DecidedCredit](ctx, c, "/admin/leases/"+l.String()+"/credit", map[string]any{
 		"approve": approve,
 		"reason":  reason,
 	})

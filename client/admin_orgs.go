@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"time"
@@ -65,11 +64,14 @@ type DeadLetter struct {
 	ParkedAt *time.Time `json:"parked_at,omitempty" doc:"when it had failed for three days; it is retried once a day since"`
 }
 
+// DeadLetters lists the rows that background jobs cannot process.
+type DeadLetters struct {
+	Items []DeadLetter `json:"items"`
+}
+
 // DeadLetters lists the rows that background jobs cannot process, those that have failed longest first.
 func (c *Client) DeadLetters(ctx context.Context) ([]DeadLetter, error) {
-	r, err := get[struct {
-		Items []DeadLetter `json:"items"`
-	}](ctx, c, "/admin/dead-letters", nil)
+	r, err := get[DeadLetters](ctx, c, "/admin/dead-letters", nil)
 	return r.Items, err
 }
 
@@ -104,28 +106,74 @@ func (c *Client) Orgs(ctx context.Context, words string, operators bool, p PageO
 	return get[Page[FoundOrg]](ctx, c, path, q)
 }
 
-// OrgDetail is an organisation with what an admin decides on. Raw is the whole response.
+// OrgDetail is everything that an admin sees of an organisation.
 type OrgDetail struct {
 	FoundOrg
-	FeePPM  int `json:"fee_ppm"`
-	Members []struct {
-		Email    string `json:"email"`
-		Role     string `json:"role"`
-		Verified bool   `json:"email_verified"`
-	} `json:"members"`
-	Earnings PayoutBalance   `json:"earnings"`
-	Account  PayoutAccount   `json:"account"`
-	Raw      json.RawMessage `json:"-"`
+	Members     []OrgUser     `json:"members"`
+	HostList    []OrgHost     `json:"host_list"`    // at most 100, retired ones last
+	ClusterList []OrgCluster  `json:"cluster_list"` // at most 100, those that run first
+	Disputes    []Dispute     `json:"disputes"`     // of its payments, at most 100, newest first
+	Legal       *Legal        `json:"legal" doc:"null: it has not said who it is"`
+	FeePPM      int           `json:"fee_ppm" doc:"of its hosts' new leases"`
+	Earnings    PayoutBalance `json:"earnings"`
+	Account     PayoutAccount `json:"account"`
+}
+
+// OrgUser is a user of an organisation, as admins see it.
+type OrgUser struct {
+	User     id.User `json:"user_id"`
+	Email    string  `json:"email"`
+	Name     string  `json:"name"`
+	Role     string  `json:"role"`
+	Verified bool    `json:"email_verified"`
+	Admin    bool    `json:"admin"` // an admin
+}
+
+// OrgHost is a host in an organisation's list.
+type OrgHost struct {
+	ID         id.Host    `json:"id"`
+	Name       string     `json:"name"`
+	Region     string     `json:"region"`
+	State      string     `json:"state"`
+	Blocked    string     `json:"blocked,omitempty"` // why it sells nothing
+	Connected  bool       `json:"connected"`
+	LastSyncAt *time.Time `json:"last_sync_at"`
+	GPUs       int        `json:"gpus"`
+	Leased     int        `json:"gpus_leased"`
+}
+
+// OrgCluster is a cluster in an organisation's list.
+type OrgCluster struct {
+	ID           id.Cluster  `json:"id"`
+	Name         string      `json:"name"`
+	State        string      `json:"state"`
+	Reason       string      `json:"reason,omitempty"`
+	Nodes        int         `json:"nodes"`
+	GPUs         int         `json:"gpus"` // of all nodes
+	PricePerHour money.Micro `json:"price_per_hour"`
+	CreatedAt    time.Time   `json:"created_at"`
+	EndedAt      *time.Time  `json:"ended_at"`
+}
+
+// Dispute is a payment that its card's owner takes back, or a refund of an invoice that an admin made at Stripe. While
+// it is open, hosts are not paid what they earned with it.
+type Dispute struct {
+	ID        string     `json:"id"`       // Stripe's
+	Kind      string     `json:"kind"`     // dispute, refund
+	TopUp     id.TopUp   `json:"topup_id"` // zero: of an invoice
+	Invoice   string     `json:"invoice_id,omitempty"`
+	Amount    money.Nano `json:"amount"`
+	SetAside  money.Nano `json:"set_aside"` // of the wallet
+	Currency  string     `json:"currency"`
+	Reason    string     `json:"reason"`
+	State     string     `json:"state"` // open, won, lost; of a refund: open, released, returned
+	CreatedAt time.Time  `json:"created_at"`
+	ClosedAt  *time.Time `json:"closed_at"`
 }
 
 // GetOrg returns an organisation.
 func (c *Client) GetOrg(ctx context.Context, org id.Org) (OrgDetail, error) {
-	raw, err := get[json.RawMessage](ctx, c, "/admin/orgs/"+org.String(), nil)
-	if err != nil {
-		return OrgDetail{}, err
-	}
-	out := OrgDetail{Raw: raw}
-	return out, json.Unmarshal(raw, &out)
+	return get[OrgDetail](ctx, c, "/admin/orgs/"+org.String(), nil)
 }
 
 // OperatorChange changes an operator. A nil field changes nothing.
@@ -135,9 +183,16 @@ type OperatorChange struct {
 	Reason         string `json:"reason"` // shown to the operator
 }
 
+// Operator is what an admin decides about an operator.
+type Operator struct {
+	OrgID   id.Org        `json:"org_id"`
+	FeePPM  int           `json:"fee_ppm" doc:"of new leases"`
+	Account PayoutAccount `json:"account"`
+}
+
 // ChangeOperator sets an operator's fee, or stops or resumes their payouts.
-func (c *Client) ChangeOperator(ctx context.Context, org id.Org, in OperatorChange) error {
-	return c.call(ctx, http.MethodPatch, "/admin/operators/"+org.String(), nil, in, nil)
+func (c *Client) ChangeOperator(ctx context.Context, org id.Org, in OperatorChange) (out Operator, err error) {
+	return out, c.call(ctx, http.MethodPatch, "/admin/operators/"+org.String(), nil, in, &out)
 }
 
 // OperatorPayout is a payout with the operator it goes to.
@@ -196,14 +251,16 @@ func (c *Client) RunPayouts(ctx context.Context, reason string) (Page[OperatorPa
 // AuditEvent is one record of the audit log.
 type AuditEvent struct {
 	ID      string         `json:"id"`
-	At      time.Time      `json:"at"`
-	Org     string         `json:"org_id"`
-	OrgName string         `json:"org_name"`
-	Email   string         `json:"email"`
+	At      string         `json:"at"` // RFC 3339 in UTC, with microseconds
+	Org     string         `json:"org_id,omitempty" doc:"of who acted"`
+	OrgName string         `json:"org_name,omitempty"`
+	User    string         `json:"user_id,omitempty"`
+	Email   string         `json:"email,omitempty"`
+	Token   string         `json:"token_id,omitempty"`
 	Action  string         `json:"action"`
-	Object  string         `json:"object"`
-	Detail  map[string]any `json:"detail"`
-	Address string         `json:"address"`
+	Object  string         `json:"object,omitempty"`
+	Detail  map[string]any `json:"detail" doc:"of a shell, say: node, key, kind"`
+	Address string         `json:"address,omitempty"`
 }
 
 // AuditFilter selects audit events. Zero fields match everything.
@@ -319,20 +376,35 @@ type OrgStanding struct {
 	Changed time.Time     `json:"changed_at"`
 }
 
+// OrgStandings lists organisations that are not in good standing.
+type OrgStandings struct {
+	Items []OrgStanding `json:"items"`
+}
+
 // Standings lists organisations that are not in good standing. For admins.
-func (c *Client) Standings(ctx context.Context) (Page[OrgStanding], error) {
-	return get[Page[OrgStanding]](ctx, c, "/admin/standings", url.Values{})
+func (c *Client) Standings(ctx context.Context) (OrgStandings, error) {
+	return get[OrgStandings](ctx, c, "/admin/standings", url.Values{})
+}
+
+// DisputesForgiven is the organisation whose lost disputes were forgiven.
+type DisputesForgiven struct {
+	ID id.Org `json:"id"`
 }
 
 // ForgiveDisputes removes an organisation's lost disputes from what counts towards a suspension. For admins.
 func (c *Client) ForgiveDisputes(ctx context.Context, org id.Org, reason string) error {
-	_, err := post[struct{}](ctx, c, "/admin/orgs/"+org.String()+"/forgive-disputes", map[string]string{"reason": reason})
+	_, err := post[DisputesForgiven](ctx, c, "/admin/orgs/"+org.String()+"/forgive-disputes", map[string]string{"reason": reason})
 	return err
+}
+
+// RefundAllowed is the organisation that may take back more than the limit on refunds.
+type RefundAllowed struct {
+	ID id.Org `json:"id"`
 }
 
 // AllowRefund lets an organisation take back amount more than the limit on refunds within the next 30 days. For admins.
 func (c *Client) AllowRefund(ctx context.Context, org id.Org, amount, reason string) error {
-	_, err := post[struct{}](ctx, c, "/admin/orgs/"+org.String()+"/allow-refund",
+	_, err := post[RefundAllowed](ctx, c, "/admin/orgs/"+org.String()+"/allow-refund",
 		map[string]string{"amount": amount, "reason": reason})
 	return err
 }

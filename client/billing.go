@@ -38,6 +38,18 @@ func (c *Client) LeaseProof(ctx context.Context, l id.Lease) (json.RawMessage, e
 	return get[json.RawMessage](ctx, c, "/leases/"+l.String()+"/proof", nil)
 }
 
+// LedgerHead is the newest batch of the ledger's chain.
+type LedgerHead struct {
+	Batch  int64     `json:"batch"`
+	MadeAt time.Time `json:"made_at"`
+	Hash   string    `json:"hash"` // hexadecimal
+}
+
+// LedgerHead returns the newest batch of the ledger's chain. It needs no token.
+func (c *Client) LedgerHead(ctx context.Context) (LedgerHead, error) {
+	return get[LedgerHead](ctx, c, "/ledger/head", nil)
+}
+
 // TopUp is one payment into the wallet.
 type TopUp struct {
 	ID          id.TopUp     `json:"id"`
@@ -197,7 +209,7 @@ type Refund struct {
 
 // Refunds is what can be refunded, and what was.
 type Refunds struct {
-	Refundable money.Nano `json:"refundable"`
+	Refundable money.Nano `json:"refundable" doc:"what can be given back now"`
 	Items      []Refund   `json:"items"`
 }
 
@@ -206,9 +218,14 @@ func (c *Client) Refunds(ctx context.Context) (Refunds, error) {
 	return get[Refunds](ctx, c, "/billing/refunds", nil)
 }
 
+// MadeRefunds are the refunds that give an amount back.
+type MadeRefunds struct {
+	Items []Refund `json:"items" doc:"one per original payment"`
+}
+
 // GiveBack refunds unused balance to the cards that paid it, with one refund per payment.
-func (c *Client) GiveBack(ctx context.Context, amount money.Nano) (Page[Refund], error) {
-	return post[Page[Refund]](ctx, c, "/billing/refunds", map[string]money.Nano{"amount": amount})
+func (c *Client) GiveBack(ctx context.Context, amount money.Nano) (MadeRefunds, error) {
+	return post[MadeRefunds](ctx, c, "/billing/refunds", map[string]money.Nano{"amount": amount})
 }
 
 // Redeemed is what a code added.
@@ -223,20 +240,23 @@ func (c *Client) Redeem(ctx context.Context, code string) (Redeemed, error) {
 
 // Transaction is one entry of the organisation's ledger.
 type Transaction struct {
-	ID             id.LedgerTx `json:"id"`
-	At             time.Time   `json:"at"`
-	Kind           string      `json:"kind"`
-	Memo           string      `json:"memo"`
-	Ref            string      `json:"ref"`
-	Amount         money.Nano  `json:"amount"`
-	Available      money.Nano  `json:"available"`
-	Held           money.Nano  `json:"held"`
-	Earned         money.Nano  `json:"earned"`
-	Owed           money.Nano  `json:"owed"`
-	AvailableAfter money.Nano  `json:"available_after"`
-	HeldAfter      money.Nano  `json:"held_after"`
-	EarnedAfter    money.Nano  `json:"earned_after"`
-	OwedAfter      money.Nano  `json:"owed_after"`
+	ID   id.LedgerTx `json:"id"`
+	At   time.Time   `json:"at"`
+	Kind string      `json:"kind"` // topup, authorise, usage, hold_release, earning, …
+	Memo string      `json:"memo"`
+	Ref  string      `json:"ref,omitempty"` // prefixed id of the cluster or top-up
+	// what the org has more (or less) after it: the changes together, what it owes taken off
+	Amount         money.Nano `json:"amount"`
+	Available      money.Nano `json:"available"`       // change of what is free to spend
+	Held           money.Nano `json:"held"`            // change of what is set aside for clusters
+	Earned         money.Nano `json:"earned"`          // change of what its hosts earned
+	Owed           money.Nano `json:"owed"`            // change of what was used on credit and is to be paid
+	Bond           money.Nano `json:"bond"`            // change of what is kept as the bond of its hosts
+	AvailableAfter money.Nano `json:"available_after"` // right after it
+	HeldAfter      money.Nano `json:"held_after"`
+	EarnedAfter    money.Nano `json:"earned_after"`
+	OwedAfter      money.Nano `json:"owed_after"`
+	BondAfter      money.Nano `json:"bond_after"`
 }
 
 // Transactions lists the organisation's ledger, newest first.

@@ -13,15 +13,22 @@ import (
 
 // Bond is the money with which an operator answers for its hosts in gangs with other operators' hosts.
 type Bond struct {
-	Free        money.Nano    `json:"free"`        // not reserved
-	Reserved    money.Nano    `json:"reserved"`    // for leases
-	Deposited   money.Nano    `json:"deposited"`   // of both, out of the balance
-	Depositable money.Nano    `json:"depositable"` // could be deposited now
-	Terms       BondTerms     `json:"terms"`
-	Leases      []BondLease   `json:"leases"`  // newest first
-	Standby     []BondStandby `json:"standby"` // newest first
-	Relief      []BondRelief  `json:"relief"`  // newest first
-	Currency    string        `json:"currency"`
+	Free        money.Nano      `json:"free" doc:"not reserved for a lease"`
+	Reserved    money.Nano      `json:"reserved" doc:"for leases in gangs with other operators' hosts"`
+	Deposited   money.Nano      `json:"deposited" doc:"of both, what came out of your balance: it goes back there when you withdraw"`
+	Depositable money.Nano      `json:"depositable" doc:"could be deposited from your balance now; promotional credit cannot"`
+	Terms       BondTerms       `json:"terms"`
+	Leases      []BondLease     `json:"leases" doc:"what is reserved, newest first, at most 200"`
+	Standby     []BondStandby   `json:"standby" doc:"what your hosts were paid for standing by, and what your bond paid, newest first, at most 200"`
+	Relief      []BondRelief    `json:"relief" doc:"what the platform paid your hosts for standing by while no host was to blame, newest first, at most 200"`
+	Hosts       []BondHostLimit `json:"hosts" doc:"hosts with a limit of their own"`
+	Currency    string          `json:"currency"`
+}
+
+// BondHostLimit is the most that one lease of a host may be liable for.
+type BondHostLimit struct {
+	Host  id.Host    `json:"host_id"`
+	Limit money.Nano `json:"gang_liability_max"`
 }
 
 // BondTerms are what an operator has decided about its bond.
@@ -35,12 +42,13 @@ type BondTerms struct {
 type BondLease struct {
 	Lease    id.Lease   `json:"lease_id"`
 	Cluster  id.Cluster `json:"cluster_id"`
+	Host     id.Host    `json:"host_id"`
 	HostName string     `json:"host_name"`
 	Rank     int        `json:"rank"`
-	Liable   money.Nano `json:"liable_for"` // at most, at a time
-	Left     money.Nano `json:"reserved"`
+	Liable   money.Nano `json:"liable_for" doc:"at most, at a time: 300 s of standby of the other operators' ranks"`
+	Left     money.Nano `json:"reserved" doc:"of your bond now"`
 	Since    time.Time  `json:"since"`
-	Ended    *time.Time `json:"ended_at"`
+	Ended    *time.Time `json:"ended_at" doc:"null while the lease lives; what is reserved is released once its cluster is settled"`
 }
 
 // BondStandby is what one lease was paid for standing by, or what its bond paid.
@@ -72,10 +80,10 @@ type BondRelief struct {
 type Suspension struct {
 	From     time.Time  `json:"from"`
 	To       time.Time  `json:"to"`
-	Class    string     `json:"class"`         // platform, proof, silence, undecided
-	Culprits []int      `json:"culprit_ranks"` // empty: no host is to blame
-	Why      string     `json:"why"`           // in one sentence
-	Evidence []Evidence `json:"evidence"`      // what it rests on
+	Class    string     `json:"class" enum:"platform,proof,silence,undecided" doc:"platform: we lost contact with the hosts. proof: the culprits did not prove that they were up. silence: two ranks lost contact with each other, and the culprits' reports were missing or late. undecided: two ranks lost contact with each other, and nothing decides between them"`
+	Culprits []int      `json:"culprit_ranks" doc:"ranks whose bonds pay those that stood by; empty: no host is to blame"`
+	Why      string     `json:"why" doc:"the same in one sentence, with its evidence"`
+	Evidence []Evidence `json:"evidence" doc:"what it rests on, in order of time"`
 }
 
 // Evidence is one fact that a suspension rests on.
@@ -130,9 +138,9 @@ func (c *Client) DepositBond(ctx context.Context, amount string) (Bond, error) {
 
 // BondWithdrawal says where a withdrawal went.
 type BondWithdrawal struct {
-	ToBalance money.Nano `json:"to_balance"`
-	ToPayable money.Nano `json:"to_payable"`
-	Bond      Bond       `json:"bond"` // after it
+	ToBalance money.Nano `json:"to_balance" doc:"what had come out of your balance"`
+	ToPayable money.Nano `json:"to_payable" doc:"the rest: earnings, paid out with the next payout"`
+	Bond      Bond       `json:"bond" doc:"after it"`
 }
 
 // WithdrawBond takes out of the bond what is not reserved. amount is a decimal.

@@ -61,12 +61,13 @@ type Cluster struct {
 
 // Doubt says why a cluster is not billed at the moment.
 type Doubt struct {
-	Kind  string     `json:"kind"` // silent, disputed
-	Since time.Time  `json:"since"`
-	Ranks []int      `json:"ranks"`
-	Until *time.Time `json:"until"`
-	Then  string     `json:"then"` // end, replace, go_on
-	Why   string     `json:"why"`  // in sentences
+	Kind  string    `json:"kind" enum:"silent,disputed" doc:"silent: ranks do not answer, and the time is billed if they prove later that they missed nothing. disputed: ranks have lost contact with each other, and the time is not billed"`
+	Since time.Time `json:"since" doc:"not billed since then"`
+	Ranks []int     `json:"ranks" doc:"that do not answer, or have lost contact with each other"`
+	// Until is when the rank is given up.
+	Until *time.Time `json:"until" doc:"when it is decided at the latest; null: not known"`
+	Then  string     `json:"then" enum:"end,replace,go_on" doc:"what happens then: the cluster ends, another host takes the rank, or the others go on without it"`
+	Why   string     `json:"why" doc:"the same in sentences, times in UTC"`
 }
 
 // Replacing says that ranks whose hosts were lost wait for other ones.
@@ -127,12 +128,13 @@ type Layer struct {
 // ClusterNetwork is what the ranks talk over.
 type ClusterNetwork struct {
 	CIDR      string  `json:"cidr"`
-	Scope     string  `json:"scope"`
+	Scope     string  `json:"scope" enum:"any,fabric,host"`
 	BusbwGbps float64 `json:"busbw_gbps"` // as the preflight measured it; 0: not measured
-	// OfferedGbps is what the offers of the hosts said of it then; 0: nothing.
-	OfferedGbps float64     `json:"offered_gbps"`
-	RTTMicros   [][]float64 `json:"rtt_us"`
-	PairGbps    [][]float64 `json:"pair_gbps"`
+	// OfferedGbps is the bandwidth in the offers of its hosts when the ranks measured it; 0 = none.
+	OfferedGbps float64 `json:"offered_gbps,omitempty"`
+	// RTTMicros and PairGbps are matrices by rank, a row per rank that has measured.
+	RTTMicros [][]float64 `json:"rtt_us,omitempty"`
+	PairGbps  [][]float64 `json:"pair_gbps,omitempty"`
 }
 
 // Rent rents a cluster by its spec.
@@ -224,30 +226,35 @@ func (c *Client) Events(ctx context.Context, cl id.Cluster, p PageOf) (Page[Even
 
 // Usage is what a cluster used and costs.
 type Usage struct {
-	BillableSeconds json.Number `json:"billable_seconds"`
-	GPUSeconds      json.Number `json:"gpu_seconds"`
-	Cost            money.Nano  `json:"cost"`
-	Posted          money.Nano  `json:"posted"`
-	CostSoFar       money.Nano  `json:"cost_so_far"`
-	EnergyWh        string      `json:"energy_wh"`
-	Settled         bool        `json:"settled"`
+	BillableSeconds Seconds     `json:"billable_seconds"`
+	GPUSeconds      Seconds     `json:"gpu_seconds"`
+	Cost            money.Nano  `json:"cost"`        // of all proven time: the sum of the segments' costs
+	Posted          money.Nano  `json:"posted"`      // of that, booked
+	CostSoFar       money.Nano  `json:"cost_so_far"` // Cost, and what the last seconds will cost once they are proven
+	EnergyWh        string      `json:"energy_wh"`   // decimal
+	Settled         bool        `json:"settled"`     // nothing will change any more
 	Currency        string      `json:"currency"`
 	Segments        []Segment   `json:"segments"`
 	Credits         []Credit    `json:"credits"`  // given back for hosts that failed
 	Credited        money.Nano  `json:"credited"` // their sum; Cost is before it
-	NotBilled       []NotBilled `json:"not_billed"`
+	NotBilled       []NotBilled `json:"not_billed" doc:"time in which the cluster ran and not every rank was proven up, once it is decided"`
 }
 
 // NotBilled is time in which a cluster ran and not every rank was proven up.
 type NotBilled struct {
-	Cluster     id.Cluster  `json:"cluster_id"`
-	ClusterName string      `json:"cluster"` // of a statement
-	From        time.Time   `json:"from"`
-	To          time.Time   `json:"to"`
-	Seconds     json.Number `json:"seconds"`
-	Class       string      `json:"class"`
-	Culprits    []int       `json:"culprit_ranks"`
-	Why         string      `json:"why"`
+	Cluster     id.Cluster `json:"cluster_id"`
+	ClusterName string     `json:"cluster"`
+	From        time.Time  `json:"from"`
+	To          time.Time  `json:"to"`
+	Seconds     Seconds    `json:"seconds"`
+	Class       string     `json:"class" enum:"platform,proof,silence,undecided" doc:"as in listSuspensions"`
+	Culprits    []int      `json:"culprit_ranks" doc:"empty: no host is to blame"`
+	Why         string     `json:"why" doc:"such as: rank 1 (host lisbon-3) was cut off"`
+}
+
+// Line returns the statement's line: "30.0 s not billed: rank 1 was cut off".
+func (n NotBilled) Line() string {
+	return fmt.Sprintf("%.1f s not billed: %s", float64(n.Seconds)/1000, n.Why)
 }
 
 // Credit is what was given back for a node whose host failed.
@@ -265,12 +272,14 @@ type Credit struct {
 // Segment is one line of the statement.
 type Segment struct {
 	Rank         int         `json:"rank"`
-	LeaseID      id.Lease    `json:"lease_id"`
+	Lease        id.Lease    `json:"lease_id"`
+	HostID       id.Host     `json:"host_id"`
+	HostName     string      `json:"host_name"`
 	Epoch        int         `json:"epoch"`
 	Seq          int64       `json:"seq"`
 	From         time.Time   `json:"from"`
 	To           time.Time   `json:"to"`
-	Seconds      json.Number `json:"seconds"`
+	Seconds      Seconds     `json:"seconds"`
 	GPUs         int         `json:"gpus"`
 	PricePerHour money.Micro `json:"price_per_hour"`
 	Cost         money.Nano  `json:"cost"`
@@ -329,9 +338,18 @@ func (c *Client) Logs(ctx context.Context, cl id.Cluster, l LogsOf) (*LogStream,
 type Metrics struct {
 	From  time.Time     `json:"from"`
 	To    time.Time     `json:"to"`
-	Step  int           `json:"step"` // seconds
+	Step  int           `json:"step" doc:"seconds"`
 	GPUs  []GPUMetrics  `json:"gpus"`
-	Nodes []NodeMetrics `json:"nodes"`
+	Nodes []NodeMetrics `json:"nodes" doc:"what each rank exchanged with networks and disks"`
+
+	Network NetworkMetrics `json:"network"`
+}
+
+// NetworkMetrics is what the preflight measured between the ranks.
+type NetworkMetrics struct {
+	BusbwGbps float64     `json:"busbw_gbps" doc:"all-reduce bus bandwidth as the preflight measured it; 0: not measured"`
+	RTTMicros [][]float64 `json:"rtt_us" doc:"between ranks, a row per rank"`
+	PairGbps  [][]float64 `json:"pair_gbps"`
 }
 
 // NodeMetrics are the readings of one rank on one host.

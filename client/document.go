@@ -30,10 +30,10 @@ type Document struct {
 // FullDocument is a document with its content: one of Receipt, CreditNote and SelfBilling is set unless it was erased.
 type FullDocument struct {
 	Document
-	CorrectedBy []string    `json:"corrected_by"`
-	Receipt     *Receipt    `json:"receipt"`
-	CreditNote  *CreditNote `json:"credit_note"`
-	SelfBilling *SelfBill   `json:"self_billing"`
+	CorrectedBy []string    `json:"corrected_by" doc:"numbers of the documents that correct or cancel it, oldest first"`
+	Receipt     *Receipt    `json:"receipt" doc:"null: it is none, or was erased"`
+	CreditNote  *CreditNote `json:"credit_note" doc:"null: it is none, or was erased"`
+	SelfBilling *SelfBill   `json:"self_billing" doc:"null: it is none, or was erased"`
 }
 
 // CreditNote corrects a receipt or an invoice of which a part was given back.

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"math"
 	"net/http"
 	"net/url"
@@ -217,24 +216,31 @@ func (c *Client) ReclaimForecast(ctx context.Context, h id.Host) (ReclaimForecas
 
 // Earnings is what a host earned.
 type Earnings struct {
-	Currency string     `json:"currency"`
-	Total    money.Nano `json:"total"`
-	Pending  money.Nano `json:"pending"`
-	Returned money.Nano `json:"returned"` // part of Total that was refunded to renters because the host failed
-	Leases   []struct {
-		LeaseID   id.Lease    `json:"lease_id"`
-		GPUModel  string      `json:"gpu_model"`
-		GPUs      int         `json:"gpus"`
-		StartedAt time.Time   `json:"started_at"`
-		EndedAt   *time.Time  `json:"ended_at"`
-		Seconds   json.Number `json:"seconds"`
-		Earned    money.Nano  `json:"earned"`
-		Returned  money.Nano  `json:"returned"`
-	} `json:"leases"`
-	Days []struct {
-		Day    string     `json:"day"`
-		Earned money.Nano `json:"earned"`
-	} `json:"days"`
+	Currency string         `json:"currency"`
+	Total    money.Nano     `json:"total"`    // of all proven time: the sum over leases
+	Pending  money.Nano     `json:"pending"`  // of the last seconds, once they are proven
+	Returned money.Nano     `json:"returned"` // of Total, given back to renters because the host failed
+	Leases   []LeaseEarning `json:"leases"`   // newest first
+	Days     []DayEarning   `json:"days"`     // newest first, in the org's zone; of leases that ended within 32 days
+}
+
+// LeaseEarning is what a lease earned.
+type LeaseEarning struct {
+	Lease     id.Lease   `json:"lease_id"`
+	GPUModel  string     `json:"gpu_model"`
+	GPUs      int        `json:"gpus"`
+	StartedAt time.Time  `json:"started_at"`
+	EndedAt   *time.Time `json:"ended_at"`
+	Seconds   Seconds    `json:"seconds"` // billed
+	Earned    money.Nano `json:"earned"`
+	Returned  money.Nano `json:"returned"`         // of Earned, given back because the host failed
+	Frozen    bool       `json:"frozen,omitempty"` // conflicting accounts of its time: the money waits
+}
+
+// DayEarning is what was earned on one day.
+type DayEarning struct {
+	Day    string     `json:"day"` // YYYY-MM-DD
+	Earned money.Nano `json:"earned"`
 }
 
 // Earnings returns what a host earned, per lease and per day.
@@ -292,6 +298,11 @@ type ContestedGPU struct {
 	AwardedAt     *time.Time `json:"awarded_at,omitempty" doc:"of the last award to any operator; for admins"`
 }
 
+// ContestedGPUs lists GPUs that hosts of several organisations list.
+type ContestedGPUs struct {
+	Items []ContestedGPU `json:"items"`
+}
+
 // ContestedGPUs lists the GPUs of your hosts that hosts of other organisations list, too, at most 200.
 func (c *Client) ContestedGPUs(ctx context.Context) ([]ContestedGPU, error) {
 	return contested(ctx, c, "/gpus/contested")
@@ -304,16 +315,20 @@ func (c *Client) AllContestedGPUs(ctx context.Context) ([]ContestedGPU, error) {
 }
 
 func contested(ctx context.Context, c *Client, path string) ([]ContestedGPU, error) {
-	r, err := get[struct {
-		Items []ContestedGPU `json:"items"`
-	}](ctx, c, path, nil)
+	r, err := get[ContestedGPUs](ctx, c, path, nil)
 	return r.Items, err
+}
+
+// AwardedGPU is a GPU and the host that it was found to be in.
+type AwardedGPU struct {
+	UUID string  `json:"uuid"`
+	Host id.Host `json:"host_id"`
 }
 
 // AwardGPU records that a GPU is the one that a host lists. Its GPU is offered, and those of other hosts that list the
 // UUID are not. Both operators read the reason. For admins.
 func (c *Client) AwardGPU(ctx context.Context, uuid string, to id.Host, reason string) error {
-	_, err := post[struct{}](ctx, c, "/admin/gpus/"+url.PathEscape(uuid)+"/award",
+	_, err := post[AwardedGPU](ctx, c, "/admin/gpus/"+url.PathEscape(uuid)+"/award",
 		map[string]string{"host_id": to.String(), "reason": reason})
 	return err
 }

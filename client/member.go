@@ -80,9 +80,14 @@ func (c *Client) MyInvitations(ctx context.Context) (Page[Invitation], error) {
 	return get[Page[Invitation]](ctx, c, "/me/invitations", nil)
 }
 
+// InvitationAnswer is what became of an invitation.
+type InvitationAnswer struct {
+	Accepted bool `json:"accepted"`
+}
+
 // AcceptInvitation makes the caller a member of the org that sent the invitation.
 func (c *Client) AcceptInvitation(ctx context.Context, v id.Invitation) error {
-	_, err := post[struct{}](ctx, c, "/me/invitations/"+v.String()+"/accept", struct{}{})
+	_, err := post[InvitationAnswer](ctx, c, "/me/invitations/"+v.String()+"/accept", struct{}{})
 	return err
 }
 

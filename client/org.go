@@ -38,36 +38,38 @@ func (c *Client) SetLegal(ctx context.Context, l Legal) (out Legal, err error) {
 // EraseLegal deletes the organisation's legal details.
 func (c *Client) EraseLegal(ctx context.Context) error { return c.remove(ctx, "/org/legal", nil) }
 
-type zone struct {
-	Zone string `json:"zone"`
+// Zone is an organisation's time zone.
+type Zone struct {
+	Zone string `json:"zone" doc:"an IANA time zone: statements, earnings and documents use its days" example:"Europe/Berlin"`
 }
 
 // Zone returns the organisation's time zone, an IANA name such as Europe/Berlin. Days, months and years of statements,
 // earnings and documents are in this zone.
 func (c *Client) Zone(ctx context.Context) (string, error) {
-	z, err := get[zone](ctx, c, "/org/zone", nil)
+	z, err := get[Zone](ctx, c, "/org/zone", nil)
 	return z.Zone, err
 }
 
 // SetZone sets the organisation's time zone. An unknown name is an error.
 func (c *Client) SetZone(ctx context.Context, name string) error {
-	var out zone
-	return c.call(ctx, http.MethodPut, "/org/zone", nil, zone{name}, &out)
+	var out Zone
+	return c.call(ctx, http.MethodPut, "/org/zone", nil, Zone{name}, &out)
 }
 
 // TaxReport is the taxes of a period. For admins.
 type TaxReport struct {
-	Period   string        `json:"period"`
-	From     string        `json:"from"`
-	To       string        `json:"to"` // exclusive
+	Period   string        `json:"period"` // as requested
+	From     time.Time     `json:"from"`
+	To       time.Time     `json:"to"` // exclusive
 	Currency string        `json:"currency"`
 	Lines    []DeclaredTax `json:"lines"`
-	Net      money.Nano    `json:"net"`
+	Net      money.Nano    `json:"net"` // sums of the lines
 	Tax      money.Nano    `json:"tax"`
-	Offices  []TaxOffice   `json:"offices"` // by country
-	// all tax ever charged, less what was given back and what was paid to tax offices
+	Offices  []TaxOffice   `json:"offices"` // what each country gets and has got, by country
+	// Book is all tax ever charged less what was given back and what was paid to tax offices, by this book; Payable the
+	// same by the ledger. They are equal.
 	Book    money.Nano `json:"book"`
-	Payable money.Nano `json:"payable"` // the same according to the ledger
+	Payable money.Nano `json:"payable"`
 }
 
 // DeclaredTax is what was sold to one country at one rate for one reason.

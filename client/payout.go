@@ -35,15 +35,14 @@ type Payout struct {
 	ID       id.Payout  `json:"id"`
 	Amount   money.Nano `json:"amount"`
 	Currency string     `json:"currency"`
-	State    string     `json:"state"`    // pending, paid, failed
-	Reversed money.Nano `json:"reversed"` // part of Amount that was reversed
-	Transfer string     `json:"transfer"` // Stripe's id
-	Failure  string     `json:"failure"`
-	// Reversal is what is being taken back, or what Stripe refused to; nil when nothing is asked for, or all that was came
-	// back.
-	Reversal  *PayoutReversal `json:"reversal"`
+
+	State     PayoutState     `json:"state"`
+	Reversed  money.Nano      `json:"reversed"`           // of Amount, taken back
+	Transfer  string          `json:"transfer,omitempty"` // Stripe's id
+	Failure   string          `json:"failure,omitempty"`
+	Reversal  *PayoutReversal `json:"reversal,omitempty" doc:"what is being taken back, or was not; absent when nothing is asked for, or all that was came back"`
 	CreatedAt time.Time       `json:"created_at"`
-	SettledAt *time.Time      `json:"settled_at"`
+	SettledAt *time.Time      `json:"settled_at,omitempty"`
 }
 
 // PayoutReversal is what the platform requested from Stripe to reverse, and has not received yet.
@@ -77,7 +76,7 @@ func (c *Client) PayoutAccount(ctx context.Context) (PayoutAccount, error) {
 
 // PayoutSetup is Stripe's page on which the account's owner enters their identity and bank account.
 type PayoutSetup struct {
-	URL     string        `json:"url"` // for one visit, within minutes
+	URL     string        `json:"url" doc:"Stripe's page: for one visit, within minutes. Ask again for another one"`
 	Account PayoutAccount `json:"account"`
 }
 

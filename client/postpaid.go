@@ -10,23 +10,28 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Postpaid is the terms on which an organisation pays afterwards.
-type Postpaid struct {
-	Org      id.Org     `json:"org_id"`
-	Name     string     `json:"name,omitempty"`
-	State    string     `json:"state"`             // on, ending, off
-	Limit    money.Nano `json:"credit_limit"`      // most that may be used and not paid
-	Stopped  string     `json:"stopped,omitempty"` // why nothing more is lent although the state is on
-	Reason   string     `json:"reason,omitempty"`  // of the last change
-	Since    *time.Time `json:"since,omitempty"`
-	Currency string     `json:"currency"`
-	Used     money.Nano `json:"used"` // of Limit: used or held on credit, and billed and not paid
-	Owed     money.Nano `json:"owed"` // of Used: billed and not paid
-	Left     money.Nano `json:"left"` // what can be spent now
-	// WrittenOff was billed, given up, and not paid after all; while it is there nothing is lent.
+// PostpaidTerms are the terms on which an organisation pays afterwards.
+type PostpaidTerms struct {
+	Org      id.Org        `json:"org_id"`
+	Name     string        `json:"name,omitempty"`
+	State    PostpaidState `json:"state"`
+	Limit    money.Nano    `json:"credit_limit"`      // used and not yet paid, at most
+	Stopped  string        `json:"stopped,omitempty"` // why nothing more is lent although the state is on
+	Reason   string        `json:"reason,omitempty"`  // of the last change, an admin's
+	Since    *time.Time    `json:"since,omitempty"`   // the last change; nil: there was none
+	Currency string        `json:"currency"`
+	Used     money.Nano    `json:"used"` // of Limit: used or held on credit, and billed and not paid
+	Owed     money.Nano    `json:"owed"` // of Used: billed and not paid
+	Left     money.Nano    `json:"left"` // what the organisation can spend now, its own money included
+	// WrittenOff was billed, given up, and not paid after all. It is not among Owed, and while it is there nothing is
+	// lent.
 	WrittenOff money.Nano `json:"written_off"`
-	// Period is the running one; nil when the org does not pay afterwards.
-	Period *PostpaidPeriod `json:"period,omitempty"`
+}
+
+// Postpaid is the terms on which an organisation pays afterwards, and its usage of the current month.
+type Postpaid struct {
+	PostpaidTerms
+	Period *PostpaidPeriod `json:"period" doc:"the running one; null when you do not pay afterwards"`
 }
 
 // PostpaidPeriod is the usage of the current month.
@@ -91,9 +96,15 @@ func (c *Client) PostpaidUsage(ctx context.Context, invoice string) (PostpaidLin
 	return get[PostpaidLines](ctx, c, "/billing/postpaid/usage", url.Values{"invoice": {invoice}})
 }
 
+// PayingInvoice is an invoice that the default card is to pay now.
+type PayingInvoice struct {
+	Invoice string `json:"invoice"`
+	State   string `json:"state" doc:"asked: Stripe charges your default card; look at the invoice for what came of it"`
+}
+
 // PayPostpaidInvoice charges the default card for an invoice that it did not pay.
 func (c *Client) PayPostpaidInvoice(ctx context.Context, invoice string) error {
-	_, err := post[map[string]string](ctx, c, "/billing/postpaid/invoices/"+url.PathEscape(invoice)+"/pay", struct{}{})
+	_, err := post[PayingInvoice](ctx, c, "/billing/postpaid/invoices/"+url.PathEscape(invoice)+"/pay", struct{}{})
 	return err
 }
 
@@ -103,8 +114,8 @@ func (c *Client) Postpaid(ctx context.Context) (Postpaid, error) {
 }
 
 // PostpaidOrgs lists the organisations that pay afterwards or did. PostpaidOrgs and ChangePostpaid are for admins.
-func (c *Client) PostpaidOrgs(ctx context.Context, p PageOf) (Page[Postpaid], error) {
-	return get[Page[Postpaid]](ctx, c, "/admin/postpaid", p.query())
+func (c *Client) PostpaidOrgs(ctx context.Context, p PageOf) (Page[PostpaidTerms], error) {
+	return get[Page[PostpaidTerms]](ctx, c, "/admin/postpaid", p.query())
 }
 
 // PostpaidChange lets an organisation pay afterwards with a limit, or ends it.
@@ -115,7 +126,7 @@ type PostpaidChange struct {
 }
 
 // ChangePostpaid changes an org's terms.
-func (c *Client) ChangePostpaid(ctx context.Context, org id.Org, change PostpaidChange) (out Postpaid, err error) {
+func (c *Client) ChangePostpaid(ctx context.Context, org id.Org, change PostpaidChange) (out PostpaidTerms, err error) {
 	return out, c.call(ctx, http.MethodPatch, "/admin/postpaid/"+org.String(), nil, change, &out)
 }
 
@@ -165,10 +176,16 @@ func (c *Client) BookBankPayment(ctx context.Context, org id.Org, invoice string
 	return post[OrgInvoice](ctx, c, "/admin/orgs/"+org.String()+"/invoices/"+url.PathEscape(invoice)+"/bank-payments", b)
 }
 
+// ApprovedRefund is a refund of an invoice after which hosts keep what they earned.
+type ApprovedRefund struct {
+	ID    string `json:"id"`
+	State string `json:"state" doc:"released"`
+}
+
 // ApproveRefund lets hosts keep what they earned in the period of an invoice that was refunded at Stripe (re_…). The
 // audit log has the reason. For admins.
 func (c *Client) ApproveRefund(ctx context.Context, refund, reason string) error {
-	_, err := post[map[string]string](ctx, c, "/admin/refunds/"+url.PathEscape(refund)+"/release",
+	_, err := post[ApprovedRefund](ctx, c, "/admin/refunds/"+url.PathEscape(refund)+"/release",
 		map[string]string{"reason": reason})
 	return err
 }

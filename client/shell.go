@@ -67,11 +67,14 @@ func handshake(ctx context.Context, conn net.Conn) (*ssh.Client, error) {
 	return ssh.NewClient(sc, channels, requests), nil
 }
 
+// PortLink is a link to an HTTP port of a running rank.
+type PortLink struct {
+	URL string `json:"url" doc:"opens the port in a browser; anyone who has it has access, so do not share it"`
+}
+
 // PortLink returns a URL, valid for a few minutes, that shows an HTTP port of a running rank in a browser. Anyone who
 // has the URL has access: do not share it.
 func (c *Client) PortLink(ctx context.Context, cl id.Cluster, rank, port int) (string, error) {
-	out, err := get[struct {
-		URL string `json:"url"`
-	}](ctx, c, "/clusters/"+cl.String()+"/ports/"+strconv.Itoa(port), url.Values{"node": {strconv.Itoa(rank)}})
+	out, err := get[PortLink](ctx, c, "/clusters/"+cl.String()+"/ports/"+strconv.Itoa(port), url.Values{"node": {strconv.Itoa(rank)}})
 	return out.URL, err
 }

@@ -35,15 +35,20 @@ func (c *Client) Notices(ctx context.Context, unread bool, p PageOf) (Page[Notic
 	return get[Page[Notice]](ctx, c, "/notices", q)
 }
 
+// NoticeRead is the answer to marking notices as read.
+type NoticeRead struct {
+	ID id.Notice `json:"id" doc:"the notice; with readNotices all older ones are read, too"`
+}
+
 // ReadNotice marks a notice as read.
 func (c *Client) ReadNotice(ctx context.Context, n id.Notice) error {
-	_, err := post[struct{}](ctx, c, "/notices/"+n.String()+"/read", struct{}{})
+	_, err := post[NoticeRead](ctx, c, "/notices/"+n.String()+"/read", struct{}{})
 	return err
 }
 
 // ReadNotices marks a notice and all older ones as read.
 func (c *Client) ReadNotices(ctx context.Context, newest id.Notice) error {
-	_, err := post[struct{}](ctx, c, "/notices/read", map[string]string{"newest": newest.String()})
+	_, err := post[NoticeRead](ctx, c, "/notices/read", map[string]string{"newest": newest.String()})
 	return err
 }
 
@@ -95,9 +100,15 @@ func (c *Client) Deliveries(ctx context.Context, w id.Webhook, p PageOf) (Page[D
 	return get[Page[Delivery]](ctx, c, "/webhooks/"+w.String()+"/deliveries", p.query())
 }
 
+// DeliveryRetried is the answer to a retry of a delivery.
+type DeliveryRetried struct {
+	WebhookID id.Webhook `json:"webhook_id"`
+	NoticeID  id.Notice  `json:"notice_id"`
+}
+
 // RetryDelivery sends a notice to a webhook again.
 func (c *Client) RetryDelivery(ctx context.Context, w id.Webhook, n id.Notice) error {
-	_, err := post[struct{}](ctx, c, "/webhooks/"+w.String()+"/deliveries/"+url.PathEscape(n.String())+"/retry",
+	_, err := post[DeliveryRetried](ctx, c, "/webhooks/"+w.String()+"/deliveries/"+url.PathEscape(n.String())+"/retry",
 		struct{}{})
 	return err
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-func folderOf(t *testing.T, site string) *store.Folder {
+func folderOf(t testing.TB, site string) *store.Folder {
 	t.Helper()
 	f, err := store.OpenFolder(t.TempDir(), site, bytes.Repeat([]byte{7}, 32))
 	if err != nil {

@@ -47,7 +47,7 @@ import (
 
 // browser is a visitor with cookies, on a site of its own.
 type browser struct {
-	t    *testing.T
+	t    testing.TB
 	url  string
 	http *http.Client
 	db   *db.DB
@@ -59,13 +59,13 @@ type browser struct {
 	routes chi.Routes
 }
 
-func open(t *testing.T) *browser {
+func open(t testing.TB) *browser {
 	t.Helper()
 	return openWith(t, func(*web.Config) {})
 }
 
 // openWith is open for a site with settings of its own.
-func openWith(t *testing.T, set func(*web.Config)) *browser {
+func openWith(t testing.TB, set func(*web.Config)) *browser {
 	t.Helper()
 	d := dbtest.New(t)
 	box, err := seal.NewBox(bytes.Repeat([]byte{1}, 32))
@@ -135,7 +135,7 @@ func openWith(t *testing.T, set func(*web.Config)) *browser {
 func localhost(site string) string { return strings.Replace(site, "127.0.0.1", "localhost", 1) }
 
 // sandboxPayments takes payments through the sandbox's Stripe, whose pages are among the site's own.
-func sandboxPayments(t *testing.T, d *db.DB, r chi.Router, site string) (*outbox.Outbox,
+func sandboxPayments(t testing.TB, d *db.DB, r chi.Router, site string) (*outbox.Outbox,
 	*events.Inbox, *payment.Payments) {
 	t.Helper()
 	fake, err := sandbox.New(sandbox.Config{WebhookSecret: "w", PublicURL: site + "/sandbox"})

@@ -17,14 +17,7 @@ import (
 )
 
 // Suspension is time of a cluster that its renter did not pay for, and why.
-type Suspension struct {
-	From     time.Time  `json:"from"`
-	To       time.Time  `json:"to"`
-	Class    string     `json:"class" enum:"platform,proof,silence,undecided" doc:"platform: we lost contact with the hosts. proof: the culprits did not prove that they were up. silence: two ranks lost contact with each other, and the culprits' reports were missing or late. undecided: two ranks lost contact with each other, and nothing decides between them"`
-	Culprits []int      `json:"culprit_ranks" doc:"ranks whose bonds pay those that stood by; empty: no host is to blame"`
-	Why      string     `json:"why" doc:"the same in one sentence, with its evidence"`
-	Evidence []Evidence `json:"evidence" doc:"what it rests on, in order of time"`
-}
+type Suspension client.Suspension
 
 // Evidence is one fact that a suspension rests on.
 type Evidence = client.Evidence

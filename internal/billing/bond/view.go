@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
@@ -30,17 +29,7 @@ type Standing struct {
 }
 
 // Reserve is what is reserved for one lease.
-type Reserve struct {
-	Lease    id.Lease   `json:"lease_id"`
-	Cluster  id.Cluster `json:"cluster_id"`
-	Host     id.Host    `json:"host_id"`
-	HostName string     `json:"host_name"`
-	Rank     int        `json:"rank"`
-	Liable   money.Nano `json:"liable_for" doc:"at most, at a time: 300 s of standby of the other operators' ranks"`
-	Left     money.Nano `json:"reserved" doc:"of your bond now"`
-	Since    time.Time  `json:"since"`
-	Ended    *time.Time `json:"ended_at" doc:"null while the lease lives; what is reserved is released once its cluster is settled"`
-}
+type Reserve = client.BondLease
 
 // StandbyRow is what one lease was paid for standing by, or what its bond paid.
 type StandbyRow = client.BondStandby
@@ -49,10 +38,7 @@ type StandbyRow = client.BondStandby
 type ReliefRow = client.BondRelief
 
 // HostLimit is the most that one lease of a host may be liable for.
-type HostLimit struct {
-	Host  id.Host    `json:"host_id"`
-	Limit money.Nano `json:"gang_liability_max"`
-}
+type HostLimit = client.BondHostLimit
 
 // Shown is how many rows of each list a Standing has that a change of the bond returns.
 const Shown = 200
@@ -122,7 +108,7 @@ func (s *Standing) lists(ctx context.Context, q *dbq.Queries, org id.Org, limit 
 		return fmt.Errorf("read limits of %s: %w", org, err)
 	}
 	for _, r := range limits {
-		s.Hosts = append(s.Hosts, HostLimit{r.HostID, r.LiabilityMax})
+		s.Hosts = append(s.Hosts, HostLimit{Host: r.HostID, Limit: r.LiabilityMax})
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -38,13 +39,7 @@ type NewLease struct {
 }
 
 // PriceItem is one line of a lease's price as it was quoted.
-type PriceItem struct {
-	Label    string      `json:"label"`    // "4 × NVIDIA H100 80GB HBM3"
-	Quantity int64       `json:"quantity"` // 4
-	Unit     string      `json:"unit"`     // "gpu", "gb"
-	UnitRate money.Micro `json:"unit_rate"`
-	Rate     money.Micro `json:"rate"` // per hour
-}
+type PriceItem = client.PriceItem
 
 // CreateLeases writes leases with their prices and empty meters. They may not run before Authorise.
 func CreateLeases(ctx context.Context, tx *db.Tx, leases []NewLease) error {

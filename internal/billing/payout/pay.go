@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -231,19 +230,7 @@ func available(pending, payable, disputed money.Nano) money.Nano {
 }
 
 // Payout is money on its way to an operator, or there.
-type Payout struct {
-	ID        id.Payout  `json:"id"`
-	Org       id.Org     `json:"-"`
-	Amount    money.Nano `json:"amount"`
-	Currency  string     `json:"currency"`
-	State     State      `json:"state"`
-	Reversed  money.Nano `json:"reversed"` // of Amount, taken back
-	Transfer  string     `json:"transfer,omitempty"`
-	Failure   string     `json:"failure,omitempty"`
-	Reversal  *Reversal  `json:"reversal,omitempty" doc:"what is being taken back, or was not; absent when nothing is asked for, or all that was came back"`
-	CreatedAt time.Time  `json:"created_at"`
-	SettledAt *time.Time `json:"settled_at,omitempty"`
-}
+type Payout = client.OperatorPayout
 
 // Reversal is what an admin requested to be taken back of a payout, and what has not come back.
 type Reversal = client.PayoutReversal
@@ -266,9 +253,8 @@ const (
 )
 
 func viewOf(r dbq.Payout) Payout {
-	out := Payout{
+	out := Payout{Org: r.OrgID, Payout: client.Payout{
 		ID:        r.ID,
-		Org:       r.OrgID,
 		Amount:    r.Amount,
 		Currency:  r.Currency,
 		State:     State(r.State),
@@ -276,7 +262,7 @@ func viewOf(r dbq.Payout) Payout {
 		Failure:   r.Failure,
 		CreatedAt: r.CreatedAt,
 		SettledAt: r.SettledAt,
-	}
+	}}
 	if r.StripeTransfer != nil {
 		out.Transfer = *r.StripeTransfer
 	}

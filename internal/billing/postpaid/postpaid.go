@@ -94,22 +94,7 @@ const (
 )
 
 // Terms are an org's.
-type Terms struct {
-	Org      id.Org     `json:"org_id"`
-	Name     string     `json:"name,omitempty"`
-	State    State      `json:"state"`
-	Limit    money.Nano `json:"credit_limit"`      // used and not yet paid, at most
-	Stopped  string     `json:"stopped,omitempty"` // why nothing more is lent although the state is on
-	Reason   string     `json:"reason,omitempty"`  // of the last change, an admin's
-	Since    *time.Time `json:"since,omitempty"`   // the last change; nil: there was none
-	Currency string     `json:"currency"`
-	Used     money.Nano `json:"used"` // of Limit: used or held on credit, and billed and not paid
-	Owed     money.Nano `json:"owed"` // of Used: billed and not paid
-	Left     money.Nano `json:"left"` // what the org can spend now, its own money included
-	// WrittenOff was billed, given up, and not paid after all. It is not among Owed, and while it is there nothing is
-	// lent.
-	WrittenOff money.Nano `json:"written_off"`
-}
+type Terms = client.PostpaidTerms
 
 // Change is what an admin changes of an org's credit.
 type Change struct {
@@ -275,11 +260,11 @@ func (p *Postpaid) use(ctx context.Context, q *dbq.Queries, t *Terms) error {
 	if err != nil {
 		return err
 	}
-	t.useOf(b)
+	useOf(t, b)
 	return nil
 }
 
-func (t *Terms) useOf(b ledger.Balances) {
+func useOf(t *Terms, b ledger.Balances) {
 	t.Owed, t.Left = b.Owed, max(0, b.Available+b.Credit-b.Reserved)
 	t.Used = b.Owed + max(0, -b.Available)
 }
@@ -319,7 +304,7 @@ func (p *Postpaid) All(ctx context.Context, who account.Principal, after id.Org,
 			Currency:   r.Currency,
 			WrittenOff: money.Nano(r.WrittenOff),
 		}
-		out[i].useOf(have[r.OrgID])
+		useOf(&out[i], have[r.OrgID])
 	}
 	return out, nil
 }

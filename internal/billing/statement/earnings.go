@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db"
@@ -17,33 +18,13 @@ import (
 )
 
 // Earnings is what a host earned.
-type Earnings struct {
-	Currency string         `json:"currency"`
-	Total    money.Nano     `json:"total"`    // of all proven time: the sum over leases
-	Pending  money.Nano     `json:"pending"`  // of the last seconds, once they are proven
-	Returned money.Nano     `json:"returned"` // of Total, given back to renters because the host failed
-	Leases   []LeaseEarning `json:"leases"`   // newest first
-	Days     []DayEarning   `json:"days"`     // newest first, in the org's zone; of leases that ended within 32 days
-}
+type Earnings = client.Earnings
 
 // LeaseEarning is one lease's part.
-type LeaseEarning struct {
-	Lease     id.Lease   `json:"lease_id"`
-	GPUModel  string     `json:"gpu_model"`
-	GPUs      int        `json:"gpus"`
-	StartedAt time.Time  `json:"started_at"`
-	EndedAt   *time.Time `json:"ended_at"`
-	Seconds   Seconds    `json:"seconds"` // billed
-	Earned    money.Nano `json:"earned"`
-	Returned  money.Nano `json:"returned"`         // of Earned, given back because the host failed
-	Frozen    bool       `json:"frozen,omitempty"` // conflicting accounts of its time: the money waits
-}
+type LeaseEarning = client.LeaseEarning
 
 // DayEarning is one day's part.
-type DayEarning struct {
-	Day    string     `json:"day"` // YYYY-MM-DD
-	Earned money.Nano `json:"earned"`
-}
+type DayEarning = client.DayEarning
 
 // HostEarnings returns what one of the org's hosts earned; another org's is fault.NotFound.
 func (s *Statements) HostEarnings(ctx context.Context, org id.Org, host id.Host) (Earnings, error) {
@@ -95,7 +76,7 @@ func earnings(leases []metering.LeaseEarning) Earnings {
 		}
 	}
 	for day, n := range days {
-		e.Days = append(e.Days, DayEarning{day, n})
+		e.Days = append(e.Days, DayEarning{Day: day, Earned: n})
 	}
 	slices.SortFunc(e.Days, func(a, b DayEarning) int { return strings.Compare(b.Day, a.Day) })
 	return e

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/document"
 	"github.com/musterhq/muster/internal/billing/tax"
@@ -28,62 +29,16 @@ type Party = account.Party
 // stored as it is, parties, lines and sums, and never changed. What is given back later is on the invoice of the month
 // in which that happens, as a credit that names what it is for.
 type Invoice struct {
-	Number string `json:"number"`
-	Month  string `json:"month"` // YYYY-MM
-	From   string `json:"from"`  // first day, YYYY-MM-DD
-	To     string `json:"to"`    // last day
-	Zone   string `json:"zone"`
-	Issued string `json:"issued,omitempty"` // the day after the last; "" while the month goes on
-	// nothing will be added: the month is over for two days and all its leases are settled
-	Final         bool            `json:"final"`
-	Merchant      Party           `json:"merchant"` // of record; no name: the platform's operator has set none
-	Customer      Party           `json:"customer"`
-	CustomerKnown bool            `json:"customer_told"` // the customer has given its legal details
-	Currency      string          `json:"currency"`
-	Lines         []PeriodGroup   `json:"lines"`   // one per cluster, then one per volume
-	Credits       []InvoiceCredit `json:"credits"` // given back in this month
-	Usage         money.Nano      `json:"usage"`   // sum of the lines
-	Credited      money.Nano      `json:"credited"`
-	Total         money.Nano      `json:"total"` // usage less credits, excluding tax
-	EnergyWh      string          `json:"energy_wh"`
-	// OnCredit was billed in this month to an org that pays afterwards. It is due with that credit's own invoices; what
-	// it is short of Total was paid from prepaid credit, or is billed at the next full hour.
-	OnCredit money.Nano `json:"on_credit"`
-
-	Payments []InvoicePayment `json:"payments"` // paid in, and given back, in this month
-	Paid     money.Nano       `json:"paid"`     // their sum, excluding tax
-	Tax      money.Nano       `json:"tax"`      // charged on them, less what was given back
+	client.Invoice
 
 	Previous, Next string `json:"-"` // months that can be asked for; Next is "" in the running one
 }
 
 // InvoiceCredit is what came back for usage that was charged, in this month or before.
-type InvoiceCredit struct {
-	ID     id.LedgerTx `json:"id"`
-	At     time.Time   `json:"at"`
-	Kind   string      `json:"kind"` // service_credit: a host's fault; compensation: by the platform's operator
-	Why    string      `json:"why"`
-	Ref    string      `json:"ref"` // of the cluster
-	Amount money.Nano  `json:"amount"`
-}
+type InvoiceCredit = client.InvoiceCredit
 
 // InvoicePayment is credit that was paid in, or went back, with its tax.
-type InvoicePayment struct {
-	Number   string     `json:"number"`   // of the entry in the tax book, which may have gaps: no document number
-	Document string     `json:"document"` // number of the receipt or credit note; "": none in the series
-	At       time.Time  `json:"at"`
-	Kind     tax.Kind   `json:"kind"`
-	Ref      string     `json:"ref"`     // of the payment or refund
-	Net      money.Nano `json:"net"`     // negative: given back
-	Percent  string     `json:"percent"` // rate of the tax; "0": none
-	Name     string     `json:"name"`    // of the tax
-	Country  string     `json:"country"` // where it is taxed, or would be
-	VATID    string     `json:"vat_id"`  // the customer's, where it is why there is no tax
-	Reason   tax.Reason `json:"reason"`
-	Note     string     `json:"note"` // a sentence that belongs to it
-	Tax      money.Nano `json:"tax"`
-	Total    money.Nano `json:"total"`
-}
+type InvoicePayment = client.InvoicePayment
 
 // Notes returns the sentences that belong to the payments, each once.
 func (v Invoice) Notes() (out []string) {
@@ -136,7 +91,7 @@ func (s *Statements) draft(ctx context.Context, org id.Org, orgName string, firs
 	if err != nil {
 		return Invoice{}, err
 	}
-	v := Invoice{
+	v := Invoice{Invoice: client.Invoice{
 		Number:   number(org, first),
 		Month:    first.Format("2006-01"),
 		From:     p.From,
@@ -150,7 +105,7 @@ func (s *Statements) draft(ctx context.Context, org id.Org, orgName string, firs
 		Payments: []InvoicePayment{},
 		Usage:    p.Total,
 		EnergyWh: p.EnergyWh,
-	}
+	}}
 	if !end.After(now) {
 		v.Issued = end.Format(time.DateOnly)
 	}
@@ -292,7 +247,14 @@ func creditsOf(ctx context.Context, q *dbq.Queries, org id.Org, currency string,
 	}
 	out = make([]InvoiceCredit, len(rows))
 	for i, r := range rows {
-		out[i] = InvoiceCredit{r.ID, r.CreatedAt.UTC(), r.Kind, r.Memo, r.Ref, money.Nano(r.Amount)}
+		out[i] = InvoiceCredit{
+			ID:     r.ID,
+			At:     r.CreatedAt.UTC(),
+			Kind:   r.Kind,
+			Why:    r.Memo,
+			Ref:    r.Ref,
+			Amount: money.Nano(r.Amount),
+		}
 		sum += out[i].Amount
 	}
 	return out, sum, nil

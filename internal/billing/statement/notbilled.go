@@ -17,21 +17,7 @@ import (
 )
 
 // NotBilled is time in which a cluster ran and nothing was billed, because not every rank was proven up.
-type NotBilled struct {
-	Cluster     id.Cluster `json:"cluster_id"`
-	ClusterName string     `json:"cluster"`
-	From        time.Time  `json:"from"`
-	To          time.Time  `json:"to"`
-	Seconds     Seconds    `json:"seconds"`
-	Class       string     `json:"class" enum:"platform,proof,silence,undecided" doc:"as in listSuspensions"`
-	Culprits    []int      `json:"culprit_ranks" doc:"empty: no host is to blame"`
-	Why         string     `json:"why" doc:"such as: rank 1 (host lisbon-3) was cut off"`
-}
-
-// Line returns the statement's line: "30.0 s not billed: rank 1 was cut off".
-func (n NotBilled) Line() string {
-	return fmt.Sprintf("%.1f s not billed: %s", float64(n.Seconds)/1000, n.Why)
-}
+type NotBilled = client.NotBilled
 
 // notBilled reads the decided suspensions of clusters, in order of time. names are those of the clusters; nil: none is
 // needed.

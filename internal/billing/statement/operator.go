@@ -25,55 +25,13 @@ import (
 
 // OperatorPeriod is a statement of what an operator's hosts earned over some days. Its lines are exact: those of one
 // day after another add up to what was earned, and each is billed = earned + fee.
-type OperatorPeriod struct {
-	From     string           `json:"from"` // first day, YYYY-MM-DD in the org's zone
-	To       string           `json:"to"`   // last day
-	Zone     string           `json:"zone"`
-	Currency string           `json:"currency"`
-	By       string           `json:"by"`
-	Billed   money.Nano       `json:"billed"`   // to renters
-	Fee      money.Nano       `json:"fee"`      // the platform's
-	Earned   money.Nano       `json:"earned"`   // Billed less Fee
-	Returned money.Nano       `json:"returned"` // went back to renters in this time, of earnings of this time or before
-	Net      money.Nano       `json:"net"`      // Earned less Returned
-	EnergyWh string           `json:"energy_wh"`
-	Groups   []OperatorGroup  `json:"groups"`
-	Lines    []OperatorLine   `json:"lines"`
-	Leases   []OperatorLease  `json:"leases"`
-	Returns  []OperatorReturn `json:"returns"`
-	// Standby is what hosts received for standing by in gangs, and what the operator's bond paid.
-	Standby         []OperatorStandby `json:"standby" doc:"received for standing by in gangs, and paid from your bond"`
-	StandbyReceived money.Nano        `json:"standby_received" doc:"your part, after the fee; it is in neither earned nor net"`
-	BondPaid        money.Nano        `json:"bond_paid" doc:"from your bond, to hosts of other operators that stood by"`
-	Holdback        int64             `json:"holdback_seconds"`
-}
+type OperatorPeriod client.EarningsStatement
 
 // OperatorGroup is the sum of the lines of one host, day or lease.
-type OperatorGroup struct {
-	Key     string     `json:"key"`
-	Name    string     `json:"name"`
-	Seconds Seconds    `json:"seconds"`
-	Billed  money.Nano `json:"billed"`
-	Fee     money.Nano `json:"fee"`
-	Earned  money.Nano `json:"earned"`
-}
+type OperatorGroup = client.EarningsGroup
 
 // OperatorLine is one lease at one price on one day. A segment counts to the day on which it begins.
-type OperatorLine struct {
-	Day          string      `json:"day"`
-	HostID       id.Host     `json:"host_id"`
-	HostName     string      `json:"host"`
-	Lease        id.Lease    `json:"lease_id"`
-	GPUModel     string      `json:"gpu_model"`
-	GPUs         int         `json:"gpus"`
-	Seconds      Seconds     `json:"seconds"` // billed
-	PricePerHour money.Micro `json:"price_per_hour"`
-	SharePPM     int64       `json:"host_share_ppm"`
-	Billed       money.Nano  `json:"billed"`
-	Fee          money.Nano  `json:"fee"`
-	Earned       money.Nano  `json:"earned"`
-	EnergyWh     string      `json:"energy_wh"`
-}
+type OperatorLine = client.EarningsLine
 
 // OperatorLease is how one lease's money stands now, over its whole life.
 type OperatorLease = client.EarningsLease

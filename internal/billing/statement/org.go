@@ -78,64 +78,25 @@ const rowsPerOrg = 100
 // OrgDetail is one organisation with what belongs to it.
 type OrgDetail struct {
 	FoundOrg
-	Legal       account.Legal `json:"-"`
-	Members     []Member      `json:"members"`
-	HostList    []OrgHost     `json:"host_list"`    // at most 100, retired ones last
-	ClusterList []OrgCluster  `json:"cluster_list"` // at most 100, those that run first
-	Disputes    []Dispute     `json:"disputes"`     // of its payments, at most 100, newest first
+	Legal       account.Legal
+	Members     []Member
+	HostList    []OrgHost    // at most 100, retired ones last
+	ClusterList []OrgCluster // at most 100, those that run first
+	Disputes    []Dispute    // of its payments, at most 100, newest first
 }
 
 // Member is a user of an org.
-type Member struct {
-	User     id.User `json:"user_id"`
-	Email    string  `json:"email"`
-	Name     string  `json:"name"`
-	Role     string  `json:"role"`
-	Verified bool    `json:"email_verified"`
-	Admin    bool    `json:"admin"` // an admin
-}
+type Member = client.OrgUser
 
 // OrgHost is a host in an org's list.
-type OrgHost struct {
-	ID         id.Host    `json:"id"`
-	Name       string     `json:"name"`
-	Region     string     `json:"region"`
-	State      string     `json:"state"`
-	Blocked    string     `json:"blocked,omitempty"` // why it sells nothing
-	Connected  bool       `json:"connected"`
-	LastSyncAt *time.Time `json:"last_sync_at"`
-	GPUs       int        `json:"gpus"`
-	Leased     int        `json:"gpus_leased"`
-}
+type OrgHost = client.OrgHost
 
 // OrgCluster is a cluster in an org's list.
-type OrgCluster struct {
-	ID           id.Cluster  `json:"id"`
-	Name         string      `json:"name"`
-	State        string      `json:"state"`
-	Reason       string      `json:"reason,omitempty"`
-	Nodes        int         `json:"nodes"`
-	GPUs         int         `json:"gpus"` // of all nodes
-	PricePerHour money.Micro `json:"price_per_hour"`
-	CreatedAt    time.Time   `json:"created_at"`
-	EndedAt      *time.Time  `json:"ended_at"`
-}
+type OrgCluster = client.OrgCluster
 
 // Dispute is a payment that its card's owner takes back, or a refund of an invoice that an admin made at Stripe. While
 // it is open, hosts are not paid what they earned with it.
-type Dispute struct {
-	ID        string     `json:"id"`       // Stripe's
-	Kind      string     `json:"kind"`     // dispute, refund
-	TopUp     id.TopUp   `json:"topup_id"` // zero: of an invoice
-	Invoice   string     `json:"invoice_id,omitempty"`
-	Amount    money.Nano `json:"amount"`
-	SetAside  money.Nano `json:"set_aside"` // of the wallet
-	Currency  string     `json:"currency"`
-	Reason    string     `json:"reason"`
-	State     string     `json:"state"` // open, won, lost; of a refund: open, released, returned
-	CreatedAt time.Time  `json:"created_at"`
-	ClosedAt  *time.Time `json:"closed_at"`
-}
+type Dispute = client.Dispute
 
 // OneOrg reads one organisation. Only an admin may. Faults: Forbidden, NotFound.
 func (s *Statements) OneOrg(ctx context.Context, who account.Principal, org id.Org) (OrgDetail, error) {
@@ -161,31 +122,67 @@ func (s *Statements) OneOrg(ctx context.Context, who account.Principal, org id.O
 		return out, fmt.Errorf("read members of %s: %w", org, err)
 	}
 	for _, m := range members {
-		out.Members = append(out.Members, Member{m.UserID, m.Email, m.Name, m.Role, m.Verified, m.Admin})
+		out.Members = append(out.Members, Member{
+			User:     m.UserID,
+			Email:    m.Email,
+			Name:     m.Name,
+			Role:     m.Role,
+			Verified: m.Verified,
+			Admin:    m.Admin,
+		})
 	}
 	hosts, err := s.d.Q.OrgHosts(ctx, org, rowsPerOrg)
 	if err != nil {
 		return out, fmt.Errorf("read hosts of %s: %w", org, err)
 	}
 	for _, h := range hosts {
-		out.HostList = append(out.HostList, OrgHost{h.ID, h.Name, h.Region, h.State, h.Blocked, h.Connected, h.LastSyncAt,
-			int(h.Gpus), int(h.Leased)})
+		out.HostList = append(out.HostList, OrgHost{
+			ID:         h.ID,
+			Name:       h.Name,
+			Region:     h.Region,
+			State:      h.State,
+			Blocked:    h.Blocked,
+			Connected:  h.Connected,
+			LastSyncAt: h.LastSyncAt,
+			GPUs:       int(h.Gpus),
+			Leased:     int(h.Leased),
+		})
 	}
 	clusters, err := s.d.Q.OrgClusters(ctx, org, rowsPerOrg)
 	if err != nil {
 		return out, fmt.Errorf("read clusters of %s: %w", org, err)
 	}
 	for _, c := range clusters {
-		out.ClusterList = append(out.ClusterList, OrgCluster{c.ID, c.Name, c.State, c.Reason, int(c.NodeCount),
-			int(c.NodeCount * c.GpusPerNode), c.Rate, c.CreatedAt, c.EndedAt})
+		out.ClusterList = append(out.ClusterList, OrgCluster{
+			ID:           c.ID,
+			Name:         c.Name,
+			State:        c.State,
+			Reason:       c.Reason,
+			Nodes:        int(c.NodeCount),
+			GPUs:         int(c.NodeCount * c.GpusPerNode),
+			PricePerHour: c.Rate,
+			CreatedAt:    c.CreatedAt,
+			EndedAt:      c.EndedAt,
+		})
 	}
 	disputes, err := s.d.Q.OrgDisputes(ctx, org, rowsPerOrg)
 	if err != nil {
 		return out, fmt.Errorf("read disputes of %s: %w", org, err)
 	}
 	for _, d := range disputes {
-		out.Disputes = append(out.Disputes, Dispute{d.ID, d.Kind, d.TopupID, d.InvoiceID, d.Amount, d.Held, d.Currency,
-			d.Reason, d.State, d.CreatedAt, d.ClosedAt})
+		out.Disputes = append(out.Disputes, Dispute{
+			ID:        d.ID,
+			Kind:      d.Kind,
+			TopUp:     d.TopupID,
+			Invoice:   d.InvoiceID,
+			Amount:    d.Amount,
+			SetAside:  d.Held,
+			Currency:  d.Currency,
+			Reason:    d.Reason,
+			State:     d.State,
+			CreatedAt: d.CreatedAt,
+			ClosedAt:  d.ClosedAt,
+		})
 	}
 	return out, nil
 }

@@ -10,94 +10,30 @@ import (
 	"math/big"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/money"
 )
 
 // Period is a statement over some days. Its lines are exact: those of one day after another add up to what was charged.
-type Period struct {
-	From     string     `json:"from"` // first day, YYYY-MM-DD in the org's zone
-	To       string     `json:"to"`   // last day
-	Zone     string     `json:"zone"`
-	Currency string     `json:"currency"`
-	By       string     `json:"by"`
-	Total    money.Nano `json:"total" doc:"what was charged, before credits"`
-	EnergyWh string     `json:"energy_wh"`
-	// Credits came back between the days, for usage that was charged then or before.
-	Credits  []InvoiceCredit `json:"credits" doc:"what came back between the days, for usage that was charged then or before"`
-	Credited money.Nano      `json:"credited" doc:"the sum of the credits"`
-	Net      money.Nano      `json:"net" doc:"total less credited"`
-	Groups   []PeriodGroup   `json:"groups"`
-	Lines    []PeriodLine    `json:"lines"`
-	Storage  []PeriodStorage `json:"storage" doc:"what volumes store, by day"`
-	Leases   []PeriodLease   `json:"leases"` // terms, and what was not billed
-	// NotBilled is time in which a cluster ran and not every rank was proven up, once it is decided.
-	NotBilled []NotBilled `json:"not_billed" doc:"time between the days in which a cluster ran and not every rank was proven up, once it is decided"`
-}
+type Period client.Statement
 
 // PeriodGroup is the sum of the lines that have something in common.
-type PeriodGroup struct {
-	Key      string     `json:"key"`  // id, day, project, e-mail address or the label's value; "" = none
-	Name     string     `json:"name"` // for people
-	Seconds  Seconds    `json:"seconds"`
-	Cost     money.Nano `json:"cost"`
-	EnergyWh string     `json:"energy_wh"`
-	GBHours  string     `json:"gb_hours,omitempty" doc:"what volumes stored, decimal"`
-
-	energy int64    // mJ
-	stored *big.Int // bytes × microseconds
-}
+type PeriodGroup = client.StatementGroup
 
 // PeriodLine is one lease at one price on one day. A segment counts to the day on which it begins.
-type PeriodLine struct {
-	Day          string            `json:"day"`
-	Cluster      id.Cluster        `json:"cluster_id"`
-	ClusterName  string            `json:"cluster"`
-	Project      string            `json:"project"`
-	Person       string            `json:"person" doc:"e-mail address of the person who rented the cluster; empty once that account is deleted"`
-	Labels       map[string]string `json:"labels"`
-	Lease        id.Lease          `json:"lease_id"`
-	Rank         int               `json:"rank"`
-	HostID       id.Host           `json:"host_id"`
-	HostName     string            `json:"host"`
-	GPUModel     string            `json:"gpu_model"`
-	GPUs         int               `json:"gpus"`
-	Seconds      Seconds           `json:"seconds"` // billed
-	PricePerHour money.Micro       `json:"price_per_hour"`
-	Cost         money.Nano        `json:"cost"`
-	EnergyWh     string            `json:"energy_wh"`
-
-	energy int64 // mJ
-}
+type PeriodLine = client.StatementLine
 
 // PeriodLease explains one lease: its frozen terms, and the time of its whole life that was not billed.
-type PeriodLease struct {
-	Lease     id.Lease      `json:"lease_id"`
-	Cluster   id.Cluster    `json:"cluster_id"`
-	Rank      int           `json:"rank"`
-	StartedAt time.Time     `json:"started_at"`
-	EndedAt   *time.Time    `json:"ended_at"`
-	Settled   bool          `json:"settled"` // nothing will be added
-	Prices    []PeriodPrice `json:"prices"`
-	// Outside: starting, suspended after a loss, stopping. Unproven: the cluster was up, but the host signed nothing
-	// (yet).
-	OutsideSeconds  Seconds `json:"outside_seconds"`
-	UnprovenSeconds Seconds `json:"unproven_seconds"`
-}
+type PeriodLease = client.StatementLease
 
 // PeriodPrice is a frozen price and what it is made of.
-type PeriodPrice struct {
-	From         *time.Time           `json:"from"` // null: from the beginning
-	PricePerHour money.Micro          `json:"price_per_hour"`
-	Items        []metering.PriceItem `json:"items"`
-}
+type PeriodPrice = client.StatementPrice
 
 // Statement returns the org's statement from one day to another, both included, YYYY-MM-DD in its zone; "" is the first
 // of this month, and today. by must be cluster, day, project, person, lease or label:KEY. Faults: Invalid, TooLarge.
@@ -106,7 +42,7 @@ func (s *Statements) Statement(ctx context.Context, org id.Org, from, to, by str
 	if err != nil {
 		return Period{}, err
 	}
-	p := Period{
+	p := periodSum{Period: Period{
 		From:     d.from,
 		To:       d.to,
 		Zone:     d.zone.String(),
@@ -116,7 +52,7 @@ func (s *Statements) Statement(ctx context.Context, org id.Org, from, to, by str
 		Lines:    []PeriodLine{},
 		Storage:  []PeriodStorage{},
 		Leases:   []PeriodLease{},
-	}
+	}}
 	label, isLabel := strings.CutPrefix(p.By, "label:")
 	if !isLabel && !slices.Contains([]string{"cluster", "day", "project", "person", "lease"}, p.By) {
 		return Period{}, fault.InvalidField("query.by", "must be cluster, day, project, person, lease or label:KEY")
@@ -139,11 +75,18 @@ func (s *Statements) Statement(ctx context.Context, org id.Org, from, to, by str
 	if p.NotBilled, err = notBilledOf(ctx, s.d.Q, leases, d.first, d.end); err != nil {
 		return Period{}, err
 	}
-	return p, nil
+	return p.Period, nil
+}
+
+// periodSum is a statement that is being added up, with what its texts are made of.
+type periodSum struct {
+	Period
+	energy []int64    // of each line, mJ
+	stored []*big.Int // of each line of storage, bytes × microseconds
 }
 
 // fill adds the lines of leases, and the leases that have any or still live.
-func (p *Period) fill(ctx context.Context, q *dbq.Queries, leases []metering.LeaseStatement, d days) error {
+func (p *periodSum) fill(ctx context.Context, q *dbq.Queries, leases []metering.LeaseStatement, d days) error {
 	names, err := clusterNames(ctx, q, leases)
 	if err != nil {
 		return err
@@ -177,8 +120,8 @@ func (p *Period) fill(ctx context.Context, q *dbq.Queries, leases []metering.Lea
 				PricePerHour: u.rate,
 				Cost:         u.cost,
 				EnergyWh:     wattHours(u.energy),
-				energy:       u.energy,
 			})
+			p.energy = append(p.energy, u.energy)
 			p.Total, energy = p.Total+u.cost, energy+u.energy
 		}
 		if len(used) > 0 || l.Until == nil {
@@ -240,9 +183,10 @@ func clusterNames(ctx context.Context, q *dbq.Queries,
 }
 
 // group sums the lines by p.By; by the value of a label if that is a label.
-func (p *Period) group(label string) {
+func (p *periodSum) group(label string) {
 	at := map[string]int{}
-	for _, l := range p.Lines {
+	var energy []int64 // of each group
+	for n, l := range p.Lines {
 		var key, name string
 		switch p.By {
 		case "cluster":
@@ -263,15 +207,13 @@ func (p *Period) group(label string) {
 		if !ok {
 			i = len(p.Groups)
 			at[key] = i
-			p.Groups = append(p.Groups, PeriodGroup{Key: key, Name: name})
+			p.Groups, energy = append(p.Groups, PeriodGroup{Key: key, Name: name}), append(energy, 0)
 		}
 		g := &p.Groups[i]
-		g.Seconds, g.Cost, g.energy = g.Seconds+l.Seconds, g.Cost+l.Cost, g.energy+l.energy
+		g.Seconds, g.Cost, energy[i] = g.Seconds+l.Seconds, g.Cost+l.Cost, energy[i]+p.energy[n]
+		g.EnergyWh = wattHours(energy[i])
 	}
 	p.groupStorage()
-	for i := range p.Groups {
-		p.Groups[i].EnergyWh = wattHours(p.Groups[i].energy)
-	}
 	if p.By == "day" {
 		slices.SortFunc(p.Groups, func(a, b PeriodGroup) int { return strings.Compare(a.Key, b.Key) })
 	}

@@ -3,7 +3,6 @@ package statement
 
 import (
 	"context"
-	"time"
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/billing/ledger"
@@ -46,25 +45,7 @@ func balance(books ledger.Balances, running metering.Running, currency string) B
 }
 
 // Transaction is one entry of an org's books.
-type Transaction struct {
-	ID   id.LedgerTx `json:"id"`
-	At   time.Time   `json:"at"`
-	Kind string      `json:"kind"` // topup, authorise, usage, hold_release, earning, …
-	Memo string      `json:"memo"`
-	Ref  string      `json:"ref,omitempty"` // prefixed id of the cluster or top-up
-	// what the org has more (or less) after it: the changes together, what it owes taken off
-	Amount         money.Nano `json:"amount"`
-	Available      money.Nano `json:"available"`       // change of what is free to spend
-	Held           money.Nano `json:"held"`            // change of what is set aside for clusters
-	Earned         money.Nano `json:"earned"`          // change of what its hosts earned
-	Owed           money.Nano `json:"owed"`            // change of what was used on credit and is to be paid
-	Bond           money.Nano `json:"bond"`            // change of what is kept as the bond of its hosts
-	AvailableAfter money.Nano `json:"available_after"` // right after it
-	HeldAfter      money.Nano `json:"held_after"`
-	EarnedAfter    money.Nano `json:"earned_after"`
-	OwedAfter      money.Nano `json:"owed_after"`
-	BondAfter      money.Nano `json:"bond_after"`
-}
+type Transaction = client.Transaction
 
 // Transactions returns the org's entries in one currency, newest first, those older than before (zero: from the
 // newest).

@@ -3,9 +3,6 @@ package statement
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -13,59 +10,19 @@ import (
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/money"
 )
 
 // Usage is what a cluster used and costs, as the REST API shows it.
-type Usage struct {
-	BillableSeconds Seconds        `json:"billable_seconds"`
-	GPUSeconds      Seconds        `json:"gpu_seconds"`
-	Cost            money.Nano     `json:"cost"`        // of all proven time: the sum of the segments' costs
-	Posted          money.Nano     `json:"posted"`      // of that, booked
-	CostSoFar       money.Nano     `json:"cost_so_far"` // Cost, and what the last seconds will cost once they are proven
-	EnergyWh        string         `json:"energy_wh"`   // decimal
-	Settled         bool           `json:"settled"`     // nothing will change any more
-	Currency        string         `json:"currency"`
-	Segments        []UsageSegment `json:"segments"`
-	Credits         []UsageCredit  `json:"credits"`  // given back for hosts that failed
-	Credited        money.Nano     `json:"credited"` // their sum; Cost is before it
-	NotBilled       []NotBilled    `json:"not_billed" doc:"time in which the cluster ran and not every rank was proven up, once it is decided"`
-}
+type Usage = client.Usage
 
 // UsageCredit is what was given back for a node whose host failed.
 type UsageCredit = client.Credit
 
 // Seconds are milliseconds shown as decimal seconds, "300.000".
-type Seconds int64
-
-func (s Seconds) String() string { return fmt.Sprintf("%d.%03d", s/1000, s%1000) }
-
-// MarshalJSON returns a JSON number with three decimals: exact, and never through a float.
-func (s Seconds) MarshalJSON() ([]byte, error) { return []byte(s.String()), nil }
-
-// UnmarshalJSON reads what MarshalJSON writes.
-func (s *Seconds) UnmarshalJSON(b []byte) error {
-	whole, frac, _ := strings.Cut(string(b), ".")
-	ms, err := strconv.ParseInt(whole+(frac + "000")[:3], 10, 64)
-	*s = Seconds(ms)
-	return err
-}
+type Seconds = client.Seconds
 
 // UsageSegment is one line of a statement: one signed segment at one price.
-type UsageSegment struct {
-	Rank         int         `json:"rank"`
-	Lease        id.Lease    `json:"lease_id"`
-	HostID       id.Host     `json:"host_id"`
-	HostName     string      `json:"host_name"`
-	Epoch        int         `json:"epoch"`
-	Seq          int64       `json:"seq"`
-	From         time.Time   `json:"from"`
-	To           time.Time   `json:"to"`
-	Seconds      Seconds     `json:"seconds"`
-	GPUs         int         `json:"gpus"`
-	PricePerHour money.Micro `json:"price_per_hour"`
-	Cost         money.Nano  `json:"cost"`
-}
+type UsageSegment = client.Segment
 
 // ShortUsage is ClusterUsage for pages that itemise several clusters. It returns no usage, and false, of a cluster with
 // more than most segments, and then it reads none of them.

@@ -5,26 +5,18 @@ import (
 	"math/big"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/money"
 )
 
 // PeriodStorage is what was charged on one day for what volumes store. A charge counts to the day on which it was
 // posted: normally within an hour after the time that it is for, and later after a time without credit.
-type PeriodStorage struct {
-	Day     string        `json:"day"`
-	Domain  id.DataDomain `json:"domain_id" doc:"what a volume and its clones share, and is stored once"`
-	Volume  string        `json:"volume" doc:"the name of the volume; of all that share what is stored"`
-	GBHours string        `json:"gb_hours" doc:"decimal"`
-	Cost    money.Nano    `json:"cost"`
-
-	stored *big.Int // bytes × microseconds
-}
+type PeriodStorage = client.StatementStorage
 
 // store adds the lines of volumes to the period and its total.
-func (p *Period) store(ctx context.Context, q *dbq.Queries, org id.Org, d days) error {
+func (p *periodSum) store(ctx context.Context, q *dbq.Queries, org id.Org, d days) error {
 	posted, err := volume.PostedTo(ctx, q, org, p.Currency, firstID(d.first), d.first, d.end)
 	if err != nil {
 		return err
@@ -40,29 +32,30 @@ func (p *Period) store(ctx context.Context, q *dbq.Queries, org id.Org, d days) 
 		if !ok {
 			i = len(p.Storage)
 			at[k] = i
-			p.Storage = append(p.Storage, PeriodStorage{Day: k.day, Domain: x.Domain, Volume: x.Names, stored: new(big.Int)})
+			p.Storage = append(p.Storage, PeriodStorage{Day: k.day, Domain: x.Domain, Volume: x.Names})
+			p.stored = append(p.stored, new(big.Int))
 		}
-		l := &p.Storage[i]
-		l.Cost += x.Amount
-		l.stored.Add(l.stored, x.ByteMicros)
+		p.Storage[i].Cost += x.Amount
+		p.stored[i].Add(p.stored[i], x.ByteMicros)
 		p.Total += x.Amount
 	}
 	for i := range p.Storage {
-		p.Storage[i].GBHours = volume.GBHours(p.Storage[i].stored)
+		p.Storage[i].GBHours = volume.GBHours(p.stored[i])
 	}
 	return nil
 }
 
 // groupStorage adds the lines of volumes to the sums: to those of their days, or as a sum for each volume, since they
 // belong to no cluster, project or person.
-func (p *Period) groupStorage() {
+func (p *periodSum) groupStorage() {
 	at := map[string]int{}
 	if p.By == "day" {
 		for i, g := range p.Groups {
 			at[g.Key] = i
 		}
 	}
-	for _, l := range p.Storage {
+	stored := map[string]*big.Int{} // of each group
+	for n, l := range p.Storage {
 		key, name := l.Domain.String(), "Storage of "+l.Volume
 		if p.By == "day" {
 			key, name = l.Day, l.Day
@@ -71,14 +64,14 @@ func (p *Period) groupStorage() {
 		if !ok {
 			i = len(p.Groups)
 			at[key] = i
-			p.Groups = append(p.Groups, PeriodGroup{Key: key, Name: name})
+			p.Groups = append(p.Groups, PeriodGroup{Key: key, Name: name, EnergyWh: wattHours(0)})
 		}
+		if stored[key] == nil {
+			stored[key] = new(big.Int)
+		}
+		stored[key].Add(stored[key], p.stored[n])
 		g := &p.Groups[i]
-		if g.stored == nil {
-			g.stored = new(big.Int)
-		}
-		g.stored.Add(g.stored, l.stored)
 		g.Cost += l.Cost
-		g.GBHours = volume.GBHours(g.stored)
+		g.GBHours = volume.GBHours(stored[key])
 	}
 }

@@ -16,20 +16,7 @@ import (
 )
 
 // Report is the taxes of a period: what has to be declared where.
-type Report struct {
-	Period   string     `json:"period"` // as requested
-	From     time.Time  `json:"from"`
-	To       time.Time  `json:"to"` // exclusive
-	Currency string     `json:"currency"`
-	Lines    []Declared `json:"lines"`
-	Net      money.Nano `json:"net"` // sums of the lines
-	Tax      money.Nano `json:"tax"`
-	Offices  []Office   `json:"offices"` // what each country gets and has got, by country
-	// Book is all tax ever charged less what was given back and what was paid to tax offices, by this book; Payable the
-	// same by the ledger. They are equal.
-	Book    money.Nano `json:"book"`
-	Payable money.Nano `json:"payable"`
-}
+type Report client.TaxReport
 
 // Declared is what was sold to one country at one rate for one reason; by customer where the reverse charge applies, as
 // the recapitulative statement wants it.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -41,10 +42,19 @@ the scope "read".`,
 func PrintAudit(p *base.Printer, all client.Page[client.AuditEvent]) {
 	rows := make([][]string, len(all.Items))
 	for i, e := range all.Items {
-		rows[i] = []string{base.When(e.At), e.Email, e.Address, e.Action, e.Object, auditDetail(e.Detail)}
+		rows[i] = []string{auditTime(e.At), e.Email, e.Address, e.Action, e.Object, auditDetail(e.Detail)}
 	}
 	p.List("events", []string{"TIME", "WHO", "FROM", "ACTION", "OBJECT", "DETAIL"}, rows)
 	base.PrintNext(p, all.Next)
+}
+
+// auditTime formats an event's time as all times are.
+func auditTime(at string) string {
+	t, err := time.Parse(time.RFC3339Nano, at)
+	if err != nil {
+		return at
+	}
+	return base.When(t)
 }
 
 // auditDetail formats an event's details in one line, ordered by name.

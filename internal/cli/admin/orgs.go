@@ -137,7 +137,7 @@ func adminOrg(s *base.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return s.Show(cmd, o.Raw, func(p *base.Printer) {
+			return s.Show(cmd, o, func(p *base.Printer) {
 				in := " " + o.Currency
 				p.Facts("Organisation", o.Name, "Id", o.ID.String(), "Legal name", o.LegalName, "Since", base.When(o.CreatedAt),
 					"Available", base.Nano(o.Available)+in, "Held", base.Nano(o.Held)+in, "In the holdback",
@@ -194,14 +194,14 @@ func adminSet(s *base.Session) *cobra.Command {
 				return err
 			}
 			c := s.Client(cmd)
-			if err := c.ChangeOperator(cmd.Context(), org, in); err != nil {
+			if _, err := c.ChangeOperator(cmd.Context(), org, in); err != nil {
 				return err
 			}
 			o, err := c.GetOrg(cmd.Context(), org)
 			if err != nil {
 				return err
 			}
-			return s.Show(cmd, o.Raw, func(p *base.Printer) {
+			return s.Show(cmd, o, func(p *base.Printer) {
 				p.Facts("Organisation", o.Name, "Fee", feeWords(o.FeePPM), "Payouts stopped", o.Account.Stopped)
 			})
 		},

@@ -43,7 +43,7 @@ func payoutsList(s *base.Session) *cobra.Command {
 func printPayoutsOf(p *base.Printer, all client.Page[client.OperatorPayout]) {
 	rows := make([][]string, len(all.Items))
 	for i, x := range all.Items {
-		rows[i] = []string{base.When(x.CreatedAt), base.Nano(x.Amount) + " " + x.Currency, x.State,
+		rows[i] = []string{base.When(x.CreatedAt), base.Nano(x.Amount) + " " + x.Currency, string(x.State),
 			base.FirstOf(x.Failure, billing.TakenBack(x.Payout)), x.Org.String(), x.ID.String()}
 	}
 	p.List("payouts", []string{"TIME", ">AMOUNT", "STATE", "WHY", "OPERATOR", "ID"}, rows)

@@ -32,7 +32,7 @@ func adminPostpaidList(s *base.Session) *cobra.Command {
 			return s.Result(cmd, page, err, func(p *base.Printer) {
 				rows := make([][]string, len(page.Items))
 				for i, t := range page.Items {
-					state := t.State
+					state := string(t.State)
 					if t.WrittenOff > 0 {
 						state += ", " + base.Nano(t.WrittenOff) + " written off"
 					}
@@ -91,7 +91,7 @@ func changePostpaid(s *base.Session, cmd *cobra.Command, of string, change clien
 		return fault.New(fault.Invalid, "--reason is missing: the organisation reads it, and the audit trail keeps it")
 	}
 	t, err := s.Client(cmd).ChangePostpaid(cmd.Context(), org, change)
-	return s.Result(cmd, t, err, func(p *base.Printer) { billing.PrintPostpaid(p, t) })
+	return s.Result(cmd, t, err, func(p *base.Printer) { billing.PrintPostpaid(p, client.Postpaid{PostpaidTerms: t}) })
 }
 
 func adminPostpaidInvoices(s *base.Session) *cobra.Command {

@@ -88,7 +88,7 @@ func payoutList(s *base.Session) *cobra.Command {
 			return s.Result(cmd, page, err, func(p *base.Printer) {
 				rows := make([][]string, len(page.Items))
 				for i, x := range page.Items {
-					rows[i] = []string{base.When(x.CreatedAt), x.ID.String(), base.Nano(x.Amount), x.State,
+					rows[i] = []string{base.When(x.CreatedAt), x.ID.String(), base.Nano(x.Amount), string(x.State),
 						base.FirstOf(x.Failure, TakenBack(x), x.Transfer)}
 				}
 				p.List("payouts", []string{"WHEN", "ID", ">AMOUNT", "STATE", "TRANSFER, OR WHY NOT"}, rows)

@@ -107,10 +107,10 @@ func postpaidPay(s *base.Session) *cobra.Command {
 // PrintPostpaid prints how an organisation that pays afterwards stands.
 func PrintPostpaid(p *base.Printer, t client.Postpaid) {
 	switch {
-	case t.State == "off":
+	case t.State == client.PostpaidOff:
 		p.Line("Off: it pays ahead, with credit that was added.")
 		return
-	case t.State == "ending":
+	case t.State == client.PostpaidEnding:
 		p.Line("Ending: nothing more is lent, and what was used is billed.")
 	case t.Stopped != "":
 		p.Line("On, and nothing more is lent: %s", t.Stopped)

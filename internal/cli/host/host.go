@@ -379,7 +379,7 @@ func hostEarnings(s *base.Session) *cobra.Command {
 		return s.Result(cmd, e, err, func(p *base.Printer) {
 			var rows [][]string
 			for _, l := range e.Leases {
-				rows = append(rows, []string{l.LeaseID.Short(), l.GPUModel, fmt.Sprint(l.GPUs), base.When(l.StartedAt),
+				rows = append(rows, []string{l.Lease.Short(), l.GPUModel, fmt.Sprint(l.GPUs), base.When(l.StartedAt),
 					base.OrDash(base.WhenPtr(l.EndedAt)), l.Seconds.String(), l.Earned.String()})
 			}
 			p.List("earnings", []string{"LEASE", "MODEL", ">GPUS", "FROM", "TO", ">SECONDS", ">EARNED"}, rows)

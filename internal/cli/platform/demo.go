@@ -246,11 +246,7 @@ func (j *journey) settle(ctx context.Context, c *client.Client, cl client.Cluste
 	if sum != u.Cost || u.Posted != u.Cost {
 		return fmt.Errorf("lines add up to %s, the statement has %s, the ledger %s", sum, u.Cost, u.Posted)
 	}
-	seconds, err := u.BillableSeconds.Float64()
-	if err != nil {
-		return err
-	}
-	j.result.BillableMS, j.result.Cost = int64(seconds*1000+0.5), u.Cost
+	j.result.BillableMS, j.result.Cost = int64(u.BillableSeconds), u.Cost
 	j.printf("%s s billed, cost %s %s; the lines add up, difference 0", u.BillableSeconds, u.Cost, u.Currency)
 	b, err := c.Balance(ctx)
 	if err != nil {

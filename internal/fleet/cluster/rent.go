@@ -230,7 +230,7 @@ func (d *deal) describe() (err error) {
 		from any
 	}{
 		{&labels, d.spec.Labels}, {&spec, open}, {&hidden, secrets},
-		{&network, Network{CIDR: overlay.String(), Scope: d.spec.Network.Scope}},
+		{&network, Network{CIDR: overlay.String(), Scope: string(d.spec.Network.Scope)}},
 	} {
 		if *v.into, err = json.Marshal(v.from); err != nil {
 			return err

@@ -102,30 +102,13 @@ type GPU = client.NodeGPU
 
 // Network is the network between the ranks. Busbw is the lowest bandwidth that any rank measured in the preflight; 0 =
 // not measured (one node, or not yet).
-type Network struct {
-	CIDR      string       `json:"cidr"`
-	Scope     market.Scope `json:"scope"`
-	BusbwGbps float64      `json:"busbw_gbps"`
-	// OfferedGbps is the bandwidth in the offers of its hosts when the ranks measured it; 0 = none.
-	OfferedGbps float64 `json:"offered_gbps,omitempty"`
-	// RTTMicros and PairGbps are matrices by rank, a row per rank that has measured.
-	RTTMicros [][]float64 `json:"rtt_us,omitempty"`
-	PairGbps  [][]float64 `json:"pair_gbps,omitempty"`
-}
+type Network = client.ClusterNetwork
 
 // Event is one entry of a cluster's timeline.
 type Event = client.Event
 
 // Doubt explains that a cluster is not billed at the moment because a rank is not proven up, and what follows.
-type Doubt struct {
-	Kind  string    `json:"kind" enum:"silent,disputed" doc:"silent: ranks do not answer, and the time is billed if they prove later that they missed nothing. disputed: ranks have lost contact with each other, and the time is not billed"`
-	Since time.Time `json:"since" doc:"not billed since then"`
-	Ranks []int     `json:"ranks" doc:"that do not answer, or have lost contact with each other"`
-	// Until is when the rank is given up.
-	Until *time.Time `json:"until" doc:"when it is decided at the latest; null: not known"`
-	Then  string     `json:"then" enum:"end,replace,go_on" doc:"what happens then: the cluster ends, another host takes the rank, or the others go on without it"`
-	Why   string     `json:"why" doc:"the same in sentences, times in UTC"`
-}
+type Doubt = client.Doubt
 
 // doubtOf returns why the cluster is not billed at the moment; nil if it is billed, or if nothing is in doubt.
 func (c *Clusters) doubtOf(ctx context.Context, v Cluster) (*Doubt, error) {
@@ -178,13 +161,13 @@ func (c *Clusters) doubtOf(ctx context.Context, v Cluster) (*Doubt, error) {
 	}
 	d.Why = fmt.Sprintf("Not billed since %s: %s %s", clockUTC(d.Since), v.named(d.Ranks), d.Why)
 	if d.Until != nil {
-		d.Why += " " + d.then()
+		d.Why += " " + then(d)
 	}
 	return &d, nil
 }
 
-// then returns what happens if the doubt lasts.
-func (d Doubt) then() string {
+// then returns what happens if a doubt lasts.
+func then(d Doubt) string {
 	at := clockUTC(*d.Until)
 	switch d.Then {
 	case "replace":

@@ -60,17 +60,13 @@ func viewSignUp(u account.SignedUp) client.SignedUp {
 
 // sendVerification mails the link again.
 func (a *API) sendVerification(ctx context.Context, p account.Principal, _ *verificationInput,
-	once idem.Request) (sentView, idem.Outcome, error) {
-	view := func(to string) sentView { return sentView{to} }
+	once idem.Request) (client.VerificationSent, idem.Outcome, error) {
+	view := func(to string) client.VerificationSent { return client.VerificationSent{To: to} }
 	to, out, err := a.accounts.SendVerification(ctx, p, idem.As(once, view))
 	return view(to), out, err
 }
 
 type verificationInput struct{ Keyed }
-
-type sentView struct {
-	To string `json:"to" doc:"the address the link went to"`
-}
 
 func viewToken(t account.Token) client.Token {
 	return client.Token{
@@ -182,14 +178,10 @@ type passwordInput struct {
 	}
 }
 
-// passwordSet is what a change of the password ended.
-type passwordSet struct {
-	Changed bool `json:"changed"`
-}
-
-func (a *API) changePassword(ctx context.Context, p account.Principal, in *passwordInput) (passwordSet, error) {
+func (a *API) changePassword(ctx context.Context, p account.Principal,
+	in *passwordInput) (client.PasswordChanged, error) {
 	err := a.accounts.ChangePassword(ctx, p, in.Body.Old, in.Body.New, in.Body.RevokeTokens)
-	return passwordSet{err == nil}, err
+	return client.PasswordChanged{Changed: err == nil}, err
 }
 
 func viewSession(s account.Session) client.Session {

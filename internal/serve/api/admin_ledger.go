@@ -118,18 +118,13 @@ type unfreezeInput struct {
 	}
 }
 
-// Unfrozen is a lease whose money was released.
-type Unfrozen struct {
-	Lease id.Lease `json:"lease_id"`
-}
-
-func viewUnfrozen(l id.Lease) Unfrozen { return Unfrozen{l} }
+func viewUnfrozen(l id.Lease) client.UnfrozenLease { return client.UnfrozenLease{Lease: l} }
 
 func (a *API) unfreeze(ctx context.Context, p account.Principal, in *unfreezeInput,
-	once idem.Request) (Unfrozen, idem.Outcome, error) {
+	once idem.Request) (client.UnfrozenLease, idem.Outcome, error) {
 	l, err := pathID[id.Lease](in.ID, "lease")
 	if err != nil {
-		return Unfrozen{}, idem.Outcome{}, err
+		return client.UnfrozenLease{}, idem.Outcome{}, err
 	}
 	x, done, err := a.leases.Unfreeze(ctx, p, l, in.Body.Reason, idem.As(once, viewUnfrozen))
 	return viewUnfrozen(x), done, err
@@ -163,28 +158,27 @@ type creditInput struct {
 	}
 }
 
-// DecidedCredit is a credit that no longer waits.
-type DecidedCredit struct {
-	Lease    id.Lease `json:"lease_id"`
-	Approved bool     `json:"approved"`
-}
-
 func (a *API) decideCredit(ctx context.Context, p account.Principal, in *creditInput,
-	once idem.Request) (DecidedCredit, idem.Outcome, error) {
+	once idem.Request) (client.DecidedCredit, idem.Outcome, error) {
 	l, err := pathID[id.Lease](in.ID, "lease")
 	if err != nil {
-		return DecidedCredit{}, idem.Outcome{}, err
+		return client.DecidedCredit{}, idem.Outcome{}, err
 	}
-	view := func(l id.Lease) DecidedCredit { return DecidedCredit{l, in.Body.Approve} }
+	view := func(l id.Lease) client.DecidedCredit {
+		return client.DecidedCredit{Lease: l, Approved: in.Body.Approve}
+	}
 	_, done, err := a.leases.DecideCredit(ctx, p, l, in.Body.Approve, in.Body.Reason, idem.As(once, view))
 	return view(l), done, err
 }
 
 func (a *API) taxReport(ctx context.Context, p account.Principal, in *struct {
 	Period string `query:"period" required:"true" maxLength:"10" doc:"a year, quarter or month, in UTC" example:"2026-Q1"`
-}) (tax.Report, error) {
-	return a.statements.Taxes(ctx, p, in.Period)
+}) (client.TaxReport, error) {
+	r, err := a.statements.Taxes(ctx, p, in.Period)
+	return viewTaxes(r), err
 }
+
+func viewTaxes(r tax.Report) client.TaxReport { return client.TaxReport(r) }
 
 func taxParams() []*huma.Param {
 	return []*huma.Param{{
@@ -217,15 +211,16 @@ type remitTaxInput struct {
 }
 
 func (a *API) remitTax(ctx context.Context, p account.Principal, in *remitTaxInput,
-	once idem.Request) (tax.Report, idem.Outcome, error) {
+	once idem.Request) (client.TaxReport, idem.Outcome, error) {
 	amount, err := money.ParseNano(in.Body.Amount)
 	if err != nil {
-		return tax.Report{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
+		return client.TaxReport{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
 	}
-	return a.payments.RemitTax(ctx, p, tax.Remittance{
+	r, done, err := a.payments.RemitTax(ctx, p, tax.Remittance{
 		Period:  in.Body.Period,
 		Country: in.Body.Country,
 		Amount:  amount,
 		Reason:  in.Body.Reason,
-	}, once)
+	}, idem.As(once, viewTaxes))
+	return viewTaxes(r), done, err
 }

@@ -51,26 +51,24 @@ func (a *API) orgs(ctx context.Context, p account.Principal, in SearchOrgs,
 	return cut(rows, in.Limit, same[statement.FoundOrg], func(o statement.FoundOrg) string { return o.ID.String() }), err
 }
 
-// orgDetailView is everything that an admin sees of an organisation.
-type orgDetailView struct {
-	statement.OrgDetail
-	Legal    *client.Legal        `json:"legal" doc:"null: it has not said who it is"`
-	FeePPM   int                  `json:"fee_ppm" doc:"of its hosts' new leases"`
-	Earnings client.PayoutBalance `json:"earnings"`
-	Account  payout.Account       `json:"account"`
-}
-
-func (a *API) getOrg(ctx context.Context, p account.Principal, in *idInput) (orgDetailView, error) {
+func (a *API) getOrg(ctx context.Context, p account.Principal, in *idInput) (client.OrgDetail, error) {
 	org, err := pathID[id.Org](in.ID, "organisation")
 	if err != nil {
-		return orgDetailView{}, err
+		return client.OrgDetail{}, err
 	}
-	out := orgDetailView{}
-	if out.OrgDetail, err = a.statements.OneOrg(ctx, p, org); err != nil {
-		return out, err
+	found, err := a.statements.OneOrg(ctx, p, org)
+	if err != nil {
+		return client.OrgDetail{}, err
 	}
-	if l := out.OrgDetail.Legal; l.Known() {
-		v := viewLegal(l)
+	out := client.OrgDetail{
+		FoundOrg:    found.FoundOrg,
+		Members:     found.Members,
+		HostList:    found.HostList,
+		ClusterList: found.ClusterList,
+		Disputes:    found.Disputes,
+	}
+	if found.Legal.Known() {
+		v := viewLegal(found.Legal)
 		out.Legal = &v
 	}
 	if out.FeePPM, err = a.market.Fee(ctx, org); err != nil {
@@ -96,9 +94,9 @@ type runPayoutsInput struct {
 }
 
 func (a *API) runPayouts(ctx context.Context, p account.Principal, in *runPayoutsInput,
-	once idem.Request) (list[operatorPayout], idem.Outcome, error) {
-	view := func(made []payout.Payout) list[operatorPayout] {
-		return cut(made, len(made), ofOperator, func(payout.Payout) string { return "" })
+	once idem.Request) (list[client.OperatorPayout], idem.Outcome, error) {
+	view := func(made []payout.Payout) list[client.OperatorPayout] {
+		return cut(made, len(made), same[payout.Payout], func(payout.Payout) string { return "" })
 	}
 	made, done, err := a.payouts.PayAll(ctx, p, in.Body.Reason, idem.As(once, view))
 	return view(made), done, err
@@ -130,13 +128,9 @@ func (a *API) standing(ctx context.Context, p account.Principal, _ *struct{}) (p
 	return a.payments.Standing(ctx, p.Org)
 }
 
-type standingsView struct {
-	Items []payment.NotInGoodStanding `json:"items"`
-}
-
-func (a *API) standings(ctx context.Context, p account.Principal, _ *struct{}) (standingsView, error) {
+func (a *API) standings(ctx context.Context, p account.Principal, _ *struct{}) (client.OrgStandings, error) {
 	list, err := a.payments.Standings(ctx, p)
-	return standingsView{list}, err
+	return client.OrgStandings{Items: list}, err
 }
 
 type forgiveInput struct {
@@ -147,17 +141,13 @@ type forgiveInput struct {
 	}
 }
 
-type forgivenView struct {
-	ID string `json:"id"`
-}
-
-func viewForgiven(org id.Org) forgivenView { return forgivenView{org.String()} }
+func viewForgiven(org id.Org) client.DisputesForgiven { return client.DisputesForgiven{ID: org} }
 
 func (a *API) forgiveDisputes(ctx context.Context, p account.Principal, in *forgiveInput,
-	once idem.Request) (forgivenView, idem.Outcome, error) {
+	once idem.Request) (client.DisputesForgiven, idem.Outcome, error) {
 	org, err := pathID[id.Org](in.ID, "organisation")
 	if err != nil {
-		return forgivenView{}, idem.Outcome{}, err
+		return client.DisputesForgiven{}, idem.Outcome{}, err
 	}
 	_, done, err := a.payments.Forgive(ctx, p, org, in.Body.Reason, idem.As(once, viewForgiven))
 	return viewForgiven(org), done, err
@@ -172,21 +162,17 @@ type allowRefundInput struct {
 	}
 }
 
-type refundAllowedView struct {
-	ID string `json:"id"`
-}
-
-func viewRefundAllowed(org id.Org) refundAllowedView { return refundAllowedView{org.String()} }
+func viewRefundAllowed(org id.Org) client.RefundAllowed { return client.RefundAllowed{ID: org} }
 
 func (a *API) allowRefund(ctx context.Context, p account.Principal, in *allowRefundInput,
-	once idem.Request) (refundAllowedView, idem.Outcome, error) {
+	once idem.Request) (client.RefundAllowed, idem.Outcome, error) {
 	org, err := pathID[id.Org](in.ID, "organisation")
 	if err != nil {
-		return refundAllowedView{}, idem.Outcome{}, err
+		return client.RefundAllowed{}, idem.Outcome{}, err
 	}
 	amount, err := money.ParseNano(in.Body.Amount)
 	if err != nil {
-		return refundAllowedView{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
+		return client.RefundAllowed{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
 	}
 	_, done, err := a.payments.AllowRefund(ctx, p, org, amount, in.Body.Reason, idem.As(once, viewRefundAllowed))
 	return viewRefundAllowed(org), done, err

@@ -8,7 +8,6 @@ import (
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/idem"
-	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
@@ -41,13 +40,9 @@ func (a *API) setChannel(ctx context.Context, p account.Principal,
 // maxDeadLetters bounds the list of rows that background jobs cannot process.
 const maxDeadLetters = 500
 
-type deadLettersView struct {
-	Items []notify.FailedRow `json:"items"`
-}
-
-func (a *API) deadLetters(ctx context.Context, _ account.Principal, _ *struct{}) (deadLettersView, error) {
+func (a *API) deadLetters(ctx context.Context, _ account.Principal, _ *struct{}) (client.DeadLetters, error) {
 	rows, err := a.notices.DeadLetters(ctx, maxDeadLetters)
-	return deadLettersView{rows}, err
+	return client.DeadLetters{Items: rows}, err
 }
 
 func (a *API) sending(ctx context.Context, p account.Principal, _ *struct{}) (outbox.Sending, error) {

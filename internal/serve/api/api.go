@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"reflect"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -231,7 +232,7 @@ func (a *API) build() {
 		p.Status, p.Title = http.StatusMethodNotAllowed, "The path does not take this method"
 		writeProblem(w, p)
 	})
-	t := &table{api: a, rule: map[string]access{}}
+	t := &table{api: a, rule: map[string]access{}, answers: map[string]reflect.Type{}}
 	a.table = t
 	t.chi = r
 	a.outside(t)

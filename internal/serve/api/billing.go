@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -27,13 +26,13 @@ func (a *API) balance(ctx context.Context, p account.Principal, _ *struct{}) (st
 }
 
 func (a *API) transactions(ctx context.Context, p account.Principal,
-	in *struct{ Page }) (list[statement.Transaction], error) {
+	in *struct{ Page }) (list[client.Transaction], error) {
 	before, err := cursor[id.LedgerTx](in.Page)
 	if err != nil {
-		return list[statement.Transaction]{}, err
+		return list[client.Transaction]{}, err
 	}
 	rows, err := a.statements.Transactions(ctx, p.Org, before, in.Limit+1)
-	return cut(rows, in.Limit, same[statement.Transaction], func(t statement.Transaction) string { return t.ID.String() }),
+	return cut(rows, in.Limit, same[client.Transaction], func(t client.Transaction) string { return t.ID.String() }),
 		err
 }
 
@@ -103,13 +102,13 @@ func (a *API) getReceipt(ctx context.Context, p account.Principal, in *idInput) 
 	return a.payments.Receipt(ctx, p.Org, t)
 }
 
-func (a *API) clusterUsage(ctx context.Context, p account.Principal, in *idInput) (statement.Usage, error) {
+func (a *API) clusterUsage(ctx context.Context, p account.Principal, in *idInput) (client.Usage, error) {
 	cl, err := pathID[id.Cluster](in.ID, "cluster")
 	if err != nil {
-		return statement.Usage{}, err
+		return client.Usage{}, err
 	}
 	if _, err := a.clusters.Get(ctx, p.Org, cl); err != nil {
-		return statement.Usage{}, err
+		return client.Usage{}, err
 	}
 	return a.statements.ClusterUsage(ctx, cl)
 }
@@ -120,8 +119,9 @@ type statementInput struct {
 	By   string `query:"by" maxLength:"100" doc:"cluster, day, project, person, lease or label:KEY; left out: cluster"`
 }
 
-func (a *API) statement(ctx context.Context, p account.Principal, in *statementInput) (statement.Period, error) {
-	return a.statements.Statement(ctx, p.Org, in.From, in.To, in.By)
+func (a *API) statement(ctx context.Context, p account.Principal, in *statementInput) (client.Statement, error) {
+	s, err := a.statements.Statement(ctx, p.Org, in.From, in.To, in.By)
+	return client.Statement(s), err
 }
 
 func statementParams() []*huma.Param {
@@ -170,28 +170,21 @@ func (a *API) leaseProof(ctx context.Context, p account.Principal, in *idInput) 
 	return json.Marshal(f)
 }
 
-// LedgerHead is the newest batch of the chain.
-type LedgerHead struct {
-	Batch  int64     `json:"batch"`
-	MadeAt time.Time `json:"made_at"`
-	Hash   string    `json:"hash"` // hexadecimal
-}
-
-func (a *API) ledgerHead(ctx context.Context, _ account.Principal, _ *struct{}) (LedgerHead, error) {
+func (a *API) ledgerHead(ctx context.Context, _ account.Principal, _ *struct{}) (client.LedgerHead, error) {
 	b, err := a.statements.LedgerHead(ctx)
 	if err != nil {
-		return LedgerHead{}, err
+		return client.LedgerHead{}, err
 	}
 	if b == nil {
-		return LedgerHead{}, fault.New(fault.NotFound, "nothing has been chained yet")
+		return client.LedgerHead{}, fault.New(fault.NotFound, "nothing has been chained yet")
 	}
-	return LedgerHead{b.N, b.MadeAt, hex.EncodeToString(b.Hash)}, nil
+	return client.LedgerHead{Batch: b.N, MadeAt: b.MadeAt, Hash: hex.EncodeToString(b.Hash)}, nil
 }
 
-func (a *API) hostEarnings(ctx context.Context, p account.Principal, in *idInput) (statement.Earnings, error) {
+func (a *API) hostEarnings(ctx context.Context, p account.Principal, in *idInput) (client.Earnings, error) {
 	h, err := pathID[id.Host](in.ID, "host")
 	if err != nil {
-		return statement.Earnings{}, err
+		return client.Earnings{}, err
 	}
 	return a.statements.HostEarnings(ctx, p.Org, h)
 }

@@ -13,21 +13,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-type bondView struct {
-	Free        money.Nano        `json:"free" doc:"not reserved for a lease"`
-	Reserved    money.Nano        `json:"reserved" doc:"for leases in gangs with other operators' hosts"`
-	Deposited   money.Nano        `json:"deposited" doc:"of both, what came out of your balance: it goes back there when you withdraw"`
-	Depositable money.Nano        `json:"depositable" doc:"could be deposited from your balance now; promotional credit cannot"`
-	Terms       client.BondTerms  `json:"terms"`
-	Leases      []bond.Reserve    `json:"leases" doc:"what is reserved, newest first, at most 200"`
-	Standby     []bond.StandbyRow `json:"standby" doc:"what your hosts were paid for standing by, and what your bond paid, newest first, at most 200"`
-	Relief      []bond.ReliefRow  `json:"relief" doc:"what the platform paid your hosts for standing by while no host was to blame, newest first, at most 200"`
-	Hosts       []bond.HostLimit  `json:"hosts" doc:"hosts with a limit of their own"`
-	Currency    string            `json:"currency"`
-}
-
-func viewBond(s bond.Standing) bondView {
-	return bondView{
+func viewBond(s bond.Standing) client.Bond {
+	return client.Bond{
 		Free:        s.Free,
 		Reserved:    s.Reserved,
 		Deposited:   s.Deposited,
@@ -45,7 +32,7 @@ func viewBond(s bond.Standing) bondView {
 	}
 }
 
-func (a *API) getBond(ctx context.Context, p account.Principal, _ *struct{}) (bondView, error) {
+func (a *API) getBond(ctx context.Context, p account.Principal, _ *struct{}) (client.Bond, error) {
 	s, err := a.bonds.Standing(ctx, p, bond.Shown)
 	return viewBond(s), err
 }
@@ -71,30 +58,24 @@ type bondAmountInput struct {
 }
 
 func (a *API) depositBond(ctx context.Context, p account.Principal, in *bondAmountInput,
-	once idem.Request) (bondView, idem.Outcome, error) {
+	once idem.Request) (client.Bond, idem.Outcome, error) {
 	amount, err := money.ParseNano(in.Body.Amount)
 	if err != nil {
-		return bondView{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
+		return client.Bond{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
 	}
 	s, done, err := a.bonds.Deposit(ctx, p, amount, idem.As(once, viewBond))
 	return viewBond(s), done, err
 }
 
-type withdrawnView struct {
-	ToBalance money.Nano `json:"to_balance" doc:"what had come out of your balance"`
-	ToPayable money.Nano `json:"to_payable" doc:"the rest: earnings, paid out with the next payout"`
-	Bond      bondView   `json:"bond" doc:"after it"`
-}
-
-func viewWithdrawn(w bond.Withdrawn) withdrawnView {
-	return withdrawnView{w.ToWallet, w.ToPayable, viewBond(w.Bond)}
+func viewWithdrawn(w bond.Withdrawn) client.BondWithdrawal {
+	return client.BondWithdrawal{ToBalance: w.ToWallet, ToPayable: w.ToPayable, Bond: viewBond(w.Bond)}
 }
 
 func (a *API) withdrawBond(ctx context.Context, p account.Principal, in *bondAmountInput,
-	once idem.Request) (withdrawnView, idem.Outcome, error) {
+	once idem.Request) (client.BondWithdrawal, idem.Outcome, error) {
 	amount, err := money.ParseNano(in.Body.Amount)
 	if err != nil {
-		return withdrawnView{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
+		return client.BondWithdrawal{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
 	}
 	w, done, err := a.bonds.Withdraw(ctx, p, amount, idem.As(once, viewWithdrawn))
 	return viewWithdrawn(w), done, err
@@ -108,12 +89,12 @@ type bondTermsInput struct {
 	}
 }
 
-func (a *API) changeBondTerms(ctx context.Context, p account.Principal, in *bondTermsInput) (bondView, error) {
+func (a *API) changeBondTerms(ctx context.Context, p account.Principal, in *bondTermsInput) (client.Bond, error) {
 	c := bond.TermsChange{RetainPPM: in.Body.RetainPPM, AcceptUnbonded: in.Body.AcceptUnbonded}
 	if in.Body.LiabilityMax != nil {
 		limit, err := limitOf(*in.Body.LiabilityMax)
 		if err != nil {
-			return bondView{}, err
+			return client.Bond{}, err
 		}
 		c.LiabilityMax = &limit
 	}
@@ -140,27 +121,30 @@ type hostLiabilityInput struct {
 	}
 }
 
-func (a *API) changeHostLiability(ctx context.Context, p account.Principal, in *hostLiabilityInput) (bondView, error) {
+func (a *API) changeHostLiability(ctx context.Context, p account.Principal,
+	in *hostLiabilityInput) (client.Bond, error) {
 	of, err := pathID[id.Host](in.ID, "host")
 	if err != nil {
-		return bondView{}, err
+		return client.Bond{}, err
 	}
 	limit, err := limitOf(in.Body.LiabilityMax)
 	if err != nil {
-		return bondView{}, err
+		return client.Bond{}, err
 	}
 	s, err := a.bonds.SetHostLiability(ctx, p, of, limit)
 	return viewBond(s), err
 }
 
-func (a *API) bondSuspensions(ctx context.Context, p account.Principal, in *idInput) (list[bond.Suspension], error) {
+func (a *API) bondSuspensions(ctx context.Context, p account.Principal, in *idInput) (list[client.Suspension], error) {
 	cl, err := pathID[id.Cluster](in.ID, "cluster")
 	if err != nil {
-		return list[bond.Suspension]{}, err
+		return list[client.Suspension]{}, err
 	}
 	rows, err := a.bonds.Suspensions(ctx, p, cl)
-	return list[bond.Suspension]{Items: rows}, err
+	return whole(rows, viewSuspension), err
 }
+
+func viewSuspension(s bond.Suspension) client.Suspension { return client.Suspension(s) }
 
 func (a *API) adminGangs(ctx context.Context, p account.Principal, in *struct {
 	Days int `query:"days" minimum:"1" maximum:"366" default:"30" doc:"how far back strikes, relief and unbilled time go"`

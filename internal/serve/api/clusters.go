@@ -217,21 +217,17 @@ type portLinkInput struct {
 	Node int    `query:"node" minimum:"0" doc:"the rank; left out: 0"`
 }
 
-type portLinkView struct {
-	URL string `json:"url" doc:"opens the port in a browser; anyone who has it has access, so do not share it"`
-}
-
-func (a *API) portLink(ctx context.Context, p account.Principal, in *portLinkInput) (portLinkView, error) {
+func (a *API) portLink(ctx context.Context, p account.Principal, in *portLinkInput) (client.PortLink, error) {
 	cl, err := pathID[id.Cluster](in.ID, "cluster")
 	if err != nil {
-		return portLinkView{}, err
+		return client.PortLink{}, err
 	}
 	if _, err := a.clusters.Shell(ctx, p.Org, cl, in.Node); err != nil {
-		return portLinkView{}, err
+		return client.PortLink{}, err
 	}
 	if a.appLink == nil {
-		return portLinkView{}, fault.New(fault.NotFound, "this platform shows no ports to browsers")
+		return client.PortLink{}, fault.New(fault.NotFound, "this platform shows no ports to browsers")
 	}
 	link, err := a.appLink(p, cl, in.Node, in.Port)
-	return portLinkView{URL: link}, err
+	return client.PortLink{URL: link}, err
 }

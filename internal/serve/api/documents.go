@@ -6,6 +6,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/document"
 	"github.com/musterhq/muster/internal/billing/payment"
@@ -113,35 +114,27 @@ func (a *API) listAllDocuments(ctx context.Context, p account.Principal,
 	return cutDocuments(rows, in.Limit), err
 }
 
-// FullDocument is a document with its content. It is exported because the reference leaves out unexported embedded
-// types.
-type FullDocument struct {
-	statement.Document
-	CorrectedBy []string            `json:"corrected_by" doc:"numbers of the documents that correct or cancel it, oldest first"`
-	Receipt     *payment.Receipt    `json:"receipt" doc:"null: it is none, or was erased"`
-	CreditNote  *payment.CreditNote `json:"credit_note" doc:"null: it is none, or was erased"`
-	SelfBilling *payout.SelfBill    `json:"self_billing" doc:"null: it is none, or was erased"`
-}
-
-func (a *API) getDocument(ctx context.Context, p account.Principal, in *documentInput) (FullDocument, error) {
+func (a *API) getDocument(ctx context.Context, p account.Principal, in *documentInput) (client.FullDocument, error) {
 	d, corrected, err := a.statements.OrgDocument(ctx, p.Org, in.Number)
 	if err != nil {
-		return FullDocument{}, err
+		return client.FullDocument{}, err
 	}
 	return a.viewDocument(ctx, d, corrected)
 }
 
-func (a *API) getAnyDocument(ctx context.Context, p account.Principal, in *documentInput) (FullDocument, error) {
+func (a *API) getAnyDocument(ctx context.Context, p account.Principal,
+	in *documentInput) (client.FullDocument, error) {
 	d, corrected, err := a.statements.AnyDocument(ctx, p, in.Number)
 	if err != nil {
-		return FullDocument{}, err
+		return client.FullDocument{}, err
 	}
 	return a.viewDocument(ctx, d, corrected)
 }
 
 // viewDocument adds the content of a document that the caller may see.
-func (a *API) viewDocument(ctx context.Context, d statement.Document, corrected []string) (FullDocument, error) {
-	v := FullDocument{Document: d, CorrectedBy: corrected}
+func (a *API) viewDocument(ctx context.Context, d statement.Document,
+	corrected []string) (client.FullDocument, error) {
+	v := client.FullDocument{Document: d, CorrectedBy: corrected}
 	if d.Erased {
 		return v, nil
 	}
@@ -164,6 +157,7 @@ type invoiceInput struct {
 	Month string `path:"month" doc:"YYYY-MM in your organisation's zone"`
 }
 
-func (a *API) invoice(ctx context.Context, p account.Principal, in *invoiceInput) (statement.Invoice, error) {
-	return a.statements.InvoiceOf(ctx, p.Org, p.OrgName, in.Month)
+func (a *API) invoice(ctx context.Context, p account.Principal, in *invoiceInput) (client.Invoice, error) {
+	v, err := a.statements.InvoiceOf(ctx, p.Org, p.OrgName, in.Month)
+	return v.Invoice, err
 }

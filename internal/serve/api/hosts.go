@@ -317,12 +317,8 @@ func (a *API) hostTraffic(ctx context.Context, p account.Principal, in *idInput)
 	return cut(all, len(all), same[client.Traffic], func(client.Traffic) string { return "" }), err
 }
 
-type contestedView struct {
-	Items []client.ContestedGPU `json:"items"`
-}
-
-func viewContested(gpus []host.ContestedGPU, err error) (contestedView, error) {
-	v := contestedView{make([]client.ContestedGPU, len(gpus))}
+func viewContested(gpus []host.ContestedGPU, err error) (client.ContestedGPUs, error) {
+	v := client.ContestedGPUs{Items: make([]client.ContestedGPU, len(gpus))}
 	for i, g := range gpus {
 		v.Items[i] = client.ContestedGPU{
 			UUID: g.UUID, Contest: string(g.Contest), Offered: g.Contest.Offered(), Model: g.Model, Host: g.Host,
@@ -333,11 +329,11 @@ func viewContested(gpus []host.ContestedGPU, err error) (contestedView, error) {
 	return v, err
 }
 
-func (a *API) contestedGPUs(ctx context.Context, p account.Principal, _ *struct{}) (contestedView, error) {
+func (a *API) contestedGPUs(ctx context.Context, p account.Principal, _ *struct{}) (client.ContestedGPUs, error) {
 	return viewContested(a.hosts.OwnContested(ctx, p))
 }
 
-func (a *API) allContestedGPUs(ctx context.Context, p account.Principal, _ *struct{}) (contestedView, error) {
+func (a *API) allContestedGPUs(ctx context.Context, p account.Principal, _ *struct{}) (client.ContestedGPUs, error) {
 	return viewContested(a.hosts.Contested(ctx, p))
 }
 
@@ -350,18 +346,13 @@ type awardInput struct {
 	}
 }
 
-type awardView struct {
-	UUID string  `json:"uuid"`
-	Host id.Host `json:"host_id"`
-}
-
-func (a *API) awardGPU(ctx context.Context, p account.Principal, in *awardInput, once idem.Request) (awardView,
-	idem.Outcome, error) {
+func (a *API) awardGPU(ctx context.Context, p account.Principal, in *awardInput,
+	once idem.Request) (client.AwardedGPU, idem.Outcome, error) {
 	to, err := pathID[id.Host](in.Body.Host, "host")
 	if err != nil {
-		return awardView{}, idem.Outcome{}, err
+		return client.AwardedGPU{}, idem.Outcome{}, err
 	}
-	view := func(h id.Host) awardView { return awardView{in.UUID, h} }
+	view := func(h id.Host) client.AwardedGPU { return client.AwardedGPU{UUID: in.UUID, Host: h} }
 	_, out, err := a.hosts.AwardGPU(ctx, p, in.UUID, to, in.Body.Reason, idem.As(once, view))
 	return view(to), out, err
 }

@@ -123,19 +123,15 @@ type answerInput struct {
 	ID string `path:"id"`
 }
 
-// answered is what became of an invitation.
-type answered struct {
-	Accepted bool `json:"accepted"`
-}
-
 func (a *API) acceptInvitation(ctx context.Context, p account.Principal, in *answerInput,
-	once idem.Request) (answered, idem.Outcome, error) {
+	once idem.Request) (client.InvitationAnswer, idem.Outcome, error) {
 	v, err := pathID[id.Invitation](in.ID, "invitation")
 	if err != nil {
-		return answered{}, idem.Outcome{}, err
+		return client.InvitationAnswer{}, idem.Outcome{}, err
 	}
-	_, out, err := a.accounts.Accept(ctx, p, v, idem.As(once, func(bool) answered { return answered{true} }))
-	return answered{true}, out, err
+	accepted := client.InvitationAnswer{Accepted: true}
+	_, out, err := a.accounts.Accept(ctx, p, v, idem.As(once, func(bool) client.InvitationAnswer { return accepted }))
+	return accepted, out, err
 }
 
 func (a *API) declineInvitation(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {

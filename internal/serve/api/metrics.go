@@ -33,48 +33,33 @@ type metricsInput struct {
 	Step int       `query:"step" minimum:"1" maximum:"86400" doc:"seconds between samples; left out: as fine as fits"`
 }
 
-type networkMetricsView struct {
-	BusbwGbps float64     `json:"busbw_gbps" doc:"all-reduce bus bandwidth as the preflight measured it; 0: not measured"`
-	RTTMicros [][]float64 `json:"rtt_us" doc:"between ranks, a row per rank"`
-	PairGbps  [][]float64 `json:"pair_gbps"`
-}
-
-type metricsView struct {
-	From    time.Time            `json:"from"`
-	To      time.Time            `json:"to"`
-	Step    int                  `json:"step" doc:"seconds"`
-	GPUs    []client.GPUMetrics  `json:"gpus"`
-	Nodes   []client.NodeMetrics `json:"nodes" doc:"what each rank exchanged with networks and disks"`
-	Network networkMetricsView   `json:"network"`
-}
-
 // clusterMetrics shows a GPU's readings only for the time in which it belonged to the cluster.
-func (a *API) clusterMetrics(ctx context.Context, p account.Principal, in *metricsInput) (metricsView, error) {
+func (a *API) clusterMetrics(ctx context.Context, p account.Principal, in *metricsInput) (client.Metrics, error) {
 	cl, err := pathID[id.Cluster](in.ID, "cluster")
 	if err != nil {
-		return metricsView{}, err
+		return client.Metrics{}, err
 	}
 	c, err := a.clusters.Get(ctx, p.Org, cl)
 	if err != nil {
-		return metricsView{}, err
+		return client.Metrics{}, err
 	}
 	from, to, step, err := in.span(time.Now().UTC())
 	if err != nil {
-		return metricsView{}, err
+		return client.Metrics{}, err
 	}
-	v := metricsView{
+	v := client.Metrics{
 		From:  from,
 		To:    to,
 		Step:  int(step.Seconds()),
 		GPUs:  []client.GPUMetrics{},
 		Nodes: []client.NodeMetrics{},
-		Network: networkMetricsView{
+		Network: client.NetworkMetrics{
 			BusbwGbps: c.Network.BusbwGbps, RTTMicros: orEmpty(c.Network.RTTMicros), PairGbps: orEmpty(c.Network.PairGbps),
 		},
 	}
 	gpus, err := a.clusters.Metrics(ctx, p.Org, cl, from, to, step)
 	if err != nil {
-		return metricsView{}, err
+		return client.Metrics{}, err
 	}
 	for _, g := range gpus {
 		m := client.GPUMetrics{
@@ -99,7 +84,7 @@ func (a *API) clusterMetrics(ctx context.Context, p account.Principal, in *metri
 	}
 	nodes, err := a.clusters.NodeMetrics(ctx, p.Org, cl, from, to, step)
 	if err != nil {
-		return metricsView{}, err
+		return client.Metrics{}, err
 	}
 	for _, n := range nodes {
 		v.Nodes = append(v.Nodes, nodeMetrics(n))

@@ -29,27 +29,22 @@ func (a *API) listNotices(ctx context.Context, p account.Principal, in *noticesI
 	return cut(rows, in.Limit, viewNotice, func(n notify.Delivered) string { return n.ID.String() }), err
 }
 
-// noticeRead is the answer to marking notices as read.
-type noticeRead struct {
-	ID id.Notice `json:"id" doc:"the notice; with readNotices all older ones are read, too"`
-}
-
 type readNoticeInput struct {
 	Keyed
 	ID string `path:"id"`
 }
 
 func (a *API) readNotice(ctx context.Context, p account.Principal, in *readNoticeInput,
-	once idem.Request) (noticeRead, idem.Outcome, error) {
+	once idem.Request) (client.NoticeRead, idem.Outcome, error) {
 	n, err := pathID[id.Notice](in.ID, "notice")
 	if err != nil {
-		return noticeRead{}, idem.Outcome{}, err
+		return client.NoticeRead{}, idem.Outcome{}, err
 	}
 	n, out, err := a.notices.ReadOnce(ctx, p.Org, n, idem.As(once, viewNoticeRead))
 	return viewNoticeRead(n), out, err
 }
 
-func viewNoticeRead(n id.Notice) noticeRead { return noticeRead{n} }
+func viewNoticeRead(n id.Notice) client.NoticeRead { return client.NoticeRead{ID: n} }
 
 type readNoticesInput struct {
 	Keyed
@@ -59,7 +54,7 @@ type readNoticesInput struct {
 }
 
 func (a *API) readNotices(ctx context.Context, p account.Principal, in *readNoticesInput,
-	once idem.Request) (noticeRead, idem.Outcome, error) {
+	once idem.Request) (client.NoticeRead, idem.Outcome, error) {
 	n, out, err := a.notices.ReadAllOnce(ctx, p.Org, in.Body.Newest, idem.As(once, viewNoticeRead))
 	return viewNoticeRead(n), out, err
 }
@@ -132,12 +127,6 @@ func (a *API) listDeliveries(ctx context.Context, p account.Principal, in *struc
 	return cut(rows, in.Limit, viewDelivery, func(d notify.Delivery) string { return d.Notice.String() }), err
 }
 
-// deliveryRetried is the answer to a retry.
-type deliveryRetried struct {
-	WebhookID id.Webhook `json:"webhook_id"`
-	NoticeID  id.Notice  `json:"notice_id"`
-}
-
 type retryInput struct {
 	Keyed
 	ID     string `path:"id"`
@@ -145,16 +134,18 @@ type retryInput struct {
 }
 
 func (a *API) retryDelivery(ctx context.Context, p account.Principal, in *retryInput,
-	once idem.Request) (deliveryRetried, idem.Outcome, error) {
+	once idem.Request) (client.DeliveryRetried, idem.Outcome, error) {
 	w, err := pathID[id.Webhook](in.ID, "webhook")
 	if err != nil {
-		return deliveryRetried{}, idem.Outcome{}, err
+		return client.DeliveryRetried{}, idem.Outcome{}, err
 	}
 	n, err := pathID[id.Notice](in.Notice, "delivery")
 	if err != nil {
-		return deliveryRetried{}, idem.Outcome{}, err
+		return client.DeliveryRetried{}, idem.Outcome{}, err
 	}
-	view := func(r notify.Retried) deliveryRetried { return deliveryRetried{r.Webhook, r.Notice} }
+	view := func(r notify.Retried) client.DeliveryRetried {
+		return client.DeliveryRetried{WebhookID: r.Webhook, NoticeID: r.Notice}
+	}
 	r, out, err := a.webhooks.Retry(ctx, p, w, n, idem.As(once, view))
 	return view(r), out, err
 }

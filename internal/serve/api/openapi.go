@@ -9,7 +9,6 @@ import (
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/market"
@@ -26,7 +25,7 @@ func humaConfig(cfg Config) huma.Config {
 	schemas.RegisterTypeAlias(reflect.TypeFor[market.Spec](), reflect.TypeFor[client.ClusterSpec]())
 	schemas.RegisterTypeAlias(reflect.TypeFor[client.Spec](), reflect.TypeFor[specBody]())
 	schemas.RegisterTypeAlias(reflect.TypeFor[cluster.Seconds](), reflect.TypeFor[float64]())
-	schemas.RegisterTypeAlias(reflect.TypeFor[statement.Seconds](), reflect.TypeFor[float64]())
+	schemas.RegisterTypeAlias(reflect.TypeFor[client.Seconds](), reflect.TypeFor[float64]())
 	c := huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
@@ -58,7 +57,6 @@ func humaConfig(cfg Config) huma.Config {
 // schemaNames are the names of types whose own names would be ambiguous among all schemas.
 var schemaNames = map[reflect.Type]string{
 	reflect.TypeFor[cluster.GPU]():            "NodeGPU",
-	reflect.TypeFor[cluster.Network]():        "ClusterNetwork",
 	reflect.TypeFor[cluster.Event]():          "ClusterEvent",
 	reflect.TypeFor[fault.Field]():            "FieldProblem",
 	reflect.TypeFor[client.Problem]():         "HostProblem",

@@ -46,25 +46,21 @@ func (a *API) eraseLegal(ctx context.Context, p account.Principal, _ *struct{}) 
 	return nothing{}, a.accounts.EraseLegal(ctx, p)
 }
 
-type zoneView struct {
-	Zone string `json:"zone" doc:"an IANA time zone: statements, earnings and documents use its days" example:"Europe/Berlin"`
-}
-
-func (a *API) getZone(ctx context.Context, p account.Principal, _ *struct{}) (zoneView, error) {
+func (a *API) getZone(ctx context.Context, p account.Principal, _ *struct{}) (client.Zone, error) {
 	zone, err := a.accounts.Zone(ctx, p)
 	if err != nil {
-		return zoneView{}, err
+		return client.Zone{}, err
 	}
-	return zoneView{zone.String()}, nil
+	return client.Zone{Zone: zone.String()}, nil
 }
 
 type zoneInput struct {
-	Body zoneView
+	Body client.Zone
 }
 
-func (a *API) setZone(ctx context.Context, p account.Principal, in *zoneInput) (zoneView, error) {
+func (a *API) setZone(ctx context.Context, p account.Principal, in *zoneInput) (client.Zone, error) {
 	if err := a.accounts.SetZone(ctx, p, in.Body.Zone); err != nil {
-		return zoneView{}, err
+		return client.Zone{}, err
 	}
 	return in.Body, nil
 }

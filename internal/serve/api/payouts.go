@@ -44,21 +44,25 @@ func (a *API) earned(ctx context.Context, org id.Org) (client.PayoutBalance, err
 	}, err
 }
 
-func (a *API) listPayouts(ctx context.Context, p account.Principal, in *struct{ Page }) (list[payout.Payout], error) {
+// ownPayout is a payout as its operator sees it.
+func ownPayout(x payout.Payout) client.Payout { return x.Payout }
+
+func (a *API) listPayouts(ctx context.Context, p account.Principal, in *struct{ Page }) (list[client.Payout], error) {
 	before, err := cursor[id.Payout](in.Page)
 	if err != nil {
-		return list[payout.Payout]{}, err
+		return list[client.Payout]{}, err
 	}
 	rows, err := a.payouts.List(ctx, p, p.Org, before, in.Limit+1)
-	return cut(rows, in.Limit, same[payout.Payout], func(x payout.Payout) string { return x.ID.String() }), err
+	return cut(rows, in.Limit, ownPayout, func(x payout.Payout) string { return x.ID.String() }), err
 }
 
-func (a *API) getPayout(ctx context.Context, p account.Principal, in *idInput) (payout.Payout, error) {
+func (a *API) getPayout(ctx context.Context, p account.Principal, in *idInput) (client.Payout, error) {
 	x, err := pathID[id.Payout](in.ID, "payout")
 	if err != nil {
-		return payout.Payout{}, err
+		return client.Payout{}, err
 	}
-	return a.payouts.Get(ctx, p.Org, x)
+	out, err := a.payouts.Get(ctx, p.Org, x)
+	return out.Payout, err
 }
 
 func (a *API) getPayoutAccount(ctx context.Context, p account.Principal, _ *struct{}) (payout.Account, error) {
@@ -72,13 +76,8 @@ type setUpPayoutsInput struct {
 	}
 }
 
-type setUpPayoutsView struct {
-	URL     string         `json:"url" doc:"Stripe's page: for one visit, within minutes. Ask again for another one"`
-	Account payout.Account `json:"account"`
-}
-
 func (a *API) setUpPayouts(ctx context.Context, p account.Principal, in *setUpPayoutsInput,
-	once idem.Request) (out setUpPayoutsView, done idem.Outcome, err error) {
+	once idem.Request) (out client.PayoutSetup, done idem.Outcome, err error) {
 	if out.URL, done, err = a.payouts.Onboard(ctx, p, in.Body.Country, once); err != nil {
 		return out, done, err
 	}
@@ -86,25 +85,17 @@ func (a *API) setUpPayouts(ctx context.Context, p account.Principal, in *setUpPa
 	return out, done, err
 }
 
-// operatorPayout is a payout as platform operators see it.
-type operatorPayout struct {
-	payout.Payout
-	OrgID id.Org `json:"org_id"`
-}
-
-func ofOperator(x payout.Payout) operatorPayout { return operatorPayout{x, x.Org} }
-
 func (a *API) listAllPayouts(ctx context.Context, p account.Principal, in *struct {
 	Page
 	Org string `query:"org_id" maxLength:"100" doc:"to this operator alone"`
-}) (list[operatorPayout], error) {
+}) (list[client.OperatorPayout], error) {
 	before, err := cursor[id.Payout](in.Page)
 	if err != nil {
-		return list[operatorPayout]{}, err
+		return list[client.OperatorPayout]{}, err
 	}
 	org, err := orgFilter(in.Org)
 	if err != nil {
-		return list[operatorPayout]{}, err
+		return list[client.OperatorPayout]{}, err
 	}
 	var rows []payout.Payout
 	if org.IsZero() {
@@ -112,7 +103,7 @@ func (a *API) listAllPayouts(ctx context.Context, p account.Principal, in *struc
 	} else {
 		rows, err = a.payouts.List(ctx, p, org, before, in.Limit+1)
 	}
-	return cut(rows, in.Limit, ofOperator, func(x payout.Payout) string { return x.ID.String() }), err
+	return cut(rows, in.Limit, same[payout.Payout], func(x payout.Payout) string { return x.ID.String() }), err
 }
 
 type payNowInput struct {
@@ -124,13 +115,12 @@ type payNowInput struct {
 }
 
 func (a *API) payNow(ctx context.Context, p account.Principal, in *payNowInput,
-	once idem.Request) (operatorPayout, idem.Outcome, error) {
+	once idem.Request) (client.OperatorPayout, idem.Outcome, error) {
 	org, err := id.Parse[id.Org](in.Body.OrgID)
 	if err != nil {
-		return operatorPayout{}, idem.Outcome{}, fault.InvalidField("org_id", "is not the id of an organisation")
+		return client.OperatorPayout{}, idem.Outcome{}, fault.InvalidField("org_id", "is not the id of an organisation")
 	}
-	x, done, err := a.payouts.PayNow(ctx, p, org, in.Body.Reason, idem.As(once, ofOperator))
-	return ofOperator(x), done, err
+	return a.payouts.PayNow(ctx, p, org, in.Body.Reason, once)
 }
 
 type reversePayoutInput struct {
@@ -143,23 +133,22 @@ type reversePayoutInput struct {
 }
 
 func (a *API) reversePayout(ctx context.Context, p account.Principal, in *reversePayoutInput,
-	once idem.Request) (operatorPayout, idem.Outcome, error) {
+	once idem.Request) (client.OperatorPayout, idem.Outcome, error) {
 	of, err := pathID[id.Payout](in.ID, "payout")
 	if err != nil {
-		return operatorPayout{}, idem.Outcome{}, err
+		return client.OperatorPayout{}, idem.Outcome{}, err
 	}
 	var amount money.Nano
 	if in.Body.Amount != "" {
 		if amount, err = money.ParseNano(in.Body.Amount); err != nil || amount <= 0 {
-			return operatorPayout{}, idem.Outcome{}, fault.InvalidField("amount", "is a decimal above zero")
+			return client.OperatorPayout{}, idem.Outcome{}, fault.InvalidField("amount", "is a decimal above zero")
 		}
 	}
-	x, done, err := a.payouts.Reverse(ctx, p, payout.ReversalRequest{
+	return a.payouts.Reverse(ctx, p, payout.ReversalRequest{
 		Payout: of,
 		Amount: amount,
 		Reason: in.Body.Reason,
-	}, idem.As(once, ofOperator))
-	return ofOperator(x), done, err
+	}, once)
 }
 
 type changeOperatorInput struct {
@@ -171,23 +160,17 @@ type changeOperatorInput struct {
 	}
 }
 
-type operatorView struct {
-	OrgID   id.Org         `json:"org_id"`
-	FeePPM  int            `json:"fee_ppm" doc:"of new leases"`
-	Account payout.Account `json:"account"`
-}
-
-func (a *API) changeOperator(ctx context.Context, p account.Principal, in *changeOperatorInput) (operatorView, error) {
+func (a *API) changeOperator(ctx context.Context, p account.Principal, in *changeOperatorInput) (client.Operator, error) {
 	org, err := pathID[id.Org](in.ID, "organisation")
 	if err != nil {
-		return operatorView{}, err
+		return client.Operator{}, err
 	}
 	x, _, err := a.payouts.ChangeOperator(ctx, p, a.market, org, payout.OperatorChange{
 		FeePPM:  in.Body.FeePPM,
 		Stopped: in.Body.PayoutsStopped,
 		Reason:  in.Body.Reason,
 	}, idem.Request{})
-	return operatorView{x.Org, x.FeePPM, x.Account}, err
+	return client.Operator{OrgID: x.Org, FeePPM: x.FeePPM, Account: x.Account}, err
 }
 
 func yearParams() []*huma.Param {
@@ -218,6 +201,12 @@ type earningsInput struct {
 }
 
 func (a *API) earningsStatement(ctx context.Context, p account.Principal,
+	in *earningsInput) (client.EarningsStatement, error) {
+	s, err := a.operatorStatement(ctx, p, in)
+	return client.EarningsStatement(s), err
+}
+
+func (a *API) operatorStatement(ctx context.Context, p account.Principal,
 	in *earningsInput) (statement.OperatorPeriod, error) {
 	wait, err := a.payouts.HoldbackOf(ctx, p.Org)
 	if err != nil {
@@ -252,7 +241,7 @@ func earningsParams() []*huma.Param {
 }
 
 func (a *API) earningsStatementCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-	s, err := a.earningsStatement(r.Context(), p, &earningsInput{
+	s, err := a.operatorStatement(r.Context(), p, &earningsInput{
 		From: r.URL.Query().Get("from"),
 		To:   r.URL.Query().Get("to"),
 		Host: r.URL.Query().Get("host"),

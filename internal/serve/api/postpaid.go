@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/fault"
@@ -11,13 +12,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-type postpaidView struct {
-	postpaid.Terms
-	Period *postpaid.CreditPeriod `json:"period" doc:"the running one; null when you do not pay afterwards"`
-}
-
-func (a *API) postpaidTerms(ctx context.Context, p account.Principal, _ *struct{}) (out postpaidView, err error) {
-	if out.Terms, err = a.postpaid.Terms(ctx, p.Org); err != nil {
+func (a *API) postpaidTerms(ctx context.Context, p account.Principal, _ *struct{}) (out client.Postpaid, err error) {
+	if out.PostpaidTerms, err = a.postpaid.Terms(ctx, p.Org); err != nil {
 		return out, err
 	}
 	out.Period, err = a.postpaid.Running(ctx, p.Org)
@@ -47,15 +43,12 @@ type payInvoiceInput struct {
 	ID string `path:"id"`
 }
 
-type payingView struct {
-	Invoice string `json:"invoice"`
-	State   string `json:"state" doc:"asked: Stripe charges your default card; look at the invoice for what came of it"`
+func viewPaying(invoice string) client.PayingInvoice {
+	return client.PayingInvoice{Invoice: invoice, State: "asked"}
 }
 
-func viewPaying(invoice string) payingView { return payingView{invoice, "asked"} }
-
 func (a *API) payPostpaidInvoice(ctx context.Context, p account.Principal, in *payInvoiceInput,
-	once idem.Request) (payingView, idem.Outcome, error) {
+	once idem.Request) (client.PayingInvoice, idem.Outcome, error) {
 	invoice, done, err := a.postpaid.Pay(ctx, p.Org, in.ID, idem.As(once, viewPaying))
 	return viewPaying(invoice), done, err
 }

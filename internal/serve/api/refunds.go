@@ -12,18 +12,13 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-type refundsView struct {
-	Refundable money.Nano       `json:"refundable" doc:"what can be given back now"`
-	Items      []payment.Refund `json:"items"`
-}
-
-func (a *API) listRefunds(ctx context.Context, p account.Principal, _ *struct{}) (refundsView, error) {
+func (a *API) listRefunds(ctx context.Context, p account.Principal, _ *struct{}) (client.Refunds, error) {
 	n, err := a.payments.Refundable(ctx, p.Org)
 	if err != nil {
-		return refundsView{}, err
+		return client.Refunds{}, err
 	}
 	list, err := a.payments.Refunds(ctx, p.Org)
-	return refundsView{n, list}, err
+	return client.Refunds{Refundable: n, Items: list}, err
 }
 
 type refundInput struct {
@@ -33,18 +28,14 @@ type refundInput struct {
 	}
 }
 
-type refundAnswer struct {
-	Items []payment.Refund `json:"items" doc:"one per original payment"`
-}
-
 func (a *API) giveBack(ctx context.Context, p account.Principal, in *refundInput,
-	once idem.Request) (refundAnswer, idem.Outcome, error) {
+	once idem.Request) (client.MadeRefunds, idem.Outcome, error) {
 	amount, err := money.ParseNano(in.Body.Amount)
 	if err != nil {
-		return refundAnswer{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
+		return client.MadeRefunds{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
 	}
 	list, done, err := a.payments.GiveBack(ctx, p, amount, once)
-	return refundAnswer{list}, done, err
+	return client.MadeRefunds{Items: list}, done, err
 }
 
 type redeemInput struct {
@@ -117,15 +108,12 @@ type releaseRefundInput struct {
 	}
 }
 
-type releasedView struct {
-	ID    string `json:"id"`
-	State string `json:"state" doc:"released"`
+func viewReleased(refund string) client.ApprovedRefund {
+	return client.ApprovedRefund{ID: refund, State: "released"}
 }
 
-func viewReleased(refund string) releasedView { return releasedView{refund, "released"} }
-
 func (a *API) approveRefund(ctx context.Context, p account.Principal, in *releaseRefundInput,
-	once idem.Request) (releasedView, idem.Outcome, error) {
+	once idem.Request) (client.ApprovedRefund, idem.Outcome, error) {
 	refund, done, err := a.payments.ApproveRefund(ctx, p, in.ID, in.Body.Reason, idem.As(once, viewReleased))
 	return viewReleased(refund), done, err
 }

@@ -29,11 +29,12 @@ const (
 
 // table registers routes. Its methods are the only way to register one, and each requires an access rule.
 type table struct {
-	api   *API
-	huma  huma.API
-	chi   chi.Router
-	rule  map[string]access // "GET /api/v1/me" → who
-	order []string          // the same keys as they were registered: the order of the reference
+	api     *API
+	huma    huma.API
+	chi     chi.Router
+	rule    map[string]access       // "GET /api/v1/me" → who
+	order   []string                // the same keys as they were registered: the order of the reference
+	answers map[string]reflect.Type // by the same keys: what a successful answer encodes; absent: no JSON
 }
 
 func (t *table) note(method, path string, rule access) {
@@ -59,6 +60,9 @@ func (t *table) operation(method, path string, rule access, d doc, status int, o
 	addFailures(t.huma.OpenAPI().Components, &op, rule)
 	if !rule.public {
 		op.Security = []map[string][]string{{"token": {}}}
+	}
+	if out != nil {
+		t.answers[method+" "+Base+path] = out
 	}
 	if out != nil && out != reflect.TypeFor[nothing]() {
 		op.Responses[strconv.Itoa(status)] = &huma.Response{

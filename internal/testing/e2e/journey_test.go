@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"bufio"
-	"encoding/json"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -112,13 +110,13 @@ func (r *renter) seeRunning(t *testing.T, c client.Cluster) {
 }
 
 // gpuSeconds adds up the statement's lines.
-func gpuSeconds(t *testing.T, u client.Usage) json.Number {
+func gpuSeconds(t *testing.T, u client.Usage) client.Seconds {
 	t.Helper()
 	var ms int64
 	for _, s := range u.Segments {
 		ms += int64(s.GPUs) * s.To.Sub(s.From).Milliseconds()
 	}
-	return json.Number(fmt.Sprintf("%.3f", float64(ms)/1000))
+	return client.Seconds(ms)
 }
 
 // bookedOnce finds the usage in the org's books, to the last nano-unit.

@@ -72,8 +72,8 @@ func (r *renter) billed(t *testing.T, c client.Cluster, u client.Usage) {
 		t.Fatal(err)
 	}
 	ran, story := c.EndedAt.Sub(*c.RunningAt).Seconds(), r.timeline(t, c)
-	sec, err := u.BillableSeconds.Float64()
-	if err != nil || sec <= 0 || sec > ran+0.001+float64(r.p.sql(t, tailMillis, c.ID))/1000 {
+	sec := float64(u.BillableSeconds) / 1000
+	if sec <= 0 || sec > ran+0.001+float64(r.p.sql(t, tailMillis, c.ID))/1000 {
 		t.Errorf("%s of %.3f s are billed\n%s", u.BillableSeconds, ran, story)
 	}
 	slack := float64(5 + r.asTheWindows(t, c, u))
