@@ -393,7 +393,8 @@ type DisputesForgiven struct {
 
 // ForgiveDisputes removes an organisation's lost disputes from what counts towards a suspension. For admins.
 func (c *Client) ForgiveDisputes(ctx context.Context, org id.Org, reason string) error {
-	_, err := post[DisputesForgiven](ctx, c, "/admin/orgs/"+org.String()+"/forgive-disputes", map[string]string{"reason": reason})
+	_, err := post[DisputesForgiven](ctx, c, "/admin/orgs/"+org.String()+"/forgive-disputes",
+		map[string]string{"reason": reason})
 	return err
 }
 

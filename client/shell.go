@@ -75,6 +75,7 @@ type PortLink struct {
 // PortLink returns a URL, valid for a few minutes, that shows an HTTP port of a running rank in a browser. Anyone who
 // has the URL has access: do not share it.
 func (c *Client) PortLink(ctx context.Context, cl id.Cluster, rank, port int) (string, error) {
-	out, err := get[PortLink](ctx, c, "/clusters/"+cl.String()+"/ports/"+strconv.Itoa(port), url.Values{"node": {strconv.Itoa(rank)}})
+	out, err := get[PortLink](ctx, c, "/clusters/"+cl.String()+"/ports/"+strconv.Itoa(port),
+		url.Values{"node": {strconv.Itoa(rank)}})
 	return out.URL, err
 }

@@ -221,8 +221,8 @@ func (v *Volumes) promote(ctx context.Context, tx *db.Tx, domain id.DataDomain, 
 	return up.Bytes, v.level(ctx, tx, domain, up.Bytes, up.Granted, now)
 }
 
-// level changes what a locked domain stores, and what is billed of it, from now on. It is called with 0 bytes when
-// packs were lost or found again.
+// level changes what a locked domain stores, and what is billed of it, from now on. bytes is 0 when packs were lost or
+// found again.
 func (v *Volumes) level(ctx context.Context, tx *db.Tx, domain id.DataDomain, bytes, granted int64,
 	now time.Time) error {
 	err := tx.Q.AddDataBytes(ctx, bytes, granted, domain)

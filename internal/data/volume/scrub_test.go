@@ -213,8 +213,8 @@ func contains(t *testing.T, texts []string, n int, words ...string) {
 func (w *scrubbed) billed(want int64) {
 	w.t.Helper()
 	var bytes int64
-	w.Must(w.d.Pool.QueryRow(w.t.Context(),
-		"SELECT bytes FROM data_level WHERE domain_id = $1 ORDER BY from_at DESC LIMIT 1", w.domain).Scan(&bytes))
+	w.Must(w.d.Pool.QueryRow(w.t.Context(), "SELECT bytes FROM data_level WHERE domain_id = $1 ORDER BY from_at DESC "+
+		"LIMIT 1", w.domain).Scan(&bytes))
 	vol, err := w.v.Get(w.t.Context(), w.who.Org, w.vol.ID)
 	w.Must(err)
 	if bytes != want || vol.PerHour != w.v.PerHour(want) {

@@ -160,7 +160,8 @@ type changeOperatorInput struct {
 	}
 }
 
-func (a *API) changeOperator(ctx context.Context, p account.Principal, in *changeOperatorInput) (client.Operator, error) {
+func (a *API) changeOperator(ctx context.Context, p account.Principal,
+	in *changeOperatorInput) (client.Operator, error) {
 	org, err := pathID[id.Org](in.ID, "organisation")
 	if err != nil {
 		return client.Operator{}, err
