@@ -338,7 +338,7 @@ func TestEmptyPagesSayWhatToDo(t *testing.T) {
 	}
 	_, doc := b.get("/clusters")
 	if doc.Find(".firststeps li").Length() != 4 || doc.Find(".firststeps .btn.primary").AttrOr("href", "") !=
-		"/account#email" {
+		"/billing" {
 		t.Errorf("the first step of a newcomer is %s", doc.Find(".firststeps").Text())
 	}
 	b.post("/account/ssh-keys", url.Values{
