@@ -83,10 +83,9 @@ func (e *engine) spawn(name string, args ...string) (*exec.Cmd, chan struct{}) {
 	cmd, gone := exec.Command(name, args...), make(chan struct{})
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM} // should the test be killed
-	if err := cmd.Start(); err != nil {
+	if err := startChild(cmd, func(error) { close(gone) }); err != nil {
 		e.t.Fatal(err)
 	}
-	go func() { _ = cmd.Wait(); close(gone) }()
 	return cmd, gone
 }
 

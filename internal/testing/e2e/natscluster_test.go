@@ -62,11 +62,10 @@ func (e *estate) run(name string, cmd *exec.Cmd) *process {
 	defer out.Close()
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	p := &process{cmd, make(chan struct{})}
+	if err := startChild(cmd, func(error) { close(p.ended) }); err != nil {
 		e.t.Fatal(err)
 	}
-	p := &process{cmd, make(chan struct{})}
-	go func() { _ = cmd.Wait(); close(p.ended) }()
 	e.t.Cleanup(func() {
 		if e.t.Failed() {
 			e.t.Logf("--- %s\n%s", log, tail(log, 30))

@@ -73,11 +73,11 @@ func (h *newHost) start(t *testing.T) {
 		"--advertise", "127.0.0.1")
 	h.run.Stdout, h.run.Stderr = log, log
 	h.run.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := h.run.Start(); err != nil {
+	ended := make(chan struct{})
+	if err := startChild(h.run, func(error) { close(ended) }); err != nil {
 		t.Fatal(err)
 	}
-	h.ended = make(chan struct{})
-	go func() { _ = h.run.Wait(); close(h.ended) }()
+	h.ended = ended
 }
 
 func (h *newHost) close(t *testing.T) {

@@ -107,11 +107,11 @@ func (p *platform) run() error {
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	// Should the test be killed, the platform ends in order.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	if err := p.cmd.Start(); err != nil {
+	ended := make(chan struct{})
+	if err := startChild(p.cmd, func(err error) { p.exit = err; close(ended) }); err != nil {
 		return err
 	}
-	p.ended = make(chan struct{})
-	go func(cmd *exec.Cmd, ended chan struct{}) { p.exit = cmd.Wait(); close(ended) }(p.cmd, p.ended)
+	p.ended = ended
 	return p.awaitReady()
 }
 

@@ -63,10 +63,9 @@ func (p *platform) startReplica(t *testing.T, name string) *replica {
 		"MUSTER_GATEWAY_LISTEN="+at[5], "MUSTER_APPS_DOMAIN=localhost:"+strings.Split(p.URL, ":")[2])
 	r.cmd.Stdout, r.cmd.Stderr = out, out
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := r.cmd.Start(); err != nil {
+	if err := startChild(r.cmd, func(error) { close(r.ended) }); err != nil {
 		t.Fatal(err)
 	}
-	go func() { _ = r.cmd.Wait(); close(r.ended) }()
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("--- %s\n%s", log, tail(log, 30))

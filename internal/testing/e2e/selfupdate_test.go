@@ -139,11 +139,11 @@ func (h *newHost) launch(t *testing.T, version string, agent []byte, source stri
 		"--allow-source", strings.TrimPrefix(source, "http://"), "--probation", "2s", "--advertise", "127.0.0.1")
 	h.run.Env, h.run.Stdout, h.run.Stderr = h.env, log, log
 	h.run.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := h.run.Start(); err != nil {
+	ended := make(chan struct{})
+	if err := startChild(h.run, func(error) { close(ended) }); err != nil {
 		t.Fatal(err)
 	}
-	h.ended = make(chan struct{})
-	go func() { _ = h.run.Wait(); close(h.ended) }()
+	h.ended = ended
 }
 
 // A host replaces its agent by a newer one, and goes back from one that does not work, while a job runs on it: the job
