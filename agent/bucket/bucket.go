@@ -1,4 +1,4 @@
-// Package bucket mounts renters' buckets for leases. Each mount is a process of its own (cmd/muster-mount) outside of
+// Package bucket mounts renters' buckets for leases. Each mount is a separate process (cmd/muster-mount) outside of
 // the lease's containers, which outlives the agent: the next agent adopts it.
 //
 // What always holds:
@@ -92,7 +92,7 @@ func New(cfg Config) *Mounts {
 // Usable returns why this host cannot mount buckets, or "".
 func (m *Mounts) Usable() string {
 	if _, err := os.Stat(m.cfg.Program); err != nil {
-		return "there is no muster-mount beside muster-agent"
+		return "muster-mount is not in the folder of muster-agent"
 	}
 	if _, err := os.Stat("/dev/fuse"); err != nil {
 		return "the kernel offers no FUSE (/dev/fuse): modprobe fuse"

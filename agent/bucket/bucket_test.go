@@ -42,7 +42,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("mounts need root")
+		t.Fatal("mounts need root: run the tests as root")
 	}
 	w := &world{t: t, store: s3test.Start(t), log: &bytes.Buffer{}}
 	w.m = New(w.config())
@@ -288,7 +288,7 @@ func TestNoSecretIsVisible(t *testing.T) {
 	}
 }
 
-// container is a process with a mount namespace of its own, in which the bucket is at path.
+// container is a process with a separate mount namespace, in which the bucket is at path.
 type container struct {
 	pid  int
 	root string // /proc/PID/root

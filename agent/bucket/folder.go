@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/agent/bucket/wire"
+	"github.com/musterhq/muster/agent/hostinfo"
 	"github.com/musterhq/muster/agent/unixsock"
 )
 
@@ -109,7 +110,7 @@ func (f folder) unmount() error {
 	})
 }
 
-// state asks the process of the folder how it is.
+// state reads the state of the folder's process from its socket.
 func (f folder) state(ctx context.Context) (s wire.State, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -158,6 +159,6 @@ func startOf(pid int) (string, error) {
 }
 
 func bootID() string {
-	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(b))
+	b, _ := hostinfo.BootID() // it is always there
+	return b
 }

@@ -1,7 +1,6 @@
 package bucket
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -219,8 +218,7 @@ func sourceOf(w Wanted) string {
 	return fmt.Sprintf("muster:%s-e%d:%s", w.Ref.Lease, w.Ref.Epoch, w.Mount.Bucket)
 }
 
-// start runs muster-mount in a session of its own, with nothing of the agent's environment, where Docker sees its
-// mounts.
+// start runs muster-mount in a new session, without the agent's environment, where Docker sees its mounts.
 func (k *keeper) start(w Wanted) error {
 	m := w.Mount
 	if err := k.folder.prepare(); err != nil {
@@ -241,8 +239,13 @@ func (k *keeper) start(w Wanted) error {
 	defer log.Close()
 	cmd := exec.Command(k.cfg.Program)
 	cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/bin:/bin"}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(config), log, log
+	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	defer stdin.Close()
 	if err := onHost(cmd.Start); err != nil {
 		return err
 	}
@@ -254,6 +257,9 @@ func (k *keeper) start(w Wanted) error {
 	}
 	if err == nil {
 		err = k.folder.save(p.note)
+	}
+	if err == nil { // if the agent is killed before, the process ends: it would be unknown to the next agent
+		_, err = stdin.Write(config)
 	}
 	if err != nil {
 		return errors.Join(err, cmd.Process.Kill(), cmd.Wait())
@@ -289,7 +295,7 @@ func (k *keeper) check(w Wanted) time.Duration {
 	if err := k.attach(w); err != nil {
 		k.cfg.Log.Warn("a bucket's mount cannot be put into a running container", "lease", w.Ref, "bucket", w.Mount.Bucket,
 			"err", err)
-		k.set(func(s *State) { s.Ready, s.Problem = false, "it cannot be put back into the running node" })
+		k.set(func(s *State) { s.Ready, s.Problem = false, "its mount cannot be put into the node" })
 		return lookEvery
 	}
 	busy := st.Open || st.Files > 0 || st.Unknown
@@ -314,7 +320,10 @@ func (k *keeper) attach(w Wanted) error {
 	if k.proc.device == "" {
 		err := onHost(func() error {
 			own, err := ownMounts("thread-self", sourceOf(w))
-			if err == nil && len(own) > 0 {
+			if err == nil && len(own) == 0 {
+				err = errors.New("the host has no mount of the bucket")
+			}
+			if err == nil {
 				k.proc.device = own[len(own)-1].device
 			}
 			return err

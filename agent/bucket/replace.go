@@ -79,7 +79,7 @@ type replacement struct {
 // do replaces what the container has of former mounts. It leaves the container as it is if it has the present one. The
 // path of the mount is the kernel's: the workload may have renamed folders above it, but not put links there.
 //
-// It runs on a thread of its own, which ends afterwards: a thread that has entered another mount namespace is of no use
+// It runs on a new thread, which ends afterwards: a thread that has entered another mount namespace is of no use
 // for anything else.
 func (r *replacement) do() error {
 	done := make(chan error, 1)
@@ -222,8 +222,8 @@ func openParent(point string) (int, error) {
 	return fd, nil
 }
 
-// mountOf returns the id of the mount on which an open file is. It asks /proc, which does not ask the file system: that
-// of a dead mount answers nothing.
+// mountOf returns the id of the mount on which an open file is. It reads /proc, for which the kernel does not call the
+// file system: that of a dead mount does not answer.
 func mountOf(info, fd int) (int, error) {
 	f, err := unix.Openat(info, strconv.Itoa(fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

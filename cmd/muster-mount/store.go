@@ -114,7 +114,7 @@ func reach(cfg wire.Config) (problem string, refused bool) {
 
 var codeShape = regexp.MustCompile(`^[A-Za-z]{1,64}$`)
 
-// explain says what is wrong, and whether it is the renter's bucket or key: then it will not pass by itself. It shows
+// explain says what is wrong, and whether it is the renter's bucket or key: then a retry does not help. It shows
 // nothing of what the store sent but the code of its error.
 func explain(err error) (problem string, refused bool) {
 	var api smithy.APIError

@@ -6,7 +6,7 @@ package wire
 type Config struct {
 	Source string `json:"source"` // the name of the mount in the kernel's list of mounts
 	Point  string `json:"point"`  // the folder to mount at, which exists
-	Cache  string `json:"cache"`  // a folder of its own, for what is not uploaded yet
+	Cache  string `json:"cache"`  // a folder for this mount alone, for what is not uploaded yet
 	Socket string `json:"socket"` // where it answers with a State
 	// CacheBytes bounds what the cache keeps of files that are uploaded.
 	CacheBytes int64 `json:"cache_bytes"`

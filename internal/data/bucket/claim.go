@@ -135,23 +135,12 @@ func (b *Buckets) Delete(ctx context.Context, who account.Principal, bkt id.Buck
 	})
 }
 
-// wake raises the revision of the hosts that mount a bucket, in a transaction of its own: hosts are locked before
-// buckets. If it is lost, the new credentials reach the hosts with their next revision.
+// wake sends the new credentials of a bucket to the hosts that mount it. Hosts are locked before buckets, so it has a
+// transaction of its own.
 func (b *Buckets) wake(ctx context.Context, bkt id.Bucket) error {
-	if b.cfg.Bus == nil {
-		return nil
-	}
 	hosts, err := b.d.Q.HostsOfBucket(ctx, bkt)
 	if err != nil {
 		return fmt.Errorf("hosts of %s: %w", bkt, err)
 	}
-	if len(hosts) == 0 {
-		return nil
-	}
-	return b.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		batch := &pgx.Batch{}
-		host.QueueLock(batch, hosts)
-		host.QueueRevision(batch, tx, b.cfg.Bus, hosts)
-		return tx.Send(ctx, batch)
-	})
+	return host.Wake(ctx, b.d, b.cfg.Bus, hosts)
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/db"
@@ -119,25 +117,14 @@ func (v *Volumes) Request(ctx context.Context, who account.Principal, vol id.Vol
 	return snap, v.wake(ctx, vol)
 }
 
-// wake raises the revision of the hosts that write a volume, in a transaction of its own: hosts are locked before
-// volumes. If it is lost, the request reaches the hosts with their next revision.
+// wake sends a request for a snapshot to the hosts that write a volume. Hosts are locked before volumes, so it has a
+// transaction of its own.
 func (v *Volumes) wake(ctx context.Context, vol id.Volume) error {
-	if v.cfg.Bus == nil {
-		return nil
-	}
 	hosts, err := v.d.Q.HostsOfWriter(ctx, vol)
 	if err != nil {
 		return fmt.Errorf("hosts of %s: %w", vol, err)
 	}
-	if len(hosts) == 0 {
-		return nil
-	}
-	return v.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		b := &pgx.Batch{}
-		host.QueueLock(b, hosts)
-		host.QueueRevision(b, tx, v.cfg.Bus, hosts)
-		return tx.Send(ctx, b)
-	})
+	return host.Wake(ctx, v.d, v.cfg.Bus, hosts)
 }
 
 // Restore makes an earlier snapshot the volume's present state: it becomes the next snapshot, and nothing is lost.
