@@ -11,8 +11,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Wake raises the revisions of hosts whose desired state has changed, in a transaction of its own, and wakes them. It is
-// for changes whose own transaction must not lock hosts. If it is lost, the hosts get the change with their next
+// Wake raises the revisions of hosts whose desired state has changed, in a transaction of its own, and wakes them. It
+// is for changes whose own transaction must not lock hosts. If it is lost, the hosts get the change with their next
 // revision. No hosts, and a nil b, do nothing.
 func Wake(ctx context.Context, d *db.DB, b *bus.Bus, hosts []id.Host) error {
 	if b == nil || len(hosts) == 0 {
