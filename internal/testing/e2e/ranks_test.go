@@ -10,7 +10,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -128,29 +127,6 @@ func resumeRanks(t *testing.T, p *platform, r *renter, nodes, i int) {
 	t.Logf("%d: two checkpoints after %s, replaced in %s, gone on in %s, released in %s", i+1,
 		prepared.Sub(begun).Round(time.Second), replaced.Sub(prepared).Round(time.Second),
 		went.Sub(replaced).Round(time.Second), time.Since(went).Round(time.Second))
-}
-
-// loseHost kills a rank's agent and containers at once, and returns the cluster when another host has taken the rank.
-func (r *renter) loseHost(t *testing.T, p *platform, c client.Cluster, rank int) client.Cluster {
-	t.Helper()
-	first := c.Nodes[rank]
-	n := p.node(t, c, rank)
-	n.signalAgent(syscall.SIGSTOP) // nothing of it is between the deaths of its containers and its own
-	n.killContainer("guest")
-	n.killContainer("work")
-	n.signalAgent(syscall.SIGKILL)
-	eventually(t, "another host runs the rank", func() bool {
-		now, err := r.Cluster(t.Context(), c.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if now.State.Ended() {
-			t.Fatalf("%s: %s\n%s", now.State, now.Detail, r.timeline(t, c))
-		}
-		c = now
-		return now.State == client.Running && now.Epoch >= 2 && now.Nodes[rank].HostID != first.HostID
-	})
-	return c
 }
 
 // committedOnce checks that a volume has exactly one snapshot of all ranks for each of these steps, and no other
