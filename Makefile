@@ -75,11 +75,13 @@ test-update: build ## an agent is replaced by a newer one, and goes back from on
 
 TORCH ?= /var/cache/muster/torch.tar
 TORCH_PACKAGES = python3-torch python3-numpy openmpi-bin python3-mpi4py
+TORCH2 ?= /var/cache/muster/torch2.tar
 .PHONY: test-torch
-test-torch: build ## the examples of docs/launch (PyTorch, torchrun, mpirun, a training that goes on after a host is lost) on rented clusters; makes an image of 1 GB once
+test-torch: build ## the examples of docs/launch (PyTorch, torchrun, mpirun, a training that goes on after a host is lost) on rented clusters; makes two images of 1 GB once
 	@scripts/setup build run
 	@scripts/debian-image $(TORCH) $(TORCH_PACKAGES)
-	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_TORCH=$(TORCH) go test -tags torch ./internal/testing/e2e -run 'TestLaunchers|TestATraining' -count=1 -v -timeout 20m
+	@SUITE=trixie scripts/debian-image $(TORCH2) python3-torch python3-numpy
+	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_TORCH=$(TORCH) MUSTER_TEST_TORCH2=$(TORCH2) go test -tags torch ./internal/testing/e2e -run 'TestLaunchers|TestATraining' -count=1 -v -timeout 20m
 
 JUPYTER ?= /var/cache/muster/jupyter.tar
 .PHONY: test-jupyter

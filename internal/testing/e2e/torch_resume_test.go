@@ -22,12 +22,12 @@ var (
 // The training of docs/launch/resume.py loses a host after a checkpoint. It goes on from there on another host, and ends
 // with the same bits as one that has lost nothing.
 func TestATrainingResumesOnAnotherHost(t *testing.T) {
-	tarFile := os.Getenv("MUSTER_TEST_TORCH")
+	tarFile := os.Getenv("MUSTER_TEST_TORCH2")
 	if tarFile == "" {
-		t.Fatal("MUSTER_TEST_TORCH names no image: run make test-torch, which makes one")
+		t.Fatal("MUSTER_TEST_TORCH2 names no image: run make test-torch, which makes one")
 	}
 	p := own(t, "--hosts", "3", "--scratch-gb", "4")
-	image := p.torchImage(t, tarFile)
+	image := p.debianImage(t, "torch2", tarFile, launchFiles(t))
 	train := func(r *renter, volume, pace string) client.Cluster {
 		v, err := r.CreateVolume(t.Context(), client.NewVolume{Name: volume, SizeGB: 1})
 		if err != nil {
@@ -36,6 +36,7 @@ func TestATrainingResumesOnAnotherHost(t *testing.T) {
 		s := p.spec(2, 1, "python3", "resume.py")
 		s.Image, s.DiskGB, s.OnNodeFailure = image, 20, "replace"
 		s.Mounts = []client.Mount{{Path: "/data", Volume: v.ID, Mode: "ranks"}}
+		// Debian 13's PyTorch has been built without libuv.
 		s.Env = map[string]string{"OMP_NUM_THREADS": "1", "USE_LIBUV": "0", "STEPS": "60", "EVERY": "20", "PACE": pace}
 		return r.rent(t, s)
 	}
