@@ -257,3 +257,32 @@ func TestABucketThatIsRefusedEndsTheStart(t *testing.T) {
 	h.want()
 	h.await(spec.LeaseRef, "gone", gone)
 }
+
+// A host that is restarted has lost its caches: what was not uploaded is reported, although nothing knows how much.
+func TestWhatARestartOfTheHostLosesIsReported(t *testing.T) {
+	t.Parallel()
+	h := newBucketHost(t)
+	spec := h.bucketed()
+	spec.Command = []string{"/job", "result", "/results"}
+	h.launch(spec)
+	h.await(spec.LeaseRef, "running", running)
+	poll(t, "it lists", func() bool { return strings.Contains(h.logs(), "listed <nil>") })
+	h.store.Kill()
+	h.stop()
+	if err := syscall.Kill(h.mountPID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range h.containers() {
+		if out, err := exec.Command("docker", "kill", c.ID).CombinedOutput(); err != nil {
+			t.Fatalf("%v %s", err, out)
+		}
+	}
+	h.boot = "0a1b2c3d-0000-4000-8000-000000000001"
+	h.start()
+	h.want()
+	st := h.await(spec.LeaseRef, "gone", gone)
+	if len(st.NotUploaded) != 1 || st.NotUploaded[0].Name != "results" ||
+		st.NotUploaded[0].Detail != "the host was restarted" || st.NotUploaded[0].Uploads != (agentapi.Uploads{}) {
+		t.Errorf("%s", replies(st))
+	}
+}

@@ -165,16 +165,12 @@ func (h *host) start() {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	boot, err := hostinfo.BootID()
-	if err != nil {
-		h.t.Fatal(err)
-	}
 	a, err := agent.New(agent.Config{
 		Host:            h.id,
 		Key:             h.key,
 		Version:         "test",
 		StateDir:        h.dir,
-		BootID:          boot,
+		BootID:          h.boot,
 		BootMS:          hostinfo.BootMS,
 		Now:             time.Now,
 		Engine:          h.engine,

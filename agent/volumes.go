@@ -226,7 +226,7 @@ func (a *Agent) flush(r *run, v view) (time.Duration, error) {
 			a.log.Warn("a volume keeps what was last committed", "lease", r.ref, "reason", why)
 		}
 		var lost []agentapi.NotUploaded
-		if v.rec.Started && v.buckets.uploading && v.rec.BootID == v.boot {
+		if v.rec.Started && v.buckets.uploading { // after a restart of the host all that was not uploaded is lost
 			lost = a.lostUploads(r, v, why)
 			a.log.Warn("not all of the buckets was uploaded", "lease", r.ref, "reason", why, "buckets", len(lost))
 		}

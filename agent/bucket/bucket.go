@@ -89,16 +89,8 @@ func New(cfg Config) *Mounts {
 	return &Mounts{cfg: cfg, keep: map[key]*keeper{}}
 }
 
-// Usable returns why this host cannot mount buckets, or "".
-func (m *Mounts) Usable() string {
-	if _, err := os.Stat(m.cfg.Program); err != nil {
-		return "muster-mount is not in the folder of muster-agent"
-	}
-	if _, err := os.Stat("/dev/fuse"); err != nil {
-		return "the kernel offers no FUSE (/dev/fuse): modprobe fuse"
-	}
-	return ""
-}
+// Usable reports whether this host can mount buckets.
+func (m *Mounts) Usable() bool { return Check(m.cfg.Program) == nil }
 
 // Want mounts a bucket and keeps it mounted until Detach. It may be called again with another PID or new credentials;
 // one without credentials keeps those that are known.

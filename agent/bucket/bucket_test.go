@@ -526,3 +526,15 @@ func mountsBut(t *testing.T, pid int, source string) (out []string) {
 	}
 	return out
 }
+
+func TestCheckNamesWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	p := Check(filepath.Join(t.TempDir(), "muster-mount"))
+	if p == nil || p.Code != ProblemNoBuckets || !strings.Contains(p.Evidence, "muster-mount: no such file") ||
+		!strings.Contains(p.Fix, "release") {
+		t.Errorf("%+v", p)
+	}
+	if p := Check(buckettest.Program(t)); p != nil {
+		t.Errorf("%+v", p)
+	}
+}

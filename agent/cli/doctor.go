@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/agent/bucket"
 	"github.com/musterhq/muster/agent/nvhost"
 	"github.com/musterhq/muster/agent/overlay"
 	"github.com/musterhq/muster/agent/scratch"
@@ -149,6 +150,12 @@ var checks = []struct {
 			return "Volumes are kept in the scratch folder: there is none."
 		}
 		return "Volumes can be kept in the scratch folder."
+	}},
+	{"buckets", []string{bucket.ProblemNoBuckets}, func(i agentapi.Inventory) string {
+		if i.ScratchGB == 0 {
+			return "Renters' buckets are cached in the scratch folder: there is none."
+		}
+		return "Renters' buckets can be mounted."
 	}},
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/musterhq/muster/agent/bucket"
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/cores"
 	"github.com/musterhq/muster/agent/firewall"
@@ -178,6 +179,10 @@ func (f hostFlags) addScratch(ctx context.Context, inv *agentapi.Inventory, root
 	inv.ScratchGB = room.Total / 1e9
 	if p := store.CheckVolumes(ctx); p != nil {
 		inv.Problems = append(inv.Problems, *p)
+	} else if mount, err := siblingProgram(mountProgram); err == nil {
+		if p := bucket.Check(mount); p != nil {
+			inv.Problems = append(inv.Problems, *p)
+		}
 	}
 }
 

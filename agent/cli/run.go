@@ -300,6 +300,9 @@ func (h *hostDaemon) run(ctx context.Context) error {
 // imagePrefix returns the prefix that distinguishes this agent's images from those of others on the machine.
 func imagePrefix(id *link.Identity) string { return "muster-" + container.Host8(id.Host) }
 
+// mountProgram is the program that mounts renters' buckets.
+const mountProgram = "muster-mount"
+
 // siblingProgram returns the path of another program of this version.
 func siblingProgram(name string) (string, error) {
 	self, err := os.Executable()
@@ -362,7 +365,7 @@ func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn 
 	if err != nil {
 		return nil, err
 	}
-	mount, err := siblingProgram("muster-mount")
+	mount, err := siblingProgram(mountProgram)
 	if err != nil {
 		return nil, err
 	}

@@ -100,13 +100,16 @@ func (x *lockedCluster) notifyNotUploaded(n *node, lost []agentapi.NotUploaded) 
 	var what []string
 	for _, l := range lost {
 		s := fmt.Sprintf("bucket %s: %d files, %d bytes", l.Name, l.Files, l.Bytes)
+		if l.Uploads == (agentapi.Uploads{}) {
+			s = fmt.Sprintf("bucket %s: it is not known how much", l.Name)
+		}
 		if l.Detail != "" {
 			s += " (" + l.Detail + ")"
 		}
 		what = append(what, s)
 	}
 	title := "not everything was uploaded"
-	body := "What the node wrote to a bucket and its host could not upload before the lease was over is lost: " +
+	body := "What the node wrote to a bucket and its host did not upload before the lease was over is lost: " +
 		strings.Join(what, "; ") + ". What was uploaded before is in the bucket."
 	x.events = append(x.events, dbq.InsertClusterEventParams{
 		ClusterID: x.row.ID,
