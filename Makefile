@@ -49,9 +49,9 @@ test: ## everything CI runs, with the race detector; installs and starts what it
 .PHONY: test-full
 test-full: test test-long test-matrix test-data test-net test-update test-torch test-jupyter test-gvisor test-disk test-machine ## what takes longer too: the kill matrix, kills of what keeps volumes, hosts behind routers, PyTorch trainings, a virtual machine (three hours)
 
-LONG ?= TestAReplicaAndANATSServerAreKilledUnderLoad|TestRanksResumeOnAnotherHost
+LONG ?= TestAReplicaAndANATSServerAreKilledUnderLoad|TestRanksResumeOnAnotherHost|TestADataSetIsReadByEightRanks
 .PHONY: test-long
-test-long: build ## replicas on an external NATS cluster, one of each killed under load; ranks that resume on another host (ten minutes)
+test-long: build ## replicas on an external NATS cluster, one of each killed under load; ranks that resume on another host; eight ranks that read a data set (ten minutes)
 	@scripts/setup build run
 	@$(SERVICES) --docker --postgres -- env MUSTER_BIN=$(CURDIR)/bin go test -tags long ./internal/testing/e2e -run '$(LONG)' -count=1 -v -timeout 30m
 
