@@ -102,6 +102,7 @@ type host struct {
 	cores    cores.Host
 	scratch  *scratch.Store
 	mount    string // muster-mount; "" = it mounts no buckets
+	leaving  func() string
 	memory   hostmem.Reader
 	log      *slog.Logger
 }
@@ -191,6 +192,7 @@ func (h *host) start() {
 		Scratch:         h.scratch,
 		MountProgram:    h.mount,
 		AnyStore:        true,
+		Leaving:         h.leaving,
 		Memory:          h.memory,
 	})
 	if err != nil {

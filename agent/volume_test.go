@@ -2,18 +2,21 @@ package agent_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/musterhq/muster/agent"
 	"github.com/musterhq/muster/agent/checkpoint"
+	"github.com/musterhq/muster/agent/hostinfo"
 	"github.com/musterhq/muster/agent/scratch"
 	"github.com/musterhq/muster/agent/volume/volumetest"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -128,6 +131,52 @@ func TestAVolumeFollowsToAnotherHost(t *testing.T) {
 	one.await(third.LeaseRef, "gone", gone)
 	if a, b := two.number(second.LeaseRef, `ends at step (\d+)`), one.number(third.LeaseRef, `begins at step (\d+)`); a != b {
 		t.Errorf("it ended at step %d, and the next began at %d", a, b)
+	}
+}
+
+// A snapshot is taken when the cloud of the host's machine announces that it will be stopped, one more at the next
+// announcement, and one when the authorised time is about to end.
+func TestSnapshotsOnNotice(t *testing.T) {
+	t.Parallel()
+	p := volumetest.New(t)
+	h := newVolumeHost(t, p)
+	var says atomic.Value
+	says.Store("")
+	h.stop()
+	h.leaving = func() string { return says.Load().(string) }
+	h.start()
+	spec := h.mounted()
+	spec.Mounts[0].Snapshot = agentapi.SnapshotPolicy{OnNotice: true}
+	h.launch(spec)
+	h.await(spec.LeaseRef, "running", running)
+	poll(t, "some steps", func() bool { return h.step(spec.LeaseRef) > 3 })
+	if s, ok := p.Last(); ok {
+		t.Fatalf("without a notice: %+v", s)
+	}
+	taken := func(n int64) {
+		t.Helper()
+		poll(t, fmt.Sprintf("snapshot %d", n), func() bool { s, ok := p.Last(); return ok && s.Seq == n })
+		p.Mu.Lock()
+		defer p.Mu.Unlock()
+		if cause := p.Causes[n-1]; cause != agentapi.SnapshotByNotice {
+			t.Errorf("snapshot %d was taken because of: %s", n, cause)
+		}
+	}
+	says.Store("AWS: spot instance: stop at 12:00")
+	taken(1)
+	says.Store("")
+	h.await(spec.LeaseRef, "a report without the announcement", func(st agentapi.LeaseStatus) bool {
+		return st.Leaving == ""
+	})
+	says.Store("AWS: spot instance: stop at 13:00")
+	taken(2)
+	h.set(func() { h.until[spec.LeaseRef] = 1_000_000_000 + hostinfo.BootMS() + 100_000 })
+	h.agent.Wake(agentapi.Wake{Revision: 1 << 40})
+	taken(3)
+	h.want()
+	h.await(spec.LeaseRef, "gone", gone)
+	if s, _ := p.Last(); s.Seq != 3 {
+		t.Errorf("the end took a snapshot: %+v", s)
 	}
 }
 

@@ -110,6 +110,7 @@ func (a *Agent) attachVolume(v view, r *run, m agentapi.Mount) {
 	}
 	left, limited := a.authorised(v.rec)
 	at.Notice = limited && left <= noticeBefore && v.rec.Started
+	at.Announced = a.leaving(v) != ""
 	at.Ended = v.rec.Outcome != nil && v.work.State != container.Running
 	a.volumes.Want(at)
 }

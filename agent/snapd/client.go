@@ -197,7 +197,7 @@ func (c *Client) Want(a Attached) {
 	k := key{a.Ref, a.Mount.Volume}
 	old, ok := c.wanted[k]
 	c.wanted[k] = a
-	if !ok || old.PID != a.PID || old.Ended != a.Ended || old.Notice != a.Notice ||
+	if !ok || old.PID != a.PID || old.Ended != a.Ended || old.Notice != a.Notice || old.Announced != a.Announced ||
 		(old.Peers == nil) != (a.Peers == nil) || old.Mount.SnapshotNow != a.Mount.SnapshotNow {
 		poke(c.kick)
 	}

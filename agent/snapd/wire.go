@@ -28,8 +28,10 @@ type Attached struct {
 	PID   int               `json:"pid"`   // of the workload; 0: none runs, nothing has to be stopped for a cut
 	// Peers are the ranks that restore the volume at the same time; nil: this one restores alone, or all have restored.
 	Peers *peers.Cluster `json:"peers,omitempty"`
-	// Notice: the host will be reclaimed soon.
-	Notice bool `json:"notice,omitempty"`
+	// Notice: the host will be reclaimed soon. Announced: the cloud of the host's machine announces that it will be
+	// stopped, restarted or moved, maybe much later. Each is a reason for a snapshot on notice.
+	Notice    bool `json:"notice,omitempty"`
+	Announced bool `json:"announced,omitempty"`
 	// Ended: the workload has ended. If the policy says so a last snapshot is taken; then the session is closed.
 	Ended bool `json:"ended,omitempty"`
 }

@@ -43,9 +43,11 @@ type worker struct {
 	v      *volume.Volume
 	peers  *peers.Group // nil: the volume is not exchanged with other ranks, or no more
 	done   string       // the last SnapshotNow that was served
-	notice bool         // the snapshot on notice was taken
 	jobs   []*job       // in the order of their arrival
 	closed bool
+
+	// The snapshot on this notice was taken.
+	notice, announced bool
 }
 
 // A job is a checkpoint.
@@ -66,7 +68,7 @@ func (w *worker) want(a Attached) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	changed := a.Mount.SnapshotNow != w.wanted.Mount.SnapshotNow || a.Ended != w.wanted.Ended ||
-		a.Notice != w.wanted.Notice
+		a.Notice != w.wanted.Notice || a.Announced != w.wanted.Announced
 	w.wanted = a
 	if changed {
 		poke(w.kick)
@@ -272,6 +274,7 @@ func (w *worker) due(v *volume.Volume, a Attached, begun time.Time) (*volume.Req
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	policy := a.Mount.Snapshot
+	w.announced = w.announced && a.Announced // a later announcement is another one
 	for _, j := range w.jobs {
 		if j.state.Stage == checkpoint.StageWaiting || j.state.Stage == checkpoint.StageSending {
 			return &volume.Request{ID: j.ID, Cause: agentapi.SnapshotByJob, Label: j.Label, Dir: j.Dir, AllRanks: j.AllRanks}, j
@@ -284,7 +287,7 @@ func (w *worker) due(v *volume.Volume, a Attached, begun time.Time) (*volume.Req
 	case a.Mount.SnapshotNow != "" && a.Mount.SnapshotNow != w.done && a.Mount.SnapshotNow != v.Durable().Snapshot:
 		q.ID, q.Cause = a.Mount.SnapshotNow, agentapi.SnapshotByRequest
 		q.AllRanks = a.Mount.Mode == agentapi.MountRanks
-	case a.Notice && policy.OnNotice && !w.notice:
+	case policy.OnNotice && (a.Notice && !w.notice || a.Announced && !w.announced):
 		q.Cause = agentapi.SnapshotByNotice
 	case a.Ended && policy.OnEnd && !w.closed:
 		q.Cause = agentapi.SnapshotByEnd
@@ -361,7 +364,9 @@ func (w *worker) snapshot(v *volume.Volume, a Attached, q *volume.Request, j *jo
 			w.done = q.ID
 		}
 	case agentapi.SnapshotByNotice:
-		w.notice = err == nil
+		if err == nil {
+			w.notice, w.announced = w.notice || a.Notice, a.Announced
+		}
 	case agentapi.SnapshotByEnd:
 		w.closed = err == nil
 	}

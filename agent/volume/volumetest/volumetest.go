@@ -27,8 +27,9 @@ type Platform struct {
 	Packs     map[int64][]byte
 	Granted   map[int64][32]byte
 	Snapshots []agentapi.Snapshot
-	Puts      int64 // bytes
-	Gets      int64 // bytes
+	Causes    []string // of the snapshots
+	Puts      int64    // bytes
+	Gets      int64    // bytes
 	Refuse    func(q agentapi.VolumeRequest) *agentapi.VolumeError
 	Fail      func(r *http.Request) int // a status to answer with; 0: none
 	Requests  []string
@@ -194,6 +195,7 @@ func (p *Platform) commit(c agentapi.CommitVolume) (*agentapi.CommittedVolume, *
 	seq := c.BaseSeq + 1
 	p.Snapshots = append(p.Snapshots, agentapi.Snapshot{ID: c.Snapshot, Seq: seq, Root: c.Root, Packs: c.Packs,
 		Label: c.Label, LogicalBytes: c.LogicalBytes, Files: c.Files, CutAtMS: c.CutAtMS})
+	p.Causes = append(p.Causes, c.Cause)
 	return &agentapi.CommittedVolume{Seq: seq}, nil
 }
 
