@@ -59,11 +59,17 @@ func Measure(ctx context.Context, base string, c Config) (Result, error) {
 		if err := w.fill(ctx, d, c.Hosts); err != nil {
 			return err
 		}
-		past, err := w.reports(0, c.Past, c.Alone)
-		if err != nil {
-			return err
+		const most = agentapi.MaxSegments / platform.GPUsPerHost // of a lease in one report
+		for n := 0; n < c.Past; n += most {
+			past, err := w.reports(n, min(most, c.Past-n), c.Alone)
+			if err != nil {
+				return err
+			}
+			if err := c.deliver(ctx, d, past); err != nil {
+				return err
+			}
 		}
-		return c.deliver(ctx, d, past)
+		return nil
 	})
 	if err != nil {
 		return Result{}, err

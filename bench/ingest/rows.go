@@ -13,7 +13,8 @@ import (
 func Rows(ctx context.Context, base string) ([]table.Row, error) {
 	var out []table.Row
 	for _, c := range []Config{
-		{Rounds: 5, Hosts: 250, Past: 20, PerLease: 1, Reports: 15, Clients: 64, Batch: 2000},
+		// Leases of five hours, which are booked once an hour, and two hours of reports.
+		{Rounds: 5, Hosts: 250, Past: 60, PerLease: 1, Reports: 24, Clients: 64, Batch: 2000},
 		{Rounds: 5, Hosts: 250, Past: 20, PerLease: 25, Reports: 2, Clients: 64, Batch: 2000},
 		{Rounds: 3, Hosts: 250, Past: 20, PerLease: 25, Reports: 2, Clients: 64, Batch: 2000, Alone: true},
 	} {

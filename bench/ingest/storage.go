@@ -41,7 +41,7 @@ func StorageRows(ctx context.Context, base string) ([]table.Row, error) {
 		},
 		{
 			Goal:         6,
-			Name:         "the same with the ledger's rows, posted every quarter of an hour",
+			Name:         "the same with the ledger's rows",
 			Unit:         "B",
 			Ours:         usage + books,
 			Baseline:     perSecond,

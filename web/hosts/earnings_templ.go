@@ -925,14 +925,14 @@ func earningsLeases(s statement.OperatorPeriod) templ.Component {
 			templ_7745c5c3_Var44 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 76, "<section class=\"panel\" id=\"leases\"><header><h2>Booked and payable</h2><span class=\"note\">the whole life of each lease, as of now</span></header><p class=\"soft small\">Earnings are booked every 15 minutes while a lease runs, and when it ends. Booked earnings become payable after a holdback of ")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 76, "<section class=\"panel\" id=\"leases\"><header><h2>Booked and payable</h2><span class=\"note\">the whole life of each lease, as of now</span></header><p class=\"soft small\">While a lease runs, its earnings are booked every 15 minutes at first and every hour later, and at once when it ends. Booked earnings become payable after a holdback of ")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
 		var templ_7745c5c3_Var45 string
 		templ_7745c5c3_Var45, templ_7745c5c3_Err = templ.JoinStringErrs(holdbackWords(s.Holdback))
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `hosts/earnings.templ`, Line: 207, Col: 177}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `hosts/earnings.templ`, Line: 207, Col: 220}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var45))
 		if templ_7745c5c3_Err != nil {

@@ -173,9 +173,9 @@ func PayoutsPage(p view.Page, x Payouts) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var7 string
-				templ_7745c5c3_Var7, templ_7745c5c3_Err = templ.JoinStringErrs("Another " + view.Cents(x.NotBooked) + " is metered and appears here within 15 minutes.")
+				templ_7745c5c3_Var7, templ_7745c5c3_Err = templ.JoinStringErrs("Another " + view.Cents(x.NotBooked) + " is metered and appears here in about an hour.")
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `hosts/payouts.templ`, Line: 71, Col: 131}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `hosts/payouts.templ`, Line: 71, Col: 130}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var7))
 				if templ_7745c5c3_Err != nil {

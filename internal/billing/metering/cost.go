@@ -68,7 +68,7 @@ func (t Terms) rateAt(ms int64) money.Micro {
 }
 
 // OperatorUnposted returns the operator's part of what its hosts' leases have proven and is not in the ledger yet. It
-// is posted in steps of a quarter of an hour; of a frozen lease, once an admin has decided.
+// is posted in steps of up to an hour; of a frozen lease, once an admin has decided.
 func OperatorUnposted(ctx context.Context, q *dbq.Queries, operator id.Org) (money.Nano, error) {
 	e, err := OperatorEarning(ctx, q, operator)
 	return e.Unposted, err

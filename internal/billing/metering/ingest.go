@@ -165,6 +165,9 @@ func (r *received) decide(l *lease, k *known) {
 func holdBack(leases map[id.Lease]*lease, add map[id.Lease]fresh, rs []*received) {
 	for lid, f := range add {
 		l := leases[lid]
+		if len(l.meter.Proven)+len(f.intervals) <= maxFragments {
+			continue // whatever they touch, they make no more pieces
+		}
 		if next, _ := Charge(l.meter, f.intervals, l.windows, l.terms); len(next.Proven) <= max(maxFragments,
 			len(l.meter.Proven)) {
 			continue

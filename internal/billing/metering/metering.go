@@ -9,7 +9,7 @@
 //     or replay of segments ends in the same charges.
 //   - Nothing is posted past confirmed_until of an open window, so what is posted is never taken back.
 //   - What is proven is on the meter with the commit that stores it. The ledger may be behind it while a window is
-//     open: by less than a quarter of an hour of each lease, and not longer than twenty minutes (posting.go). When no
+//     open: by less than an hour of each lease, and not longer than 65 minutes (posting.go). When no
 //     window is open, and when a lease is settled, they agree.
 //   - Every millisecond that is not posted and could still be up to run_until is covered by the cluster's hold; windows
 //     end at run_until; the hold cannot fall below zero. So a charge can never exceed what was authorised.

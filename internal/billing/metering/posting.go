@@ -21,9 +21,14 @@ import (
 // How far the ledger may be behind what is proven, in ms. An entry costs more than the segment it is for, so a running
 // lease is booked in steps; the hold covers what waits, as it covers what is not proven yet.
 const (
-	postStepMS   = 15 * 60_000 // of billed time: so much is booked at once
-	postWithinMS = 20 * 60_000 // nothing waits longer, however little it is
+	firstPostStepMS = 15 * 60_000 // of billed time: so much is booked at once of a young lease
+	postStepMS      = 60 * 60_000 // and so much of an old one
+	postWithinMS    = 65 * 60_000 // nothing waits longer, however little it is
 )
+
+// postStep returns how much billed time is booked at once of a lease of which booked ms are in the ledger: a quarter of
+// that, within bounds. So whatever follows the ledger, such as notices of budgets, lags by a part of what was spent.
+func postStep(booked int64) int64 { return min(max(booked/4, firstPostStepMS), postStepMS) }
 
 // steps is which leases are booked by a charge.
 type steps int
@@ -36,7 +41,8 @@ const (
 // due reports whether p, which waits for the ledger, is booked now: enough has gathered, it has waited long enough, or
 // no more will come soon because no window is open.
 func (l *lease) due(p Posting) bool {
-	if p.BilledMS >= postStepMS || l.unpostedSince != 0 && l.readAt-l.unpostedSince >= postWithinMS || l.ended() {
+	if p.BilledMS >= postStep(l.meter.PostedBilledMS) || l.ended() ||
+		l.unpostedSince != 0 && l.readAt-l.unpostedSince >= postWithinMS {
 		return true
 	}
 	for _, w := range l.windows {

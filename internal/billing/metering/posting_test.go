@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -26,20 +27,41 @@ func (w *world) charges() (n int) {
 	return n
 }
 
-// A running lease is booked a quarter of an hour at a time: what is proven is in the meter at once, and in the bill
-// that people see; what is held and what waits cover it.
+// A running lease is booked in steps: a quarter of an hour at first, then a quarter of what is booked, and an hour at
+// most. What is proven is in the meter at once, and in the bill that people see; what is held covers what waits.
 func TestPosting_RunningLeaseInSteps(t *testing.T) {
 	t.Parallel()
-	w, t0 := open(t, newDB(t), perHour)
+	w := newWorld(t, newDB(t), 1000*money.Unit, perHour)
+	w.mustAuthorise()
+	w.age(7 * time.Hour)
+	w.Exec("UPDATE lease SET run_until = clock_timestamp() + interval '1 hour'")
+	t0 := w.now - (6 * time.Hour).Milliseconds()
+	w.window(t0, w.now, 0)
+	w.Tx(func(ctx context.Context, tx *db.Tx) error { // what it was authorised with, hour by hour
+		_, err := ledger.Post(ctx, tx, ledger.Entry{
+			Kind: "topup",
+			Key:  "hours:" + w.cluster.String(),
+			Transfers: []ledger.Transfer{{
+				Debit:  ledger.StripeClearing(eur),
+				Credit: ledger.Hold(w.renter, w.cluster, eur),
+				Amount: money.CostOf(perHour, 6*3_600_000),
+			}},
+		})
+		return err
+	})
 	held := w.money().Hold
-	for k := range int64(10) {
+	after := []int64{3, 6, 9, 12, 15, 19, 24, 30, 38, 48, 60} // segments of five minutes, up to which all is booked
+	entries, booked := 0, int64(0)
+	for k := range int64(62) {
 		w.ingest(w.segments(w.leases[0], k+1, t0+k*300_000, t0+(k+1)*300_000, false)...)
 		w.post() // the watchdog looks: nothing more is due
-		proven, booked := (k+1)*300_000, (k+1)/3*900_000
+		if entries < len(after) && after[entries] == k+1 {
+			entries, booked = entries+1, (k+1)*300_000
+		}
 		u := w.usage()
-		mustEqual(t, "cost", u.Cost, money.CostOf(perHour, proven))
+		mustEqual(t, "cost", u.Cost, money.CostOf(perHour, (k+1)*300_000))
 		mustEqual(t, "posted", u.Posted, money.CostOf(perHour, booked))
-		mustEqual(t, "entries", int64(w.charges()), booked/900_000)
+		mustEqual(t, "entries", w.charges(), entries)
 		m := w.money()
 		mustEqual(t, "held", m.Hold, held-u.Posted)
 		r, err := OrgRunning(t.Context(), w.DB.Q, w.renter)
@@ -68,7 +90,7 @@ func TestPosting_NothingWaitsAtClose(t *testing.T) {
 	w.ledgerBalances()
 }
 
-// However little it is, nothing waits longer than twenty minutes.
+// However little it is, nothing waits longer than 65 minutes.
 func TestPosting_NothingWaitsForLong(t *testing.T) {
 	t.Parallel()
 	w, t0 := open(t, newDB(t), perHour, 2*perHour)
@@ -83,7 +105,7 @@ func TestPosting_NothingWaitsForLong(t *testing.T) {
 	mustEqual(t, "after ten minutes", w.usage().Posted, 0)
 	w.ingest(w.segment(w.leases[0], 2, t0+20_000, t0+30_000, false)) // the oldest counts
 	wait(10 * 60_000)
-	mustEqual(t, "after twenty", w.usage().Posted, money.CostOf(perHour, 30_000))
+	mustEqual(t, "after 65", w.usage().Posted, money.CostOf(perHour, 30_000))
 	wait(postWithinMS)
 	mustEqual(t, "entries", w.charges(), 1)
 	w.ingest(w.segment(w.leases[0], 3, t0+30_000, t0+40_000, false))

@@ -19,7 +19,7 @@ import (
 const SettleAfter = 24 * time.Hour
 
 // Post books what the cluster's proven, confirmed time costs beyond what is posted already, of those of its leases that
-// are due: when a quarter of an hour has gathered, when some has waited for twenty minutes, when no window is open.
+// are due: when a step has gathered, when some has waited for 65 minutes, when no window is open.
 func Post(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
 	leases, err := lockCluster(ctx, tx, cluster)
 	if err != nil {

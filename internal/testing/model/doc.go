@@ -6,7 +6,7 @@
 //   - each lease is charged for (∪ segments) ∩ windows ∩ life at the prices of the time: to the nano-unit and the
 //     millisecond, whatever was lost, repeated, reordered, batched, overlapping or on a clock that was set meanwhile;
 //   - at commits in between, while windows are open: the meter's exact sum is the oracle's up to confirmed_until, what
-//     is booked is less than that by less than a quarter of an hour of each lease, by nothing once no window is open,
+//     is booked is less than that by less than a step of each lease, by nothing once no window is open,
 //     and the hold covers what waits and all that may still be charged;
 //   - renter = host + fee, holds are never overdrawn, and debits equal credits at every commit;
 //   - statements that die, workers and databases that are killed, change nothing.

@@ -220,7 +220,7 @@ func (m leaseMoment) judge(f facts, now verdict, open bool) error {
 	case m.booked != m.posted || m.hostsBooked != m.hostPosted:
 		return fmt.Errorf("the ledger holds %d (host %d), the meter %d (host %d)", m.booked, m.hostsBooked, m.posted,
 			m.hostPosted)
-	case now.ms-m.postedMS >= 900_000:
+	case now.ms-m.postedMS >= mostWaiting(m.postedMS):
 		return fmt.Errorf("%d ms are proven and not booked", now.ms-m.postedMS)
 	case !open && now.ms != m.postedMS:
 		return fmt.Errorf("no window is open, and %d ms are proven and not booked", now.ms-m.postedMS)
@@ -228,6 +228,18 @@ func (m leaseMoment) judge(f facts, now verdict, open bool) error {
 		return fmt.Errorf("no window is open; booked are %d, proven %s", m.posted, now.renter)
 	}
 	return nil
+}
+
+// mostWaiting bounds what may be proven of a running lease and not booked, which is less: a quarter of what is booked,
+// but at least 15 minutes and at most an hour.
+func mostWaiting(booked int64) int64 {
+	switch {
+	case booked < 3_600_000:
+		return 900_000
+	case booked > 14_400_000:
+		return 3_600_000
+	}
+	return booked / 4
 }
 
 // mustHold looks at the cluster and has the moment judged.
@@ -244,7 +256,7 @@ func (c *rental) mustHold(t *testing.T, d *db.DB) (m moment) {
 }
 
 // checkWaiting fetches the proof, which can be requested at any moment, and checks it with the code with which renters
-// check theirs: no more is booked than is proven, less than a quarter of an hour of each lease waits, and all that
+// check theirs: no more is booked than is proven, less than a step of each lease waits, and all that
 // waits is held.
 func (c *rental) checkWaiting(t *testing.T, d *db.DB) {
 	t.Helper()
@@ -264,7 +276,7 @@ func (c *rental) checkWaiting(t *testing.T, d *db.DB) {
 	}
 	var waits money.Nano
 	for i, l := range v.Leases {
-		if ms := l.MS - f.Leases[i].BilledMS; ms >= 900_000 {
+		if ms := l.MS - f.Leases[i].BilledMS; ms >= mostWaiting(f.Leases[i].BilledMS) {
 			t.Errorf("lease %s: %d ms are proven and not booked", l.Lease, ms)
 		}
 		waits += l.NotBooked

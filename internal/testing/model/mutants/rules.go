@@ -121,13 +121,13 @@ var mutants = []mutant{
 		new: "		if p.Renter > 0 && p.Renter%7 != 0 {\n			entries",
 	},
 	{
-		name: "never-due", rule: "a quarter of an hour that is proven is booked", file: postingGo,
-		old: "	if p.BilledMS >= postStepMS || ",
-		new: "	if ",
+		name: "never-due", rule: "a step of proven time is booked", file: postingGo,
+		old: "	if p.BilledMS >= postStep(l.meter.PostedBilledMS) || l.ended() ||",
+		new: "	if l.ended() ||",
 		by:  []suite{bills, {"./internal/billing/metering", "TestPosting_RunningLeaseInSteps"}},
 	},
 	{
-		name: "waits-for-ever", rule: "nothing that is proven waits longer than twenty minutes", file: postingGo,
+		name: "waits-for-ever", rule: "nothing that is proven waits longer than 65 minutes", file: postingGo,
 		old: "l.readAt-l.unpostedSince >= postWithinMS",
 		new: "p.BilledMS > 0 && l.readAt < l.unpostedSince",
 		by:  []suite{{"./internal/billing/metering", "TestPosting_NothingWaitsForLong"}},
