@@ -112,13 +112,16 @@ test-net: build ## whole hosts behind routers of their own: paths, cut and bad l
 	@$(SERVICES) --postgres -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_TORCH=$(TORCH) go test -tags net,torch ./internal/testing/e2e -run '$(NET)' -count=1 -v -timeout 90m
 
 MACHINE ?= /var/cache/muster/machine
+RDMA ?= /var/cache/muster/rdma.tar
+MACHINES ?= TestAMachine|TestMachinesWithRDMA
 .PHONY: test-machine
-test-machine: build ## a release on virtual machines with Debian's own kernel and systemd: unit, kernel WireGuard, disk quota, NUMA (makes an image of 1 GB once)
+test-machine: build ## a release on virtual machines with Debian's own kernel and systemd: unit, kernel WireGuard, disk quota, NUMA, RDMA (makes images of 1.2 GB once)
 	@scripts/setup build run machine
 	@scripts/machine-image $(MACHINE)
+	@scripts/debian-image $(RDMA) ibverbs-utils ibverbs-providers openmpi-bin python3-mpi4py
 	@openssl genpkey -algorithm ed25519 -out bin/machine.key
 	@MUSTER_RELEASE_KEY=bin/machine.key MUSTER_RELEASE_OUT=bin/machine scripts/release v0.0.1
-	@$(SERVICES) --postgres -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_MACHINE=$(MACHINE) MUSTER_TEST_RELEASE=$(CURDIR)/bin/machine go test -tags machine ./internal/testing/e2e -run TestAMachine -count=1 -v -timeout 90m
+	@$(SERVICES) --postgres -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_MACHINE=$(MACHINE) MUSTER_TEST_RELEASE=$(CURDIR)/bin/machine MUSTER_TEST_RDMA=$(RDMA) go test -tags machine ./internal/testing/e2e -run '$(MACHINES)' -count=1 -v -timeout 90m
 
 .PHONY: soak
 soak: ## the proof of the money over a hundred million rented seconds (MUSTER_PROOF_SECONDS: others) and two million gangs (MUSTER_PROOF_GANGS), with kills (minutes)

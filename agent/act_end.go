@@ -118,6 +118,7 @@ func (a *Agent) wipe(ctx context.Context, r *run, v view) error {
 	if gpus := v.spec().GPUs; a.cfg.Engine.Checks() && len(gpus) > 0 && v.rec.WorkID != "" && !v.superseded {
 		a.checkGPUs(ctx, gpus) // a later epoch of the lease checks them itself
 	}
+	a.leavePartition(ctx, r, v)
 	if err := a.dropVolumes(ctx, r, v); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "the lease's volumes cannot be taken away")
 	}

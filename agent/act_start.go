@@ -338,7 +338,7 @@ func (a *Agent) startWork(ctx context.Context, r *run, v view) error {
 			a.log.Warn("the guest does not stand by for the other ranks' preflight", "lease", r.ref, "err", err)
 		}
 	}
-	ports, err := a.rdmaOf(r, *v.want)
+	ports, err := a.rdmaOf(ctx, r, *v.want)
 	if err != nil {
 		return err
 	}

@@ -104,9 +104,11 @@ type Config struct {
 	// Leaving returns what the cloud that the machine is rented from announces about it, for people; nil or "": nothing.
 	Leaving func() string
 	// RDMA returns the ports of RDMA devices that the operator lends and that are up now; nil: none.
-	RDMA      func() []agentapi.HCA
-	Userspace bool          // new overlays never move to the kernel's WireGuard
-	Tick      time.Duration // time between ticks in the journal; default 5 s
+	RDMA func() []agentapi.HCA
+	// Partitions puts these ports into clusters' partitions; nil: the host does not.
+	Partitions Partitions
+	Userspace  bool          // new overlays never move to the kernel's WireGuard
+	Tick       time.Duration // time between ticks in the journal; default 5 s
 	// FirewallEvery is the time between checks of the firewall's table while nothing starts; default 15 s.
 	FirewallEvery time.Duration
 	// Memory reads the host's memory; the zero Reader reads this machine's, unless the GPUs are simulated.

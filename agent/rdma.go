@@ -1,13 +1,18 @@
 package agent
 
 import (
+	"context"
+
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
 // rdmaOf returns the RDMA ports that a workload gets. The server gives them to one node that has the whole host; the
 // host checks that itself, because nothing else separates the RDMA of two nodes.
-func (a *Agent) rdmaOf(r *run, spec agentapi.LeaseSpec) ([]agentapi.HCA, error) {
+//
+// If the cluster has a partition, the ports are put into it first, and the tables of the ports must show it: they are
+// checked before each start, because the cluster before may have left them elsewhere.
+func (a *Agent) rdmaOf(ctx context.Context, r *run, spec agentapi.LeaseSpec) ([]agentapi.HCA, error) {
 	if spec.Network.Fabric == "" {
 		return nil, nil
 	}
@@ -27,7 +32,35 @@ func (a *Agent) rdmaOf(r *run, spec agentapi.LeaseSpec) ([]agentapi.HCA, error) 
 		return nil, container.Refusal{Reason: agentapi.ReasonNotOffered,
 			Detail: "none of the host's RDMA ports that it lends is up"}
 	}
-	return ports, nil
+	p := spec.Network.Partition
+	if p == nil {
+		return ports, nil
+	}
+	if a.cfg.Partitions == nil {
+		return nil, container.Refusal{Reason: agentapi.ReasonNotOffered, Detail: "the host puts no ports into partitions"}
+	}
+	return a.cfg.Partitions.Join(ctx, *p, ports)
+}
+
+// Partitions puts RDMA ports into the partition of a cluster; see package fabric.
+type Partitions interface {
+	Join(ctx context.Context, p agentapi.Partition, ports []agentapi.HCA) ([]agentapi.HCA, error)
+	Leave(ctx context.Context, p agentapi.Partition, ports []agentapi.HCA) error
+}
+
+// leavePartition takes the ports out of an ended run's partition. If it fails, they stay there, unused, until the next
+// cluster's ports are put into theirs.
+func (a *Agent) leavePartition(ctx context.Context, r *run, v view) {
+	p := v.spec().Network.Partition
+	if p == nil || a.cfg.Partitions == nil || a.cfg.RDMA == nil || v.rec.WorkID == "" {
+		return
+	}
+	if v.superseded || a.neighbourOf(r) != "" { // a newer run may have put them into its own already
+		return
+	}
+	if err := a.cfg.Partitions.Leave(ctx, *p, a.cfg.RDMA()); err != nil {
+		a.log.Warn("RDMA ports stay in an ended cluster's partition", "lease", r.ref, "err", err)
+	}
 }
 
 // neighbourOf returns another run with a workload on this host, or "".

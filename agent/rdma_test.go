@@ -35,7 +35,7 @@ func TestWhoGetsRDMA(t *testing.T) {
 		a := &Agent{cfg: Config{RDMA: tc.lent}, leases: map[string]*lease{
 			"lease_own": {runs: []*run{own}}, "lease_other": {runs: []*run{other}},
 		}}
-		got, err := a.rdmaOf(own, agentapi.LeaseSpec{Network: agentapi.Network{Fabric: tc.fabric}})
+		got, err := a.rdmaOf(t.Context(), own, agentapi.LeaseSpec{Network: agentapi.Network{Fabric: tc.fabric}})
 		if len(got) != tc.want || (err == nil) != (tc.detail == "") {
 			t.Errorf("%s: %+v, %v", tc.name, got, err)
 			continue

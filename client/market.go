@@ -44,7 +44,7 @@ type Offer struct {
 	Fabric          *string     `json:"fabric"`
 	BusbwGbps       *float64    `json:"busbw_gbps" doc:"all-reduce between hosts of the fabric, measured"`
 	RDMAGbps        float64     `json:"rdma_gbps" doc:"RDMA ports that a whole host comes with (network.fabric in the spec), together in Gbit/s; 0: none" example:"3200"`
-	RDMAIsolation   *string     `json:"rdma_isolation" doc:"sole_tenant: one organisation at a time rents the fabric with RDMA, which separates no tenants itself; null: no RDMA" example:"sole_tenant"`
+	RDMAIsolation   *string     `json:"rdma_isolation" doc:"sole_tenant: one organisation at a time rents the fabric with RDMA, which separates no tenants itself; partition: each cluster has a partition of the fabric, and other organisations may rent the rest; null: no RDMA" example:"sole_tenant"`
 	BusbwRDMA       *float64    `json:"busbw_rdma" doc:"all-reduce over RDMA, measured; always null: not measured yet"`
 	NetUpMbps       *float64    `json:"net_up_mbps"`
 	NetDownMbps     *float64    `json:"net_down_mbps"`
@@ -185,7 +185,7 @@ type SpecNetwork struct {
 	// preflight, before anything is billed.
 	MinGbps float64 `json:"min_gbps"`
 	// Fabric is "rdma" for nodes that get all RDMA ports of whole hosts in one fabric.
-	Fabric string `json:"fabric,omitempty" enum:"rdma" doc:"rdma: whole hosts of one fabric, each node with the RDMA ports that its host lends; no other organisation has RDMA in the fabric meanwhile"`
+	Fabric string `json:"fabric,omitempty" enum:"rdma" doc:"rdma: whole hosts of one fabric, each node with the RDMA ports that its host lends; no other organisation has RDMA in the fabric meanwhile, unless partitions keep them apart (rdma_isolation)"`
 	// MinBusbwGbps is the least bandwidth of a host's RDMA ports.
 	MinBusbwGbps float64 `json:"min_busbw_gbps,omitempty" doc:"with fabric: the least that a host's RDMA ports carry together, in Gbit/s; 0: any"`
 }

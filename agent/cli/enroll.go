@@ -87,6 +87,9 @@ func (f *hostFlags) add(cmd *cobra.Command) {
 		"while it can, best first (default: whichever is best)")
 	fl.StringSliceVar(&f.fabricDevices, "fabric-device", nil, "RDMA devices, such as mlx5_0, that renters of all of this "+
 		"host's GPUs get; their fabric must be the one that the host is enrolled with (default: none)")
+	fl.StringVar(&f.fabricProgram, "fabric-program", "", "program that has the subnet manager put the ports of "+
+		"--fabric-device into a cluster's partition: join|leave FABRIC CLUSTER PKEY PORT-GUID… (default: a fabric has one "+
+		"tenant at a time)")
 	fl.IntVar(&f.ownerMB, "owner-vram-mb", gpu.OwnerMemory>>20,
 		"MiB of a GPU's memory that programs of this host's owner may hold for it still to be rented out (0: none)")
 	fl.IntVar(&f.caps.UpMbps, "lease-up-mbps", 0, "what each lease may send over this host's own line, megabits per "+

@@ -3,16 +3,20 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/musterhq/muster/agent"
 	"github.com/musterhq/muster/agent/bucket"
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/cores"
+	"github.com/musterhq/muster/agent/fabric"
 	"github.com/musterhq/muster/agent/firewall"
 	"github.com/musterhq/muster/agent/gpu"
 	"github.com/musterhq/muster/agent/hostinfo"
@@ -30,6 +34,8 @@ type hostFlags struct {
 	underlay  []string // network ports for the overlay's traffic, best first
 	// fabricDevices are the RDMA devices that renters of the whole host get.
 	fabricDevices []string
+	// fabricProgram puts them into clusters' partitions of the subnet manager; "" = none.
+	fabricProgram string
 	caps          firewall.Caps // of every lease
 	// The operator's folder for scratches, "" for none, and what they may take, in GB; store is that folder once the host
 	// is known.
@@ -68,7 +74,7 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 	inv.NUMA = hostinfo.Nodes(nodes)
 	inv.NICs = hostinfo.NICs("", f.underlay...)
 	inv.HCAs = hostinfo.HCAs("")
-	rdma, unlent := hostinfo.Lend(inv.HCAs, f.fabricDevices, hostinfo.Lockable())
+	rdma, unlent := hostinfo.Lend(inv.HCAs, f.fabricDevices, hostinfo.ReadVerbs(""), f.fabricProgram != "")
 	inv.RDMA, inv.Problems = rdma, append(inv.Problems, unlent...)
 	inv.Problems = append(inv.Problems, markUnderlay(inv.NICs, f.underlay)...)
 	facts, err := f.dockerFacts(ctx)
@@ -113,8 +119,16 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 // lent returns the RDMA ports that a workload gets now.
 func (f hostFlags) lent() []agentapi.HCA {
 	all := hostinfo.HCAs("")
-	hostinfo.Lend(all, f.fabricDevices, hostinfo.Lockable())
+	hostinfo.Lend(all, f.fabricDevices, hostinfo.ReadVerbs(""), f.fabricProgram != "")
 	return slices.DeleteFunc(all, func(h agentapi.HCA) bool { return !h.Lent })
+}
+
+// partitions returns what puts RDMA ports into clusters' partitions, nil if the host does not.
+func (f hostFlags) partitions() agent.Partitions {
+	if f.fabricProgram == "" {
+		return nil
+	}
+	return fabric.Manager{Program: f.fabricProgram}
 }
 
 // shared reports whether a simulated host shares its machine with other hosts and with people who work on it. A
@@ -336,6 +350,18 @@ func (f hostFlags) check() error {
 	for _, name := range f.fabricDevices {
 		if name == "" || len(name) > 63 || strings.ContainsAny(name, "/:=, \t") {
 			return fmt.Errorf("--fabric-device %q: want the name of an RDMA device, such as mlx5_0", name)
+		}
+	}
+	if p := f.fabricProgram; p != "" {
+		switch info, err := os.Stat(p); {
+		case !filepath.IsAbs(p):
+			return fmt.Errorf("--fabric-program %q: want an absolute path", p)
+		case err != nil:
+			return fmt.Errorf("--fabric-program: %w", err)
+		case !info.Mode().IsRegular() || info.Mode()&0o111 == 0:
+			return fmt.Errorf("--fabric-program %s: want a program that may be run", p)
+		case len(f.fabricDevices) == 0:
+			return errors.New("--fabric-program: name the devices with --fabric-device")
 		}
 	}
 	for _, a := range f.advertise {

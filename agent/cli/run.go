@@ -398,6 +398,7 @@ func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn 
 		Scratch:      h.flags.store,
 		Userspace:    h.flags.userspace,
 		RDMA:         h.flags.lent,
+		Partitions:   h.flags.partitions(),
 		Leaving:      h.leaving,
 	})
 }

@@ -26,7 +26,7 @@ func (a *arrivals) got(what string) bool {
 func (a *arrivals) listen(t *testing.T, n namespace) {
 	t.Helper()
 	n.do(func() {
-		for _, port := range []int{53, 5353} {
+		for _, port := range []int{53, 5353, 4791} {
 			c, err := net.ListenUDP("udp", &net.UDPAddr{Port: port})
 			if err != nil {
 				t.Error(err)
@@ -160,6 +160,10 @@ func TestNothingArrivesByOtherWays(t *testing.T) {
 			t.Fatalf("the test's own network is wrong: %s (%s) does not answer", what, addr)
 		}
 	}
+	const roce = "198.51.100.8:4791" // forged RDMA packets would go there
+	if !a.arrives(t, m.c1, roce, "before: RoCE") {
+		t.Fatal("the test's own network is wrong: a datagram to the port of RoCE does not arrive")
+	}
 	for _, egress := range []Egress{EgressFull, EgressLimited, EgressOff} {
 		m.ensure(t, map[netip.Addr]Egress{one: egress, two: EgressFull})
 		ways(func(what, addr string) {
@@ -172,6 +176,7 @@ func TestNothingArrivesByOtherWays(t *testing.T) {
 				t.Errorf("egress %s: %s (%s) answers over IPv6", egress, what, addr)
 			}
 		}
+		m.c1.send(t, roce, string(egress)+": RoCE")
 		// What is sent after all that, and allowed, has arrived: so would they have.
 		if egress != EgressOff && !a.arrives(t, m.c1, "198.51.100.8:53", string(egress)+": allowed") {
 			t.Errorf("egress %s: no datagram gets out", egress)
@@ -187,6 +192,9 @@ func TestNothingArrivesByOtherWays(t *testing.T) {
 				}
 			}
 		})
+		if a.got(string(egress) + ": RoCE") {
+			t.Errorf("egress %s: a datagram to the port of RoCE gets out", egress)
+		}
 		if egress != EgressFull && a.got(string(egress)+": other port") {
 			t.Errorf("egress %s: a datagram to another port gets out", egress)
 		}

@@ -16,6 +16,9 @@ var denied = []string{
 	"192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/3",
 }
 
+// UDP port 4791 is RoCE v2: network cards that speak it take such a packet from anyone who guesses a few numbers, past
+// their hosts' firewalls, and read and write their programs' memory as it says.
+//
 // The rates are new connections per second of one lease. Traffic may leave from a home address: full suffices for
 // parallel downloads but not for scans; limited suffices for a package index. Sets whose names end in "_seen4" hold,
 // for each address, how much of a limit it has used: the kernel fills them.
@@ -66,6 +69,7 @@ var table = template.Must(template.New("").Parse(`table inet {{.Table}} {
 		iifname "{{.Bridge}}" ct state invalid drop
 		iifname "{{.Bridge}}" ip daddr @deny4 goto refused
 		iifname "{{.Bridge}}" tcp dport { 25, 465, 587 } goto refused
+		iifname "{{.Bridge}}" udp dport 4791 goto refused
 		iifname "{{.Bridge}}" ip saddr @full4 goto full
 		iifname "{{.Bridge}}" ip saddr @limited4 goto limited
 		iifname "{{.Bridge}}" goto refused

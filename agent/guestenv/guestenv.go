@@ -4,6 +4,7 @@ package guestenv
 
 import (
 	"cmp"
+	"fmt"
 	"sort"
 	"strconv"
 	"strings"
@@ -32,7 +33,7 @@ const DriverCapabilities = "compute,utility,graphics,video,compat32"
 func Build(spec agentapi.LeaseSpec, visible string, image []string, resume string,
 	rdma ...agentapi.HCA) ([]string, error) {
 	env := defaults(spec)
-	useRDMA(env, rdma)
+	useRDMA(env, spec, rdma)
 	for _, kv := range image {
 		if k, _, _ := strings.Cut(kv, "="); choosesDevices(k) {
 			env[k] = ""
@@ -71,7 +72,7 @@ func CheckName(name string) error {
 }
 
 // useRDMA has the libraries use exactly these ports. Bootstraps stay on the overlay, which is encrypted.
-func useRDMA(env map[string]string, ports []agentapi.HCA) {
+func useRDMA(env map[string]string, spec agentapi.LeaseSpec, ports []agentapi.HCA) {
 	var named []string
 	for _, p := range ports {
 		if p.Driver == "efa" { // through libfabric, and the image's plug-in for NCCL
@@ -88,8 +89,34 @@ func useRDMA(env map[string]string, ports []agentapi.HCA) {
 	}
 	all := strings.Join(named, ",")
 	env["NCCL_IB_HCA"] = "=" + all // exact match
+	chooseGID(env, ports)
+	if p := spec.Network.Partition; p != nil && ports[0].PKeyIndex.Value != nil {
+		env["NCCL_IB_PKEY"] = strconv.Itoa(*ports[0].PKeyIndex.Value) // an index; UCX takes the key
+		env["UCX_IB_PKEY"] = fmt.Sprintf("%#04x", p.PKey)
+	}
 	env["UCX_NET_DEVICES"] = all + ",ovl0"
 	env["NVSHMEM_HCA_LIST"], env["NVSHMEM_REMOTE_TRANSPORT"] = all, "ibrc"
+}
+
+// chooseGID has the libraries use the ports' addresses of RoCE v2. NCCL and UCX take one index for all devices; where
+// the ports' differ, they choose by these rules themselves (NCCL from 2.21 on, UCX always).
+func chooseGID(env map[string]string, ports []agentapi.HCA) {
+	index := ""
+	for i, p := range ports {
+		if p.Link() != agentapi.LinkRoCE || p.GIDIndex.Value == nil {
+			return
+		}
+		switch own := strconv.Itoa(*p.GIDIndex.Value); {
+		case i == 0:
+			index = own
+		case own != index:
+			index = ""
+		}
+	}
+	env["NCCL_IB_ROCE_VERSION_NUM"] = "2"
+	if index != "" {
+		env["NCCL_IB_GID_INDEX"], env["UCX_IB_GID_INDEX"], env["NVSHMEM_IB_GID_INDEX"] = index, index, index
+	}
 }
 
 func choosesDevices(name string) bool { return strings.HasPrefix(strings.ToUpper(name), "NVIDIA_") }

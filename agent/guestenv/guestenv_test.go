@@ -119,6 +119,9 @@ func TestRDMA(t *testing.T) {
 	ib := agentapi.HCA{Device: "mlx5_0", Port: 1, Driver: "mlx5_core"}
 	other := agentapi.HCA{Device: "mlx5_3", Port: 2, Driver: "mlx5_core"}
 	efa := agentapi.HCA{Device: "rdmap0", Port: 1, Driver: "efa"}
+	roce := func(device string, gid int) agentapi.HCA {
+		return agentapi.HCA{Device: device, Port: 1, LinkLayer: "Ethernet", GIDIndex: agentapi.Known(gid)}
+	}
 	for _, tc := range []struct {
 		name  string
 		ports []agentapi.HCA
@@ -128,10 +131,21 @@ func TestRDMA(t *testing.T) {
 		{"InfiniBand", []agentapi.HCA{ib, other}, nil, map[string]string{
 			"NCCL_IB_HCA": "=mlx5_0:1,mlx5_3:2", "NCCL_IB_DISABLE": "", "UCX_NET_DEVICES": "mlx5_0:1,mlx5_3:2,ovl0",
 			"NVSHMEM_HCA_LIST": "mlx5_0:1,mlx5_3:2", "NVSHMEM_REMOTE_TRANSPORT": "ibrc", "NCCL_SOCKET_IFNAME": "=ovl0",
+			"NCCL_IB_GID_INDEX": "", "NCCL_IB_ROCE_VERSION_NUM": "",
 		}},
 		{"a cloud's", []agentapi.HCA{efa}, nil, map[string]string{
 			"FI_PROVIDER": "efa", "NCCL_IB_HCA": "", "NCCL_IB_DISABLE": "", "UCX_NET_DEVICES": "ovl0",
 		}},
+		{"RoCE", []agentapi.HCA{roce("mlx5_0", 3), roce("mlx5_1", 3)}, nil, map[string]string{
+			"NCCL_IB_HCA": "=mlx5_0:1,mlx5_1:1", "NCCL_IB_DISABLE": "", "UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1,ovl0",
+			"NCCL_IB_GID_INDEX": "3", "UCX_IB_GID_INDEX": "3", "NVSHMEM_IB_GID_INDEX": "3", "NCCL_IB_ROCE_VERSION_NUM": "2",
+		}},
+		{"RoCE at several indexes", []agentapi.HCA{roce("mlx5_0", 3), roce("mlx5_1", 5)}, nil, map[string]string{
+			"NCCL_IB_HCA": "=mlx5_0:1,mlx5_1:1", "NCCL_IB_GID_INDEX": "", "UCX_IB_GID_INDEX": "",
+			"NCCL_IB_ROCE_VERSION_NUM": "2",
+		}},
+		{"the renter's own index", []agentapi.HCA{roce("mlx5_0", 3)}, map[string]string{"NCCL_IB_GID_INDEX": "1"},
+			map[string]string{"NCCL_IB_GID_INDEX": "1"}},
 		{"none", nil, nil, map[string]string{"NCCL_IB_DISABLE": "1", "NCCL_IB_HCA": "", "UCX_NET_DEVICES": "ovl0"}},
 		{"turned off", []agentapi.HCA{ib}, map[string]string{"NCCL_IB_DISABLE": "1"},
 			map[string]string{"NCCL_IB_DISABLE": "1"}},

@@ -10,6 +10,9 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
+// softRoCE is the driver that is RoCE in software, on any network port.
+const softRoCE = "rdma_rxe"
+
 // maxPKeys limits how many partition keys are listed; a port's table has up to 128, most of them empty.
 const maxPKeys = 32
 
@@ -68,6 +71,10 @@ func deviceOf(root, at, name string) agentapi.HCA {
 	if nets, err := os.ReadDir(filepath.Join(at, "device/net")); err == nil && len(nets) > 0 {
 		h.Netdev = nets[0].Name()
 	}
+	// A device in software, soft-RoCE, has no hardware behind it; it names its network port itself.
+	if parent := factOf(filepath.Join(at, "parent")); h.Driver == "" && parent != "" {
+		h.Driver, h.Netdev = softRoCE, parent
+	}
 	verbs, _ := filepath.Glob(filepath.Join(root, "class/infiniband_verbs", "uverbs*", "ibdev"))
 	for _, v := range verbs {
 		if factOf(v) == name {
@@ -95,6 +102,9 @@ func readPort(h *agentapi.HCA, at string) {
 	rate, _, _ := strings.Cut(factOf(filepath.Join(at, "rate")), " ")     // "400 Gb/sec (4X NDR)"
 	if gbps, err := strconv.ParseFloat(rate, 64); err == nil && gbps > 0 && h.State != "DOWN" {
 		h.Gbps = gbps
+	}
+	if h.LinkLayer == "Ethernet" {
+		readGID(h, at)
 	}
 	if h.LinkLayer != "InfiniBand" {
 		return

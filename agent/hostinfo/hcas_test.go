@@ -58,3 +58,49 @@ func TestHCAs(t *testing.T) {
 		t.Errorf("a machine without RDMA has %v", got)
 	}
 }
+
+// A RoCE port is used by its address of RoCE v2 on its own network port; soft-RoCE, which has no hardware, is listed as
+// its kernel module shows it.
+func TestRoCE(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	at := "class/infiniband/rxe0"
+	sysfstest.Write(t, root, at+"/node_guid", "5054:00ff:fe12:3456\n")
+	sysfstest.Write(t, root, at+"/parent", "ens2\n")
+	for name, content := range map[string]string{
+		"link_layer": "Ethernet", "state": "4: ACTIVE", "rate": "10 Gb/sec (4X)",
+	} {
+		sysfstest.Write(t, root, at+"/ports/1/"+name, content+"\n")
+	}
+	sysfstest.Write(t, root, "class/infiniband_verbs/uverbs0/ibdev", "rxe0\n")
+	gid := func(i int, gid, kind, netdev string) {
+		name := fmt.Sprint(i)
+		sysfstest.Write(t, root, at+"/ports/1/gids/"+name, gid+"\n")
+		sysfstest.Write(t, root, at+"/ports/1/gid_attrs/types/"+name, kind+"\n")
+		sysfstest.Write(t, root, at+"/ports/1/gid_attrs/ndevs/"+name, netdev+"\n")
+	}
+	chosen := func(want int) {
+		t.Helper()
+		got := hostinfo.HCAs(root)
+		if len(got) != 1 || got[0].Driver != "rdma_rxe" || got[0].Netdev != "ens2" || got[0].Gbps != 10 ||
+			got[0].GIDIndex.Or(-1) != want || got[0].Link() != agentapi.LinkRoCE {
+			t.Errorf("want index %d: %+v", want, got)
+		}
+	}
+	v4 := func(last int) string { return fmt.Sprintf("0000:0000:0000:0000:0000:ffff:cb00:71%02x", last) }
+	gid(0, "fe80:0000:0000:0000:5054:00ff:fe12:3456", "IB/RoCE v1", "ens2")
+	gid(7, "0000:0000:0000:0000:0000:0000:0000:0000", "RoCE v2", "ens2") // an empty entry
+	chosen(-1)
+	gid(1, "fe80:0000:0000:0000:5054:00ff:fe12:3456", "RoCE v2", "ens2")
+	chosen(1)
+	gid(10, v4(60), "RoCE v2", "ens2.30") // a VLAN's
+	chosen(1)
+	gid(4, "2001:0db8:0000:0000:0000:0000:0000:0001", "RoCE v2", "ens2")
+	chosen(4)
+	gid(5, v4(61), "IB/RoCE v1", "ens2")
+	chosen(4)
+	gid(11, v4(62), "RoCE v2", "ens2")
+	chosen(11)
+	gid(9, v4(63), "RoCE v2", "ens2") // the lower of two equals, not the first by name
+	chosen(9)
+}

@@ -439,7 +439,10 @@ type Network struct {
 	// Fabric is FabricRDMA if the workload gets the RDMA ports that the host lends, else "". Only hosts that report
 	// Inventory.RDMA get it.
 	Fabric string `json:"fabric,omitempty"`
-	Peers  []Peer `json:"peers"` // all other ranks; Key and Endpoints empty until known
+	// Partition is which partition of its fabric the cluster's ports must be in, and in no other; nil: the fabric has one
+	// tenant. Only hosts whose Inventory.RDMA has IsolationPartition get it.
+	Partition *Partition `json:"partition,omitempty"`
+	Peers     []Peer     `json:"peers"` // all other ranks; Key and Endpoints empty until known
 	// Relays lists relays for traffic that has no other path, host:port each, best first. RelayToken opens them until a
 	// while after the lease's run_until, and is renewed when that moves; see LeaseExtension. Secret.
 	Relays     []string `json:"relays,omitempty"`

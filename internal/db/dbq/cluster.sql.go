@@ -649,10 +649,14 @@ func (q *Queries) KeptLogs(ctx context.Context, perHost int64, maxRows int32) ([
 }
 
 const leaseFacts = `-- name: LeaseFacts :many
-SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, n.leaving_told, n.uploads_lost_told, c.id, c.org_id, c.created_by, c.name, c.project, c.labels, c.spec, c.secrets, c.image_ref, c.image_digest, c.state, c.reason, c.detail, c.node_count, c.gpus_per_node, c.rate, c.currency, c.budget, c.max_duration_s, c.epoch, c.go_at, c.start_deadline, c.quick_failures, c.money_reason, c.stop_at, c.quote_id, c.network, c.created_at, c.running_at, c.ended_at, c.run_until, c.due_at, c.settled_at, c.runway_told_s, c.runway_dips, c.replace_until, c.replace_note, c.full_look_at, c.start_from, c.start_new, l.epoch AS lease_epoch, l.gpu_ids, l.cpu_cores, l.ram_mb, l.disk_gb, l.run_until AS lease_run_until
+SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, n.leaving_told, n.uploads_lost_told, c.id, c.org_id, c.created_by, c.name, c.project, c.labels, c.spec, c.secrets, c.image_ref, c.image_digest, c.state, c.reason, c.detail, c.node_count, c.gpus_per_node, c.rate, c.currency, c.budget, c.max_duration_s, c.epoch, c.go_at, c.start_deadline, c.quick_failures, c.money_reason, c.stop_at, c.quote_id, c.network, c.created_at, c.running_at, c.ended_at, c.run_until, c.due_at, c.settled_at, c.runway_told_s, c.runway_dips, c.replace_until, c.replace_note, c.full_look_at, c.start_from, c.start_new, l.epoch AS lease_epoch, l.gpu_ids, l.cpu_cores, l.ram_mb, l.disk_gb, l.run_until AS lease_run_until,
+       coalesce(p.pkey, 0)::integer AS pkey, coalesce(b.name, '')::text AS fabric_name
 FROM lease l
 JOIN node n ON n.lease_id = l.id
 JOIN cluster c ON c.id = l.cluster_id
+LEFT JOIN fabric_claim f ON f.ref = l.id AND f.partitioned
+LEFT JOIN fabric_partition p ON p.fabric_id = f.fabric_id AND p.cluster_id = l.cluster_id
+LEFT JOIN fabric b ON b.id = p.fabric_id
 WHERE l.host_id = $1 AND l.ended_at IS NULL
 ORDER BY l.id
 `
@@ -666,6 +670,8 @@ type LeaseFactsRow struct {
 	RAMMb         int64
 	DiskGb        int64
 	LeaseRunUntil *time.Time
+	Pkey          int32
+	FabricName    string
 }
 
 // Everything the desired state of one host is made of.
@@ -747,6 +753,8 @@ func (q *Queries) LeaseFacts(ctx context.Context, hostID id.Host) ([]LeaseFactsR
 			&i.RAMMb,
 			&i.DiskGb,
 			&i.LeaseRunUntil,
+			&i.Pkey,
+			&i.FabricName,
 		); err != nil {
 			return nil, err
 		}

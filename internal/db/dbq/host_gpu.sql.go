@@ -91,14 +91,26 @@ func (q *Queries) ActiveGPUs(ctx context.Context, hostID id.Host) ([]ActiveGPUsR
 }
 
 const claimFabrics = `-- name: ClaimFabrics :exec
-INSERT INTO fabric_claim (ref, fabric_id, org_id)
-SELECT unnest($1::uuid[]), unnest($2::uuid[]), unnest($3::uuid[])
+INSERT INTO fabric_claim (ref, fabric_id, org_id, cluster_id)
+SELECT unnest($1::uuid[]), unnest($2::uuid[]), unnest($3::uuid[]), unnest($4::uuid[])
 ON CONFLICT (ref) DO NOTHING
 `
 
-// Fails with fabric_claim_sole if another organisation rents one of the fabrics.
-func (q *Queries) ClaimFabrics(ctx context.Context, refs []pgtype.UUID, fabrics []pgtype.UUID, orgs []pgtype.UUID) error {
-	_, err := q.db.Exec(ctx, claimFabrics, refs, fabrics, orgs)
+type ClaimFabricsParams struct {
+	Refs     []pgtype.UUID
+	Fabrics  []pgtype.UUID
+	Orgs     []pgtype.UUID
+	Clusters []pgtype.UUID
+}
+
+// Fails with fabric_claim_sole if another organisation rents one of the fabrics and no partitions keep them apart.
+func (q *Queries) ClaimFabrics(ctx context.Context, arg ClaimFabricsParams) error {
+	_, err := q.db.Exec(ctx, claimFabrics,
+		arg.Refs,
+		arg.Fabrics,
+		arg.Orgs,
+		arg.Clusters,
+	)
 	return err
 }
 
@@ -585,25 +597,27 @@ const setHostInventory = `-- name: SetHostInventory :exec
 UPDATE host
 SET boot_id = $1, cpu_cores = $2, ram_mb = $3, disk_gb = $4, disk_limited = $5, scratch_gb = $6,
     runtimes = $7::text[], driver = $8, cuda_max = $9, multi_node = $10, blocked = $11,
-    rdma_gbps = $12, rdma_rails = $13, inventory_at = clock_timestamp()
-WHERE id = $14
+    rdma_gbps = $12, rdma_rails = $13, rdma_link = $14, rdma_isolation = $15, inventory_at = clock_timestamp()
+WHERE id = $16
 `
 
 type SetHostInventoryParams struct {
-	BootID      string
-	CPUCores    int32
-	RAMMb       int64
-	DiskGb      int64
-	DiskLimited bool
-	ScratchGb   int64
-	Runtimes    []string
-	Driver      string
-	CudaMax     string
-	MultiNode   bool
-	Blocked     string
-	RdmaGbps    float64
-	RdmaRails   int32
-	ID          id.Host
+	BootID        string
+	CPUCores      int32
+	RAMMb         int64
+	DiskGb        int64
+	DiskLimited   bool
+	ScratchGb     int64
+	Runtimes      []string
+	Driver        string
+	CudaMax       string
+	MultiNode     bool
+	Blocked       string
+	RdmaGbps      float64
+	RdmaRails     int32
+	RdmaLink      string
+	RdmaIsolation string
+	ID            id.Host
 }
 
 func (q *Queries) SetHostInventory(ctx context.Context, arg SetHostInventoryParams) error {
@@ -621,6 +635,8 @@ func (q *Queries) SetHostInventory(ctx context.Context, arg SetHostInventoryPara
 		arg.Blocked,
 		arg.RdmaGbps,
 		arg.RdmaRails,
+		arg.RdmaLink,
+		arg.RdmaIsolation,
 		arg.ID,
 	)
 	return err

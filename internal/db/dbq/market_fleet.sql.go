@@ -41,7 +41,7 @@ func (q *Queries) ChangedHosts(ctx context.Context, since string) ([]id.Host, er
 const fabricTenants = `-- name: FabricTenants :many
 SELECT DISTINCT f.fabric_id, f.org_id
 FROM fabric_claim f JOIN gpu_claim c ON c.ref = f.ref AND c.ended_at IS NULL
-WHERE c.expires_at IS NULL OR c.expires_at > clock_timestamp()
+WHERE (c.expires_at IS NULL OR c.expires_at > clock_timestamp()) AND NOT (f.partitioned AND fabric_partitioned(f.fabric_id))
 `
 
 type FabricTenantsRow struct {
@@ -49,7 +49,7 @@ type FabricTenantsRow struct {
 	OrgID    id.Org
 }
 
-// For which organisations fabrics are claimed. (The claims of an organisation on a fabric make one row.)
+// For which organisations fabrics are claimed, where that excludes others. (The claims of an organisation on a fabric make one row.)
 func (q *Queries) FabricTenants(ctx context.Context) ([]FabricTenantsRow, error) {
 	rows, err := q.db.Query(ctx, fabricTenants)
 	if err != nil {
@@ -159,7 +159,8 @@ func (q *Queries) FleetGPUs(ctx context.Context, hosts []pgtype.UUID) ([]FleetGP
 const fleetHosts = `-- name: FleetHosts :many
 SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, coalesce(f.name, '') AS fabric_name, f.busbw_gbps, h.simulated,
        h.multi_node, h.cpu_cores, h.ram_mb, h.disk_gb, h.disk_limited, h.scratch_gb, h.runtimes, h.driver, h.cuda_max, s.net_up_mbps, s.net_down_mbps,
-       h.rdma_gbps, h.rdma_rails,
+       h.rdma_gbps, h.rdma_rails, h.rdma_link,
+       (CASE WHEN h.rdma_gbps > 0 AND h.fabric_id IS NOT NULL AND fabric_partitioned(h.fabric_id) THEN 'partition' ELSE 'sole_tenant' END)::text AS rdma_isolation,
        ('entrypoint' = ANY(coalesce(a.capabilities, '{}')))::boolean AS entrypoint,
        ('volumes' = ANY(coalesce(a.capabilities, '{}')))::boolean AS volumes,
        ('volume_ranks' = ANY(coalesce(a.capabilities, '{}')))::boolean AS volume_ranks,
@@ -186,32 +187,34 @@ type FleetHostsParams struct {
 }
 
 type FleetHostsRow struct {
-	ID          id.Host
-	OrgID       id.Org
-	Name        string
-	Region      string
-	FabricID    id.Fabric
-	FabricName  string
-	BusbwGbps   *float64
-	Simulated   bool
-	MultiNode   bool
-	CPUCores    int32
-	RAMMb       int64
-	DiskGb      int64
-	DiskLimited bool
-	ScratchGb   int64
-	Runtimes    []string
-	Driver      string
-	CudaMax     string
-	NetUpMbps   *float64
-	NetDownMbps *float64
-	RdmaGbps    float64
-	RdmaRails   int32
-	Entrypoint  bool
-	Volumes     bool
-	VolumeRanks bool
-	Buckets     bool
-	Topology    string
+	ID            id.Host
+	OrgID         id.Org
+	Name          string
+	Region        string
+	FabricID      id.Fabric
+	FabricName    string
+	BusbwGbps     *float64
+	Simulated     bool
+	MultiNode     bool
+	CPUCores      int32
+	RAMMb         int64
+	DiskGb        int64
+	DiskLimited   bool
+	ScratchGb     int64
+	Runtimes      []string
+	Driver        string
+	CudaMax       string
+	NetUpMbps     *float64
+	NetDownMbps   *float64
+	RdmaGbps      float64
+	RdmaRails     int32
+	RdmaLink      string
+	RdmaIsolation string
+	Entrypoint    bool
+	Volumes       bool
+	VolumeRanks   bool
+	Buckets       bool
+	Topology      string
 }
 
 func (q *Queries) FleetHosts(ctx context.Context, arg FleetHostsParams) ([]FleetHostsRow, error) {
@@ -251,6 +254,8 @@ func (q *Queries) FleetHosts(ctx context.Context, arg FleetHostsParams) ([]Fleet
 			&i.NetDownMbps,
 			&i.RdmaGbps,
 			&i.RdmaRails,
+			&i.RdmaLink,
+			&i.RdmaIsolation,
 			&i.Entrypoint,
 			&i.Volumes,
 			&i.VolumeRanks,

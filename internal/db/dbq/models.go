@@ -461,12 +461,22 @@ type Fabric struct {
 	BusbwGbps *float64
 	CreatedAt time.Time
 	BusbwAt   *time.Time
+	LastPkey  int32
 }
 
 type FabricClaim struct {
-	Ref       pgtype.UUID
+	Ref         pgtype.UUID
+	FabricID    id.Fabric
+	OrgID       id.Org
+	CreatedAt   time.Time
+	ClusterID   id.Cluster
+	Partitioned bool
+}
+
+type FabricPartition struct {
 	FabricID  id.Fabric
-	OrgID     id.Org
+	Pkey      int32
+	ClusterID id.Cluster
 	CreatedAt time.Time
 }
 
@@ -592,6 +602,8 @@ type Host struct {
 	RdmaGbps        float64
 	RdmaRails       int32
 	Ephemeral       bool
+	RdmaLink        string
+	RdmaIsolation   string
 }
 
 type HostAgent struct {

@@ -175,10 +175,14 @@ UPDATE node_replacement SET logs_kept = @logs_kept WHERE lost_lease = @lost_leas
 
 -- name: LeaseFacts :many
 -- Everything the desired state of one host is made of.
-SELECT sqlc.embed(n), sqlc.embed(c), l.epoch AS lease_epoch, l.gpu_ids, l.cpu_cores, l.ram_mb, l.disk_gb, l.run_until AS lease_run_until
+SELECT sqlc.embed(n), sqlc.embed(c), l.epoch AS lease_epoch, l.gpu_ids, l.cpu_cores, l.ram_mb, l.disk_gb, l.run_until AS lease_run_until,
+       coalesce(p.pkey, 0)::integer AS pkey, coalesce(b.name, '')::text AS fabric_name
 FROM lease l
 JOIN node n ON n.lease_id = l.id
 JOIN cluster c ON c.id = l.cluster_id
+LEFT JOIN fabric_claim f ON f.ref = l.id AND f.partitioned
+LEFT JOIN fabric_partition p ON p.fabric_id = f.fabric_id AND p.cluster_id = l.cluster_id
+LEFT JOIN fabric b ON b.id = p.fabric_id
 WHERE l.host_id = @host_id AND l.ended_at IS NULL
 ORDER BY l.id;
 

@@ -23,7 +23,7 @@ RETURNING h.id;
 UPDATE host
 SET boot_id = @boot_id, cpu_cores = @cpu_cores, ram_mb = @ram_mb, disk_gb = @disk_gb, disk_limited = @disk_limited, scratch_gb = @scratch_gb,
     runtimes = @runtimes::text[], driver = @driver, cuda_max = @cuda_max, multi_node = @multi_node, blocked = @blocked,
-    rdma_gbps = @rdma_gbps, rdma_rails = @rdma_rails, inventory_at = clock_timestamp()
+    rdma_gbps = @rdma_gbps, rdma_rails = @rdma_rails, rdma_link = @rdma_link, rdma_isolation = @rdma_isolation, inventory_at = clock_timestamp()
 WHERE id = @id;
 
 -- name: ActiveGPUs :many
@@ -182,7 +182,7 @@ DELETE FROM gpu_claim WHERE id IN (
     ORDER BY c.id LIMIT @max_rows);
 
 -- name: ClaimFabrics :exec
--- Fails with fabric_claim_sole if another organisation rents one of the fabrics.
-INSERT INTO fabric_claim (ref, fabric_id, org_id)
-SELECT unnest(@refs::uuid[]), unnest(@fabrics::uuid[]), unnest(@orgs::uuid[])
+-- Fails with fabric_claim_sole if another organisation rents one of the fabrics and no partitions keep them apart.
+INSERT INTO fabric_claim (ref, fabric_id, org_id, cluster_id)
+SELECT unnest(@refs::uuid[]), unnest(@fabrics::uuid[]), unnest(@orgs::uuid[]), unnest(@clusters::uuid[])
 ON CONFLICT (ref) DO NOTHING;

@@ -17,7 +17,8 @@ WHERE connected AND last_sync_at > clock_timestamp() - interval '1 millisecond' 
 -- name: FleetHosts :many
 SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, coalesce(f.name, '') AS fabric_name, f.busbw_gbps, h.simulated,
        h.multi_node, h.cpu_cores, h.ram_mb, h.disk_gb, h.disk_limited, h.scratch_gb, h.runtimes, h.driver, h.cuda_max, s.net_up_mbps, s.net_down_mbps,
-       h.rdma_gbps, h.rdma_rails,
+       h.rdma_gbps, h.rdma_rails, h.rdma_link,
+       (CASE WHEN h.rdma_gbps > 0 AND h.fabric_id IS NOT NULL AND fabric_partitioned(h.fabric_id) THEN 'partition' ELSE 'sole_tenant' END)::text AS rdma_isolation,
        ('entrypoint' = ANY(coalesce(a.capabilities, '{}')))::boolean AS entrypoint,
        ('volumes' = ANY(coalesce(a.capabilities, '{}')))::boolean AS volumes,
        ('volume_ranks' = ANY(coalesce(a.capabilities, '{}')))::boolean AS volume_ranks,
@@ -72,10 +73,10 @@ JOIN quote q ON q.id = c.ref
 WHERE c.host_id = ANY(@hosts::uuid[]) AND c.ended_at IS NULL AND c.kind = 'quote' AND c.expires_at > clock_timestamp();
 
 -- name: FabricTenants :many
--- For which organisations fabrics are claimed. (The claims of an organisation on a fabric make one row.)
+-- For which organisations fabrics are claimed, where that excludes others. (The claims of an organisation on a fabric make one row.)
 SELECT DISTINCT f.fabric_id, f.org_id
 FROM fabric_claim f JOIN gpu_claim c ON c.ref = f.ref AND c.ended_at IS NULL
-WHERE c.expires_at IS NULL OR c.expires_at > clock_timestamp();
+WHERE (c.expires_at IS NULL OR c.expires_at > clock_timestamp()) AND NOT (f.partitioned AND fabric_partitioned(f.fabric_id));
 
 -- name: MarketModels :many
 -- GPUs by model on active hosts of operators that have earned something.

@@ -203,6 +203,9 @@ func (c *Clusters) leaseSpec(r dbq.LeaseFactsRow, peers []dbq.PeersOfHostRow,
 			Peers:   []agentapi.Peer{},
 		},
 	}
+	if r.Pkey > 0 {
+		s.Network.Partition = &agentapi.Partition{Fabric: r.FabricName, Cluster: cl.ID.String(), PKey: int(r.Pkey)}
+	}
 	if a := secrets.RegistryAuth; a != nil {
 		s.RegistryAuth = &agentapi.RegistryAuth{Username: a.Username, Password: a.Password}
 	}

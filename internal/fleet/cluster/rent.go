@@ -278,7 +278,7 @@ func (d *deal) queueWrites(b *pgx.Batch, tx *db.Tx) error {
 	if d.quoted != nil {
 		market.QueueRented(b, d.quote.ID, d.id)
 	}
-	host.QueueLeaseClaims(b, tx, d.c.bus, d.placed.ClaimSets(d.lease), d.lapsed)
+	host.QueueLeaseClaims(b, tx, d.c.bus, d.placed.ClaimSets(d.id, d.lease), d.lapsed)
 	db.Write(b, (*dbq.Queries).InsertCluster, d.row)
 	d.claims.QueueWrite(b, d.id)
 	d.mounts.QueueWrite(b, d.id)

@@ -239,7 +239,7 @@ func (w *writer) replace(ctx context.Context, want market.Placement, g gang) err
 	if err := host.LockOnly(ctx, w.tx, slices.Compact(hosts)); err != nil {
 		return fmt.Errorf("lock hosts: %w", err)
 	}
-	placed, err := w.c.market.Claim(ctx, w.tx, want, func(rank int) id.Lease { return leases[rank] })
+	placed, err := w.c.market.Claim(ctx, w.tx, want, w.x.row.ID, func(rank int) id.Lease { return leases[rank] })
 	if err != nil {
 		return err
 	}

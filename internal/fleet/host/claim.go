@@ -52,10 +52,11 @@ var ErrTaken = fault.New(fault.NoCapacity, "Another renter has taken a GPU in th
 type ClaimSet struct {
 	Ref  uuid.UUID
 	GPUs []GPURef
-	// Fabric is claimed too, for Tenant; zero: none is. A fabric has one tenant at a time, and its claim ends with the
-	// last of the GPUs'.
-	Fabric id.Fabric
-	Tenant id.Org
+	// Fabric is claimed too, for Tenant; zero: none is. A fabric has one tenant at a time, unless all its hosts put their
+	// ports into partitions; then Cluster gets one. The claim ends with the last of the GPUs'.
+	Fabric  id.Fabric
+	Tenant  id.Org
+	Cluster uuid.UUID // zero: a quote's
 }
 
 // ClaimAll claims the GPUs of all sets, or returns ErrTaken. The caller must have locked the GPUs' hosts. Only quotes
@@ -63,7 +64,7 @@ type ClaimSet struct {
 func ClaimAll(ctx context.Context, tx *db.Tx, kind ClaimKind, takings []ClaimSet, expires *time.Time) error {
 	p := claimsOf(kind, takings, expires)
 	if f := fabricsOf(takings); len(f.Refs) > 0 {
-		switch err := tx.Q.ClaimFabrics(ctx, f.Refs, f.Fabrics, f.Orgs); {
+		switch err := tx.Q.ClaimFabrics(ctx, f); {
 		case IsTaken(err):
 			return ErrTaken
 		case err != nil:
@@ -118,7 +119,7 @@ func QueueLeaseClaims(b *pgx.Batch, tx *db.Tx, events *bus.Bus, sets []ClaimSet,
 	}
 	if f := fabricsOf(sets); len(f.Refs) > 0 {
 		db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
-			return q.ClaimFabrics(ctx, f.Refs, f.Fabrics, f.Orgs)
+			return q.ClaimFabrics(ctx, f)
 		})
 	}
 	var raised []dbq.ClaimForLeasesRow
@@ -160,10 +161,8 @@ func claimsOf(kind ClaimKind, takings []ClaimSet, expires *time.Time) dbq.Insert
 	return p
 }
 
-// fabricClaims are the rows of fabrics to claim, one for each ref.
-type fabricClaims struct{ Refs, Fabrics, Orgs []pgtype.UUID }
-
-func fabricsOf(sets []ClaimSet) (out fabricClaims) {
+// fabricsOf returns the rows of fabrics to claim, one for each ref.
+func fabricsOf(sets []ClaimSet) (out dbq.ClaimFabricsParams) {
 	seen := map[uuid.UUID]bool{}
 	for _, s := range sets {
 		if s.Fabric.IsZero() || seen[s.Ref] {
@@ -173,6 +172,7 @@ func fabricsOf(sets []ClaimSet) (out fabricClaims) {
 		out.Refs = append(out.Refs, pgtype.UUID{Bytes: s.Ref, Valid: true})
 		out.Fabrics = append(out.Fabrics, pgtype.UUID{Bytes: s.Fabric.UUID(), Valid: true})
 		out.Orgs = append(out.Orgs, pgtype.UUID{Bytes: s.Tenant.UUID(), Valid: true})
+		out.Clusters = append(out.Clusters, pgtype.UUID{Bytes: s.Cluster, Valid: s.Cluster != uuid.Nil})
 	}
 	return out
 }

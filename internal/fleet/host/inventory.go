@@ -180,7 +180,7 @@ func cleanTexts(v reflect.Value) {
 
 // inventoryRules is part of an inventory's hash. Raise it when the same inventory must be stored in another way than
 // before.
-const inventoryRules = 4
+const inventoryRules = 5
 
 // HashInventory identifies the content of an inventory as the host sent it.
 func HashInventory(inv agentapi.Inventory) ([]byte, error) {
@@ -195,7 +195,7 @@ func HashInventory(inv agentapi.Inventory) ([]byte, error) {
 // hcaInRange reports whether what a host says of an RDMA port can be stored.
 func hcaInRange(h agentapi.HCA) bool {
 	for _, text := range []string{h.Device, h.Driver, h.LinkLayer, h.State, h.NodeGUID, h.PortGUID, h.Subnet, h.Netdev,
-		h.PCIBus, h.Verbs} {
+		h.PCIBus, h.Verbs, h.GID} {
 		if len(text) > 64 {
 			return false
 		}
@@ -272,20 +272,22 @@ func putInventory(ctx context.Context, tx *db.Tx, host id.Host, inv *agentapi.In
 		Gpus:      &n,
 	})
 	db.Write(b, (*dbq.Queries).SetHostInventory, dbq.SetHostInventoryParams{
-		ID:          host,
-		BootID:      text.Clip(inv.BootID, 64),
-		CPUCores:    int32(inv.CPUCores),
-		RAMMb:       inv.RAMMB,
-		RdmaGbps:    rdma(inv).Gbps,
-		RdmaRails:   int32(rdma(inv).Rails),
-		DiskGb:      inv.DiskGB,
-		DiskLimited: inv.DiskLimited,
-		ScratchGb:   scratch(inv),
-		Runtimes:    runtimes(inv),
-		Driver:      text.Clip(inv.Driver, 40),
-		CudaMax:     text.Clip(inv.CUDAMax, 20),
-		MultiNode:   inv.MultiNode,
-		Blocked:     blocked(inv),
+		ID:            host,
+		BootID:        text.Clip(inv.BootID, 64),
+		CPUCores:      int32(inv.CPUCores),
+		RAMMb:         inv.RAMMB,
+		RdmaGbps:      rdma(inv).Gbps,
+		RdmaRails:     int32(rdma(inv).Rails),
+		RdmaLink:      rdma(inv).Link,
+		RdmaIsolation: rdma(inv).Isolation,
+		DiskGb:        inv.DiskGB,
+		DiskLimited:   inv.DiskLimited,
+		ScratchGb:     scratch(inv),
+		Runtimes:      runtimes(inv),
+		Driver:        text.Clip(inv.Driver, 40),
+		CudaMax:       text.Clip(inv.CUDAMax, 20),
+		MultiNode:     inv.MultiNode,
+		Blocked:       blocked(inv),
 	})
 	queueImages(b, host, inv.Images)
 	gpus.queueWrite(b, host)
@@ -315,10 +317,21 @@ func runtimes(inv *agentapi.Inventory) []string {
 	return out
 }
 
-// rdma returns what a host lends of its RDMA network. An isolation that this server does not know is none.
+// rdma returns what a host lends of its RDMA network. An isolation or a kind of link that this
+// server does not know is none.
 func rdma(inv *agentapi.Inventory) agentapi.RDMA {
-	if inv.RDMA == nil || inv.RDMA.Isolation != agentapi.IsolationSole {
-		return agentapi.RDMA{}
+	if inv.RDMA == nil {
+		return agentapi.RDMA{Isolation: agentapi.IsolationSole}
+	}
+	switch inv.RDMA.Isolation {
+	case agentapi.IsolationSole, agentapi.IsolationPartition:
+	default:
+		return agentapi.RDMA{Isolation: agentapi.IsolationSole}
+	}
+	switch inv.RDMA.Link {
+	case "", agentapi.LinkInfiniBand, agentapi.LinkRoCE, agentapi.LinkEFA:
+	default:
+		return agentapi.RDMA{Isolation: agentapi.IsolationSole}
 	}
 	return *inv.RDMA
 }

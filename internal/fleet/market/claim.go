@@ -20,12 +20,13 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Claim claims the GPUs of a plan for leases, in the renter's transaction. It locks the hosts in the order of their
-// ids, ends expired claims of quotes, checks price, terms and sums again, and inserts the claims in the order of GPU
-// ids. If some of the planned GPUs have been claimed meanwhile, Claim takes other GPUs of the same offer, so the result
-// may differ from the plan in GPUs, but not in hosts or price. On ErrStale the plan no longer fits and the transaction
-// must roll back.
-func (m *Market) Claim(ctx context.Context, tx *db.Tx, plan Placement, leases LeaseOf) (Placement, error) {
+// Claim claims the GPUs of a plan for leases of a cluster, in the renter's transaction. It locks the hosts in the order
+// of their ids, ends expired claims of quotes, checks price, terms and sums again, and inserts the claims in the order of
+// GPU ids. If some of the planned GPUs have been claimed meanwhile, Claim takes other GPUs of the same offer, so the
+// result may differ from the plan in GPUs, but not in hosts or price. On ErrStale the plan no longer fits and the
+// transaction must roll back.
+func (m *Market) Claim(ctx context.Context, tx *db.Tx, plan Placement, cluster id.Cluster,
+	leases LeaseOf) (Placement, error) {
 	b := &pgx.Batch{}
 	hosts := m.QueueHosts(b, plan.HostIDs(), true)
 	if err := tx.Send(ctx, b); err != nil {
@@ -36,7 +37,7 @@ func (m *Market) Claim(ctx context.Context, tx *db.Tx, plan Placement, leases Le
 		return Placement{}, err
 	}
 	b = &pgx.Batch{}
-	host.QueueLeaseClaims(b, tx, m.cfg.Bus, placed.ClaimSets(leases), hosts.Lapsed(placed))
+	host.QueueLeaseClaims(b, tx, m.cfg.Bus, placed.ClaimSets(cluster, leases), hosts.Lapsed(placed))
 	return placed, ClaimFailure(tx.Send(ctx, b), false)
 }
 
@@ -149,6 +150,8 @@ func (r *HostRows) assemble() (map[id.Host]*Host, error) {
 			BusbwGbps:     h.BusbwGbps,
 			RDMAGbps:      h.RdmaGbps,
 			RDMARails:     int(h.RdmaRails),
+			RDMALink:      h.RdmaLink,
+			RDMAIsolation: h.RdmaIsolation,
 			NetUpMbps:     h.NetUpMbps,
 			NetDownMbps:   h.NetDownMbps,
 			Topology:      t,
@@ -288,9 +291,13 @@ func (h *Host) free(model string) int {
 	return n
 }
 
-// ClaimSets returns the GPUs of each node together with its lease.
-func (p Placement) ClaimSets(leases LeaseOf) []host.ClaimSet {
-	return p.claimSets(func(rank int) uuid.UUID { return leases(rank).UUID() })
+// ClaimSets returns the GPUs of each node of the cluster together with its lease.
+func (p Placement) ClaimSets(cluster id.Cluster, leases LeaseOf) []host.ClaimSet {
+	out := p.claimSets(func(rank int) uuid.UUID { return leases(rank).UUID() })
+	for i := range out {
+		out[i].Cluster = cluster.UUID()
+	}
+	return out
 }
 
 // claimSets returns the GPUs of each node with the ref of its rank.

@@ -143,7 +143,7 @@ func TestHoldRefusesAPlanThatNoLongerHolds(t *testing.T) {
 			}
 			change(w, h)
 			err = w.tx(func(ctx context.Context, tx *db.Tx) error {
-				_, err := w.m.Claim(ctx, tx, plan, func(int) id.Lease { return id.New[id.Lease]() })
+				_, err := w.m.Claim(ctx, tx, plan, id.New[id.Cluster](), func(int) id.Lease { return id.New[id.Lease]() })
 				return err
 			})
 			if !errors.Is(err, market.ErrStale) {
@@ -224,7 +224,7 @@ func TestClaim_RefusedWithTheCommit(t *testing.T) {
 				return err
 			}
 			tx.Last = &pgx.Batch{}
-			sets := placed.ClaimSets(func(int) id.Lease { return id.New[id.Lease]() })
+			sets := placed.ClaimSets(id.New[id.Cluster](), func(int) id.Lease { return id.New[id.Lease]() })
 			host.QueueLeaseClaims(tx.Last, tx, nil, sets, rows.Lapsed(placed))
 			return nil
 		})

@@ -134,7 +134,7 @@ func (w *world) rent(m *market.Market, s market.Spec) (market.Placement, error) 
 			return refused
 		}
 		return w.tx(func(ctx context.Context, tx *db.Tx) (err error) {
-			held, err = m.Claim(ctx, tx, plan, func(int) id.Lease { return id.New[id.Lease]() })
+			held, err = m.Claim(ctx, tx, plan, id.New[id.Cluster](), func(int) id.Lease { return id.New[id.Lease]() })
 			return err
 		})
 	})

@@ -32,6 +32,7 @@ type facts struct {
 	busbwGbps, netUpMbps, netDownMbps        maybe
 	rdmaGbps                                 float64
 	rdmaRails                                int
+	rdmaLink, isolation                      string
 	reliability                              maybe
 	verified, simulated, multiNode           bool
 
@@ -100,6 +101,8 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 		busbwGbps:     maybeOf(h.BusbwGbps),
 		rdmaGbps:      h.RDMAGbps,
 		rdmaRails:     h.RDMARails,
+		rdmaLink:      h.RDMALink,
+		isolation:     h.RDMAIsolation,
 		netUpMbps:     maybeOf(h.NetUpMbps),
 		netDownMbps:   maybeOf(h.NetDownMbps),
 		reliability:   maybeOf(h.Reliability),

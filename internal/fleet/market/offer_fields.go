@@ -1,6 +1,8 @@
 package market
 
 import (
+	"cmp"
+
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fleet/market/query"
 )
@@ -81,7 +83,7 @@ func (f *facts) rdmaIsolation() string {
 	if f.rdmaGbps == 0 || f.fabric.IsZero() {
 		return ""
 	}
-	return agentapi.IsolationSole
+	return cmp.Or(f.isolation, agentapi.IsolationSole)
 }
 
 // Text implements query.Row. Facts have the values of all fields except those of kind query.Identity.

@@ -36,8 +36,8 @@ type Gangs struct {
 	// Locked are hosts that get no placements because a run on them, or on a host whose GPUs they took over, recently
 	// ended by the host's fault.
 	Locked map[id.Host]bool
-	// Tenants are the organisations that rent fabrics with RDMA.
-	Tenants map[id.Fabric]id.Org
+	// Tenants are the organisations that rent fabrics with RDMA and exclude others from it.
+	Tenants map[id.Fabric][]id.Org
 	// Linked are, for each organisation, the operators that appear to be the same party. Organisations cannot rent from
 	// themselves.
 	Linked map[id.Org]map[id.Org]bool
@@ -68,6 +68,11 @@ func (s *Snapshot) constraints(a *Request) []constraint {
 			name: "network.fabric = rdma: no other organisation rents the fabric",
 			ok:   func(f *facts) bool { return s.gangs.soleTenant(f.fabric, a.Renter) },
 		})
+		mixed := s.mixedFabrics()
+		out = append(out, constraint{
+			name: "network.fabric = rdma: the fabric's ports are of one kind",
+			ok:   func(f *facts) bool { return !mixed[f.fabric] },
+		})
 	}
 	if a.Renter.IsZero() {
 		return out
@@ -82,10 +87,25 @@ func (s *Snapshot) constraints(a *Request) []constraint {
 	return out
 }
 
-// soleTenant reports whether no other organisation than the renter has RDMA in the fabric.
+// mixedFabrics returns the fabrics whose hosts lend ports of different kinds, which do not reach each other.
+func (s *Snapshot) mixedFabrics() map[id.Fabric]bool {
+	kind, mixed := map[id.Fabric]string{}, map[id.Fabric]bool{}
+	for _, e := range s.hosts {
+		h := e.host
+		if h.Fabric.IsZero() || h.RDMAGbps == 0 || h.RDMALink == "" {
+			continue
+		}
+		if was, ok := kind[h.Fabric]; ok && was != h.RDMALink {
+			mixed[h.Fabric] = true
+		}
+		kind[h.Fabric] = h.RDMALink
+	}
+	return mixed
+}
+
+// soleTenant reports whether no other organisation than the renter excludes others from RDMA in the fabric.
 func (g *Gangs) soleTenant(f id.Fabric, renter id.Org) bool {
-	tenant, taken := g.Tenants[f]
-	return !taken || tenant == renter
+	return !slices.ContainsFunc(g.Tenants[f], func(o id.Org) bool { return o != renter })
 }
 
 // Ban forbids a combination of two operators, or of a renter and a host. A is the smaller id.

@@ -38,7 +38,7 @@ func (w *world) take(org id.Org, quote id.Quote) (market.Quote, error) {
 		}
 		b = &pgx.Batch{}
 		market.QueueRented(b, q.ID, id.New[id.Cluster]())
-		sets := q.Placement.ClaimSets(func(int) id.Lease { return id.New[id.Lease]() })
+		sets := q.Placement.ClaimSets(id.New[id.Cluster](), func(int) id.Lease { return id.New[id.Lease]() })
 		host.QueueLeaseClaims(b, tx, nil, sets, false)
 		return tx.Send(ctx, b)
 	})

@@ -13,6 +13,12 @@ func (h *Host) lending(fabric id.Fabric, gbps float64) *Host {
 	return h
 }
 
+// linked sets of what kind its ports are.
+func (h *Host) linked(kind string) *Host {
+	h.RDMALink = kind
+	return h
+}
+
 // RDMA is rented with whole hosts of one fabric that lend their ports, and only if no other organisation rents any of
 // them.
 func TestRDMAPlacement(t *testing.T) {
@@ -28,18 +34,24 @@ func TestRDMAPlacement(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		s       *Snapshot
-		tenants map[id.Fabric]id.Org
+		tenants map[id.Fabric][]id.Org
 		min     float64
 		gpus    int
 		why     string // of the exclusion; "" = it fits
 	}{
 		{"two whole hosts", rack(four("a").lending(fabric, 1600), four("b").lending(fabric, 1600)), nil, 0, 4, ""},
 		{"ours already", rack(four("a").lending(fabric, 1600), four("b").lending(fabric, 1600)),
-			map[id.Fabric]id.Org{fabric: renter}, 0, 4, ""},
+			map[id.Fabric][]id.Org{fabric: {renter}}, 0, 4, ""},
 		{"another's", rack(four("a").lending(fabric, 1600), four("b").lending(fabric, 1600)),
-			map[id.Fabric]id.Org{fabric: other}, 0, 4, "no other organisation"},
+			map[id.Fabric][]id.Org{fabric: {other}}, 0, 4, "no other organisation"},
+		{"ours and another's", rack(four("a").lending(fabric, 1600), four("b").lending(fabric, 1600)),
+			map[id.Fabric][]id.Org{fabric: {renter, other}}, 0, 4, "no other organisation"},
+		{"InfiniBand and RoCE", rack(four("a").lending(fabric, 1600).linked("infiniband"),
+			four("b").lending(fabric, 1600).linked("roce")), nil, 0, 4, "of one kind"},
+		{"all RoCE", rack(four("a").lending(fabric, 1600).linked("roce"), four("b").lending(fabric, 1600).linked("roce"),
+			four("c").lending(elsewhere, 1600).linked("infiniband")), nil, 0, 4, ""},
 		{"another fabric is taken", rack(four("a").lending(fabric, 1600), four("b").lending(fabric, 1600)),
-			map[id.Fabric]id.Org{elsewhere: other}, 0, 4, ""},
+			map[id.Fabric][]id.Org{elsewhere: {other}}, 0, 4, ""},
 		{"part of a host", rack(four("a").lending(fabric, 1600), four("b").lending(fabric, 1600)), nil, 0, 2, "whole hosts"},
 		{"a host with a lease", rack(four("a").lending(fabric, 1600).taken(1), four("b").lending(fabric, 1600)), nil, 0, 3,
 			"whole hosts"},
@@ -64,7 +76,7 @@ func TestRDMAPlacement(t *testing.T) {
 					t.Errorf("%s: rank %d claims %s for %s", tc.name, n.Rank, n.Fabric, n.Tenant)
 				}
 			}
-			sets := p.ClaimSets(func(int) id.Lease { return id.New[id.Lease]() })
+			sets := p.ClaimSets(id.New[id.Cluster](), func(int) id.Lease { return id.New[id.Lease]() })
 			if sets[0].Fabric != fabric || sets[1].Tenant != renter {
 				t.Errorf("%s: claims %+v", tc.name, sets)
 			}
@@ -80,7 +92,7 @@ func TestRDMAPlacement(t *testing.T) {
 	}
 	plain := mustRequest(t, func(s *Spec) { s.Nodes, s.GPUsPerNode = 2, 2 })
 	s := rack(four("a").lending(fabric, 1600), four("b").lending(fabric, 1600))
-	s.SetGangs(&Gangs{Tenants: map[id.Fabric]id.Org{fabric: other}})
+	s.SetGangs(&Gangs{Tenants: map[id.Fabric][]id.Org{fabric: {other}}})
 	if p, why := Place(s, plain); len(p.Nodes) != 2 || !p.Nodes[0].Tenant.IsZero() {
 		t.Errorf("a cluster without RDMA: %+v, %+v", p.Nodes, why)
 	}

@@ -41,6 +41,8 @@ type Host struct {
 	BusbwGbps       *float64 // measured bandwidth of the fabric
 	RDMAGbps        float64  // of the RDMA ports that the operator lends and that are up; 0 = none
 	RDMARails       int      // how many those are
+	RDMALink        string   // what they are; "": not known
+	RDMAIsolation   string   // what keeps tenants of the fabric apart
 	NetUpMbps       *float64
 	NetDownMbps     *float64
 	Reliability     *float64

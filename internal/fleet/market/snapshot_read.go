@@ -101,9 +101,9 @@ func (v *view) readGangs(ctx context.Context, q *dbq.Queries) (*Gangs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("who rents fabrics: %w", err)
 	}
-	g.Tenants = make(map[id.Fabric]id.Org, len(tenants))
+	g.Tenants = make(map[id.Fabric][]id.Org, len(tenants))
 	for _, t := range tenants {
-		g.Tenants[t.FabricID] = t.OrgID
+		g.Tenants[t.FabricID] = append(g.Tenants[t.FabricID], t.OrgID)
 	}
 	g.Medians, g.Linked, g.HostBans = v.medians, v.linked, v.gangBans
 	return g, nil

@@ -83,7 +83,7 @@ func TestAReplicaPlansAroundItsOwnClaims(t *testing.T) {
 						return refused
 					}
 					return w.tx(func(ctx context.Context, tx *db.Tx) error {
-						_, err := m.Claim(ctx, tx, plan, func(int) id.Lease { return id.New[id.Lease]() })
+						_, err := m.Claim(ctx, tx, plan, id.New[id.Cluster](), func(int) id.Lease { return id.New[id.Lease]() })
 						return err
 					})
 				})

@@ -84,6 +84,7 @@ var owners = map[string]string{
 	"gpu_health":              "host",
 	"gpu_claim":               "host",
 	"fabric_claim":            "host",
+	"fabric_partition":        "host", // by fabric_claim's trigger
 	"gpu_award":               "host",
 	"gpu_requalify":           "host",
 	"version_floor":           "host",

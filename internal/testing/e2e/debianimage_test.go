@@ -1,4 +1,4 @@
-//go:build torch || jupyter
+//go:build torch || jupyter || machine
 
 package e2e
 

@@ -63,7 +63,7 @@ func (m *machines) runs(t *testing.T) {
 // carries has a cluster over two machines: once they have proven that they reach each other, both ends of the overlay
 // are the kernel's WireGuard. While it is leased a machine may not sleep.
 func (m *machines) carries(t *testing.T) {
-	beside := m.boot(t, "machine-b", "203.0.113.61/24")
+	beside := m.boot(t, "machine-b", "203.0.113.61/24", 0)
 	beside.install(t)
 	beside.sells(t)
 	r := m.renter(t, 50*money.Unit)

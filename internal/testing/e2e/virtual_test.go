@@ -27,8 +27,9 @@ func init() { patience = 15 * time.Minute }
 // virtual is a virtual machine on the world's internet, on which an operator puts the agent of a release.
 type virtual struct {
 	*testnet.Machine
-	w  *world
-	id id.Host
+	w      *world
+	id     id.Host
+	fabric string // with which it is enrolled; "" = none
 }
 
 // Settings that show programs the simulated GPUs, at the places of their profile: the machine is not shared.
@@ -37,8 +38,8 @@ const (
 	placed   = "MUSTER_FAKE_NVML_PLACED=1"
 )
 
-// boot starts a machine with two GPUs, one at each of its NUMA nodes. install waits for it.
-func (w *world) boot(t *testing.T, name, address string) *virtual {
+// boot starts a machine with two GPUs, one at each of its NUMA nodes. install waits for it. memoryMB of 0 is 4096.
+func (w *world) boot(t *testing.T, name, address string, memoryMB int) *virtual {
 	t.Helper()
 	gpus, err := fakeprofile.Host("NVIDIA H100 80GB HBM3", 2, w.Net.Dir()+name)
 	if err != nil {
@@ -63,6 +64,7 @@ func (w *world) boot(t *testing.T, name, address string) *virtual {
 			Address:  address,
 			From:     w.People,
 			DockerGB: 60,
+			MemoryMB: memoryMB,
 			Env:      []string{fakeprofile.Env + "=" + fakeGPUs, placed},
 			Files: map[string]string{
 				"/etc/hosts":       testfield.Names,
@@ -117,7 +119,7 @@ func (v *virtual) install(t *testing.T, options ...string) (said string) {
 			"--allow-registry "+
 			v.w.registry()+" "+strings.Join(options, " ")+"\n"))
 	v.Put("/root/ca.pem", []byte(read(t, v.w.CA())))
-	token, err := v.w.Operator.Enroll(t.Context(), v.Name, "home", "")
+	token, err := v.w.Operator.Enroll(t.Context(), v.Name, "home", v.fabric)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +171,7 @@ var checked = regexp.MustCompile(`(?m)^(ok|warn|bad) +([a-z]+) +(.*)$`)
 // does.
 func TestAMachine(t *testing.T) {
 	w := newWorld(t)
-	a := w.boot(t, "machine-a", "203.0.113.60/24")
+	a := w.boot(t, "machine-a", "203.0.113.60/24", 0)
 	v := &machines{w, a}
 	for _, tc := range []struct {
 		name string

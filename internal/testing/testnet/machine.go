@@ -3,6 +3,7 @@ package testnet
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -45,13 +47,14 @@ type MachineConfig struct {
 	Env     []string // KEY=value, for every unit
 	// DockerGB is the size of the disk for Docker's data, a sparse file.
 	DockerGB int
+	MemoryMB int // 0: 4096
 }
 
 // bootPatience suffices for an emulated processor on a busy machine; without other load a boot takes a minute.
 const bootPatience = 15 * time.Minute
 
-// Machine starts a virtual machine with two NUMA nodes of one processor and 2 GiB each, joined to a segment. It does
-// not wait for the boot (see AwaitUp), so that several machines can boot at a time.
+// Machine starts a virtual machine with two NUMA nodes of one processor and half of its memory each, joined to a
+// segment. It does not wait for the boot (see AwaitUp), so that several machines can boot at a time.
 func (n *Net) Machine(name string, s *Segment, cfg MachineConfig) *Machine {
 	n.t.Helper()
 	at, err := netip.ParsePrefix(cfg.Address)
@@ -107,10 +110,13 @@ func (m *Machine) boot(s *Segment, cfg MachineConfig) error {
 	disk := func(file, more string) string {
 		return "file=" + file + ",format=raw,if=virtio,cache=unsafe," + more
 	}
+	memory := cmp.Or(cfg.MemoryMB, 4096)
+	node := fmt.Sprintf("size=%dM", memory/2)
 	// What the machine writes to the image goes to a file of its own, which is removed with the machine.
-	args := slices.Concat(accelerator(), strings.Fields("-machine q35 -smp 2,sockets=2 -m 4096 -nodefaults "+
+	args := slices.Concat(accelerator(), strings.Fields("-machine q35 -smp 2,sockets=2 -nodefaults "+
 		"-no-user-config -display none -monitor none"), []string{
-		"-object", "memory-backend-ram,id=m0,size=2048M", "-object", "memory-backend-ram,id=m1,size=2048M",
+		"-m", strconv.Itoa(memory),
+		"-object", "memory-backend-ram,id=m0," + node, "-object", "memory-backend-ram,id=m1," + node,
 		"-numa", "node,nodeid=0,cpus=0,memdev=m0", "-numa", "node,nodeid=1,cpus=1,memdev=m1",
 		"-kernel", filepath.Join(cfg.Image, "vmlinuz"), "-initrd", filepath.Join(cfg.Image, "initrd.img"),
 		"-append", kernelLine(m.Name, cfg.Env),
