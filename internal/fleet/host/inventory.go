@@ -180,7 +180,7 @@ func cleanTexts(v reflect.Value) {
 
 // inventoryRules is part of an inventory's hash. Raise it when the same inventory must be stored in another way than
 // before.
-const inventoryRules = 4
+const inventoryRules = 5
 
 // HashInventory identifies the content of an inventory as the host sent it.
 func HashInventory(inv agentapi.Inventory) ([]byte, error) {
@@ -466,6 +466,7 @@ func (w *gpuWrites) add(g *agentapi.GPU, old dbq.ActiveGPUsRow, gpu, parent id.G
 	p.Parents = append(p.Parents, pgtype.UUID{Bytes: parent.UUID(), Valid: true})
 	p.AttachNames = append(p.AttachNames, text.Clip(g.AttachName, 100))
 	p.RocmMaxes, p.Displays = append(p.RocmMaxes, text.Clip(g.Runtimes["rocm"], 20)), append(p.Displays, g.Display)
+	p.Hives = append(p.Hives, g.Hive)
 	return nil
 }
 
