@@ -83,7 +83,7 @@ func (a *Agent) checkGPUs(ctx context.Context, gpus []string) {
 	watching, seen := context.WithCancel(ctx)
 	var links sync.WaitGroup
 	links.Go(func() { a.cfg.GPUs.WatchLinks(watching, gpus...) }) // the check is a load
-	res, err := a.cfg.Engine.CheckGPUs(ctx, gpus)
+	res, err := a.cfg.Engine.CheckGPUs(ctx, gpus, a.cfg.GPUs.DeviceNodes(gpus...))
 	seen()
 	links.Wait()
 	if err != nil {
@@ -97,7 +97,7 @@ func (a *Agent) checkGPUs(ctx context.Context, gpus []string) {
 		a.log.Warn("GPUs do not compute", "gpus", gpus, "failure", res.Failure)
 		return
 	}
-	a.log.Info("GPUs were checked", "gpus", res.GPUs, "took_ms", res.TookMS)
+	a.log.Info("GPUs were checked", "gpus", res.GPUs, "opened", res.Opened, "took_ms", res.TookMS)
 }
 
 // yieldCheck ends the check of free GPUs if it includes one of those that a lease begins with.

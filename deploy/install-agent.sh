@@ -442,7 +442,7 @@ refuse_machine() {
   esac
   if ! pci_display 0x10de; then
     if pci_display 0x1002; then
-      die 'this machine has AMD GPUs and no NVIDIA GPU. Muster does not support AMD GPUs yet, so this machine cannot be rented out. Nothing was changed'
+      die 'this machine has AMD GPUs and no NVIDIA GPU, and --prepare sets up NVIDIA GPUs only. docs/host-gpus.md, "AMD", lists what to install. Nothing was changed'
     fi
     die 'no NVIDIA GPU is on the PCI bus of this machine. Nothing was changed'
   fi

@@ -177,7 +177,7 @@ func TestPrepare_Refusals(t *testing.T) {
 	snap := newBareMachine(t, "ubuntu", "24.04", "0x10de")
 	snap.write(snap.state+"/snap", "")
 	for want, m := range map[string]*bareMachine{
-		"Muster does not support AMD GPUs yet":     newBareMachine(t, "ubuntu", "24.04", "0x1002"),
+		"--prepare sets up NVIDIA GPUs only":       newBareMachine(t, "ubuntu", "24.04", "0x1002"),
 		"no NVIDIA GPU is on the PCI bus":          newBareMachine(t, "ubuntu", "24.04", "0x8086"),
 		"this machine has fedora 42":               newBareMachine(t, "fedora", "42", "0x10de"),
 		"Remove it with \"snap remove docker\"":    snap,

@@ -71,3 +71,17 @@ func TestSlicesNeedCDI(t *testing.T) {
 		t.Errorf("slices alone, named: %s, %+v", mode, problem)
 	}
 }
+
+// AMD's GPUs are attached as device nodes, with or without anything of NVIDIA's, and without gVisor.
+func TestAMDsGPUsNeedNothingOfNVIDIAs(t *testing.T) {
+	t.Parallel()
+	inv := agentapi.Inventory{GPUs: []agentapi.GPU{{UUID: "AMD-00a1", Vendor: agentapi.AMD}}}
+	for _, facts := range []container.Facts{{}, {NVIDIARuntime: true}} {
+		for _, asked := range []string{"", "none", "cdi"} {
+			mode, problem := hostFlags{attach: asked}.attachMode(facts, inv)
+			if mode != container.AttachNodes || problem != nil {
+				t.Errorf("--attach %q: %s, %+v", asked, mode, problem)
+			}
+		}
+	}
+}

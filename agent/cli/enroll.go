@@ -46,7 +46,8 @@ line, which every user of the machine can read.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Minute)
 			defer cancel()
-			monitor, err := gpu.Start(ctx, gpu.Config{LibraryPath: os.Getenv(gpu.LibraryEnv), OwnerMemory: host.ownerMemory()})
+			monitor, err := gpu.Start(ctx, gpu.Config{LibraryPath: os.Getenv(gpu.LibraryEnv), AMDTree: os.Getenv(gpu.TreeEnv),
+				OwnerMemory: host.ownerMemory()})
 			if err != nil {
 				return err
 			}

@@ -67,7 +67,7 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 		return inv, err
 	}
 	gpus.Fill(&inv)
-	if !inv.Simulated && len(inv.GPUs) > 0 {
+	if !inv.Simulated && len(inv.GPUs) > 0 && inv.GPUs[0].VendorOf() == agentapi.NVIDIA {
 		inv.Problems = append(inv.Problems, nvhost.Host{}.Problems(ctx, inv.Driver)...)
 	}
 	nodes, _ := hostinfo.NUMA("") // a kernel without NUMA reports none
@@ -89,6 +89,9 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 	}
 	f.addScratch(ctx, &inv, facts.RootDir)
 	runtimes, lacking := facts.Runtimes(!inv.Simulated && len(inv.GPUs) > 0)
+	if len(inv.GPUs) > 0 && inv.GPUs[0].VendorOf() == agentapi.AMD {
+		runtimes, lacking = facts.WithoutRunsc(), nil
+	}
 	inv.Runtimes = runtimes
 	inv.Problems = append(inv.Problems, lacking...)
 	inv.Problems = append(inv.Problems, keepUnnamedSlices(&inv, facts)...)
@@ -256,6 +259,8 @@ func (f hostFlags) attachMode(facts container.Facts, inv agentapi.Inventory) (co
 		return container.AttachNone, nil
 	case inv.Simulated:
 		return asked, nil
+	case best == container.AttachNodes: // the only way
+		return best, nil
 	case asked == container.AttachNone:
 		return asked, &agentapi.Problem{
 			Code:     "attach_none",

@@ -54,7 +54,8 @@ func inventoryCommand() *cobra.Command {
 func readInventory(ctx context.Context, host hostFlags) (agentapi.Inventory, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	monitor, err := gpu.Start(ctx, gpu.Config{LibraryPath: os.Getenv(gpu.LibraryEnv), OwnerMemory: host.ownerMemory()})
+	monitor, err := gpu.Start(ctx, gpu.Config{LibraryPath: os.Getenv(gpu.LibraryEnv), AMDTree: os.Getenv(gpu.TreeEnv),
+		OwnerMemory: host.ownerMemory()})
 	if err != nil {
 		return agentapi.Inventory{}, err
 	}

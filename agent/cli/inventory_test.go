@@ -22,7 +22,7 @@ import (
 
 // The agent runs itself again as the probe: so does this test binary.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == "probe" {
+	if len(os.Args) == 3 && os.Args[1] == "probe" {
 		os.Exit(Main(build))
 	}
 	os.Exit(m.Run())

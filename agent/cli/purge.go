@@ -57,7 +57,8 @@ the host has proven so far stays in its journal and is still owed to it.`,
 				store = scratch.New(host.scratchDir, 0, container.Host8(identity.Host))
 			}
 			err = errors.Join(agent.Purge(ctx, identity.Host, state, engine, store),
-				gpu.GivePowerBack(ctx, gpu.Config{LibraryPath: os.Getenv(gpu.LibraryEnv), StateDir: filepath.Join(state, "gpu")}))
+				gpu.GivePowerBack(ctx, gpu.Config{LibraryPath: os.Getenv(gpu.LibraryEnv), AMDTree: os.Getenv(gpu.TreeEnv),
+					StateDir: filepath.Join(state, "gpu")}))
 			if images {
 				err = errors.Join(err, purgeImages(ctx, state, identity, engine))
 			}

@@ -126,6 +126,7 @@ func (f *runFlags) run(ctx context.Context) error {
 	monitor, err := gpu.Start(ctx, gpu.Config{
 		PowerLimits: limits,
 		LibraryPath: os.Getenv(gpu.LibraryEnv),
+		AMDTree:     os.Getenv(gpu.TreeEnv),
 		OwnerMemory: f.ownerMemory(),
 		Ephemeral:   identity.Ephemeral,
 		StateDir:    filepath.Join(f.state, "gpu"),
@@ -449,7 +450,7 @@ func (h *hostDaemon) leaving() string {
 // makeUVM makes the device nodes of CUDA's memory manager, without which no workload with GPUs starts, unless they are
 // there.
 func (h *hostDaemon) makeUVM(ctx context.Context) {
-	if version, _ := h.monitor.Driver(); version == "" || h.simulated {
+	if version, _ := h.monitor.Driver(); version == "" || h.simulated || h.monitor.Vendor() != agentapi.NVIDIA {
 		return
 	}
 	if err := (nvhost.Host{}).MakeUVM(ctx); err != nil {
@@ -459,6 +460,9 @@ func (h *hostDaemon) makeUVM(ctx context.Context) {
 
 func (h *hostDaemon) driver() image.Driver {
 	version, cuda := h.monitor.Driver()
+	if h.monitor.Vendor() == agentapi.AMD {
+		return image.Driver{AMD: true}
+	}
 	return image.Driver{Version: version, CUDA: cuda, Models: h.monitor.Models()}
 }
 

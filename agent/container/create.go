@@ -170,6 +170,11 @@ func (e *Engine) EnsureWorkload(ctx context.Context, w WorkloadSpec) (Container,
 	if attach == AttachNVIDIA {
 		hc.Devices = deviceNodes(w.Devices)
 	}
+	if attach == AttachNodes {
+		if err := addNodes(hc, w.Devices); err != nil {
+			return Container{}, err
+		}
+	}
 	addRDMA(hc, w.RDMA)
 	if err := e.hold(facts, attach, w.Lease, hc); err != nil {
 		return Container{}, err
@@ -201,7 +206,7 @@ func (e *Engine) attachNow(ctx context.Context, lease agentapi.LeaseSpec) (facts
 		return facts, AttachNone, nil
 	}
 	mode, ok := facts.Attach(lease.GPUs)
-	if asked := e.cfg.Attach; asked != "" {
+	if asked := e.cfg.Attach; asked != "" && mode != AttachNodes {
 		byRuntime := facts.NVIDIARuntime && !slices.ContainsFunc(lease.GPUs, isSlice)
 		mode, ok = asked, asked == AttachCDI && facts.CDI.usable(lease.GPUs) || asked == AttachNVIDIA && byRuntime
 	}

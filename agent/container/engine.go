@@ -53,6 +53,7 @@ type Attach string
 const (
 	AttachCDI    Attach = "cdi"    // device names of the Container Device Interface
 	AttachNVIDIA Attach = "nvidia" // the NVIDIA runtime's device requests
+	AttachNodes  Attach = "nodes"  // device nodes alone: AMD's GPUs, whose user space is all in the image
 	AttachNone   Attach = "none"   // simulated GPUs: there is nothing to attach
 )
 

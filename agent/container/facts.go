@@ -118,6 +118,8 @@ func (f Facts) Fill(inv *agentapi.Inventory) {
 // Attach returns the best way to attach these real GPUs, given by UUID; ok is false if there is none.
 func (f Facts) Attach(gpus []string) (mode Attach, ok bool) {
 	switch {
+	case ofAMD(gpus):
+		return AttachNodes, true
 	case f.CDI.usable(gpus):
 		return AttachCDI, true
 	case f.NVIDIARuntime && !slices.ContainsFunc(gpus, isSlice): // which needs device files that only CDI names
@@ -134,6 +136,9 @@ func (f Facts) Lacks(gpus []string) []string { return f.CDI.lacks(gpus) }
 
 // AttachProblem returns what keeps GPUs from being attached at all, or from being attached by CDI; nil if nothing does.
 func (f Facts) AttachProblem(gpus []string) *agentapi.Problem {
+	if ofAMD(gpus) {
+		return nil
+	}
 	p := f.CDI.problem(gpus)
 	if mode, ok := f.Attach(gpus); ok {
 		if p == nil && mode == AttachNVIDIA && f.Systemd && len(gpus) > 0 {

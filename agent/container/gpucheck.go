@@ -35,7 +35,7 @@ func (e *Engine) proof(mode Attach, devices, gpus []string) guest.Proof {
 	if mode != AttachNone {
 		p.Devices = devices
 	}
-	if e.cfg.CheckDir != "" {
+	if e.cfg.CheckDir != "" && mode != AttachNodes { // AMD's do not run CUDA
 		p.GPUs = gpus
 	}
 	return p
@@ -71,8 +71,9 @@ const checkMemory = 2 << 30
 func (e *Engine) Checks() bool { return e.cfg.CheckDir != "" && (!e.cfg.Simulated || e.cfg.FakeCUDA) }
 
 // CheckGPUs checks the named GPUs in a container of their own, made as a workload's is but of an image without any
-// file. It removes the container in the end, also if ctx is done.
-func (e *Engine) CheckGPUs(ctx context.Context, gpus []string) (res gpucheck.Result, err error) {
+// file. It removes the container in the end, also if ctx is done. AMD's GPUs are not made to compute: the container
+// opens devices, their nodes, and asks KFD for its version.
+func (e *Engine) CheckGPUs(ctx context.Context, gpus, devices []string) (res gpucheck.Result, err error) {
 	_, attach, err := e.attachNow(ctx, agentapi.LeaseSpec{GPUs: gpus})
 	if err != nil {
 		return res, err
@@ -90,7 +91,14 @@ func (e *Engine) CheckGPUs(ctx context.Context, gpus []string) (res gpucheck.Res
 		defer cancel()
 		err = errors.Join(err, e.removeCheck(end, name))
 	}()
-	if _, err := e.docker.ContainerCreate(ctx, e.checkContainer(name, image, attach, gpus)); err != nil {
+	spec := e.checkContainer(name, image, attach, gpus)
+	if attach == AttachNodes {
+		if err := addNodes(spec.HostConfig, devices); err != nil {
+			return res, err
+		}
+		spec.Config.Entrypoint = guest.CheckArgs(guest.Proof{Devices: devices})
+	}
+	if _, err := e.docker.ContainerCreate(ctx, spec); err != nil {
 		return res, e.refused(err, "create the container that checks GPUs")
 	}
 	if _, err := e.docker.ContainerStart(ctx, name, client.ContainerStartOptions{}); err != nil {
@@ -124,7 +132,7 @@ func (e *Engine) checkContainer(name, image string, attach Attach, gpus []string
 	pids, memory := int64(maxPids), checkMemory*int64(len(gpus))
 	hc := &container.HostConfig{
 		NetworkMode: "none",
-		Mounts: []mount.Mount{e.checkMount(),
+		Mounts: []mount.Mount{
 			{Type: mount.TypeBind, Source: e.cfg.GuestBinary, Target: guest.Binary, ReadOnly: true}},
 		IpcMode:       container.IPCModePrivate,
 		CapDrop:       []string{"ALL"},
@@ -133,6 +141,9 @@ func (e *Engine) checkContainer(name, image string, attach Attach, gpus []string
 		LogConfig:     logConfig("1m", "2"),
 		Resources: container.Resources{Memory: memory, MemorySwap: memory, PidsLimit: &pids,
 			DeviceRequests: deviceRequests(attach, gpus)},
+	}
+	if attach != AttachNodes {
+		hc.Mounts = append(hc.Mounts, e.checkMount())
 	}
 	if attach != AttachNVIDIA {
 		hc.Runtime = agentapi.RuntimeRunc

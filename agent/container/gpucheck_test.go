@@ -101,17 +101,17 @@ func TestCheckGPUs(t *testing.T) {
 	e, _, _ := setUp(t)
 	faults := checking(t, e)
 	both := []string{gpuA, gpuB}
-	res, err := e.CheckGPUs(t.Context(), both)
+	res, err := e.CheckGPUs(t.Context(), both, nil)
 	if err != nil || res.Failure != nil || len(res.GPUs) != 2 || res.GPUs[0].TFLOPS <= 0 {
 		t.Errorf("%v, %+v", err, res)
 	}
 	faults("wrong cuMemcpyDtoH " + gpuA)
-	res, err = e.CheckGPUs(t.Context(), both)
+	res, err = e.CheckGPUs(t.Context(), both, nil)
 	if err != nil || res.Failure == nil || res.Failure.Kind != gpucheck.KindWrong ||
 		fmt.Sprint(res.Failure.GPUs) != fmt.Sprint([]string{gpuA}) {
 		t.Errorf("%v, %+v", err, res)
 	}
-	if res, err := e.CheckGPUs(t.Context(), []string{gpuA}); err != nil || res.Failure == nil ||
+	if res, err := e.CheckGPUs(t.Context(), []string{gpuA}, nil); err != nil || res.Failure == nil ||
 		res.Failure.Kind != gpucheck.KindExtra {
 		t.Errorf("another GPU is in the container too: %v, %+v", err, res)
 	}

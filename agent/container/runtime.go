@@ -152,6 +152,14 @@ func (f Facts) Runtimes(gpus bool) ([]string, []agentapi.Problem) {
 	return []string{agentapi.RuntimeRunc, agentapi.RuntimeRunsc}, nil
 }
 
+// WithoutRunsc returns the OCI runtimes for AMD's GPUs: gVisor has no proxy for their driver.
+func (f Facts) WithoutRunsc() []string {
+	if f.Version == "" {
+		return nil
+	}
+	return []string{agentapi.RuntimeRunc}
+}
+
 // hold gives a workload the isolation that its lease requires, as Docker has it at this moment (facts, from attachNow):
 // Docker's configuration may have changed since the host was chosen. A Refusal names what is missing.
 func (e *Engine) hold(facts Facts, attach Attach, lease agentapi.LeaseSpec, hc *container.HostConfig) error {
@@ -165,6 +173,8 @@ func (e *Engine) hold(facts Facts, attach Attach, lease agentapi.LeaseSpec, hc *
 	if lease.Runtime == agentapi.RuntimeRunsc {
 		offered, lacking := facts.Runtimes(attach != AttachNone)
 		switch {
+		case attach == AttachNodes:
+			return Refusal{agentapi.ReasonNotOffered, "runsc (gVisor) has no proxy for AMD's driver"}
 		case facts.Runsc == nil:
 			return Refusal{agentapi.ReasonNotOffered, "Docker here has no runtime runsc (gVisor)"}
 		case !slices.Contains(offered, agentapi.RuntimeRunsc):

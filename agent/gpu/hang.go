@@ -23,7 +23,7 @@ type hang struct {
 // more: if the driver as a whole hangs for a while (because its system processor restarts, for example), no single GPU
 // is the cause.
 func (m *Monitor) hung(r wire.Request, sent time.Time) {
-	m.log.Error("the NVIDIA driver hangs; the GPU probe is replaced", "gpu", r.GPU, "call", r.Method)
+	m.log.Error(m.maker.driver()+" hangs; the GPU probe is replaced", "gpu", r.GPU, "call", r.Method)
 	if r.GPU == "" {
 		return
 	}
@@ -52,7 +52,7 @@ func (m *Monitor) trial(r wire.Request) (stall bool) {
 		m.log.Warn("no GPU is accused of the hang: the call did not hang again", "gpu", r.GPU, "err", err)
 		return true
 	}
-	if e, ok := CallEvidence(&errHang{r.GPU, r.Method}); ok {
+	if e, ok := CallEvidence(&errHang{m.maker.driver(), r.GPU, r.Method}); ok {
 		m.accuse(r.GPU, e)
 	}
 	return false

@@ -2,7 +2,9 @@ package gpu
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/musterhq/muster/agent/gpu/wire"
@@ -80,6 +82,13 @@ func ConditionEvidence(c wire.Condition) []Evidence {
 			weight = Suspect
 		}
 		add(kindECC, weight, "%d uncorrectable memory errors since the last reset", *c.ECCUncorrectable)
+	}
+	if len(c.Uncorrectable) > 0 {
+		var blocks []string
+		for _, block := range slices.Sorted(maps.Keys(c.Uncorrectable)) {
+			blocks = append(blocks, fmt.Sprintf("%d in %s", c.Uncorrectable[block], block))
+		}
+		add(kindECC, Quarantined, "uncorrectable errors since the driver was loaded: %s", strings.Join(blocks, ", "))
 	}
 	switch {
 	case c.RemapFailure:

@@ -2,10 +2,8 @@ package gpu
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/musterhq/muster/agent/gpu/wire"
@@ -14,8 +12,9 @@ import (
 
 // Inventory is the GPU part of a host's inventory.
 type Inventory struct {
+	Vendor                       string
 	Driver, CUDAMax, NVMLVersion string
-	Simulated                    bool // the NVML library is the fake one
+	Simulated                    bool // the NVML library is the fake one, or AMD's tree is simulated
 	GPUs                         []agentapi.GPU
 	Topology, P2P                [][]string // by place in GPUs; "" = not reported
 	Problems                     []agentapi.Problem
@@ -24,6 +23,9 @@ type Inventory struct {
 // Fill writes the GPU part into inv and appends the problems.
 func (i Inventory) Fill(inv *agentapi.Inventory) {
 	inv.Driver, inv.CUDAMax, inv.NVMLVersion, inv.Simulated = i.Driver, i.CUDAMax, i.NVMLVersion, i.Simulated
+	if i.Vendor == agentapi.AMD {
+		inv.Driver, inv.AMDGPU = "", i.Driver
+	}
 	inv.GPUs, inv.Topology, inv.P2P = i.GPUs, i.Topology, i.P2P
 	inv.Problems = append(inv.Problems, i.Problems...)
 }
@@ -36,10 +38,11 @@ func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
 	if ctx.Err() != nil {
 		return Inventory{}, ctx.Err()
 	}
-	inv := Inventory{Driver: sys.Driver, CUDAMax: sys.CUDA, NVMLVersion: sys.NVML, Simulated: sys.Simulated}
+	inv := Inventory{Vendor: m.maker.vendor(), Driver: sys.Driver, CUDAMax: sys.CUDA, NVMLVersion: sys.NVML,
+		Simulated: sys.Simulated}
 	bus := m.pciDevices()
 	if err != nil {
-		inv.Problems = append(inv.Problems, driverProblem(err, bus))
+		inv.Problems = append(inv.Problems, m.maker.unanswering(err, bus))
 	}
 	var all, whole []string
 	for _, d := range sys.Devices {
@@ -80,9 +83,9 @@ func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
 		}
 		return strings.Compare(a.PCIBus, b.PCIBus)
 	})
-	inv.Problems = append(inv.Problems, m.driverProblems(sys)...)
+	inv.Problems = append(inv.Problems, m.maker.faults(m, sys, bus)...)
 	inv.Topology, inv.P2P = matrices(withoutSlices(inv.GPUs), sys.Devices, peers)
-	inv.Problems = append(inv.Problems, problems(inv.GPUs, sys, err, bus)...)
+	inv.Problems = append(inv.Problems, problems(m.maker, inv.GPUs, sys, err, bus)...)
 	inv.Problems = append(inv.Problems, inUse(inv.GPUs)...)
 	return inv, nil
 }
@@ -112,21 +115,21 @@ func (m *Monitor) system(ctx context.Context) (wire.System, error) {
 	return sys, err
 }
 
-// DeviceNodes returns the device nodes that a container needs to use the named GPUs with CUDA. A GPU whose number is
+// DeviceNodes returns the device nodes that a container needs to compute on the named GPUs. A GPU whose number is
 // not known has none.
 func (m *Monitor) DeviceNodes(uuids ...string) []string {
 	if len(uuids) == 0 {
 		return nil
 	}
-	nodes := []string{"/dev/nvidiactl", "/dev/nvidia-uvm"}
+	var minors []int
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, uuid := range uuids {
 		if r := m.mem.GPUs[uuid]; r != nil && r.GPU.Minor.Value != nil {
-			nodes = append(nodes, "/dev/nvidia"+strconv.Itoa(*r.GPU.Minor.Value))
+			minors = append(minors, *r.GPU.Minor.Value)
 		}
 	}
-	return nodes
+	return m.maker.nodes(minors)
 }
 
 // describe stores the descriptions of the GPUs that the driver lists. A GPU seen for the first time is healthy until
@@ -199,48 +202,23 @@ func matrices(gpus []agentapi.GPU, devices []wire.Device, peers map[string][]wir
 	return topology, p2p
 }
 
-// driverProblem returns why the driver does not answer.
-func driverProblem(err error, bus pciDevices) agentapi.Problem {
-	p := agentapi.Problem{Code: "driver_unanswering", Severity: "bad", Cause: "The NVIDIA driver cannot be asked.",
-		Evidence: err.Error(), Fix: "Look at the kernel's log for NVRM messages; a driver that hangs needs a reboot."}
-	var refusal *wire.Error
-	if !errors.As(err, &refusal) {
-		return p
-	}
-	switch refusal.Code {
-	case wire.CodeLibraryNotFound:
-		p.Code, p.Cause = "nvml_missing", "There is no NVIDIA driver library (libnvidia-ml.so.1) on this host."
-		p.Fix = "Install the NVIDIA driver."
-		switch {
-		case bus.known && len(bus.numa) == 0 && len(bus.amd) > 0:
-			p.Code, p.Evidence = "amd_not_supported", strings.Join(bus.amd, ", ")
-			p.Cause, p.Fix = "This host's GPUs are AMD's, which the agent cannot rent out yet.", "None yet."
-		case bus.known && len(bus.numa) == 0:
-			p.Fix = "The PCI bus shows no NVIDIA GPU either: put one in, or use another host."
-		}
-	case wire.CodeDriverNotLoaded:
-		p.Code, p.Cause = "driver_not_loaded", "The NVIDIA kernel driver is not loaded."
-		p.Fix = "Load it (modprobe nvidia); where that fails, build it for the running kernel (dkms autoinstall) or sign " +
-			"it for Secure Boot."
-	case wire.CodeMismatch:
-		return mismatch(p.Evidence)
-	}
-	return p
-}
-
 // problems returns what keeps the host from being rentable, or from working well, apart from the driver itself.
-func problems(gpus []agentapi.GPU, sys wire.System, err error, bus pciDevices) []agentapi.Problem {
+func problems(of maker, gpus []agentapi.GPU, sys wire.System, err error, bus pciDevices) []agentapi.Problem {
 	var out []agentapi.Problem
 	add := func(code, severity, cause, evidence, fix string) {
 		out = append(out, agentapi.Problem{Code: code, Severity: severity, Cause: cause, Evidence: evidence, Fix: fix})
 	}
 	if err == nil && len(sys.Devices) == 0 {
-		add("no_gpus", "bad", "The NVIDIA driver lists no GPU.", fmt.Sprintf("%d on the PCI bus", len(bus.numa)),
-			"Look at the kernel's log for NVRM messages.")
+		add("no_gpus", "bad", capital(of.driver())+" lists no GPU.", fmt.Sprintf("%d on the PCI bus", len(bus.numa)),
+			of.noGPUs())
 	}
 	for _, d := range sys.Devices {
 		why := ""
 		switch {
+		case d.Error != nil && d.Error.Code == wire.CodeNotSupported && d.PCI != "":
+			add("gpu_not_rentable", "warn", fmt.Sprintf("GPU %d is not offered: %s.", d.Index, d.Error.Text), d.PCI,
+				of.unreadable())
+			continue
 		case d.Error != nil:
 			why = d.Error.Error()
 		case !slices.ContainsFunc(gpus, func(g agentapi.GPU) bool { return g.UUID == d.UUID }):
@@ -249,9 +227,12 @@ func problems(gpus []agentapi.GPU, sys wire.System, err error, bus pciDevices) [
 			continue
 		}
 		add("gpu_unreadable", "warn", fmt.Sprintf("GPU %d does not say what it is.", d.Index), why,
-			"Reset it (nvidia-smi --gpu-reset) or reboot the host.")
+			of.unreadable())
 	}
 	driven := map[string]bool{}
+	for _, d := range sys.Devices {
+		driven[shortPCI(d.PCI)] = true
+	}
 	for _, g := range gpus {
 		driven[shortPCI(g.PCIBus)] = true
 		if now, most := g.PCIeWidthCurrent.Or(0), g.PCIeWidthMax.Or(0); now > 0 && now < most {
@@ -270,3 +251,6 @@ func problems(gpus []agentapi.GPU, sys wire.System, err error, bus pciDevices) [
 	}
 	return out
 }
+
+// capital returns a sentence's beginning.
+func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

@@ -5,13 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/musterhq/muster/agent/gpu/fakeprofile"
-	"github.com/musterhq/muster/agent/gpu/wire"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
@@ -317,33 +315,5 @@ func TestLinkage(t *testing.T) {
 	}
 	if count < 300 || !has["muster_fake_nvml"] {
 		t.Errorf("%d symbols bound", count)
-	}
-}
-
-// The inventory of a machine with AMD GPUs does not ask its owner for NVIDIA GPUs.
-func TestAnAMDHostIsToldSo(t *testing.T) {
-	t.Parallel()
-	missing := &wire.Error{Code: wire.CodeLibraryNotFound, Call: "nvmlInit_v2", Text: "the NVML library cannot be loaded"}
-	bus := pciDevices{known: true, amd: []string{"0000:05:00.0"}}
-	p := driverProblem(missing, bus)
-	if p.Code != "amd_not_supported" || p.Evidence != "0000:05:00.0" || strings.Contains(p.Fix, "NVIDIA") {
-		t.Errorf("%+v", p)
-	}
-	sys := t.TempDir()
-	for name, class := range map[string]string{
-		"0000:05:00.0": "0x120000", "0000:06:00.0": "0x030000", "0000:06:00.1": "0x040300",
-	} {
-		dir := filepath.Join(sys, "bus/pci/devices", name)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		for file, text := range map[string]string{"vendor": "0x1002", "class": class} {
-			if err := os.WriteFile(filepath.Join(dir, file), []byte(text+"\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if found := readPCI(sys); len(found.amd) != 2 || len(found.numa) != 0 {
-		t.Errorf("%+v", found)
 	}
 }

@@ -8,8 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/agent/gpu/amd"
+	"github.com/musterhq/muster/agent/gpu/device"
 	"github.com/musterhq/muster/agent/gpu/fakeprofile"
 	"github.com/musterhq/muster/agent/gpu/probe"
+	"github.com/musterhq/muster/internal/agentapi"
 )
 
 // probeEnv makes this test binary the probe: the monitor under test runs a real child with real NVML calls.
@@ -36,7 +39,13 @@ var later = []string{
 
 func TestMain(m *testing.M) {
 	if os.Getenv(probeEnv) != "" {
-		if err := probe.Run(context.Background(), os.Stdin, os.Stdout, os.Getenv(LibraryEnv)); err != nil {
+		var err error
+		if os.Args[len(os.Args)-1] == agentapi.AMD {
+			err = device.Serve(context.Background(), os.Stdin, os.Stdout, amd.New(os.Getenv(amd.TreeEnv)))
+		} else {
+			err = probe.Run(context.Background(), os.Stdin, os.Stdout, os.Getenv(LibraryEnv))
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -10,27 +10,31 @@ package gpu
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/musterhq/muster/agent/gpu/amd"
 	"github.com/musterhq/muster/agent/gpu/wire"
 	"github.com/musterhq/muster/agent/hostinfo"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 )
 
+// TreeEnv is the environment variable that names a simulated tree of AMD's GPUs.
+const TreeEnv = amd.TreeEnv
+
 // LibraryEnv is the environment variable that names the NVML library to the probe command.
 const LibraryEnv = "MUSTER_NVML_LIBRARY"
 
 // Config configures a Monitor. The comments name the defaults of zero values.
 type Config struct {
-	Exe         []string     // command that runs the probe; default: this executable with the argument "probe"
-	Env         []string     // added to the probe's environment, "MUSTER_FAKE_NVML=…"
+	Exe []string // command that runs the probe, without the vendor; default: this executable with "probe"
+	Env []string // added to the probe's environment, "MUSTER_FAKE_NVML=…"
+	// AMDTree is a folder to read in place of /sys: the GPUs are AMD's, and simulated. "" = the host's own GPUs.
+	AMDTree     string
 	LibraryPath string       // NVML library; "" = libnvidia-ml.so.1 where the loader finds it
 	StateDir    string       // where health is stored; "" = nowhere (to read the inventory only)
 	Logger      *slog.Logger // default: discards
@@ -44,7 +48,8 @@ type Config struct {
 	PowerLimits PowerLimits // nil: the GPUs' limits are not changed
 	Ephemeral   bool        // the host's GPUs may be others after a boot: none of them is missing then
 	KernelLog   string      // default: /dev/kmsg if readable; none if the GPUs are simulated
-	// Reset resets a GPU that nothing uses; default: nvidia-smi --gpu-reset, nothing if the GPUs are simulated.
+	// Reset resets a GPU that nothing uses; default: nvidia-smi --gpu-reset, nothing if NVIDIA's GPUs are simulated; AMD's
+	// driver.
 	Reset func(ctx context.Context, uuid string) error
 
 	timing timing               // tests'
@@ -68,6 +73,10 @@ func (c *Config) defaults() error {
 	if c.ProcFS == "" {
 		c.ProcFS = "/proc"
 	}
+	if c.AMDTree != "" {
+		c.SysFS = c.AMDTree
+		c.Env = append(slices.Clone(c.Env), amd.TreeEnv+"="+c.AMDTree)
+	}
 	if c.OwnerMemory == 0 {
 		c.OwnerMemory = OwnerMemory
 	}
@@ -81,6 +90,7 @@ func (c *Config) defaults() error {
 // Monitor watches the GPUs of this host. It is safe for concurrent use.
 type Monitor struct {
 	cfg     Config
+	maker   maker
 	log     *slog.Logger
 	probe   *prober
 	boot    string
@@ -122,11 +132,14 @@ func Start(ctx context.Context, cfg Config) (*Monitor, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	m := &Monitor{cfg: cfg, log: cfg.Logger, boot: boot, changed: make(chan struct{}, 1), kick: make(chan struct{}, 1),
+	of := makerOf(cfg)
+	cfg = withVendor(cfg, of)
+	m := &Monitor{cfg: cfg, maker: of, log: cfg.Logger, boot: boot,
+		changed: make(chan struct{}, 1), kick: make(chan struct{}, 1),
 		ctx: ctx, cancel: cancel, store: store, mem: mem, owners: map[string]owned{}, ownerUse: map[string]owned{},
 		fabrics: map[string]wire.Fabric{}}
 	m.slept = cfg.slept()
-	m.probe = newProber(cfg, m.hung)
+	m.probe = newProber(cfg, of.driver(), m.hung)
 	for uuid, r := range m.mem.GPUs {
 		m.probe.seenAt(uuid, r.GPU.PCIBus)
 	}
@@ -220,15 +233,18 @@ func (m *Monitor) Requalify(ctx context.Context, uuid string) error {
 	}
 	if leased, known := m.leasedNow(); !known {
 		return fault.New(fault.Unavailable, "the agent is just starting: it does not know yet which GPUs have a lease")
-	} else if leased[uuid] {
+	} else if u := leasedAmong(leased, m.maker.together(m, uuid)); u == uuid {
 		return fault.New(fault.Conflict, "%s has a lease: it can be reset when that has ended", uuid)
+	} else if u != "" {
+		return fault.New(fault.Conflict, "a reset of %s resets its whole hive, and %s has a lease: it can be reset when "+
+			"that has ended", uuid, u)
 	}
 	m.looking.Lock()
 	defer m.looking.Unlock()
 	if _, err := m.system(ctx); err != nil {
 		return asFault(err)
 	}
-	if err := m.reset(ctx, uuid); err != nil {
+	if err := m.maker.reset(ctx, m, uuid); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "%s could not be reset: %v", uuid, err)
 	}
 	if err := m.lookAfterReset(ctx, uuid); err != nil {
@@ -240,32 +256,14 @@ func (m *Monitor) Requalify(ctx context.Context, uuid string) error {
 	return nil
 }
 
-func (m *Monitor) reset(ctx context.Context, uuid string) error {
-	m.mu.Lock()
-	simulated := m.sys.Simulated
-	m.mu.Unlock()
-	reset := m.cfg.Reset
-	if reset == nil && simulated {
-		return nil
+// leasedAmong returns the first of the GPUs that has a lease; "" if none has.
+func leasedAmong(leased map[string]bool, uuids []string) string {
+	for _, u := range uuids {
+		if leased[u] {
+			return u
+		}
 	}
-	if reset == nil {
-		reset = resetGPU
-	}
-	// A GPU that any process has open cannot be reset, and the probe is such a process.
-	release, err := m.probe.pause(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
-	return reset(ctx, uuid)
-}
-
-func resetGPU(ctx context.Context, uuid string) error {
-	out, err := exec.CommandContext(ctx, "nvidia-smi", "--gpu-reset", "-i", uuid).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("nvidia-smi: %w: %s", err, strings.TrimSpace(string(out)))
-	}
-	return nil
+	return ""
 }
 
 // orAll returns uuids, or every GPU that the driver lists if uuids is empty.

@@ -26,7 +26,7 @@ func ParsePowerLimits(texts []string) (PowerLimits, error) {
 		n, err := strconv.Atoi(watts)
 		_, indexErr := strconv.ParseUint(gpu, 10, 16)
 		if _, twice := out[gpu]; err != nil || n < 1 || n > 10_000 || twice ||
-			(named && indexErr != nil && !strings.HasPrefix(gpu, "GPU-")) {
+			(named && indexErr != nil && !strings.HasPrefix(gpu, "GPU-") && !strings.HasPrefix(gpu, "AMD-")) {
 			return nil, fmt.Errorf("%q: want watts for all GPUs, or INDEX=WATTS or UUID=WATTS, each once", t)
 		}
 		out[gpu] = n

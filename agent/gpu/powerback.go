@@ -20,6 +20,7 @@ func GivePowerBack(ctx context.Context, cfg Config) error {
 	if err := cfg.defaults(); err != nil {
 		return err
 	}
+	of := makerOf(cfg)
 	boot, err := hostinfo.BootID()
 	if err != nil {
 		return err
@@ -28,7 +29,7 @@ func GivePowerBack(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	probe := newProber(cfg, func(wire.Request, time.Time) {})
+	probe := newProber(withVendor(cfg, of), of.driver(), func(wire.Request, time.Time) {})
 	defer probe.close()
 	var errs []error
 	for _, uuid := range slices.Sorted(maps.Keys(mem.GPUs)) {
@@ -41,7 +42,7 @@ func GivePowerBack(ctx context.Context, cfg Config) error {
 			err := probe.request(ctx, wire.Request{Method: wire.MethodPower, GPU: uuid, Milliwatts: wire.DefaultPower}, nil)
 			gone := errors.As(err, &refusal) && (refusal.Code == wire.CodeNotFound || refusal.Code == wire.CodeGPULost)
 			if err != nil && !gone {
-				errs = append(errs, fmt.Errorf("GPU %d keeps its power limit of %d W (nvidia-smi -pl gives it another): %w",
+				errs = append(errs, fmt.Errorf("GPU %d keeps its power limit of %d W (nvidia-smi or amd-smi sets it): %w",
 					r.GPU.Index, r.PowerSet/1000, err))
 				continue
 			}

@@ -60,11 +60,11 @@ const maxStuck = 4
 const resends = 2
 
 // errHang is the error of a call that outlasted its deadline.
-type errHang struct{ gpu, method string }
+type errHang struct{ driver, gpu, method string }
 
 func (e *errHang) Error() string {
 	if e.gpu == "" {
-		return "the NVIDIA driver did not answer in time (" + e.method + ")"
+		return e.driver + " did not answer in time (" + e.method + ")"
 	}
 	return fmt.Sprintf("%s did not answer in time (%s)", e.gpu, e.method)
 }
@@ -77,6 +77,7 @@ func (e *errShunned) Error() string { return e.gpu + " hung in the driver; it is
 // prober keeps a probe child running and puts a deadline on every call. It never waits for a child that is stuck.
 type prober struct {
 	cfg    Config
+	driver string // its name in sentences
 	time   timing
 	events chan wire.Event
 	onHang func(r wire.Request, sent time.Time)
@@ -99,9 +100,10 @@ type shunned struct {
 	rest  time.Duration
 }
 
-func newProber(cfg Config, onHang func(r wire.Request, sent time.Time)) *prober {
+func newProber(cfg Config, driver string, onHang func(r wire.Request, sent time.Time)) *prober {
 	return &prober{
 		cfg:    cfg,
+		driver: driver,
 		time:   cfg.timing,
 		events: make(chan wire.Event, 64),
 		onHang: onHang,
@@ -145,8 +147,8 @@ func (p *prober) tryRunning() (c *child, warm bool, wait time.Duration, err erro
 		return nil, false, wait, nil
 	}
 	if n := p.stuck(); n >= maxStuck {
-		return nil, false, 0, fault.New(fault.Unavailable, "%d GPU probes hang in the NVIDIA driver: the host must be "+
-			"rebooted", n)
+		return nil, false, 0, fault.New(fault.Unavailable, "%d GPU probes hang in %s: the host must be rebooted", n,
+			p.driver)
 	}
 	c, err = startChild(p.cfg, p.events, now)
 	if err != nil {
@@ -221,7 +223,8 @@ func (p *prober) callOnce(ctx context.Context, r wire.Request, out any) error {
 		}
 	}
 	patience := p.time.call
-	if r.Method == wire.MethodStart || r.Method == wire.MethodRemake { // which erases memory
+	switch r.Method {
+	case wire.MethodStart, wire.MethodRemake, wire.MethodReset: // the latter two erase memory
 		patience = p.time.start
 	}
 	sent := time.Now()
@@ -237,7 +240,7 @@ func (p *prober) callOnce(ctx context.Context, r wire.Request, out any) error {
 		if !r.Trial {
 			p.hung(r, sent)
 		}
-		return &errHang{r.GPU, r.Method}
+		return &errHang{p.driver, r.GPU, r.Method}
 	case err != nil:
 		return err
 	}
@@ -358,7 +361,7 @@ func (p *prober) pause(ctx context.Context) (release func(), err error) {
 		return release, nil
 	case <-ctx.Done():
 		release()
-		return nil, fault.Wrap(ctx.Err(), fault.Unavailable, "the GPU probe hangs in the NVIDIA driver")
+		return nil, fault.Wrap(ctx.Err(), fault.Unavailable, "the GPU probe hangs in %s", p.driver)
 	}
 }
 

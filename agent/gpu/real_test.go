@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/musterhq/muster/agent/gpu/fakekfd"
 	"github.com/musterhq/muster/agent/gpu/fakeprofile"
 	"github.com/musterhq/muster/agent/gpu/wire"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -187,28 +188,45 @@ func TestSimulatedMachines(t *testing.T) {
 				}
 			}
 			m := h.start(t, func(c *Config) { c.ProcFS = t.TempDir(); writeProc(t, c.ProcFS) })
-			var inv agentapi.Inventory
-			inventory(t, m).Fill(&inv)
-			got, err := json.MarshalIndent(simulated{machine.About, inv.Driver, inv.CUDAMax, inv.GPUs, inv.Topology, inv.P2P,
-				inv.Problems}, "", "  ")
-			if err != nil {
-				t.Fatal(err)
-			}
-			got = append(got, '\n')
-			golden := filepath.Join("../../docs/hardware/simulated", machine.Name+".json")
-			if *update {
-				if err := os.WriteFile(golden, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), string(got)); diff != "" {
-				t.Errorf("go test ./agent/gpu -run TestSimulatedMachines -update rewrites it:\n%s", diff)
-			}
+			golden(t, machine.Name, machine.About, m)
 		})
+	}
+	for _, machine := range fakekfd.Machines {
+		t.Run(machine.Name, func(t *testing.T) {
+			t.Parallel()
+			m, _ := amdHost(t, machine.Name, func(m *fakekfd.Machine) {
+				if m.Driver == "" { // it would be named after the kernel that the test runs on
+					m.Driver = "6.8.5"
+				}
+			})
+			golden(t, machine.Name, machine.About, m)
+		})
+	}
+}
+
+// golden compares what a Monitor finds with the file of the machine.
+func golden(t *testing.T, name, about string, m *Monitor) {
+	t.Helper()
+	var inv agentapi.Inventory
+	inventory(t, m).Fill(&inv)
+	got, err := json.MarshalIndent(simulated{about, inv.Driver, inv.AMDGPU, inv.CUDAMax, inv.GPUs, inv.Topology, inv.P2P,
+		inv.Problems}, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got = append(got, '\n')
+	golden := filepath.Join("../../docs/hardware/simulated", name+".json")
+	if *update {
+		if err := os.WriteFile(golden, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("go test ./agent/gpu -run TestSimulatedMachines -update rewrites it:\n%s", diff)
 	}
 }
 
@@ -216,6 +234,7 @@ func TestSimulatedMachines(t *testing.T) {
 type simulated struct {
 	About    string             `json:"about"`
 	Driver   string             `json:"driver"`
+	AMDGPU   string             `json:"amdgpu,omitempty"`
 	CUDAMax  string             `json:"cuda_max"`
 	GPUs     []agentapi.GPU     `json:"gpus"`
 	Topology [][]string         `json:"topology"`

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// pciDevices are the NVIDIA GPUs on the kernel's PCI bus, independent of the driver.
+// pciDevices are the GPUs on the kernel's PCI bus, independent of the driver.
 type pciDevices struct {
-	known bool           // false: sysfs was not read
-	numa  map[string]int // by shortPCI; −1 if not reported
-	amd   []string       // names of AMD's GPUs on the bus
+	known bool                // false: sysfs was not read
+	gpus  map[string][]string // names by vendor
+	numa  map[string]int      // of the rented vendor's GPUs, by shortPCI; −1 if not reported
 }
 
 func (d pciDevices) has(pci string) bool {
@@ -31,30 +31,42 @@ func (m *Monitor) pciDevices() pciDevices {
 		}
 		root = "/sys"
 	}
-	return readPCI(root)
+	return readPCI(root).of(m.maker.vendor())
+}
+
+// of returns d with numa of a vendor's GPUs.
+func (d pciDevices) of(vendor string) pciDevices {
+	all := d.numa
+	d.numa = map[string]int{}
+	for _, name := range d.gpus[vendor] {
+		d.numa[shortPCI(name)] = all[shortPCI(name)]
+	}
+	return d
 }
 
 func readPCI(root string) pciDevices {
-	const nvidia, amd, vga, compute, accelerator = "0x10de", "0x1002", "0x0300", "0x0302", "0x1200"
 	dir := filepath.Join(root, "bus/pci/devices")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return pciDevices{}
 	}
-	out := pciDevices{known: true, numa: map[string]int{}}
+	out := pciDevices{known: true, numa: map[string]int{}, gpus: map[string][]string{}}
 	for _, e := range entries {
 		fact := func(name string) string {
 			b, _ := os.ReadFile(filepath.Join(dir, e.Name(), name))
 			return strings.TrimSpace(string(b))
 		}
 		class, vendor := fact("class"), fact("vendor")
-		if vendor == amd && (strings.HasPrefix(class, compute) || strings.HasPrefix(class, vga) ||
-			strings.HasPrefix(class, accelerator)) {
-			out.amd = append(out.amd, e.Name())
+		var of maker
+		for _, m := range []maker{nvidiaMaker{}, amdMaker{}} {
+			if m.onBus(vendor, class) {
+				of = m
+			}
 		}
-		if vendor != nvidia || !strings.HasPrefix(class, vga) && !strings.HasPrefix(class, compute) {
+		if of == nil {
 			continue
 		}
+		out.gpus[of.vendor()] = append(out.gpus[of.vendor()], e.Name())
 		node, err := strconv.Atoi(fact("numa_node"))
 		if err != nil {
 			node = -1

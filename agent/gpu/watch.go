@@ -38,7 +38,7 @@ func (m *Monitor) Health() map[string]Health {
 // healthOf returns the health in a record for callers. m.mu is held.
 func (m *Monitor) healthOf(r *record) Health {
 	if r.State == Healthy && m.blind != nil {
-		return Health{Suspect, "the NVIDIA driver does not answer: " + m.blind.Error()}
+		return Health{Suspect, m.maker.driver() + " does not answer: " + m.blind.Error()}
 	}
 	return Health{r.State, r.Reason}
 }

@@ -85,6 +85,7 @@ type Result struct {
 	CUDA    int      `json:"cuda,omitempty"`    // cuDriverGetVersion: 12040 is 12.4
 	Library string   `json:"library,omitempty"` // path of libcuda
 	GPUs    []GPU    `json:"gpus,omitempty"`
+	Opened  []string `json:"opened,omitempty"` // device nodes that were opened, where nothing was computed: AMD's GPUs
 	Failure *Failure `json:"failure,omitempty"`
 	TookMS  int64    `json:"took_ms"`
 	Calls   []Call   `json:"calls,omitempty"` // of CUDA, if they were to be recorded

@@ -49,8 +49,12 @@ func InitArgs(ref agentapi.LeaseRef, proof Proof, command []string) []string {
 	return append(append(args, "--"), command...)
 }
 
-// CheckArgs returns the command of a container that only checks GPUs: it prints a gpucheck.Result.
+// CheckArgs returns the command of a container that only checks GPUs: it prints a gpucheck.Result. Without GPUs it only
+// opens the proof's devices.
 func CheckArgs(proof Proof) []string {
+	if len(proof.GPUs) == 0 {
+		return []string{Binary, "gpucheck", "--devices", strings.Join(proof.Devices, ",")}
+	}
 	args := []string{Binary, "gpucheck", strings.Join(proof.GPUs, ",")}
 	if proof.Fake {
 		args = append(args, "--fake-cuda")

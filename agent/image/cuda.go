@@ -13,8 +13,9 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Driver is the host's NVIDIA driver; zero if there is none, or if its versions are unknown.
+// Driver is the host's GPU driver; zero if there is none, or if its versions are unknown.
 type Driver struct {
+	AMD     bool   // the host's GPUs are AMD's; the other fields are NVIDIA's
 	Version string // 550.90.07
 	CUDA    string // newest supported version, such as "12.4"
 	// Models are the names of the host's GPUs: NVIDIA's images take older drivers for some brands only.
@@ -25,6 +26,14 @@ type Driver struct {
 // start it, after a complete pull. Under CDI nothing else checks the
 // brand. The container toolkit checks the other requirements (arch).
 func (d Driver) runs(c v1.Config) error {
+	if d.AMD {
+		if need := requirements(c); len(need) > 0 {
+			return &Error{Reason: agentapi.ReasonImageNewerCUDA,
+				Detail: fmt.Sprintf("it is made for NVIDIA's GPUs (%s), and this host's are AMD's: use an image with ROCm, or "+
+					"ask for gpu_vendor = nvidia", clip(need[0]))}
+		}
+		return nil
+	}
 	if d.CUDA == "" && d.Version == "" {
 		return nil
 	}

@@ -1,7 +1,9 @@
 package image
 
 import (
+	"errors"
 	"runtime"
+	"strings"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -92,4 +94,19 @@ func TestTheDriverIsAskedForEveryImage(t *testing.T) {
 	push(t, reg+"/cuda:12", withEnv(t, img, "NVIDIA_REQUIRE_CUDA=cuda>=12.0"))
 	e.pull(Request{Image: reg + "/cuda:13"}, agentapi.ReasonImageNewerCUDA)
 	e.pull(Request{Image: reg + "/cuda:12"}, "")
+}
+
+// An image that is made for CUDA is refused on a host with AMD's GPUs, before it is pulled; any other may have ROCm.
+func TestCUDAImageOnAMD(t *testing.T) {
+	t.Parallel()
+	amd := Driver{AMD: true}
+	err := amd.runs(v1.Config{Env: []string{"CUDA_VERSION=12.4.1"}})
+	var refused *Error
+	if !errors.As(err, &refused) || refused.Reason != agentapi.ReasonImageNewerCUDA ||
+		!strings.Contains(refused.Detail, "AMD") {
+		t.Errorf("%v", err)
+	}
+	if err := amd.runs(v1.Config{Env: []string{"PATH=/opt/rocm/bin"}}); err != nil {
+		t.Error(err)
+	}
 }

@@ -29,7 +29,10 @@ type GPU struct {
 	Runtimes map[string]string `json:"runtimes,omitempty"`
 	// Links are its active links to other GPUs, one for each end; older agents report NVLinks only.
 	Links []Link `json:"links,omitempty"`
-	// Minor is N of the device node /dev/nvidiaN.
+	// Hive names the GPUs that are joined so closely that a reset of one resets all of them (AMD's XGMI hives). They are
+	// rented together. "" is none.
+	Hive string `json:"hive,omitempty"`
+	// Minor is N of the device node /dev/nvidiaN or /dev/dri/renderDN.
 	Minor        Optional[int] `json:"minor,omitzero"`
 	PCIBus       string        `json:"pci_bus"`      // 00000000:17:00.0
 	Model        string        `json:"model"`        // NVIDIA H100 80GB HBM3

@@ -34,8 +34,9 @@ type Inventory struct {
 	LeaseUpMbps   int `json:"lease_up_mbps,omitempty"`
 	LeaseDownMbps int `json:"lease_down_mbps,omitempty"`
 
-	Driver          string `json:"driver"`   // NVIDIA driver version, "" without one
-	CUDAMax         string `json:"cuda_max"` // highest CUDA the driver supports, "12.4"
+	Driver          string `json:"driver"`           // NVIDIA driver version, "" without one
+	AMDGPU          string `json:"amdgpu,omitempty"` // version of AMD's driver, or which kernel's it is; "" without one
+	CUDAMax         string `json:"cuda_max"`         // highest CUDA the driver supports, "12.4"
 	NVMLVersion     string `json:"nvml_version"`
 	Simulated       bool   `json:"simulated"`                 // the NVML library is our fake
 	AttachMode      string `json:"attach_mode"`               // cdi, nvidia, none

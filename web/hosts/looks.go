@@ -250,6 +250,8 @@ func attachText(mode string) string {
 		return "CDI"
 	case "nvidia":
 		return "NVIDIA's runtime"
+	case "nodes":
+		return "their device nodes"
 	case "none":
 		return "nothing: only for simulated GPUs"
 	}

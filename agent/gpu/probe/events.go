@@ -11,7 +11,7 @@ import (
 
 // watch starts, once, to wait for Xids and sends each as an event. A device that cannot send events (lost, or of a kind
 // without events) is left out; the agent's polling covers it.
-func (p *probe) watch(ctx context.Context) {
+func (p *probe) watch(ctx context.Context, send func(wire.Event)) {
 	p.starting.Lock()
 	defer p.starting.Unlock()
 	if p.watching {
@@ -37,28 +37,28 @@ func (p *probe) watch(ctx context.Context) {
 		})
 	}
 	p.watching = true
-	go p.wait(ctx, set, uuids)
+	go p.wait(ctx, send, set, uuids)
 }
 
 // wait runs until the process ends: a set that a call may still wait on must not be freed.
-func (p *probe) wait(ctx context.Context, set nvml.EventSet, uuids map[nvml.Device]string) {
+func (p *probe) wait(ctx context.Context, send func(wire.Event), set nvml.EventSet, uuids map[nvml.Device]string) {
 	const poll = 1000 // ms
 	for ctx.Err() == nil {
 		data, err := call(p, "nvmlEventSetWait", func() (nvml.EventData, nvml.Return) { return set.Wait(poll) })
 		switch {
 		case err == nil && data.EventType == nvml.EventTypeXidCriticalError:
 			if uuid := uuids[data.Device]; uuid != "" {
-				e := &wire.Event{GPU: uuid, Xid: int(data.EventData)}
+				e := wire.Event{GPU: uuid, Xid: int(data.EventData)}
 				if id := int(data.GpuInstanceId); data.GpuInstanceId != noInstance {
 					e.Instance = &id
 				}
-				p.send(wire.Message{Event: e})
+				send(e)
 			}
 			continue
 		case err == nil || nvml.Return(err.Code) == nvml.ERROR_TIMEOUT:
 			continue
 		case err.Code == wire.CodeGPULost:
-			p.send(wire.Message{Event: &wire.Event{Lost: true}})
+			send(wire.Event{Lost: true})
 		case err.Code == wire.CodeFunctionNotFound:
 			return
 		}

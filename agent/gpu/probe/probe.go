@@ -1,20 +1,18 @@
-// Package probe is the child process that loads NVML, and the only importer of go-nvml.
+// Package probe is NVIDIA's device.Vendor: the child process that loads NVML, and the only importer of go-nvml.
 //
 // Invariants: no NVML function is called before its symbol was looked up in the loaded library, because a symbol
-// missing in an older driver ends the process and recover cannot catch it. Every request runs on its own goroutine, so
-// one that is stuck in the driver delays no other. Deadlines are the parent's: it kills this process if it must. A host
-// without the library, the driver or a GPU gets an answer that reports this; the probe does not end.
+// missing in an older driver ends the process and recover cannot catch it. A host without the library, the driver or a
+// GPU gets an answer that reports this; the probe does not end.
 package probe
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"io"
 	"sync"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
+	"github.com/musterhq/muster/agent/gpu/device"
 	"github.com/musterhq/muster/agent/gpu/wire"
 )
 
@@ -24,36 +22,18 @@ const fakeSymbol = "muster_fake_nvml"
 // Run answers requests from in on out until in ends. An empty libraryPath means libnvidia-ml.so.1 where the loader
 // finds it. The process should exit when Run returns, even if calls are still stuck.
 func Run(ctx context.Context, in io.Reader, out io.Writer, libraryPath string) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	var opts []nvml.LibraryOption
 	if libraryPath != "" {
 		opts = append(opts, nvml.WithLibraryPath(libraryPath))
 	}
-	p := &probe{lib: nvml.New(opts...), has: map[string]bool{}, handles: map[string]nvml.Device{},
-		out: json.NewEncoder(out)}
-	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, wire.MaxLine)
-	for lines.Scan() {
-		var r wire.Request
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			return err
-		}
-		go func() {
-			result, err := p.serve(ctx, r)
-			p.send(wire.Message{ID: r.ID, Result: result, Error: err})
-		}()
-	}
-	return lines.Err()
+	p := &probe{lib: nvml.New(opts...), has: map[string]bool{}, handles: map[string]nvml.Device{}}
+	return device.Serve(ctx, in, out, p)
 }
 
 type probe struct {
 	lib nvml.Interface
 
 	record func(symbol string, ret nvml.Return, value any) // each call of the library; nil: not recorded
-
-	sending sync.Mutex
-	out     *json.Encoder
 
 	starting sync.Mutex // held during nvmlInit, which may take seconds
 	started  bool
@@ -66,76 +46,9 @@ type probe struct {
 	handles map[string]nvml.Device // by UUID, for the life of this process
 }
 
-func (p *probe) send(m wire.Message) {
-	p.sending.Lock()
-	defer p.sending.Unlock()
-	_ = p.out.Encode(m) // if the parent is gone, our input is closed as well
-}
-
-func (p *probe) serve(ctx context.Context, r wire.Request) (json.RawMessage, *wire.Error) {
-	if r.Method == wire.MethodPing {
-		return nil, nil
-	}
-	if err := p.start(); err != nil {
-		return nil, err
-	}
-	var result any
-	var err *wire.Error
-	switch r.Method {
-	case wire.MethodStart:
-	case wire.MethodSystem:
-		result, err = p.system()
-		p.watch(ctx)
-	default:
-		var d nvml.Device
-		if d, err = p.device(r.GPU, r.PCI); err != nil {
-			return nil, err
-		}
-		switch r.Method {
-		case wire.MethodDescribe:
-			if isSlice(r.GPU) {
-				result, err = p.describeSlice(d)
-			} else {
-				result, err = p.describe(d)
-			}
-		case wire.MethodRemake:
-			result, err = p.remake(d, r.Like)
-		case wire.MethodPeers:
-			result, err = p.peers(d)
-		case wire.MethodSample:
-			if isSlice(r.GPU) {
-				result, err = p.sampleSlice(d)
-			} else {
-				result, err = p.sample(d)
-			}
-		case wire.MethodCondition:
-			if isSlice(r.GPU) { // its defects are the GPU's
-				d, err = p.parent(d)
-			}
-			if err == nil {
-				result, err = p.condition(d)
-			}
-		case wire.MethodUse:
-			result, err = p.use(d)
-		case wire.MethodPower:
-			result, err = p.power(d, r.Milliwatts)
-		default:
-			err = &wire.Error{Call: r.Method, Text: "no such method"}
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	b, jsonErr := json.Marshal(result)
-	if jsonErr != nil {
-		return nil, &wire.Error{Call: r.Method, Text: jsonErr.Error()}
-	}
-	return b, nil
-}
-
-// start loads the library and starts NVML, at the first request and again after a failure: a driver may be installed
+// Start loads the library and starts NVML, at the first request and again after a failure: a driver may be installed
 // later.
-func (p *probe) start() *wire.Error {
+func (p *probe) Start() *wire.Error {
 	p.starting.Lock()
 	defer p.starting.Unlock()
 	if p.started {

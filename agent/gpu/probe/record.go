@@ -33,7 +33,7 @@ func Record(libraryPath string) []Call {
 		}
 		out = append(out, c)
 	}
-	if err := p.start(); err != nil {
+	if err := p.Start(); err != nil {
 		return append(out, Call{Call: err.Call, Code: err.Code})
 	}
 	defer p.lib.Shutdown()

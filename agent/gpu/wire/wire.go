@@ -25,6 +25,7 @@ const (
 	MethodUse       = "use"       // → Use
 	MethodPower     = "power"     // → Power, after it was set to Milliwatts
 	MethodRemake    = "remake"    // → Instance, after it was destroyed and recreated like Like
+	MethodReset     = "reset"     // → null, after the GPU was reset
 )
 
 // Request is a request to the probe.
@@ -150,8 +151,11 @@ type Peer struct {
 // Condition is what a GPU reports of its own defects. A nil pointer means not reported.
 type Condition struct {
 	ECCUncorrectable *uint64 `json:"ecc_uncorrectable,omitempty"` // volatile: since the driver was loaded or the GPU reset
-	RemapPending     bool    `json:"remap_pending,omitempty"`
-	RemapFailure     bool    `json:"remap_failure,omitempty"`
+	// Uncorrectable are the uncorrectable errors since the driver was loaded, by the part of the chip, of GPUs that count
+	// them so.
+	Uncorrectable map[string]uint64 `json:"uncorrectable,omitempty"`
+	RemapPending  bool              `json:"remap_pending,omitempty"`
+	RemapFailure  bool              `json:"remap_failure,omitempty"`
 	// RecoveryAction is one of the Recover constants, or newer; nil: the driver does not report it.
 	RecoveryAction *int   `json:"recovery_action,omitempty"`
 	Odd            *Error `json:"odd,omitempty"` // an answer that no healthy GPU gives

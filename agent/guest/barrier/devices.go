@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"syscall"
+	"unsafe"
 
 	"github.com/musterhq/muster/agent/gpucheck"
 )
@@ -21,8 +23,16 @@ func (e deviceError) Error() string {
 
 var errNoDevice = errors.New("it is not a character device")
 
+// CheckDevices opens device nodes as the init of a workload does, and returns what that proves.
+func CheckDevices(paths []string) gpucheck.Result {
+	if err := openDevices(paths); err != nil {
+		return gpucheck.Result{Failure: &gpucheck.Failure{Kind: gpucheck.KindMissing, Text: err.Error()}}
+	}
+	return gpucheck.Result{Opened: paths}
+}
+
 // openDevices opens each device node, as the first CUDA call does: that proves that the node exists, that the container
-// may use it, and that the driver answers. It sends the devices no requests.
+// may use it, and that the driver answers. KFD is asked for its version; other devices are sent no requests.
 func openDevices(paths []string) error {
 	for _, path := range paths {
 		fd, err := syscall.Open(path, syscall.O_RDWR|syscall.O_CLOEXEC|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
@@ -31,6 +41,9 @@ func openDevices(paths []string) error {
 		}
 		var st syscall.Stat_t
 		err = syscall.Fstat(fd, &st)
+		if err == nil && filepath.Base(path) == "kfd" {
+			err = kfdAnswers(fd)
+		}
 		syscall.Close(fd)
 		switch {
 		case err != nil:
@@ -38,6 +51,26 @@ func openDevices(paths []string) error {
 		case st.Mode&syscall.S_IFMT != syscall.S_IFCHR:
 			return deviceError{path, errNoDevice}
 		}
+	}
+	return nil
+}
+
+// kfdGetVersion is AMDKFD_IOC_GET_VERSION, _IOR('K', 0x01, struct kfd_ioctl_get_version_args), and kfdMajor the major
+// version of the interface (include/uapi/linux/kfd_ioctl.h).
+const (
+	kfdGetVersion = 2<<30 | 8<<16 | 'K'<<8 | 1
+	kfdMajor      = 1
+)
+
+// kfdAnswers asks the compute part of AMD's driver for its version, the first request of every program that uses it.
+func kfdAnswers(fd int) error {
+	var version struct{ major, minor uint32 }
+	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), kfdGetVersion,
+		uintptr(unsafe.Pointer(&version))); errno != 0 {
+		return fmt.Errorf("KFD's version: %w", errno)
+	}
+	if version.major != kfdMajor {
+		return fmt.Errorf("KFD's version is %d.%d, want %d", version.major, version.minor, kfdMajor)
 	}
 	return nil
 }

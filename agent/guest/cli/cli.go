@@ -60,7 +60,7 @@ func Run(args []string) int {
 func usage() int {
 	fmt.Fprintln(os.Stderr, "usage: muster-guest hold LEASE EPOCH | init LEASE EPOCH [--devices PATHS] [--gpus UUIDS] "+
 		"-- COMMAND… | "+
-		"gpucheck UUIDS | "+
+		"gpucheck UUIDS | gpucheck --devices PATHS | "+
 		"exec home|workdir "+
 		"COLS ROWS [-- COMMAND] | checkpoint DIR | durable | sftp | rshd | rsh HOST COMMAND…")
 	return guest.ExitBroken

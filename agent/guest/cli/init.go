@@ -41,11 +41,17 @@ func initialise(ref agentapi.LeaseRef, args []string) int {
 
 // checkGPUs checks GPUs in a container made for it.
 func checkGPUs(args []string) int {
+	if len(args) == 2 && args[0] == "--devices" {
+		return printResult(barrier.CheckDevices(list(args[1])), nil)
+	}
 	fake := len(args) == 2 && args[1] == "--fake-cuda"
 	if len(args) != 1 && !fake {
 		return usage()
 	}
-	res, err := gpucheck.Check{Command: gpucheck.InContainer(fake), GPUs: list(args[0])}.Run(context.Background())
+	return printResult(gpucheck.Check{Command: gpucheck.InContainer(fake), GPUs: list(args[0])}.Run(context.Background()))
+}
+
+func printResult(res gpucheck.Result, err error) int {
 	if err == nil {
 		err = json.NewEncoder(os.Stdout).Encode(res)
 	}

@@ -451,20 +451,20 @@ func (q *Queries) NeedFullReport(ctx context.Context, argID id.Host) error {
 
 const putGPUs = `-- name: PutGPUs :exec
 INSERT INTO gpu AS g (host_id, id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, power_limit_w,
-                      power_default_w, facts, health, health_reason, in_use, contest, vendor, kind, parent_id, attach_name, rocm_max, display, pcie_measured)
+                      power_default_w, facts, health, health_reason, in_use, contest, vendor, kind, parent_id, attach_name, rocm_max, display, pcie_measured, hive)
 SELECT $1, unnest($2::uuid[]), unnest($3::text[]), unnest($4::integer[]), unnest($5::text[]), unnest($6::text[]),
        unnest($7::text[]), unnest($8::bigint[]), unnest($9::text[]), unnest($10::integer[]),
        unnest($11::boolean[]), unnest($12::float8[]), nullif(unnest($13::integer[]), 0),
        nullif(unnest($14::integer[]), 0), unnest($15::text[])::jsonb, unnest($16::text[]), unnest($17::text[]),
        unnest($18::text[]), unnest($19::text[]), unnest($20::text[]), unnest($21::text[]),
        nullif(unnest($22::uuid[]), '00000000-0000-0000-0000-000000000000'), unnest($23::text[]), unnest($24::text[]),
-       unnest($25::boolean[]), unnest($26::boolean[])
+       unnest($25::boolean[]), unnest($26::boolean[]), unnest($27::text[])
 ON CONFLICT (id) DO UPDATE
 SET idx = excluded.idx, pci_bus = excluded.pci_bus, model = excluded.model, arch = excluded.arch, vram_mb = excluded.vram_mb, compute_cap = excluded.compute_cap, pcie_gen = excluded.pcie_gen, nvlink = excluded.nvlink, 
-    nvlink_gbps = excluded.nvlink_gbps, power_limit_w = excluded.power_limit_w, power_default_w = excluded.power_default_w, facts = excluded.facts, in_use = excluded.in_use, vendor = excluded.vendor, kind = excluded.kind, parent_id = excluded.parent_id, attach_name = excluded.attach_name, rocm_max = excluded.rocm_max, display = excluded.display, pcie_measured = excluded.pcie_measured, present = true
+    nvlink_gbps = excluded.nvlink_gbps, power_limit_w = excluded.power_limit_w, power_default_w = excluded.power_default_w, facts = excluded.facts, in_use = excluded.in_use, vendor = excluded.vendor, kind = excluded.kind, parent_id = excluded.parent_id, attach_name = excluded.attach_name, rocm_max = excluded.rocm_max, display = excluded.display, pcie_measured = excluded.pcie_measured, hive = excluded.hive, present = true
 WHERE NOT g.present
-   OR (g.idx, g.pci_bus, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps, g.power_limit_w, g.power_default_w, g.facts, g.in_use, g.vendor, g.kind, g.parent_id, g.attach_name, g.rocm_max, g.display, g.pcie_measured)
-   IS DISTINCT FROM (excluded.idx, excluded.pci_bus, excluded.model, excluded.arch, excluded.vram_mb, excluded.compute_cap, excluded.pcie_gen, excluded.nvlink, excluded.nvlink_gbps, excluded.power_limit_w, excluded.power_default_w, excluded.facts, excluded.in_use, excluded.vendor, excluded.kind, excluded.parent_id, excluded.attach_name, excluded.rocm_max, excluded.display, excluded.pcie_measured)
+   OR (g.idx, g.pci_bus, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps, g.power_limit_w, g.power_default_w, g.facts, g.in_use, g.vendor, g.kind, g.parent_id, g.attach_name, g.rocm_max, g.display, g.pcie_measured, g.hive)
+   IS DISTINCT FROM (excluded.idx, excluded.pci_bus, excluded.model, excluded.arch, excluded.vram_mb, excluded.compute_cap, excluded.pcie_gen, excluded.nvlink, excluded.nvlink_gbps, excluded.power_limit_w, excluded.power_default_w, excluded.facts, excluded.in_use, excluded.vendor, excluded.kind, excluded.parent_id, excluded.attach_name, excluded.rocm_max, excluded.display, excluded.pcie_measured, excluded.hive)
 `
 
 type PutGPUsParams struct {
@@ -494,6 +494,7 @@ type PutGPUsParams struct {
 	RocmMaxes      []string
 	Displays       []bool
 	PcieMeasureds  []bool
+	Hives          []string
 }
 
 // Adds GPUs of a host, or stores what has changed of those that it has. Those keep their health and their contest.
@@ -525,6 +526,7 @@ func (q *Queries) PutGPUs(ctx context.Context, arg PutGPUsParams) error {
 		arg.RocmMaxes,
 		arg.Displays,
 		arg.PcieMeasureds,
+		arg.Hives,
 	)
 	return err
 }

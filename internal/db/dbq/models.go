@@ -518,6 +518,7 @@ type GPU struct {
 	RocmMax       string
 	Display       bool
 	PcieMeasured  bool
+	Hive          string
 }
 
 type GPUAward struct {

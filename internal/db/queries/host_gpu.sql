@@ -32,20 +32,20 @@ SELECT id, uuid, health, present, contest FROM gpu WHERE host_id = @host_id AND 
 -- name: PutGPUs :exec
 -- Adds GPUs of a host, or stores what has changed of those that it has. Those keep their health and their contest.
 INSERT INTO gpu AS g (host_id, id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, power_limit_w,
-                      power_default_w, facts, health, health_reason, in_use, contest, vendor, kind, parent_id, attach_name, rocm_max, display, pcie_measured)
+                      power_default_w, facts, health, health_reason, in_use, contest, vendor, kind, parent_id, attach_name, rocm_max, display, pcie_measured, hive)
 SELECT @host_id, unnest(@ids::uuid[]), unnest(@uuids::text[]), unnest(@idxs::integer[]), unnest(@pci_buses::text[]), unnest(@models::text[]),
        unnest(@archs::text[]), unnest(@vram_mbs::bigint[]), unnest(@compute_caps::text[]), unnest(@pcie_gens::integer[]),
        unnest(@nvlinks::boolean[]), unnest(@nvlink_gbps::float8[]), nullif(unnest(@power_limits_w::integer[]), 0),
        nullif(unnest(@power_defaults_w::integer[]), 0), unnest(@facts::text[])::jsonb, unnest(@healths::text[]), unnest(@health_reasons::text[]),
        unnest(@in_uses::text[]), unnest(@contests::text[]), unnest(@vendors::text[]), unnest(@kinds::text[]),
        nullif(unnest(@parents::uuid[]), '00000000-0000-0000-0000-000000000000'), unnest(@attach_names::text[]), unnest(@rocm_maxes::text[]),
-       unnest(@displays::boolean[]), unnest(@pcie_measureds::boolean[])
+       unnest(@displays::boolean[]), unnest(@pcie_measureds::boolean[]), unnest(@hives::text[])
 ON CONFLICT (id) DO UPDATE
 SET idx = excluded.idx, pci_bus = excluded.pci_bus, model = excluded.model, arch = excluded.arch, vram_mb = excluded.vram_mb, compute_cap = excluded.compute_cap, pcie_gen = excluded.pcie_gen, nvlink = excluded.nvlink, 
-    nvlink_gbps = excluded.nvlink_gbps, power_limit_w = excluded.power_limit_w, power_default_w = excluded.power_default_w, facts = excluded.facts, in_use = excluded.in_use, vendor = excluded.vendor, kind = excluded.kind, parent_id = excluded.parent_id, attach_name = excluded.attach_name, rocm_max = excluded.rocm_max, display = excluded.display, pcie_measured = excluded.pcie_measured, present = true
+    nvlink_gbps = excluded.nvlink_gbps, power_limit_w = excluded.power_limit_w, power_default_w = excluded.power_default_w, facts = excluded.facts, in_use = excluded.in_use, vendor = excluded.vendor, kind = excluded.kind, parent_id = excluded.parent_id, attach_name = excluded.attach_name, rocm_max = excluded.rocm_max, display = excluded.display, pcie_measured = excluded.pcie_measured, hive = excluded.hive, present = true
 WHERE NOT g.present
-   OR (g.idx, g.pci_bus, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps, g.power_limit_w, g.power_default_w, g.facts, g.in_use, g.vendor, g.kind, g.parent_id, g.attach_name, g.rocm_max, g.display, g.pcie_measured)
-   IS DISTINCT FROM (excluded.idx, excluded.pci_bus, excluded.model, excluded.arch, excluded.vram_mb, excluded.compute_cap, excluded.pcie_gen, excluded.nvlink, excluded.nvlink_gbps, excluded.power_limit_w, excluded.power_default_w, excluded.facts, excluded.in_use, excluded.vendor, excluded.kind, excluded.parent_id, excluded.attach_name, excluded.rocm_max, excluded.display, excluded.pcie_measured);
+   OR (g.idx, g.pci_bus, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps, g.power_limit_w, g.power_default_w, g.facts, g.in_use, g.vendor, g.kind, g.parent_id, g.attach_name, g.rocm_max, g.display, g.pcie_measured, g.hive)
+   IS DISTINCT FROM (excluded.idx, excluded.pci_bus, excluded.model, excluded.arch, excluded.vram_mb, excluded.compute_cap, excluded.pcie_gen, excluded.nvlink, excluded.nvlink_gbps, excluded.power_limit_w, excluded.power_default_w, excluded.facts, excluded.in_use, excluded.vendor, excluded.kind, excluded.parent_id, excluded.attach_name, excluded.rocm_max, excluded.display, excluded.pcie_measured, excluded.hive);
 
 -- name: VanishGPUs :exec
 UPDATE gpu SET present = false

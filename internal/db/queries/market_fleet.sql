@@ -37,7 +37,7 @@ WHERE h.id = ANY(@hosts::uuid[])
 
 -- name: FleetGPUs :many
 SELECT g.host_id, g.id, g.uuid, g.idx, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps,
-       g.vendor, g.kind, g.parent_id, g.rocm_max,
+       g.vendor, g.kind, g.parent_id, g.rocm_max, g.hive,
        coalesce(g.power_limit_w, 0)::integer AS power_limit_w, coalesce(g.power_default_w, 0)::integer AS power_default_w,
        g.degraded, g.degraded_since, g.display, g.pcie_measured,
        (g.health = 'healthy' AND g.in_use = '' AND g.contest IN ('', 'incumbent') AND (c.id IS NULL OR coalesce(c.expires_at <= clock_timestamp(), false))

@@ -17,6 +17,9 @@ var uuidForms = map[[2]string]*regexp.Regexp{
 // runtimeVersion is the form of the version of a vendor's runtime.
 var runtimeVersion = regexp.MustCompile(`^[0-9]{1,4}(\.[0-9]{1,4}){0,3}$`)
 
+// hiveName is the form of the name of GPUs that are reset together.
+var hiveName = regexp.MustCompile(`^[0-9a-f]{0,32}$`)
+
 // maxLinks is an upper limit for the number of GPUs and switches that a GPU has links to.
 const maxLinks = 64
 
@@ -34,6 +37,8 @@ func checkDevice(inv *agentapi.Inventory, g *agentapi.GPU) string {
 		return p.UUID == g.Parent && p.KindOf() == agentapi.KindGPU && p.VendorOf() == g.VendorOf() && p.VRAMMB >= g.VRAMMB
 	}):
 		return "its parent is not a GPU of this host with at least as much memory"
+	case !hiveName.MatchString(g.Hive):
+		return "not the name of a hive"
 	case len(g.AttachName) > 100 || len(g.Runtimes) > 8 || len(g.Links) > maxLinks:
 		return "too many links or runtimes, or too long a name"
 	}

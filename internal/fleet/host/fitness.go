@@ -34,6 +34,9 @@ func blocked(inv *agentapi.Inventory) string {
 	if why := toolkitUnfit(inv); why != "" {
 		return why
 	}
+	if why := vendorUnfit(inv); why != "" {
+		return why
+	}
 	if inv.AttachMode == "none" && !inv.Simulated {
 		return "GPUs cannot be attached to containers: install the NVIDIA Container Toolkit, 1.17.8 or newer"
 	}
@@ -47,6 +50,26 @@ func blocked(inv *agentapi.Inventory) string {
 	}
 	return ""
 }
+
+// vendorUnfit returns the reason for which the vendors of a host's GPUs keep it from being rented, or "". An agent lists
+// the GPUs of one vendor. Only AMD's get into containers as device nodes alone.
+func vendorUnfit(inv *agentapi.Inventory) string {
+	for i := range inv.GPUs {
+		if inv.GPUs[i].VendorOf() != inv.GPUs[0].VendorOf() {
+			return "it lists GPUs of two vendors: a host rents out those of one"
+		}
+	}
+	if len(inv.GPUs) == 0 || inv.Simulated {
+		return ""
+	}
+	if vendor := inv.GPUs[0].VendorOf(); (vendor == agentapi.AMD) != (inv.AttachMode == attachNodes) {
+		return fmt.Sprintf("its agent would attach GPUs of %s by %q: update the agent", vendor, text.Clip(inv.AttachMode, 20))
+	}
+	return ""
+}
+
+// attachNodes is the mode in which GPUs are attached as device nodes.
+const attachNodes = "nodes"
 
 // version parses versions such as "1.17.8", "v1.17.8" and "1.17.8-1".
 func version(s string) (v [3]int, ok bool) {

@@ -479,6 +479,7 @@ func (w *gpuWrites) add(g *agentapi.GPU, old dbq.ActiveGPUsRow, gpu, parent id.G
 	p.Parents = append(p.Parents, pgtype.UUID{Bytes: parent.UUID(), Valid: true})
 	p.AttachNames = append(p.AttachNames, text.Clip(g.AttachName, 100))
 	p.RocmMaxes, p.Displays = append(p.RocmMaxes, text.Clip(g.Runtimes["rocm"], 20)), append(p.Displays, g.Display)
+	p.Hives = append(p.Hives, g.Hive)
 	return nil
 }
 

@@ -171,7 +171,7 @@ func (r *HostRows) addGPUs(hosts map[id.Host]*Host) {
 		}
 		h.GPUs = append(h.GPUs, HostGPU{
 			GPU: GPU{g.ID, g.UUID, int(g.Idx)}, Vendor: g.Vendor, Kind: g.Kind, Parent: g.ParentID, ROCmMax: g.RocmMax,
-			Model: g.Model, Arch: g.Arch, VRAMMB: g.VramMb, ComputeCap: g.ComputeCap,
+			Hive: g.Hive, Model: g.Model, Arch: g.Arch, VRAMMB: g.VramMb, ComputeCap: g.ComputeCap,
 			PCIeGen: int(g.PcieGen), NVLink: g.Nvlink, NVLinkGbps: g.NvlinkGbps,
 			PowerLimitW: int64(g.PowerLimitW), PowerDefaultW: int64(g.PowerDefaultW), Free: g.Free,
 			Degraded: degraded(g.Degraded, g.DegradedSince), Display: g.Display, PCIeMeasured: g.PcieMeasured,

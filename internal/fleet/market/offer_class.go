@@ -127,6 +127,7 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 		scratchFreeGB: max(0, h.ScratchFreeGB),
 		runtimes:      h.Runtimes,
 	}
+	inHive := false
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
 		if g.Free {
@@ -149,6 +150,7 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 			f.degraded, f.degradedGPUs = cmp.Or(f.degraded, g.Degraded), f.degradedGPUs+1
 		}
 		f.display = f.display || g.Display
+		inHive = inHive || g.Hive != ""
 		if g.Free {
 			f.free++
 		}
@@ -162,6 +164,9 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 		f.nvlinkGbps = min(f.nvlinkGbps, g.NVLinkGbps)
 		// If the value of one GPU is unknown (0), the offer's is unknown.
 		f.powerLimitW, f.powerDefaultW = min(f.powerLimitW, g.PowerLimitW), min(f.powerDefaultW, g.PowerDefaultW)
+	}
+	if inHive { // a reset of one GPU would end the leases of the others
+		f.minGPUs = max(f.minGPUs, f.total)
 	}
 	return f
 }

@@ -108,6 +108,9 @@ func (a *Request) constraints() []constraint {
 			named: func(w *identity) bool { return w.host == a.On },
 		})
 	}
+	if !a.takesAMD() {
+		add(func(f *facts) bool { return f.vendor != agentapi.AMD }, noAMD)
+	}
 	if len(a.Models) > 0 {
 		add(func(f *facts) bool { return slices.Contains(a.Models, f.model) }, "the same GPU: %s",
 			strings.Join(a.Models, " or "))
@@ -175,6 +178,23 @@ func (a *Request) constraints() []constraint {
 		add(func(f *facts) bool { return f.fabric == a.Within }, "the cluster's fabric")
 	}
 	return out
+}
+
+// noAMD is the constraint that keeps programs made for CUDA from AMD's GPUs, and a cluster from GPUs of two vendors.
+const noAMD = "not of AMD: the query names no gpu_vendor, rocm_max, gpu_model, gpu_arch or host"
+
+// takesAMD reports whether the query asks for AMD's GPUs, or for certain GPUs, whatever their vendor. Excluding some
+// (gpu_model != …) does not.
+func (a *Request) takesAMD() bool {
+	return len(a.Models) > 0 || slices.ContainsFunc(a.Query.Terms(), func(t query.Term) bool {
+		switch {
+		case t.Field.Name == "gpu_vendor", t.Field.Name == "rocm_max":
+			return true
+		case t.Field.Name == "gpu_model", t.Field.Name == "gpu_arch", t.Field.Kind == query.Identity:
+			return t.Op != query.Ne && t.Op != query.NotIn
+		}
+		return false
+	})
 }
 
 // nodesOnHost returns how many nodes of the gang share a host.

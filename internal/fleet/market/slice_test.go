@@ -80,7 +80,8 @@ func TestAMDsOfferNamesItsOwnRuntime(t *testing.T) {
 	s := snapshotOf(h)
 	for q, fits := range map[string]bool{
 		"gpu_vendor = amd": true, "gpu_vendor = nvidia": false, "rocm_max >= 6.2": true, "rocm_max >= 6.5": false,
-		"cuda_max >= 11": false, "kind = gpu": true,
+		"cuda_max >= 11": false, "kind = gpu": false, "gpu_model = MI300X": true, "gpu_model != H100": false,
+		"": false, "gpu_vendor != nvidia": true, "host_name = amd": true,
 	} {
 		parsed, err := query.Parse(q)
 		if err != nil {
@@ -90,10 +91,66 @@ func TestAMDsOfferNamesItsOwnRuntime(t *testing.T) {
 			t.Errorf("%s: fits %t, want %t", q, !fits, fits)
 		}
 	}
+	_, why := Place(s, Request{Nodes: 1, GPUs: 1})
+	if !strings.Contains(fmt.Sprint(why), "not of AMD") {
+		t.Errorf("the explanation does not say why: %v", why)
+	}
 	if v := s.hosts[h.ID].lots[0].offerView(); v.ROCmMax != "6.4" || v.CUDAMax != "" || v.GPUVendor != "amd" {
 		t.Errorf("%+v", v)
 	}
 	if like := query.Suggest("gpu_vender"); !strings.Contains(like, "gpu_vendor") {
 		t.Error(like)
+	}
+}
+
+// GPUs that are reset together are rented together: the host is, whole.
+func TestAHiveIsRentedWhole(t *testing.T) {
+	t.Parallel()
+	h := newHost("amd", "AMD Instinct MI300X", 8, 1_000_000)
+	for i := range h.GPUs {
+		h.GPUs[i].Vendor, h.GPUs[i].Kind, h.GPUs[i].Hive = agentapi.AMD, agentapi.KindGPU, "5c9d2e71a4b80617"
+	}
+	place := func(h *Host, gpus int) (Placement, Explain) {
+		q, err := query.Parse("gpu_vendor = amd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Place(snapshotOf(h), Request{Nodes: 1, GPUs: gpus, Query: q})
+	}
+	if p, why := place(h, 8); len(p.Nodes) != 1 || len(p.Nodes[0].GPUs) != 8 {
+		t.Errorf("whole: %+v", why)
+	}
+	if p, why := place(h, 4); len(p.Nodes) != 0 || !strings.Contains(fmt.Sprint(why), "min_gpus <= 4") {
+		t.Errorf("half: %+v, %v", p, why)
+	}
+	if v := snapshotOf(h).hosts[h.ID].lots[0].offerView(); v.MinGPUs != 8 {
+		t.Errorf("the offer says %d", v.MinGPUs)
+	}
+	h.GPUs[5].Free = false // one is sick: its reset would end a lease of the others
+	if p, _ := place(h, 7); len(p.Nodes) != 0 {
+		t.Errorf("without a sick one: %+v", p)
+	}
+	for i := range h.GPUs {
+		h.GPUs[i].Hive = ""
+	}
+	if p, why := place(h, 4); len(p.Nodes) != 1 {
+		t.Errorf("without XGMI: %v", why)
+	}
+}
+
+// A cluster has GPUs of one vendor, unless its query asks for those of several.
+func TestAClusterDoesNotMixVendors(t *testing.T) {
+	t.Parallel()
+	amd, nvidia := newHost("amd", "AMD Radeon RX 7900 XTX", 1, 500_000), newHost("nvidia", "NVIDIA L40S", 1, 1_000_000)
+	amd.GPUs[0].Vendor, nvidia.GPUs[0].Vendor = agentapi.AMD, agentapi.NVIDIA
+	for q, fits := range map[string]bool{"vram_gb >= 1": false, "gpu_vendor = amd": false,
+		"gpu_vendor in [nvidia,amd]": true} {
+		parsed, err := query.Parse(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, _ := Place(snapshotOf(amd, nvidia), Request{Nodes: 2, GPUs: 1, Query: parsed}); (len(p.Nodes) == 2) != fits {
+			t.Errorf("%s: %+v", q, p.Nodes)
+		}
 	}
 }

@@ -55,17 +55,17 @@ type Host struct {
 // HostGPU is one present GPU.
 type HostGPU struct {
 	GPU
-	// Vendor and Kind are agentapi's constants. Parent is the GPU that a slice is part of, and ROCmMax the newest ROCm
-	// that the driver runs.
-	Vendor, Kind, ROCmMax string
-	Parent                id.GPU
-	Model                 string
-	Arch                  string
-	VRAMMB                int64
-	ComputeCap            string
-	PCIeGen               int
-	NVLink                bool
-	NVLinkGbps            float64
+	// Vendor and Kind are agentapi's constants. Parent is the GPU that a slice is part of, ROCmMax the newest ROCm that the
+	// driver runs, and Hive names the GPUs that a reset of one resets; "" = none.
+	Vendor, Kind, ROCmMax, Hive string
+	Parent                      id.GPU
+	Model                       string
+	Arch                        string
+	VRAMMB                      int64
+	ComputeCap                  string
+	PCIeGen                     int
+	NVLink                      bool
+	NVLinkGbps                  float64
 	// Power limit and default power limit in watts; 0 = unknown.
 	PowerLimitW, PowerDefaultW int64
 	Degraded                   string // why it is slower than it could be, and since when; "" = it is not

@@ -44,6 +44,9 @@ func closeness(name string) int {
 		n, _ := strconv.Atoi(links) // an unreadable number counts as one link
 		return 1000 + 10*min(max(n, 1), 100)
 	}
+	if name == "XGMI" { // between two of AMD's GPUs
+		return 1000
+	}
 	return map[string]int{"PIX": 50, "PXB": 40, "PHB": 30, "NODE": 20, "SYS": 10}[name]
 }
 
