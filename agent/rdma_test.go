@@ -73,6 +73,8 @@ func (s *switchboard) Leave(_ context.Context, p agentapi.Partition, ports []age
 	return s.fail
 }
 
+func (s *switchboard) Check(agentapi.Partition, []agentapi.HCA) error { return s.fail }
+
 // The ports of a cluster with a partition are handed out once they have joined it, and leave it at the end of a run that
 // used them, unless a later run has joined already.
 func TestPartitionOfARun(t *testing.T) {
@@ -109,6 +111,28 @@ func TestPartitionOfARun(t *testing.T) {
 	}
 	board.fail = errors.New("no subnet manager") // the run ends all the same
 	a.leavePartition(t.Context(), own, view{rec: used})
+	running, over := used, used
+	running.Started, over.Started, over.Outcome = true, true, &outcome{}
+	for _, tc := range []struct {
+		rec  record
+		fail error
+		lost string
+	}{
+		{running, nil, ""},
+		{running, errors.New("mlx5_0/1 is a member of 0xffff"), "mlx5_0/1 is a member of 0xffff"},
+		{used, errors.New("it has not started"), ""},
+		{over, errors.New("it has ended"), ""},
+	} {
+		board.fail = tc.fail
+		v := view{rec: tc.rec, overlay: true}
+		v.partitionLost = a.lostPartition(v)
+		if v.partitionLost != tc.lost {
+			t.Errorf("%v: lost %q", tc.fail, v.partitionLost)
+		}
+		if well := a.well(v, step{do: actWatch}, ""); well != (tc.rec.Started && tc.lost == "") {
+			t.Errorf("%v: well %v", tc.fail, well)
+		}
+	}
 	if want := []string{"leave 0x2001 1"}; !slices.Equal(board.did, want) {
 		t.Errorf("did %q", board.did)
 	}
