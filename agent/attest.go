@@ -12,7 +12,7 @@ import (
 func (a *Agent) well(v view, s step, sick string) bool {
 	switch s.do {
 	case actWatch, actSetPeers, actSetRelays, actStartOverlay:
-		return v.rec.Started && v.overlay && sick == "" && v.scratchLost == ""
+		return v.rec.Started && v.overlay && sick == "" && v.scratchLost == "" && v.partitionLost == ""
 	}
 	return false
 }

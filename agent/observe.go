@@ -62,7 +62,7 @@ func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
 	if v.scratch, err = scratched(v); err != nil {
 		return v, err
 	}
-	v.scratchLost = lostScratch(v)
+	v.scratchLost, v.partitionLost = lostScratch(v), a.lostPartition(v)
 	if v.volumes, err = a.volumesOf(v, r); err != nil {
 		return v, err
 	}
@@ -231,6 +231,8 @@ func (a *Agent) report(r *run, v view, s step) {
 				st.Trouble, st.TroubleDetail = agentapi.ReasonScratchFailed, clipped(v.volumes.lost)
 			case v.scratchLost != "":
 				st.Trouble, st.TroubleDetail = agentapi.ReasonScratchFailed, clipped(v.scratchLost)
+			case v.partitionLost != "":
+				st.Trouble, st.TroubleDetail = agentapi.ReasonOverlayFailed, clipped(v.partitionLost)
 			default:
 				st.Trouble, st.TroubleDetail = agentapi.ReasonOverlayFailed,
 					"the process that carries the node's network does not answer"

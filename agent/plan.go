@@ -108,20 +108,22 @@ type view struct {
 	scratch     bool           // it is mounted, or it is too late to check
 	volumes     volumeView
 	buckets     bucketView
-	scratchLost string // why a running workload can no longer write to it; "" while it can
-	overlay     bool   // its process answers
-	peers       bool   // it has the peers of spec
-	staleRelays bool   // its relays differ from those of spec, or its token was renewed
-	withdrawn   bool   // the guest measures with no peer, as a rank was absent
-	peersDown   []int  // silent ranks, by the overlay's report
-	peerStatus  []overlay.PeerStatus
-	downSince   []agentapi.PeerDown // the same, with the time of each one's last message
-	deaf        []agentapi.DeafSpan // silences that go on or have ended since the last look
-	seenBoot    int64               // start of this look, CLOCK_BOOTTIME
-	paths       []agentapi.PeerPath
-	interrupted bool // the end of work or guest coincides with the daemon's own
-	drained     bool // no usage is left to send
-	reported    bool // the server has committed that all is gone
+	// partitionLost is why the RDMA ports of a running workload are not in its cluster's partition alone; "" while they are
+	partitionLost string
+	scratchLost   string // why a running workload can no longer write to it; "" while it can
+	overlay       bool   // its process answers
+	peers         bool   // it has the peers of spec
+	staleRelays   bool   // its relays differ from those of spec, or its token was renewed
+	withdrawn     bool   // the guest measures with no peer, as a rank was absent
+	peersDown     []int  // silent ranks, by the overlay's report
+	peerStatus    []overlay.PeerStatus
+	downSince     []agentapi.PeerDown // the same, with the time of each one's last message
+	deaf          []agentapi.DeafSpan // silences that go on or have ended since the last look
+	seenBoot      int64               // start of this look, CLOCK_BOOTTIME
+	paths         []agentapi.PeerPath
+	interrupted   bool // the end of work or guest coincides with the daemon's own
+	drained       bool // no usage is left to send
+	reported      bool // the server has committed that all is gone
 }
 
 // waits reports whether a run that is done only waits for the rest of its cluster.

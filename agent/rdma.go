@@ -46,6 +46,21 @@ func (a *Agent) rdmaOf(ctx context.Context, r *run, spec agentapi.LeaseSpec) ([]
 type Partitions interface {
 	Join(ctx context.Context, p agentapi.Partition, ports []agentapi.HCA) ([]agentapi.HCA, error)
 	Leave(ctx context.Context, p agentapi.Partition, ports []agentapi.HCA) error
+	Check(p agentapi.Partition, ports []agentapi.HCA) error // that they are in it, and in no other
+}
+
+// lostPartition returns why the ports of a running workload are not in its cluster's partition alone, "" while they are:
+// a subnet manager that starts with another configuration moves them under it. The node is not well then, so that the
+// server ends the lease or has another host take the rank.
+func (a *Agent) lostPartition(v view) string {
+	p := v.spec().Network.Partition
+	if p == nil || a.cfg.Partitions == nil || a.cfg.RDMA == nil || !v.rec.Started || v.rec.Outcome != nil {
+		return ""
+	}
+	if err := a.cfg.Partitions.Check(*p, a.cfg.RDMA()); err != nil {
+		return err.Error()
+	}
+	return ""
 }
 
 // leavePartition takes the ports out of an ended run's partition. If it fails, they stay there, unused, until the next

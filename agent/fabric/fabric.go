@@ -80,6 +80,12 @@ func (m Manager) joined(p agentapi.Partition, ports []agentapi.HCA) ([]agentapi.
 	return out, nil
 }
 
+// Check reports whether the ports are in the partition, and in no other.
+func (m Manager) Check(p agentapi.Partition, ports []agentapi.HCA) error {
+	_, err := m.joined(p, ports)
+	return err
+}
+
 // Leave takes the ports out of the partition.
 func (m Manager) Leave(ctx context.Context, p agentapi.Partition, ports []agentapi.HCA) error {
 	return m.run(ctx, "leave", p, ports)

@@ -86,7 +86,15 @@ func TestJoin(t *testing.T) {
 			got[1].Device != "mlx5_1" {
 			t.Errorf("%+v: %+v, %v", p, got, err)
 		}
+		if err := m.Check(p, ports); err != nil {
+			t.Error(err)
+		}
 	}
+	m.put("mlx5_1", 0, "0xffff") // a subnet manager that starts with its default configuration
+	if err := m.Check(partition("cluster_b", 0x7ffe), ports); err == nil || !strings.Contains(err.Error(), "mlx5_1/1") {
+		t.Errorf("a port that others reach: %v", err)
+	}
+	m.put("mlx5_1", 0, "0x7fff")
 	if err := m.Leave(t.Context(), partition("cluster_b", 0x7ffe), ports); err != nil {
 		t.Fatal(err)
 	}
