@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/musterhq/muster/agent/gpu/amd"
 	"github.com/musterhq/muster/agent/gpu/wire"
 	"github.com/musterhq/muster/internal/agentapi"
 )
@@ -48,7 +49,20 @@ func (amdMaker) unanswering(err error, _ pciDevices) agentapi.Problem {
 	return p
 }
 
-func (amdMaker) faults(*Monitor, wire.System, pciDevices) []agentapi.Problem { return nil }
+// faults returns that the driver does not report which ROCm it runs: offers then name none.
+func (amdMaker) faults(_ *Monitor, sys wire.System, _ pciDevices) []agentapi.Problem {
+	if len(sys.Devices) == 0 || amd.ROCm(sys.Driver) != "" {
+		return nil
+	}
+	return []agentapi.Problem{{
+		Code:     "rocm_unknown",
+		Severity: "warn",
+		Cause: "The newest ROCm that this driver runs is not known: renters who ask for one (rocm_max) do not find the " +
+			"host.",
+		Evidence: "amdgpu " + sys.Driver,
+		Fix:      "AMD's own driver package (amdgpu-dkms) has a version from which it follows. The kernel's own driver has none.",
+	}}
+}
 
 // nodes are those that KFD and the graphics driver check: a process can use exactly the GPUs whose render nodes it may
 // open.
