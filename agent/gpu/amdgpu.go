@@ -9,6 +9,7 @@ import (
 	"github.com/musterhq/muster/agent/gpu/amd"
 	"github.com/musterhq/muster/agent/gpu/wire"
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fault"
 )
 
 // amdMaker is AMD, whose device.Vendor is package amd.
@@ -60,7 +61,7 @@ func (amdMaker) faults(_ *Monitor, sys wire.System, _ pciDevices) []agentapi.Pro
 		Cause: "The newest ROCm that this driver runs is not known: renters who ask for one (rocm_max) do not find the " +
 			"host.",
 		Evidence: "amdgpu " + sys.Driver,
-		Fix:      "AMD's own driver package (amdgpu-dkms) has a version from which it follows. The kernel's own driver has none.",
+		Fix:      "Install AMD's own driver package (amdgpu-dkms), whose version says it. The kernel's own driver has none.",
 	}}
 }
 
@@ -88,7 +89,11 @@ func (amdMaker) together(m *Monitor, uuid string) []string {
 	return out
 }
 
-func (amdMaker) reset(ctx context.Context, m *Monitor, uuid string) error {
+// reset refuses to end the owner's programs: the driver resets a GPU that is in use, too.
+func (of amdMaker) reset(ctx context.Context, m *Monitor, uuid string) error {
+	for other, by := range m.InUse(ctx, of.together(m, uuid)...) {
+		return fault.New(fault.Conflict, "%s is in use on the host itself (%s)", other, by)
+	}
 	if m.cfg.Reset != nil {
 		return m.cfg.Reset(ctx, uuid)
 	}

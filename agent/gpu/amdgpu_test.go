@@ -222,6 +222,12 @@ func TestAMDReset(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	m.LeasedBy(func() map[string]bool { return nil })
+	must(t, tree.Process(4001, 7, 4<<30))
+	if err := m.Requalify(t.Context(), tree.UUID(2)); err == nil ||
+		!strings.Contains(err.Error(), tree.UUID(7)+" is in use") {
+		t.Errorf("a program of the owner's would end: %v", err)
+	}
+	must(t, tree.End(4001))
 	recover := filepath.Join(tree.Root, "kernel/debug/dri/2/amdgpu_gpu_recover")
 	must(t, os.WriteFile(recover, []byte("-19\n"), 0o644))
 	if err := m.Requalify(t.Context(), tree.UUID(2)); err == nil ||

@@ -14,8 +14,8 @@ import (
 	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
-// simulated returns the inventory of a host whose GPUs are those of a file of docs/hardware/simulated, which the agent's
-// tests write with what the agent finds on a tree like the kernel's.
+// simulated returns the inventory of a host whose GPUs are those of a file of docs/hardware/simulated, which the
+// agent's tests write with what the agent finds on a tree like the kernel's.
 func simulated(t *testing.T, name string) agentapi.Inventory {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("../../../docs/hardware/simulated", name+".json"))
@@ -30,8 +30,8 @@ func simulated(t *testing.T, name string) agentapi.Inventory {
 	return inv
 }
 
-// What the agent finds of AMD's GPUs becomes an offer that a query finds, and that is rented: a hive whole, and never to
-// someone who did not ask for AMD's.
+// What the agent finds of AMD's GPUs becomes an offer that a query finds, and that is rented: a hive whole, and never
+// to someone who did not ask for AMD's.
 func TestAMDsGPUsFromInventoryToClaim(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
