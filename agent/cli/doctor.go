@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -136,6 +137,9 @@ var checks = []struct {
 	{"nvidia", nvhost.Codes(), func(agentapi.Inventory) string {
 		return "Kernel modules, fabric manager, the GPUs' modes and the PCI bridges above them are as they should be."
 	}},
+	{"amd", []string{"kfd_missing", "rocm_unknown", "gpu_not_rentable"}, func(i agentapi.Inventory) string {
+		return "amdgpu " + i.AMDGPU + " runs ROCm up to " + i.GPUs[0].Runtimes["rocm"] + " at least."
+	}},
 	{"disk", []string{"disk_not_limited"}, func(i agentapi.Inventory) string {
 		return fmt.Sprintf("%d GB free, %s holds each node to its size", i.DiskGB, i.StorageDriver)
 	}},
@@ -157,6 +161,12 @@ var checks = []struct {
 		}
 		return "Renters' buckets can be mounted."
 	}},
+}
+
+// concerns reports whether a check is about the host's GPUs, if it is about those of one vendor.
+func concerns(check string, inv agentapi.Inventory) bool {
+	of := map[string]string{"toolkit": agentapi.NVIDIA, "nvidia": agentapi.NVIDIA, "amd": agentapi.AMD}[check]
+	return of == "" || len(inv.GPUs) > 0 && inv.GPUs[0].VendorOf() == of
 }
 
 // leastDiskGB is the space that an image and some data need.
@@ -193,7 +203,7 @@ func diagnose(inv agentapi.Inventory, m machine) []finding {
 				}
 			}
 		}
-		if well && inv.DockerVersion != "" && (len(inv.GPUs) > 0 || c.name != "toolkit" && c.name != "nvidia") {
+		if well && inv.DockerVersion != "" && concerns(c.name, inv) {
 			say(c.name, "ok", c.good(inv), "", "")
 		}
 	}
@@ -202,7 +212,8 @@ func diagnose(inv agentapi.Inventory, m machine) []finding {
 			"Make room, or put Docker's data on a larger disk.")
 	}
 	if len(inv.GPUs) > 0 {
-		say("gpus", "ok", fmt.Sprintf("%d × %s, driver %s", len(inv.GPUs), inv.GPUs[0].Model, inv.Driver), "", "")
+		say("gpus", "ok", fmt.Sprintf("%d × %s, driver %s", len(inv.GPUs), inv.GPUs[0].Model,
+			cmp.Or(inv.Driver, inv.AMDGPU)), "", "")
 	}
 	if len(m.Watchers) > 0 {
 		say("dcgm", "ok", "DCGM watches the GPUs, which disturbs no lease as long as it leaves profiling metrics "+
@@ -220,7 +231,7 @@ func diagnose(inv agentapi.Inventory, m machine) []finding {
 		}
 	}
 	if len(inv.GPUs) == 0 && !why {
-		say("gpus", "bad", "No GPU is seen.", "", "Install NVIDIA's driver; nvidia-smi must list the GPUs.")
+		say("gpus", "bad", "No GPU is seen.", "", "Install the GPUs' driver: nvidia-smi must list NVIDIA's, rocm-smi AMD's.")
 	}
 	if m.Reachable {
 		say("network", "ok", "Other hosts reach this one straight.", "", "")

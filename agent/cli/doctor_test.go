@@ -170,3 +170,31 @@ func TestDoctorSeesDCGM(t *testing.T) {
 		t.Errorf("%v", none)
 	}
 }
+
+// A host with AMD's GPUs is not judged by what NVIDIA's need.
+func TestDoctorOfAnAMDHost(t *testing.T) {
+	t.Parallel()
+	inv, m := healthy()
+	inv.ToolkitVersion, inv.Driver, inv.AMDGPU, inv.AttachMode = "", "", "6.12.12", "nodes"
+	inv.GPUs = []agentapi.GPU{{Model: "AMD Instinct MI300X", Vendor: agentapi.AMD,
+		Runtimes: map[string]string{"rocm": "6.4"}}}
+	said := map[string]string{}
+	for _, f := range diagnose(inv, m) {
+		if f.State != "ok" || strings.Contains(f.Cause, "NVIDIA") || f.Check == "toolkit" || f.Check == "nvidia" {
+			t.Errorf("%+v", f)
+		}
+		said[f.Check] = f.Cause
+	}
+	if said["amd"] != "amdgpu 6.12.12 runs ROCm up to 6.4 at least." || !strings.Contains(said["gpus"], "driver 6.12.12") {
+		t.Errorf("%v", said)
+	}
+	inv.Problems = []agentapi.Problem{{Code: "rocm_unknown", Severity: "warn", Cause: "not known"}}
+	inv.GPUs[0].Runtimes = nil
+	found := false
+	for _, f := range diagnose(inv, m) {
+		found = found || f.Check == "amd" && f.State == "warn"
+	}
+	if !found {
+		t.Error("nothing is said of ROCm")
+	}
+}

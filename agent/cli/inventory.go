@@ -73,6 +73,9 @@ func printInventory(out io.Writer, inv agentapi.Inventory) error {
 	if inv.Driver != "" {
 		row("Driver", fmt.Sprintf("%s, CUDA up to %s", inv.Driver, inv.CUDAMax))
 	}
+	if inv.AMDGPU != "" {
+		row("Driver", "amdgpu "+inv.AMDGPU)
+	}
 	if inv.Simulated {
 		row("", "The GPUs are simulated.")
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/musterhq/muster/agent/cores"
 	"github.com/musterhq/muster/agent/gpu"
+	"github.com/musterhq/muster/agent/gpu/fakekfd"
 	"github.com/musterhq/muster/agent/gpu/fakeprofile"
 	"github.com/musterhq/muster/agent/hostinfo"
 	"github.com/musterhq/muster/agent/hostinfo/sysfstest"
@@ -136,3 +137,33 @@ func TestSimulatedGPUsOnAMachineOfTheirOwn(t *testing.T) {
 
 // inside compares what the structs of package cores do not export as well.
 var inside = cmp.Exporter(func(reflect.Type) bool { return true })
+
+// The command shows AMD's GPUs as the agent's own probe finds them.
+func TestInventoryOfAMDsGPUs(t *testing.T) {
+	machine, ok := fakekfd.MachineNamed("mi300x")
+	if !ok {
+		t.Fatal("no such machine")
+	}
+	tree, err := fakekfd.Write(t.TempDir(), machine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(gpu.TreeEnv, tree.Root)
+	var inv agentapi.Inventory
+	if err := json.Unmarshal([]byte(run(t, "inventory", "--json")), &inv); err != nil {
+		t.Fatal(err)
+	}
+	if len(inv.GPUs) != 8 || inv.GPUs[7].UUID != tree.UUID(7) || inv.AMDGPU != "6.12.12" || inv.Driver != "" ||
+		inv.CUDAMax != "" || !inv.Simulated || inv.AttachMode != "none" {
+		t.Errorf("%+v", inv)
+	}
+	for _, p := range inv.Problems {
+		if strings.Contains(p.Cause+p.Fix, "NVIDIA") || strings.Contains(p.Code, "cdi") {
+			t.Errorf("%+v", p)
+		}
+	}
+	if shown := run(t, "inventory"); !strings.Contains(shown, "amdgpu 6.12.12") ||
+		strings.Count(shown, "AMD Instinct MI300X") != 8 {
+		t.Error(shown)
+	}
+}

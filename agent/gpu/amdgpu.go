@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/musterhq/muster/agent/gpu/amd"
 	"github.com/musterhq/muster/agent/gpu/wire"
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fault"
 )
 
 // amdMaker is AMD, whose device.Vendor is package amd.
@@ -48,7 +50,20 @@ func (amdMaker) unanswering(err error, _ pciDevices) agentapi.Problem {
 	return p
 }
 
-func (amdMaker) faults(*Monitor, wire.System, pciDevices) []agentapi.Problem { return nil }
+// faults returns that the driver does not report which ROCm it runs: offers then name none.
+func (amdMaker) faults(_ *Monitor, sys wire.System, _ pciDevices) []agentapi.Problem {
+	if len(sys.Devices) == 0 || amd.ROCm(sys.Driver) != "" {
+		return nil
+	}
+	return []agentapi.Problem{{
+		Code:     "rocm_unknown",
+		Severity: "warn",
+		Cause: "The newest ROCm that this driver runs is not known: renters who ask for one (rocm_max) do not find the " +
+			"host.",
+		Evidence: "amdgpu " + sys.Driver,
+		Fix:      "Install AMD's own driver package (amdgpu-dkms), whose version says it. The kernel's own driver has none.",
+	}}
+}
 
 // nodes are those that KFD and the graphics driver check: a process can use exactly the GPUs whose render nodes it may
 // open.
@@ -74,7 +89,11 @@ func (amdMaker) together(m *Monitor, uuid string) []string {
 	return out
 }
 
-func (amdMaker) reset(ctx context.Context, m *Monitor, uuid string) error {
+// reset refuses to end the owner's programs: the driver resets a GPU that is in use, too.
+func (of amdMaker) reset(ctx context.Context, m *Monitor, uuid string) error {
+	for other, by := range m.InUse(ctx, of.together(m, uuid)...) {
+		return fault.New(fault.Conflict, "%s is in use on the host itself (%s)", other, by)
+	}
 	if m.cfg.Reset != nil {
 		return m.cfg.Reset(ctx, uuid)
 	}

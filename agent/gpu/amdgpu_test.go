@@ -108,6 +108,9 @@ func TestRadeonInventory(t *testing.T) {
 	if inv.Topology[0][1] != "NODE" {
 		t.Errorf("%v", inv.Topology)
 	}
+	if len(inv.Problems) != 1 || inv.Problems[0].Code != "rocm_unknown" || inv.Problems[0].Severity != "warn" {
+		t.Errorf("%+v", inv.Problems)
+	}
 }
 
 // Graphics within a processor and a partitioned GPU are named with the reason, and the others are offered.
@@ -120,11 +123,11 @@ func TestAMDGPUsThatCannotBeRented(t *testing.T) {
 		m.GPUs = append(m.GPUs, graphics, split)
 	})
 	inv := inventory(t, m)
-	if len(inv.GPUs) != 2 || inv.GPUs[1].UUID != tree.UUID(1) || len(inv.Problems) != 2 {
+	if len(inv.GPUs) != 2 || inv.GPUs[1].UUID != tree.UUID(1) || len(inv.Problems) != 3 {
 		t.Fatalf("%+v %+v", inv.GPUs, inv.Problems)
 	}
 	for i, want := range []string{"no unique id", "partitioned (CPX)"} {
-		p := inv.Problems[i]
+		p := inv.Problems[i+1]
 		if p.Code != "gpu_not_rentable" || p.Severity != "warn" || !strings.Contains(p.Cause, want) {
 			t.Errorf("%+v", p)
 		}
@@ -219,6 +222,12 @@ func TestAMDReset(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	m.LeasedBy(func() map[string]bool { return nil })
+	must(t, tree.Process(4001, 7, 4<<30))
+	if err := m.Requalify(t.Context(), tree.UUID(2)); err == nil ||
+		!strings.Contains(err.Error(), tree.UUID(7)+" is in use") {
+		t.Errorf("a program of the owner's would end: %v", err)
+	}
+	must(t, tree.End(4001))
 	recover := filepath.Join(tree.Root, "kernel/debug/dri/2/amdgpu_gpu_recover")
 	must(t, os.WriteFile(recover, []byte("-19\n"), 0o644))
 	if err := m.Requalify(t.Context(), tree.UUID(2)); err == nil ||

@@ -93,10 +93,18 @@ func enrollChecks(p host.Enrolling, priced bool, s *Pages) EnrollChecks {
 	return c
 }
 
+// driverText names the driver of a host's GPUs, and what it runs.
+func driverText(d host.Detail) string {
+	if d.Inventory.AMDGPU != "" {
+		return "driver " + d.Inventory.AMDGPU
+	}
+	return fmt.Sprintf("driver %s, CUDA %s", d.Driver, d.CUDAMax)
+}
+
 // machineChecks returns what the agent found on the machine: what is well, then its problems.
 func machineChecks(d host.Detail) []CheckLine {
 	lines := []CheckLine{
-		{gpuSummary(d.GPUs), fmt.Sprintf("driver %s, CUDA %s", d.Driver, d.CUDAMax), "check", "ok"},
+		{gpuSummary(d.GPUs), driverText(d), "check", "ok"},
 		{"Host", fmt.Sprintf("%s, %s of RAM, %d GB of free disk", view.Plural(d.CPUCores, "core", "cores"),
 			view.GiB(d.RAMMB), d.DiskGB), "check", "ok"},
 	}

@@ -133,7 +133,7 @@ func hostFacts(d host.Detail) [][2]string {
 		{"Memory", view.GiB(i.RAMMB)}, {"Disk for containers", fmt.Sprintf("%d GB", i.DiskGB)},
 		{"Disk limit per node enforced", yesNo(i.DiskLimited)}, {"Scratch for nodes", scratchText(d.ScratchGB)},
 		{"Runtimes", runtimesText(d.Runtimes)},
-		{"Driver", i.Driver}, {"Highest CUDA version", i.CUDAMax}, {"Docker", i.DockerVersion},
+		{"Driver", i.Driver}, {"AMD's driver", i.AMDGPU}, {"Highest CUDA version", i.CUDAMax}, {"Docker", i.DockerVersion},
 		{"NVIDIA Container Toolkit", i.ToolkitVersion},
 		{"Containers get GPUs by", attachText(i.AttachMode)}, {"Reachable by other hosts", yesNo(i.MultiNode)},
 		{"Kernel WireGuard", yesNo(i.KernelWireGuard)},

@@ -70,9 +70,9 @@ func (s *Pages) offersByID(v *page.Visit, ids []string) ([]client.Offer, error) 
 
 // ownFacts drops what another maker's GPUs have: the driver and CUDA on a host of AMD's, ROCm on one of NVIDIA's.
 func ownFacts(groups []FactGroup, vendor string) []FactGroup {
-	others := []string{"ROCm, newest"}
+	others := []string{"ROCm, newest", "Checked before billing"}
 	if vendor == agentapi.AMD {
-		others = []string{"NVIDIA driver", "CUDA, newest"}
+		others = []string{"NVIDIA driver", "CUDA, newest", "Compute capability", "NVLink"}
 	}
 	for i := range groups {
 		groups[i].Facts = slices.DeleteFunc(groups[i].Facts, func(f Fact) bool { return slices.Contains(others, f.Name) })
@@ -95,6 +95,7 @@ func factGroups(o client.Offer, currency string) []FactGroup {
 			{"PCI Express", fmt.Sprintf("generation %d, ", o.PCIeGen) + either(o.PCIeMeasured, "under load", "not measured")},
 			{"Power limit", watts(o)},
 			{"Degraded", degraded(o)},
+			{"Checked before billing", "that their devices open, not that they compute"},
 			{"Drives a display", either(o.Display, "yes: long kernels are ended", "no")},
 		}},
 		{"Host", []Fact{

@@ -128,7 +128,7 @@ func (v Vendor) Describe(r wire.Request) (wire.Description, *wire.Error) {
 	} else {
 		d.ECC.NotSupported = true
 	}
-	if rocm := rocmOf(readText(filepath.Join(v.root, "module/amdgpu/version"))); rocm != "" {
+	if rocm := ROCm(readText(filepath.Join(v.root, "module/amdgpu/version"))); rocm != "" {
 		d.Runtimes = map[string]string{"rocm": rocm}
 	}
 	p := pcieOf(dir)

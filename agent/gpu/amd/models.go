@@ -67,9 +67,9 @@ func listed(number, revision string) string {
 // newer and older releases, too; this is the newest that is certain.
 var rocm = map[int]string{3: "6.0", 7: "6.1", 8: "6.2", 10: "6.3", 12: "6.4", 14: "7.0"}
 
-// rocmOf returns the newest ROCm that a driver is known to run; "" if that is not known, as for the kernel's own
+// ROCm returns the newest ROCm that a driver is known to run; "" if that is not known, as for the kernel's own
 // driver, which has no version.
-func rocmOf(driver string) string {
+func ROCm(driver string) string {
 	parts := strings.Split(driver, ".")
 	if len(parts) < 2 || parts[0] != "6" {
 		return ""
