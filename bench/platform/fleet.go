@@ -83,7 +83,7 @@ func queueHost(b *pgx.Batch, h *Host, n int, fabric id.Fabric, inventory []byte)
 	for i := range GPUsPerHost {
 		g := id.New[id.GPU]()
 		b.Queue(`INSERT INTO gpu (id, host_id, uuid, idx, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps)
-			VALUES ($1, $2, $3, $4, $5, 'Hopper', 81559, '9.0', 5, true, 3600)`, g, h.ID, "GPU-"+uuid.NewString(), i, model)
+			VALUES ($1, $2, $3, $4, $5, 'Hopper', 81559, '9.0', 5, true, 3600)`, g, h.ID, "GPU-"+g.UUID().String(), i, model)
 		h.GPUs = append(h.GPUs, g)
 	}
 	b.Queue("INSERT INTO offer (id, host_id, gpu_model, price) VALUES ($1, $2, $3, $4)", id.New[id.Offer](), h.ID, model,
