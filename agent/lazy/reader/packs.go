@@ -24,7 +24,7 @@ const (
 	freshFor = time.Minute
 	// signAhead is how many packs' requests are fetched together: those that follow are likely to be needed.
 	signAhead = 32
-	maxURLs  = 4096
+	maxURLs   = 4096
 )
 
 // errRefused is the error of requests that no retry helps.
@@ -44,8 +44,8 @@ type packs struct {
 	waits func(problem string) // shows why reads wait; "" = they do not any more
 
 	signing sync.Mutex // held during a request for signed requests
-	mu     sync.Mutex
-	urls   map[int64]wire.Pack
+	mu      sync.Mutex
+	urls    map[int64]wire.Pack
 }
 
 // url returns a signed request for a pack, that holds for a while.

@@ -1817,6 +1817,7 @@ type VolumeMount struct {
 	ClusterID id.Cluster
 	VolumeID  id.Volume
 	Mode      string
+	Lazy      bool
 }
 
 type VolumeShard struct {

@@ -52,6 +52,7 @@ type facts struct {
 	volumes             bool
 	volumeRanks         bool
 	buckets             bool
+	lazyVolumes         bool
 	scratchFreeGB       int64
 	runtimes            string // words
 }
@@ -121,6 +122,7 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 		volumes:       h.Volumes,
 		volumeRanks:   h.VolumeRanks,
 		buckets:       h.Buckets,
+		lazyVolumes:   h.LazyVolumes,
 		scratchFreeGB: max(0, h.ScratchFreeGB),
 		runtimes:      h.Runtimes,
 	}
