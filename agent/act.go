@@ -30,6 +30,8 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 		return a.restoreVolumes(r, v)
 	case actMountBuckets:
 		return a.mountBuckets(r, v)
+	case actMountLazies:
+		return a.mountLazies(v)
 	case actFlush:
 		return a.flush(r, v)
 	case actStartGuest:
@@ -129,6 +131,8 @@ func final(do action, err error, tries int, failing time.Duration) *outcome {
 	case do == actMakeVolumes && tries >= scratchTries && failing >= scratchPatience:
 		return failed(agentapi.ReasonScratchFailed, safe(err))
 	case do == actRestore && failing >= restorePatience:
+		return failed(agentapi.ReasonRestoreFailed, safe(err))
+	case do == actMountLazies && failing >= restorePatience:
 		return failed(agentapi.ReasonRestoreFailed, safe(err))
 	case do == actMountBuckets && failing >= bucketPatience:
 		return failed(agentapi.ReasonBucketUnusable, safe(err))

@@ -49,11 +49,14 @@ func (a *Agent) stopWork(ctx context.Context, r *run, v view) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, grace+time.Minute)
 	defer cancel()
-	if len(v.spec().Buckets) == 0 {
+	if len(v.spec().Buckets)+len(v.spec().Lazy) == 0 {
 		return a.cfg.Engine.Stop(ctx, r.ref, container.Work, grace)
 	}
 	// A program that waits for a store that does not answer cannot be killed.
-	stuck := time.AfterFunc(grace+bucketStuck, func() { a.buckets.Interrupt(r.ref) })
+	stuck := time.AfterFunc(grace+bucketStuck, func() {
+		a.buckets.Interrupt(r.ref)
+		a.lazies.Interrupt(r.ref)
+	})
 	defer stuck.Stop()
 	return a.cfg.Engine.Stop(ctx, r.ref, container.Work, grace)
 }

@@ -258,7 +258,7 @@ func (a *Agent) preflight(ctx context.Context, l *lease, r *run, v view) error {
 	asking, cancel := untilKicked(ctx, l, longWait)
 	defer cancel()
 	begun := make(chan error, 1)
-	if v.want != nil && v.work.State != container.Running && v.volumes.restored && !v.buckets.waiting {
+	if v.want != nil && v.work.State != container.Running && v.volumes.restored && !v.buckets.waiting && !v.lazies.waiting {
 		go func() {
 			err := a.startWork(ctx, r, v)
 			if err != nil {
@@ -354,7 +354,7 @@ func (a *Agent) startWork(ctx context.Context, r *run, v view) error {
 		Files:   r.files,
 		Cores:   set,
 		Scratch: scratchOf(v),
-		Binds:   append(bindsOf(v), a.bucketBinds(r.ref, v)...),
+		Binds:   slices.Concat(bindsOf(v), a.bucketBinds(r.ref, v), a.lazyBinds(r.ref, v)),
 		Resume:  v.volumes.label,
 		Devices: a.cfg.GPUs.DeviceNodes(v.want.GPUs...),
 		RDMA:    ports,

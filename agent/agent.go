@@ -31,6 +31,7 @@ import (
 	"github.com/musterhq/muster/agent/hostmem"
 	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/journal"
+	"github.com/musterhq/muster/agent/lazy"
 	"github.com/musterhq/muster/agent/scratch"
 	"github.com/musterhq/muster/agent/snapd"
 	"github.com/musterhq/muster/agent/update"
@@ -96,7 +97,7 @@ type Config struct {
 	Underlay       []string // network ports preferred for traffic between hosts, best first
 	OverlayCommand []string // command that starts an overlay process; empty = this executable
 	SnapdCommand   []string // command that starts the process for volumes; empty = this executable
-	MountProgram   string   // muster-mount; empty = the host mounts no buckets
+	MountProgram   string   // muster-mount; empty = the host mounts neither buckets nor lazy volumes
 	AnyStore       bool     // buckets may be in stores that are not on the internet, and without TLS
 	// how long a running overlay process that is silent may take to answer before it is replaced; default
 	// overlay.DefaultPatience
@@ -128,7 +129,8 @@ type Agent struct {
 	journal *journal.Journal
 	volumes *snapd.Client
 	buckets *bucket.Mounts
-	selves  selves // what workloads request of their own nodes
+	lazies  *lazy.Mounts // volumes that are read on demand
+	selves  selves       // what workloads request of their own nodes
 
 	syncNow   chan struct{} // a report is due
 	inventory chan struct{} // the inventory must be sent
@@ -190,7 +192,7 @@ func New(cfg Config) (*Agent, error) {
 		born:      cfg.Now(),
 	}
 	a.volumes = a.newVolumes(filepath.Join(cfg.StateDir, "snapd"))
-	a.buckets = a.newBuckets()
+	a.buckets, a.lazies = a.newBuckets(), a.newLazies()
 	if err := a.disk.prepare(); err != nil {
 		return nil, fmt.Errorf("prepare the state folder: %w", err)
 	}
@@ -237,7 +239,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	for _, loop := range []func(context.Context){
 		a.syncLoop, a.wakeLoop, a.inventoryLoop, a.meterLoop, a.telemetryLoop, a.cleanLoop,
-		a.scanLoop, a.firewallLoop, a.prefetchLoop, a.sweepScratch, a.sweepBuckets, a.checkLoop, a.memoryLoop, a.resetLoop,
+		a.scanLoop, a.firewallLoop, a.prefetchLoop, a.sweepScratch, a.sweepBuckets, a.sweepLazies, a.checkLoop, a.memoryLoop, a.resetLoop,
 		a.volumes.Run,
 		func(ctx context.Context) { a.cfg.Engine.Watch(ctx, a.containerChanged) }} {
 		loops.Go(func() { loop(ctx) })
@@ -245,6 +247,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	loops.Wait()
 	a.workers.Wait()
 	a.buckets.Close()
+	a.lazies.Close()
 	a.countPulls() // the next process reports it
 	return a.journal.Close()
 }

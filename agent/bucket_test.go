@@ -15,8 +15,8 @@ import (
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
-	"github.com/musterhq/muster/agent/bucket/buckettest"
 	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/fusemount/mounttest"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/testing/s3test"
 )
@@ -34,7 +34,7 @@ func newBucketHost(t *testing.T) *bucketHost {
 		t.Fatalf("%+v", p)
 	}
 	h.stop()
-	h.mount = buckettest.Program(t)
+	h.mount = mounttest.Program(t)
 	h.start()
 	return &bucketHost{h, s3test.Start(t)}
 }

@@ -85,7 +85,7 @@ func (a *Agent) mountBuckets(r *run, v view) (time.Duration, error) {
 	return watchEvery / 8, nil
 }
 
-// dataRoom is the file system of a volume, or of a bucket's cache.
+// dataRoom is the file system of a volume, or of the cache of a bucket or a volume.
 type dataRoom struct {
 	size  int64 // bytes that its own files may take
 	cache bool
@@ -99,6 +99,9 @@ func dataRooms(spec agentapi.LeaseSpec) map[string]dataRoom {
 	}
 	for _, b := range spec.Buckets {
 		out[b.Bucket] = dataRoom{size: b.CacheBytes, cache: true}
+	}
+	for _, m := range spec.Lazy {
+		out[m.Volume] = dataRoom{size: m.CacheBytes, cache: true}
 	}
 	return out
 }
@@ -184,7 +187,9 @@ func (a *Agent) sweepBuckets(ctx context.Context) {
 }
 
 // hasData reports whether a run has volumes or buckets.
-func hasData(spec agentapi.LeaseSpec) bool { return len(spec.Mounts)+len(spec.Buckets) > 0 }
+func hasData(spec agentapi.LeaseSpec) bool {
+	return len(spec.Mounts)+len(spec.Buckets)+len(spec.Lazy) > 0
+}
 
 // knowsBuckets reports whether something of a run's buckets can still be uploaded.
 func (a *Agent) knowsBuckets(ref agentapi.LeaseRef, v view) bool {

@@ -13,7 +13,6 @@ import (
 	"github.com/musterhq/muster/agent/gpu"
 	"github.com/musterhq/muster/agent/gpucheck"
 	"github.com/musterhq/muster/agent/hostinfo"
-	"github.com/musterhq/muster/agent/volume/volumetest"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
@@ -42,7 +41,7 @@ type control struct {
 	inventory   agentapi.Inventory // the newest
 	requalified bool               // results of requests for GPUs are acknowledged
 	agent       interface{ Wake(agentapi.Wake) }
-	volumes     *volumetest.Platform
+	volumes     volumeServer
 }
 
 func newControl(t *testing.T, host string, key ed25519.PublicKey) *control {
@@ -167,6 +166,11 @@ func (c *control) requalify(orders ...agentapi.GPUOrder) {
 func (c *control) acknowledgeRequalified() {
 	c.set(func() { c.requalified = true })
 	c.want()
+}
+
+// volumeServer answers requests about volumes.
+type volumeServer interface {
+	Serve(context.Context, agentapi.VolumeRequest) (agentapi.VolumeReply, error)
 }
 
 // Volume is the platform's of the test; without one no volume exists.

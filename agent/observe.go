@@ -67,6 +67,7 @@ func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
 		return v, err
 	}
 	v.buckets = a.bucketsOf(v, r, v.volumes.made)
+	v.lazies = a.laziesOf(v, r, v.volumes.made)
 	// read from its folder: it counts after the guest's death too
 	v.report = guest.KeptWorkload(r.files.Guest, r.ref)
 	if v.guest.State == container.Running && v.rec.Outcome == nil { // the end of a run does not wait for it
@@ -284,6 +285,7 @@ var progressOf = map[action]string{
 	actMakeScratch:  "scratch",
 	actMakeVolumes:  "restore",
 	actMountBuckets: "buckets",
+	actMountLazies:  "volumes",
 	actStartGuest:   "guest",
 	actStartOverlay: "overlay",
 	actAwaitPeers:   "peers",

@@ -27,6 +27,7 @@ const (
 	actPreflight    action = "preflight"     // and, at the same time, what start_work does, if nothing is to be restored
 	actStandBy      action = "stand_by"      // a rank came back, with which this one may have to measure again
 	actRestore      action = "restore"       // the volumes' last commits; nothing of the renter's runs before
+	actMountLazies  action = "mount_lazies"  // the volumes that are read on demand
 	actMountBuckets action = "mount_buckets" // the renter's own buckets
 	actStartWork    action = "start_work"    //
 	actAwaitInit    action = "await_init"    // the workload's init has not reported
@@ -108,6 +109,7 @@ type view struct {
 	scratch     bool           // it is mounted, or it is too late to check
 	volumes     volumeView
 	buckets     bucketView
+	lazies      lazyView
 	// partitionLost is why the RDMA ports of a running workload are not in its cluster's partition alone; "" while they are
 	partitionLost string
 	scratchLost   string // why a running workload can no longer write to it; "" while it can
@@ -268,6 +270,8 @@ func planStart(v view) step {
 		return step{do: actMakeVolumes}
 	case v.volumes.refused != "" && !v.begun():
 		return step{do: actConclude, outcome: failed(refusedReason(v), v.volumes.refused)}
+	case v.lazies.refused != "" && !v.begun():
+		return step{do: actConclude, outcome: failed(agentapi.ReasonRestoreFailed, v.lazies.refused)}
 	case v.buckets.refused != "" && !v.begun():
 		return step{do: actConclude, outcome: failed(agentapi.ReasonBucketUnusable, v.buckets.refused)}
 	case v.guest.State != container.Running, v.rec.GuestID == "": // the agent may have died between a start and its note
@@ -293,8 +297,10 @@ func planStart(v view) step {
 		return step{do: actAwaitServer, waiting: "the agent was restarted and waits for the control plane"}
 	case len(spec.Mounts) > 0 && !v.volumes.restored && !v.begun():
 		return step{do: actRestore}
-	case v.buckets.waiting && !v.begun() && v.want == nil:
+	case (v.buckets.waiting || v.lazies.waiting) && !v.begun() && v.want == nil:
 		return step{do: actAwaitServer, waiting: "the agent was restarted and waits for the control plane"}
+	case v.lazies.waiting && !v.begun():
+		return step{do: actMountLazies}
 	case v.buckets.waiting && !v.begun():
 		return step{do: actMountBuckets}
 	case v.work.State != container.Running && v.want == nil:

@@ -8,6 +8,7 @@ import (
 	"github.com/musterhq/muster/agent/bucket"
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/firewall"
+	"github.com/musterhq/muster/agent/lazy"
 	"github.com/musterhq/muster/agent/overlay"
 	"github.com/musterhq/muster/agent/scratch"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -30,9 +31,11 @@ func Purge(ctx context.Context, host id.Host, stateDir string, engine *container
 			}
 		}
 	}
-	// Buckets before the caches that their processes use.
+	// Mounts before the caches that their processes use.
 	mounts := bucket.New(bucket.Config{Dir: bucketDir(host)})
-	errs = append(errs, mounts.Sweep(ctx, func(agentapi.LeaseRef) bool { return false }), purgeScratch(stateDir, store))
+	lazies := lazy.New(lazy.Config{Dir: lazyDir(host)})
+	none := func(agentapi.LeaseRef) bool { return false }
+	errs = append(errs, mounts.Sweep(ctx, none), lazies.Sweep(ctx, none), purgeScratch(stateDir, store))
 	folders, err := filepath.Glob(filepath.Join(disk{dir: stateDir}.leases(), "*"))
 	errs = append(errs, err)
 	for _, f := range folders {

@@ -72,6 +72,10 @@ func withoutSecrets(s agentapi.LeaseSpec) agentapi.LeaseSpec {
 	for i := range s.Mounts {
 		s.Mounts[i].Key = nil
 	}
+	s.Lazy = slices.Clone(s.Lazy)
+	for i := range s.Lazy {
+		s.Lazy[i].Key = nil
+	}
 	s.Buckets = slices.Clone(s.Buckets)
 	for i := range s.Buckets {
 		s.Buckets[i].Credentials = agentapi.BucketCredentials{}

@@ -130,7 +130,7 @@ func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 		s.Capabilities = append(s.Capabilities, agentapi.CapVolumes)
 	}
 	if a.offersBuckets() {
-		s.Capabilities = append(s.Capabilities, agentapi.CapBuckets)
+		s.Capabilities = append(s.Capabilities, agentapi.CapBuckets, agentapi.CapLazy)
 	}
 	s.Health = slices.Clone(s.Health)
 	for i := range s.Health { // text from the kernel and the driver

@@ -280,7 +280,8 @@ func (a *Agent) dropVolumes(ctx context.Context, r *run, v view) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	errs := []error{a.volumes.Detach(ctx, r.ref), a.buckets.Detach(ctx, r.ref)}
+	errs := []error{a.volumes.Detach(ctx, r.ref), a.buckets.Detach(ctx, r.ref),
+		a.lazies.Detach(ctx, r.ref)}
 	for _, p := range paths {
 		errs = append(errs, scratch.Release(p))
 	}

@@ -56,6 +56,11 @@ func benchmarks(seeds int) []benchmark {
 			error) {
 			return network.Rows(ctx, os.Getenv(envBin))
 		}},
+		{13, "writing to a volume", "", restore.WriteRows},
+		{14, "restoring a volume, and reading one on demand", envBin, func(ctx context.Context) ([]table.Row,
+			error) {
+			return restore.ReadRows(ctx, os.Getenv(envBin))
+		}},
 		{15, "ranks that restore one volume", "", restore.Rows},
 		{17, "what the past costs", envPostgres, withPostgres(growth.Rows)},
 		{7, "5,000 clusters that run", envPostgres, withPostgres(growth.Running)},

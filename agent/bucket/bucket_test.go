@@ -25,7 +25,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/agent/bucket/buckettest"
+	"github.com/musterhq/muster/agent/fusemount/mounttest"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/testing/s3test"
 )
@@ -60,7 +60,7 @@ func newWorld(t *testing.T) *world {
 }
 
 func (w *world) config() Config {
-	return Config{Dir: w.t.TempDir(), Program: buckettest.Program(w.t), AnyAddress: true,
+	return Config{Dir: w.t.TempDir(), Program: mounttest.Program(w.t), AnyAddress: true,
 		Log: slog.New(slog.NewTextHandler(w.log, nil))}
 }
 
@@ -73,14 +73,31 @@ func (w *world) detach(m *Mounts) {
 	}
 }
 
-func (w *world) state() State  { return w.m.State(w.w.Ref, w.w.Mount.Bucket) }
-func (w *world) point() string { return w.m.Point(w.w.Ref, w.w.Mount.Bucket) }
+func (w *world) state() State   { return w.m.State(w.w.Ref, w.w.Mount.Bucket) }
+func (w *world) source() string { return w.m.Source(w.w.Ref, w.w.Mount.Bucket) }
+func (w *world) point() string  { return w.m.Point(w.w.Ref, w.w.Mount.Bucket) }
 
 func (w *world) must(err error) {
 	w.t.Helper()
 	if err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// pid returns the bucket's process.
+func (w *world) pid() int {
+	w.t.Helper()
+	pid, ok := w.m.PID(w.w.Ref, w.w.Mount.Bucket)
+	if !ok {
+		w.t.Fatal("nothing runs")
+	}
+	return pid
+}
+
+// zombie reports whether a process has ended and is not waited for yet.
+func zombie(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && strings.Contains(string(b), ") Z ")
 }
 
 // await waits for a state.
@@ -92,7 +109,7 @@ func (w *world) await(what string, ok func(State) bool) State {
 			return s
 		}
 		if time.Now().After(end) {
-			log, _ := os.ReadFile(w.m.folder(w.w.Ref, w.w.Mount.Bucket).log())
+			log, _ := os.ReadFile(w.m.Log(w.w.Ref, w.w.Mount.Bucket))
 			w.t.Fatalf("never %s: %+v\n%s\n%s", what, s, w.log, log)
 		}
 	}
@@ -230,11 +247,7 @@ func TestOnlyTheInternetIsConnectedTo(t *testing.T) {
 func TestTheNextAgentAdopts(t *testing.T) {
 	w := newWorld(t)
 	w.mounted()
-	f := w.m.folder(w.w.Ref, w.w.Mount.Bucket)
-	before, _, ok := f.running()
-	if !ok {
-		t.Fatal("nothing runs")
-	}
+	before := w.pid()
 	next := New(w.m.cfg)
 	t.Cleanup(func() { w.detach(next) })
 	bare := w.w
@@ -242,9 +255,8 @@ func TestTheNextAgentAdopts(t *testing.T) {
 	w.m = next
 	next.Want(bare)
 	w.await("ready", ready)
-	after, _, _ := f.running()
-	if after != before {
-		t.Errorf("adopted %+v, want %+v", after, before)
+	if after := w.pid(); after != before {
+		t.Errorf("adopted %d, want %d", after, before)
 	}
 }
 
@@ -259,10 +271,9 @@ func TestNewCredentialsMountAgain(t *testing.T) {
 func TestNoSecretIsVisible(t *testing.T) {
 	w := newWorld(t)
 	w.mounted()
-	f := w.m.folder(w.w.Ref, w.w.Mount.Bucket)
-	n, _, _ := f.running()
+	pid := w.pid()
 	for _, p := range []string{"cmdline", "environ"} {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", n.PID, p))
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, p))
 		w.must(err)
 		if bytes.Contains(b, []byte(w.store.Config.Secret)) {
 			t.Errorf("/proc/PID/%s has the secret", p)
@@ -346,7 +357,6 @@ func TestTheMountIsReplacedInARunningContainer(t *testing.T) {
 		return err
 	}
 	w.must(read())
-	f := w.m.folder(w.w.Ref, w.w.Mount.Bucket)
 	var over atomic.Bool
 	var readers sync.WaitGroup
 	defer readers.Wait()
@@ -359,13 +369,9 @@ func TestTheMountIsReplacedInARunningContainer(t *testing.T) {
 	})
 	var took []time.Duration
 	for i := range kills(t) {
-		n, pidfd, ok := f.running()
-		if !ok {
-			t.Fatalf("kill %d: nothing runs", i)
-		}
-		unix.Close(pidfd)
+		pid := w.pid()
 		begin := time.Now()
-		w.must(unix.Kill(n.PID, unix.SIGKILL))
+		w.must(unix.Kill(pid, unix.SIGKILL))
 		for read() == nil && time.Since(begin) < 100*time.Millisecond { // from the kernel's cache
 		}
 		for err := read(); err != nil; err = read() {
@@ -392,15 +398,9 @@ func TestTheMountIsReplacedInARunningContainer(t *testing.T) {
 func TestWhatWasClosedIsUploadedAfterAKill(t *testing.T) {
 	w := newWorld(t)
 	w.mounted()
-	f := w.m.folder(w.w.Ref, w.w.Mount.Bucket)
 	for i := range 5 {
 		w.must(os.WriteFile(filepath.Join(w.point(), fmt.Sprintf("out-%d", i)), []byte("result"), 0o600))
-		n, pidfd, ok := f.running()
-		if !ok {
-			t.Fatal("nothing runs")
-		}
-		unix.Close(pidfd)
-		w.must(unix.Kill(n.PID, unix.SIGKILL))
+		w.must(unix.Kill(w.pid(), unix.SIGKILL))
 		w.await("ready again", func(s State) bool { return s.Ready && s.Starts == i+2 })
 	}
 	w.w.Ended = true
@@ -423,14 +423,12 @@ func TestAKillWhileMetadataIsWritten(t *testing.T) {
 	w.must(os.WriteFile(filepath.Join(w.point(), "out"), []byte("result"), 0o600))
 	w.await("counted", func(s State) bool { return s.Files == 1 })
 	w.m.Close()
-	n, pidfd, ok := w.m.folder(w.w.Ref, w.w.Mount.Bucket).running()
-	if !ok {
-		t.Fatal("nothing runs")
-	}
-	defer unix.Close(pidfd)
-	w.must(unix.Kill(n.PID, unix.SIGKILL))
-	if !ended(pidfd, 5*time.Second) {
-		t.Fatal("the process does not end")
+	pid := w.pid()
+	w.must(unix.Kill(pid, unix.SIGKILL))
+	for end := time.Now().Add(5 * time.Second); unix.Kill(pid, 0) == nil && !zombie(pid); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the process does not end")
+		}
 	}
 	cut := 0
 	w.must(filepath.WalkDir(filepath.Join(w.w.Cache, "vfsMeta"), func(path string, d os.DirEntry, err error) error {
@@ -482,14 +480,12 @@ func TestNothingElseIsUnmounted(t *testing.T) {
 	// As a workload could: the folder above is renamed, and a link leads from the old path to a mount of the system.
 	w.must(os.Rename(filepath.Join(c.root, dir, "a"), filepath.Join(c.root, dir, "b")))
 	w.must(os.Symlink("/", filepath.Join(c.root, dir, "a")))
-	before := mountsBut(t, c.pid, sourceOf(w.w))
+	before := mountsBut(t, c.pid, w.source())
 	w.w.PID = c.pid
 	w.m.Want(w.w)
-	n, pidfd, _ := w.m.folder(w.w.Ref, w.w.Mount.Bucket).running()
-	unix.Close(pidfd)
-	w.must(unix.Kill(n.PID, unix.SIGKILL))
+	w.must(unix.Kill(w.pid(), unix.SIGKILL))
 	w.await("ready again", func(s State) bool { return s.Ready && s.Starts == 2 })
-	if after := mountsBut(t, c.pid, sourceOf(w.w)); !slices.Equal(before, after) {
+	if after := mountsBut(t, c.pid, w.source()); !slices.Equal(before, after) {
 		t.Errorf("other mounts were %v, are %v", before, after)
 	}
 	w.must(os.WriteFile(filepath.Join(c.root, dir, "b", "mnt", "x"), nil, 0o600))
@@ -502,10 +498,10 @@ func TestACoveredMountIsLeft(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "mnt")
 	w.must(os.Mkdir(at, 0o755))
 	c := w.contain(fmt.Sprintf("mount --bind %s %s\nmount -t tmpfs covering %s", w.point(), at, at))
-	r := replacement{pid: c.pid, source: sourceOf(w.w), point: w.point(), device: "0:0"}
-	if err := r.do(); err == nil {
-		t.Error("a mount that is covered was replaced")
-	}
+	w.w.PID = c.pid
+	w.m.Want(w.w)
+	w.must(unix.Kill(w.pid(), unix.SIGKILL))
+	w.await("refused by the container", func(s State) bool { return strings.Contains(s.Problem, "put into the node") })
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", c.pid))
 	w.must(err)
 	if !strings.Contains(string(b), " covering ") {
@@ -519,22 +515,11 @@ func mountsBut(t *testing.T, pid int, source string) (out []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, l := range parseMounts(string(b)) {
-		if l.source != source {
-			out = append(out, l.point)
+	for line := range strings.Lines(string(b)) { // proc_pid_mountinfo(5)
+		head, tail, _ := strings.Cut(line, " - ")
+		if h, t := strings.Fields(head), strings.Fields(tail); t[1] != source {
+			out = append(out, h[4])
 		}
 	}
 	return out
-}
-
-func TestCheckNamesWhatIsMissing(t *testing.T) {
-	t.Parallel()
-	p := Check(filepath.Join(t.TempDir(), "muster-mount"))
-	if p == nil || p.Code != ProblemNoBuckets || !strings.Contains(p.Evidence, "muster-mount: no such file") ||
-		!strings.Contains(p.Fix, "release") {
-		t.Errorf("%+v", p)
-	}
-	if p := Check(buckettest.Program(t)); p != nil {
-		t.Errorf("%+v", p)
-	}
 }

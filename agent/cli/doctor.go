@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/agent/bucket"
+	"github.com/musterhq/muster/agent/fusemount"
 	"github.com/musterhq/muster/agent/nvhost"
 	"github.com/musterhq/muster/agent/overlay"
 	"github.com/musterhq/muster/agent/scratch"
@@ -155,11 +155,11 @@ var checks = []struct {
 		}
 		return "Volumes can be kept in the scratch folder."
 	}},
-	{"buckets", []string{bucket.ProblemNoBuckets}, func(i agentapi.Inventory) string {
+	{"mounts", []string{fusemount.ProblemUnusable}, func(i agentapi.Inventory) string {
 		if i.ScratchGB == 0 {
-			return "Renters' buckets are cached in the scratch folder: there is none."
+			return "Buckets and lazy volumes are cached in the scratch folder: there is none."
 		}
-		return "Renters' buckets can be mounted."
+		return "Buckets and lazy volumes can be mounted."
 	}},
 }
 

@@ -68,7 +68,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		{"gVisor not set up", "docker", "warn", problem("runsc_not_usable", "warn")},
 		{"no scratch can be made", "scratch", "warn", problem("scratch_not_usable", "warn")},
 		{"no volume can be made", "volumes", "warn", problem("volumes_not_usable", "warn")},
-		{"no bucket can be mounted", "buckets", "warn", problem("buckets_not_usable", "warn")},
+		{"no bucket can be mounted", "mounts", "warn", problem("mounts_not_usable", "warn")},
 		{"disk not limited", "disk", "warn", problem("disk_not_limited", "warn")},
 		{"little disk", "disk", "warn", func(i *agentapi.Inventory, _ *machine) { i.DiskGB = 10 }},
 		{"a GPU's trouble", "gpus", "warn", problem("ecc_off", "warn")},

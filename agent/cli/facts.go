@@ -13,11 +13,11 @@ import (
 	"strings"
 
 	"github.com/musterhq/muster/agent"
-	"github.com/musterhq/muster/agent/bucket"
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/cores"
 	"github.com/musterhq/muster/agent/fabric"
 	"github.com/musterhq/muster/agent/firewall"
+	"github.com/musterhq/muster/agent/fusemount"
 	"github.com/musterhq/muster/agent/gpu"
 	"github.com/musterhq/muster/agent/hostinfo"
 	"github.com/musterhq/muster/agent/nvhost"
@@ -197,7 +197,7 @@ func (f hostFlags) addScratch(ctx context.Context, inv *agentapi.Inventory, root
 	if p := store.CheckVolumes(ctx); p != nil {
 		inv.Problems = append(inv.Problems, *p)
 	} else if mount, err := siblingProgram(mountProgram); err == nil {
-		if p := bucket.Check(mount); p != nil {
+		if p := fusemount.Check(mount); p != nil {
 			inv.Problems = append(inv.Problems, *p)
 		}
 	}

@@ -21,10 +21,16 @@ import (
 
 var key = bytes.Repeat([]byte{15}, 32)
 
-// platform is a control plane for one volume, which keeps what it needs in memory, and the platform's own store in a
-// folder, behind a line.
+// signer signs requests to a store.
+type signer interface {
+	SignPut(ctx context.Context, key string, sum [32]byte, bytes int64, until time.Time) (store.Request, error)
+	SignGet(ctx context.Context, key string, until time.Time) (store.Request, error)
+}
+
+// platform is a control plane for one volume, which keeps what it needs in memory, and a store: the platform's own in
+// a folder, behind a line, or versitygw.
 type platform struct {
-	store  *store.Folder
+	store  signer
 	http   *http.Server
 	domain id.DataDomain
 	served atomic.Int64 // bytes of packs that the store has sent
@@ -54,7 +60,11 @@ func newPlatform(dir string) (*platform, error) {
 	return p, nil
 }
 
-func (p *platform) close() { p.http.Close() }
+func (p *platform) close() {
+	if p.http != nil {
+		p.http.Close()
+	}
+}
 
 // burst is how long the line may have been idle to make up for it: on a loaded machine nothing is sent in time.
 const burst = time.Second
@@ -85,8 +95,8 @@ func (p *platform) serve(ctx context.Context, q agentapi.VolumeRequest) (reply a
 	defer p.mu.Unlock()
 	until := time.Now().Add(time.Hour)
 	sign := func(n int64, r store.Request, err error) (agentapi.PackURL, error) {
-		return agentapi.PackURL{N: n, Method: r.Method, URL: r.URL, Header: r.Header, Bytes: p.packs[n].Bytes,
-			SHA256: p.packs[n].SHA256}, err
+		return agentapi.PackURL{N: n, Method: r.Method, URL: r.URL, Header: r.Header, UntilMS: until.UnixMilli(),
+			Bytes: p.packs[n].Bytes, SHA256: p.packs[n].SHA256}, err
 	}
 	switch q.Op {
 	case agentapi.VolumeOpen:

@@ -1,4 +1,5 @@
-// Package restore measures what many ranks that restore one volume ask of the store.
+// Package restore measures volumes: writing to them, restoring them, reading them on demand, and what many ranks that
+// restore one volume request from the store.
 package restore
 
 import (

@@ -21,7 +21,7 @@ import (
 	"github.com/rclone/rclone/fs"
 	"github.com/rclone/rclone/fs/config/configmap"
 
-	"github.com/musterhq/muster/agent/bucket/wire"
+	"github.com/musterhq/muster/agent/fusemount/wire"
 	"github.com/musterhq/muster/internal/publicnet"
 )
 
@@ -34,7 +34,7 @@ const checkTime = 30 * time.Second
 // guard makes all TLS connections of rclone go to the internet only. rclone copies Go's default transport, and replaces
 // DialContext, but not DialTLSContext. There is no guard for connections without TLS: they are refused here, and rclone
 // refuses redirects to them (AllowHTTPSDowngrade).
-func guard(cfg wire.Config) error {
+func guard(cfg wire.Bucket) error {
 	if cfg.AnyAddress {
 		return nil
 	}
@@ -51,7 +51,7 @@ func guard(cfg wire.Config) error {
 }
 
 // connect returns the bucket of cfg as rclone sees it. It sends nothing.
-func connect(ctx context.Context, cfg wire.Config) (fs.Fs, error) {
+func connect(ctx context.Context, cfg wire.Bucket) (fs.Fs, error) {
 	ri, err := fs.Find("s3")
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func provider(endpoint string) string {
 
 // reach lists the bucket once. It returns why it cannot be used, and whether the store itself said so. rclone's own
 // list looks the same for a missing bucket and for an empty one.
-func reach(cfg wire.Config) (problem string, refused bool) {
+func reach(cfg wire.Bucket) (problem string, refused bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), checkTime)
 	defer cancel()
 	transport := http.DefaultTransport.(*http.Transport).Clone()

@@ -298,7 +298,7 @@ const PeerSilenceMS = 7000
 
 // Progress is the progress of a step, for people. Zero fields are unknown.
 type Progress struct {
-	// Step is "manifest", "layers", "unpack", "scratch", "restore", "buckets", "guest", "overlay", "peers", "preflight"
+	// Step is "manifest", "layers", "unpack", "scratch", "restore", "volumes", "buckets", "guest", "overlay", "peers", "preflight"
 	// or "workload".
 	Step       string  `json:"step,omitempty"`
 	Done       int64   `json:"done,omitempty"` // bytes, for layers and restore
@@ -407,9 +407,12 @@ type LeaseSpec struct {
 	// Buckets are the renter's own buckets of the node; only for agents with CapBuckets. The workload starts once all are
 	// mounted.
 	Buckets []BucketMount `json:"buckets,omitempty"`
-	Ports   []Port        `json:"ports,omitempty"`
-	Egress  string        `json:"egress"` // full, limited, off
-	Network Network       `json:"network"`
+	// Lazy are the volumes that the node reads on demand; only for agents with CapLazy. The workload starts once all are
+	// mounted.
+	Lazy    []LazyMount `json:"lazy,omitempty"`
+	Ports   []Port      `json:"ports,omitempty"`
+	Egress  string      `json:"egress"` // full, limited, off
+	Network Network     `json:"network"`
 
 	RunUntilMS int64 `json:"run_until_ms"` // 0 = not limited yet
 	GraceS     int   `json:"grace_s"`      // seconds between SIGTERM and SIGKILL, ≤ 30

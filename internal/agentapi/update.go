@@ -13,6 +13,7 @@ const (
 	CapRequalify    = "requalify"     // it follows Desired.Requalify
 	CapVolumes      = "volumes"       // it mounts LeaseSpec.Mounts; listed only where the host can (XFS with reflinks)
 	CapRanks        = "volume_ranks"  // with CapVolumes: it mounts them with MountRanks, too
+	CapLazy         = "volume_lazy"   // it mounts LeaseSpec.Lazy; listed only where the host can (FUSE, muster-mount)
 	CapBuckets      = "buckets"       // it mounts LeaseSpec.Buckets; listed only where the host can (FUSE, muster-mount)
 )
 

@@ -27,12 +27,17 @@ type MountRow struct {
 	MaySnapshot               bool // the visitor may request one now
 	Gone                      bool // the volume or bucket is deleted
 	Bucket                    bool // it is one of the renter's buckets
+	Lazy                      bool // it is read on demand
 }
 
 // mounts reads what a cluster has mounted, and how durable it is.
 func (s *Pages) mounts(ctx context.Context, who account.Principal, c cluster.Cluster, now time.Time) ([]MountRow,
 	error) {
 	var out []MountRow
+	reading, err := s.Volumes.Reading(ctx, c.ID)
+	if err != nil {
+		return nil, err
+	}
 	for _, m := range c.Spec.Mounts {
 		if !m.Bucket.IsZero() {
 			row, err := s.bucketRow(ctx, who, c, m)
@@ -52,6 +57,10 @@ func (s *Pages) mounts(ctx context.Context, who account.Principal, c cluster.Clu
 		default:
 			row.fill(x, c, now)
 			row.MaySnapshot = row.MaySnapshot && who.CanAny(account.WriteClusters...)
+			if m.Lazy {
+				row.Mode = fmt.Sprintf("ro, lazy, %d GB of cache", m.CacheGB)
+				row.Lazy, row.Problem = true, reading[m.Volume]
+			}
 		}
 		out = append(out, row)
 	}

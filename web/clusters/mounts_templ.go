@@ -289,7 +289,7 @@ func ClusterMounts(c Cluster) templ.Component {
 					}
 				}
 				if m.Problem != "" {
-					if m.Bucket {
+					if m.Bucket || m.Lazy {
 						templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "<span class=\"sub2\">")
 						if templ_7745c5c3_Err != nil {
 							return templ_7745c5c3_Err

@@ -24,6 +24,9 @@ import (
 // minutes.
 type MountRow struct{ Volume, Path, Mode, Every string }
 
+// modeLazy is the mode of the form for a volume that is read on demand: in the spec, it is ro and lazy.
+const modeLazy = "lazy"
+
 // Empty reports whether nothing was chosen in the row: a path that the form itself filled in is no choice.
 func (r MountRow) Empty() bool {
 	return r.Volume == "" && r.Every == "" && (r.Path == "" || filledPath.MatchString(r.Path))
@@ -101,6 +104,9 @@ func mountRows(mounts []market.Mount) []MountRow {
 	var rows []MountRow
 	for _, m := range mounts {
 		r := MountRow{Volume: m.Volume.String(), Path: m.Path, Mode: m.Mode}
+		if m.Lazy && m.Mode == agentapi.MountRO {
+			r.Mode = modeLazy
+		}
 		if !m.Bucket.IsZero() {
 			r.Volume = m.Bucket.String()
 		}
@@ -138,6 +144,15 @@ func mountsOf(rows []MountRow, was []market.Mount, bad *fault.Fields) []market.M
 			}
 		}
 		m.Volume, m.Path, m.Mode, m.Snapshot.EveryS = vol, r.Path, r.Mode, 0
+		if m.Lazy = r.Mode == modeLazy; m.Lazy {
+			m.Mode = agentapi.MountRO
+		}
+		switch {
+		case !m.Lazy:
+			m.CacheGB = 0
+		case m.CacheGB == 0:
+			m.CacheGB = market.DefaultCacheGB
+		}
 		if minutes, ok := decimal(r.Every, at+".snapshot.every_s", bad); ok {
 			m.Snapshot.EveryS = int(math.Round(minutes * 60))
 			if m.Snapshot.EveryS == 0 && minutes > 0 {
@@ -156,6 +171,9 @@ func bucketMount(bkt id.Bucket, r MountRow, was []market.Mount) market.Mount {
 		m = was[k]
 	}
 	m.Bucket, m.Path, m.Mode = bkt, r.Path, r.Mode
+	if r.Mode == modeLazy { // a bucket is always read when it is needed
+		m.Mode = agentapi.MountRO
+	}
 	return m
 }
 
@@ -267,6 +285,9 @@ func (s *Pages) mountSummary(v *page.Visit, mounts []market.Mount) ([]SummaryRow
 			text += fmt.Sprintf(", a snapshot every %s min", r.Every)
 		}
 		what := "Volume at "
+		if mounts[i].Lazy {
+			text += fmt.Sprintf(", read when needed, %d GB of cache per node", mounts[i].CacheGB)
+		}
 		if !mounts[i].Bucket.IsZero() {
 			what = "Bucket at "
 			text += fmt.Sprintf(", %d GB of cache per node", mounts[i].CacheGB)
@@ -277,4 +298,4 @@ func (s *Pages) mountSummary(v *page.Visit, mounts []market.Mount) ([]SummaryRow
 }
 
 var modeWords = map[string]string{agentapi.MountRW: "read and written", agentapi.MountRO: "read only",
-	agentapi.MountRanks: "written by every node"}
+	agentapi.MountRanks: "written by every node", modeLazy: "read only"}

@@ -52,6 +52,9 @@ func CreateLine(s market.Spec) string {
 		if m.Mode == "ro" || m.Mode == "ranks" {
 			arg += ":" + m.Mode
 		}
+		if m.Lazy {
+			arg += ":lazy"
+		}
 		if m.Snapshot.EveryS > 0 {
 			arg += fmt.Sprintf(":every=%d", m.Snapshot.EveryS)
 		}

@@ -166,13 +166,20 @@ func (f *specFlags) volumes(cmd *cobra.Command, s *client.Spec) error {
 		for _, word := range words[2:] {
 			every, ok := strings.CutPrefix(word, "every=")
 			seconds, err := base.ParseSeconds(every)
+			cache, cached := strings.CutPrefix(word, "cache=")
+			gb, err2 := strconv.ParseInt(cache, 10, 64)
 			switch {
 			case word == "ro" || word == "rw" || word == "ranks":
 				m.Mode = word
+			case word == "lazy":
+				m.Lazy = true
 			case ok && err == nil:
 				m.Snapshot.EveryS = int(seconds)
+			case cached && err2 == nil:
+				m.CacheGB = gb
 			default:
-				return fault.InvalidField("--mount", "want VOLUME:PATH[:ro|:ranks][:every=SECONDS], not %s", word)
+				return fault.InvalidField("--mount",
+					"want VOLUME:PATH[:ro|:ranks][:every=SECONDS] or VOLUME:PATH:ro:lazy[:cache=GB], not %s", word)
 			}
 		}
 		if m.Mode == "ro" {

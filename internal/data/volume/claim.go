@@ -19,6 +19,7 @@ import (
 type Mount struct {
 	Volume id.Volume
 	Mode   string // an agentapi.Mount constant
+	Lazy   bool   // it is read on demand
 	At     string // the field that names it, for messages: "mounts[0].volume"
 }
 
@@ -88,7 +89,8 @@ func (c *Claims) Decide(now time.Time) error {
 func (c *Claims) QueueWrite(b *pgx.Batch, cluster id.Cluster) {
 	for _, m := range c.mounts {
 		db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
-			return q.InsertVolumeMount(ctx, cluster, m.Volume, m.Mode)
+			return q.InsertVolumeMount(ctx, dbq.InsertVolumeMountParams{ClusterID: cluster, VolumeID: m.Volume, Mode: m.Mode,
+				Lazy: m.Lazy})
 		})
 		if m.Mode == agentapi.MountRO {
 			continue

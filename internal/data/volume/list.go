@@ -314,3 +314,17 @@ func (v *Volumes) keepsAll(ctx context.Context) (bool, error) {
 	at := c.DataCheck.RestoredAt
 	return at != nil && c.Now.Sub(*at) < v.cfg.KeepUnknown, nil
 }
+
+// Reading returns why reads of a cluster's nodes wait or fail, by the volumes that they read on demand. A volume of
+// which all reads work is not in it.
+func (v *Volumes) Reading(ctx context.Context, cluster id.Cluster) (map[id.Volume]string, error) {
+	rows, err := v.d.Q.ReadingProblems(ctx, cluster)
+	if err != nil {
+		return nil, fmt.Errorf("reads of %s: %w", cluster, err)
+	}
+	out := map[id.Volume]string{}
+	for _, r := range rows {
+		out[r.VolumeID] = r.Problem
+	}
+	return out, nil
+}

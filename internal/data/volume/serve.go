@@ -232,11 +232,11 @@ func (v *Volumes) opened(ctx context.Context, q *dbq.Queries, x dbq.DataSession)
 	if x.BaseSeq == 0 {
 		return out, nil
 	}
-	base, err := q.SnapshotAt(ctx, x.VolumeID, x.BaseSeq)
+	base, err := q.PinnedSnapshot(ctx, x.VolumeID, x.BaseSeq)
 	if err != nil {
 		return nil, fmt.Errorf("base of %s: %w", x.ID, err)
 	}
-	if len(base) > 0 { // else it was deleted: only with its volume, or when a newer one is the head
+	if len(base) > 0 {
 		out.Base = wireSnapshot(base[0])
 	}
 	return out, nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/data/manifest"
 	"github.com/musterhq/muster/internal/data/store"
 	"github.com/musterhq/muster/internal/db"
@@ -98,7 +99,7 @@ func (v *Volumes) sweepDomain(ctx context.Context, domain id.DataDomain, keep bo
 
 // doom marks the live packs of a locked domain that nothing needs. From here on they are not billed.
 func (v *Volumes) doom(ctx context.Context, tx *db.Tx, domain id.DataDomain) error {
-	sets, err := tx.Q.NeededPacks(ctx, domain)
+	sets, err := tx.Q.NeededPacks(ctx, domain, agentapi.VolumeFlushMaxS)
 	if err != nil {
 		return fmt.Errorf("needed packs of %s: %w", domain, err)
 	}

@@ -72,7 +72,7 @@ func (w *world) rent(host id.Host, mode string, vols ...id.Volume) (id.Cluster, 
 	cl, lease := fleettest.Lease(w.t, w.d, host, w.who.Org)
 	var mounts []Mount
 	for i, v := range vols {
-		mounts = append(mounts, Mount{v, mode, fmt.Sprintf("mounts[%d].volume", i)})
+		mounts = append(mounts, Mount{Volume: v, Mode: mode, At: fmt.Sprintf("mounts[%d].volume", i)})
 	}
 	err := w.d.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) error {
 		b := &pgx.Batch{}

@@ -167,6 +167,7 @@ SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, coalesce(f.name, '') AS fa
        ('volumes' = ANY(coalesce(a.capabilities, '{}')))::boolean AS volumes,
        ('volume_ranks' = ANY(coalesce(a.capabilities, '{}')))::boolean AS volume_ranks,
        ('buckets' = ANY(coalesce(a.capabilities, '{}')))::boolean AS buckets,
+       ('volume_lazy' = ANY(coalesce(a.capabilities, '{}')))::boolean AS lazy_volumes,
        CASE WHEN $1::boolean THEN coalesce((i.inventory -> 'topology')::text, '') ELSE '' END::text AS topology
 FROM host h
 JOIN host_status s ON s.host_id = h.id
@@ -216,6 +217,7 @@ type FleetHostsRow struct {
 	Volumes       bool
 	VolumeRanks   bool
 	Buckets       bool
+	LazyVolumes   bool
 	Topology      string
 }
 
@@ -262,6 +264,7 @@ func (q *Queries) FleetHosts(ctx context.Context, arg FleetHostsParams) ([]Fleet
 			&i.Volumes,
 			&i.VolumeRanks,
 			&i.Buckets,
+			&i.LazyVolumes,
 			&i.Topology,
 		); err != nil {
 			return nil, err

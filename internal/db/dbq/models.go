@@ -1830,6 +1830,7 @@ type VolumeMount struct {
 	ClusterID id.Cluster
 	VolumeID  id.Volume
 	Mode      string
+	Lazy      bool
 }
 
 type VolumeShard struct {

@@ -220,11 +220,23 @@ func (q *Queries) InsertVolume(ctx context.Context, arg InsertVolumeParams) ([]t
 }
 
 const insertVolumeMount = `-- name: InsertVolumeMount :exec
-INSERT INTO volume_mount (cluster_id, volume_id, mode) VALUES ($1, $2, $3)
+INSERT INTO volume_mount (cluster_id, volume_id, mode, lazy) VALUES ($1, $2, $3, $4)
 `
 
-func (q *Queries) InsertVolumeMount(ctx context.Context, clusterID id.Cluster, volumeID id.Volume, mode string) error {
-	_, err := q.db.Exec(ctx, insertVolumeMount, clusterID, volumeID, mode)
+type InsertVolumeMountParams struct {
+	ClusterID id.Cluster
+	VolumeID  id.Volume
+	Mode      string
+	Lazy      bool
+}
+
+func (q *Queries) InsertVolumeMount(ctx context.Context, arg InsertVolumeMountParams) error {
+	_, err := q.db.Exec(ctx, insertVolumeMount,
+		arg.ClusterID,
+		arg.VolumeID,
+		arg.Mode,
+		arg.Lazy,
+	)
 	return err
 }
 
@@ -445,6 +457,87 @@ func (q *Queries) MountsOfHost(ctx context.Context, hostID id.Host) ([]MountsOfH
 			&i.WantedID,
 			&i.KeySealed,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const pinnedSnapshot = `-- name: PinnedSnapshot :many
+SELECT volume_id, seq, id, root_id, root_pack, root_offset, root_length, root_size, packs, logical_bytes, added_bytes, files, left_out, cut_at, committed_at, cause, consistency, label, lease_id, epoch, deleted_at, whole FROM volume_snapshot WHERE volume_id = $1 AND seq = $2
+`
+
+// The base of a session, also if it was deleted since: the session keeps its packs.
+func (q *Queries) PinnedSnapshot(ctx context.Context, volumeID id.Volume, seq int64) ([]VolumeSnapshot, error) {
+	rows, err := q.db.Query(ctx, pinnedSnapshot, volumeID, seq)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []VolumeSnapshot{}
+	for rows.Next() {
+		var i VolumeSnapshot
+		if err := rows.Scan(
+			&i.VolumeID,
+			&i.Seq,
+			&i.ID,
+			&i.RootID,
+			&i.RootPack,
+			&i.RootOffset,
+			&i.RootLength,
+			&i.RootSize,
+			&i.Packs,
+			&i.LogicalBytes,
+			&i.AddedBytes,
+			&i.Files,
+			&i.LeftOut,
+			&i.CutAt,
+			&i.CommittedAt,
+			&i.Cause,
+			&i.Consistency,
+			&i.Label,
+			&i.LeaseID,
+			&i.Epoch,
+			&i.DeletedAt,
+			&i.Whole,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const readingProblems = `-- name: ReadingProblems :many
+SELECT DISTINCT ON (x.volume_id) x.volume_id, x.problem FROM lease l
+JOIN data_session x ON x.lease_id = l.id AND x.epoch = l.epoch AND x.closed_at IS NULL AND x.mode = 'ro' AND x.problem <> ''
+WHERE l.cluster_id = $1 AND l.ended_at IS NULL
+ORDER BY x.volume_id, x.reported_at DESC
+`
+
+type ReadingProblemsRow struct {
+	VolumeID id.Volume
+	Problem  string
+}
+
+// Why reads of a cluster's nodes wait or fail, of the volumes that they read on demand.
+func (q *Queries) ReadingProblems(ctx context.Context, clusterID id.Cluster) ([]ReadingProblemsRow, error) {
+	rows, err := q.db.Query(ctx, readingProblems, clusterID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ReadingProblemsRow{}
+	for rows.Next() {
+		var i ReadingProblemsRow
+		if err := rows.Scan(&i.VolumeID, &i.Problem); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

@@ -209,12 +209,17 @@ const neededPacks = `-- name: NeededPacks :many
 SELECT s.packs FROM volume_snapshot s JOIN volume v ON v.id = s.volume_id
 WHERE v.domain_id = $1 AND v.deleted_at IS NULL AND s.deleted_at IS NULL
 UNION ALL
-SELECT x.base_packs FROM data_session x WHERE x.domain_id = $1 AND x.closed_at IS NULL AND x.expires_at > clock_timestamp()
+SELECT x.base_packs FROM data_session x WHERE x.domain_id = $1 AND x.closed_at IS NULL AND (x.expires_at > clock_timestamp()
+    OR x.mode = 'ro' AND EXISTS (SELECT FROM lease l
+        JOIN volume_mount m ON m.cluster_id = l.cluster_id AND m.volume_id = x.volume_id AND m.lazy
+        WHERE l.id = x.lease_id AND l.epoch = x.epoch AND l.gone_at IS NULL
+          AND (l.ended_at IS NULL OR l.ended_at > clock_timestamp() - make_interval(secs => $2::double precision))))
 `
 
-// The sets that keep packs: living snapshots, and sessions that live.
-func (q *Queries) NeededPacks(ctx context.Context, domainID id.DataDomain) ([][]byte, error) {
-	rows, err := q.db.Query(ctx, neededPacks, domainID)
+// The sets that keep packs: living snapshots, and sessions that live. One that reads on demand lives as long as its run,
+// however long its host is silent.
+func (q *Queries) NeededPacks(ctx context.Context, domainID id.DataDomain, flushS float64) ([][]byte, error) {
+	rows, err := q.db.Query(ctx, neededPacks, domainID, flushS)
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,7 @@ SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, coalesce(f.name, '') AS fa
        ('volumes' = ANY(coalesce(a.capabilities, '{}')))::boolean AS volumes,
        ('volume_ranks' = ANY(coalesce(a.capabilities, '{}')))::boolean AS volume_ranks,
        ('buckets' = ANY(coalesce(a.capabilities, '{}')))::boolean AS buckets,
+       ('volume_lazy' = ANY(coalesce(a.capabilities, '{}')))::boolean AS lazy_volumes,
        CASE WHEN @topology::boolean THEN coalesce((i.inventory -> 'topology')::text, '') ELSE '' END::text AS topology
 FROM host h
 JOIN host_status s ON s.host_id = h.id

@@ -89,6 +89,10 @@ ORDER BY s.whole DESC, s.seq DESC LIMIT 1;
 -- name: SnapshotAt :many
 SELECT * FROM volume_snapshot WHERE volume_id = @volume_id AND seq = @seq AND deleted_at IS NULL;
 
+-- name: PinnedSnapshot :many
+-- The base of a session, also if it was deleted since: the session keeps its packs.
+SELECT * FROM volume_snapshot WHERE volume_id = @volume_id AND seq = @seq;
+
 -- name: DeleteSnapshots :execrows
 UPDATE volume_snapshot SET deleted_at = @at
 WHERE volume_id = @volume_id AND deleted_at IS NULL AND (seq = ANY(@seqs::bigint[]) OR @everything::boolean);
@@ -131,7 +135,7 @@ WHERE v.id = ANY(@ids::uuid[]) AND v.org_id = @org_id AND v.deleted_at IS NULL
 ORDER BY v.id FOR UPDATE OF v;
 
 -- name: InsertVolumeMount :exec
-INSERT INTO volume_mount (cluster_id, volume_id, mode) VALUES (@cluster_id, @volume_id, @mode);
+INSERT INTO volume_mount (cluster_id, volume_id, mode, lazy) VALUES (@cluster_id, @volume_id, @mode, @lazy);
 
 -- name: SetVolumeWriter :exec
 INSERT INTO volume_writer (volume_id, cluster_id, session_id) VALUES (@volume_id, sqlc.narg(cluster_id), sqlc.narg(session_id))
@@ -150,6 +154,13 @@ JOIN volume_mount m ON m.cluster_id = l.cluster_id
 JOIN volume v ON v.id = m.volume_id
 JOIN data_domain d ON d.id = v.domain_id
 WHERE l.host_id = @host_id AND l.ended_at IS NULL;
+
+-- name: ReadingProblems :many
+-- Why reads of a cluster's nodes wait or fail, of the volumes that they read on demand.
+SELECT DISTINCT ON (x.volume_id) x.volume_id, x.problem FROM lease l
+JOIN data_session x ON x.lease_id = l.id AND x.epoch = l.epoch AND x.closed_at IS NULL AND x.mode = 'ro' AND x.problem <> ''
+WHERE l.cluster_id = @cluster_id AND l.ended_at IS NULL
+ORDER BY x.volume_id, x.reported_at DESC;
 
 -- name: LiveMounts :one
 -- How many clusters that have not ended have a volume.

@@ -13,11 +13,16 @@ WHERE d.id = @id AND d.erased_at IS NOT NULL AND d.emptied_at IS NULL
   AND NOT EXISTS (SELECT FROM data_session x WHERE x.domain_id = d.id AND x.closed_at IS NULL AND x.expires_at > statement_timestamp());
 
 -- name: NeededPacks :many
--- The sets that keep packs: living snapshots, and sessions that live.
+-- The sets that keep packs: living snapshots, and sessions that live. One that reads on demand lives as long as its run,
+-- however long its host is silent.
 SELECT s.packs FROM volume_snapshot s JOIN volume v ON v.id = s.volume_id
 WHERE v.domain_id = @domain_id AND v.deleted_at IS NULL AND s.deleted_at IS NULL
 UNION ALL
-SELECT x.base_packs FROM data_session x WHERE x.domain_id = @domain_id AND x.closed_at IS NULL AND x.expires_at > clock_timestamp();
+SELECT x.base_packs FROM data_session x WHERE x.domain_id = @domain_id AND x.closed_at IS NULL AND (x.expires_at > clock_timestamp()
+    OR x.mode = 'ro' AND EXISTS (SELECT FROM lease l
+        JOIN volume_mount m ON m.cluster_id = l.cluster_id AND m.volume_id = x.volume_id AND m.lazy
+        WHERE l.id = x.lease_id AND l.epoch = x.epoch AND l.gone_at IS NULL
+          AND (l.ended_at IS NULL OR l.ended_at > clock_timestamp() - make_interval(secs => @flush_s::double precision))));
 
 -- name: LivePacks :many
 SELECT n FROM data_pack WHERE domain_id = @domain_id AND state = 'live' ORDER BY n;

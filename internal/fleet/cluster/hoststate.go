@@ -151,7 +151,7 @@ func (c *Clusters) desiredOf(f desiredFacts) (*agentapi.Desired, error) {
 		if err != nil {
 			return nil, err
 		}
-		if s.Mounts, err = c.mounts(r.Cluster, f.mounts); err != nil {
+		if s.Mounts, s.Lazy, err = c.mounts(r.Cluster, f.mounts); err != nil {
 			return nil, err
 		}
 		if s.Buckets, err = c.buckets(r.Cluster, f.buckets); err != nil {

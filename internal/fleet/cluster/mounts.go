@@ -18,7 +18,8 @@ func claimsOf(s market.Spec) []volume.Mount {
 		if !m.Bucket.IsZero() {
 			continue
 		}
-		out = append(out, volume.Mount{Volume: m.Volume, Mode: m.Mode, At: fmt.Sprintf("mounts[%d].volume", i)})
+		out = append(out, volume.Mount{Volume: m.Volume, Mode: m.Mode, Lazy: m.Lazy,
+			At: fmt.Sprintf("mounts[%d].volume", i)})
 	}
 	return out
 }
@@ -35,10 +36,11 @@ func bucketsOf(s market.Spec) (out []bucket.Mount) {
 
 // mounts returns what a host needs to know of a cluster's volumes. Only here are the keys of data domains decrypted for
 // hosts.
-func (c *Clusters) mounts(cl dbq.Cluster, rows []dbq.MountsOfHostRow) (out []agentapi.Mount, err error) {
+func (c *Clusters) mounts(cl dbq.Cluster, rows []dbq.MountsOfHostRow) (out []agentapi.Mount, lazy []agentapi.LazyMount,
+	err error) {
 	var spec market.Spec
 	if err := json.Unmarshal(cl.Spec, &spec); err != nil {
-		return nil, fmt.Errorf("read the spec of %s: %w", cl.ID, err)
+		return nil, nil, fmt.Errorf("read the spec of %s: %w", cl.ID, err)
 	}
 	for _, m := range spec.Mounts {
 		for _, r := range rows {
@@ -47,7 +49,13 @@ func (c *Clusters) mounts(cl dbq.Cluster, rows []dbq.MountsOfHostRow) (out []age
 			}
 			key, err := volume.OpenKey(c.cfg.Box, r.DomainID, r.KeySealed)
 			if err != nil {
-				return nil, fmt.Errorf("key of %s: %w", m.Volume, err)
+				return nil, nil, fmt.Errorf("key of %s: %w", m.Volume, err)
+			}
+			if m.Lazy {
+				lazy = append(lazy, agentapi.LazyMount{
+					Path: m.Path, Volume: m.Volume.String(), Name: r.Name, CacheBytes: m.CacheGB * 1e9, Key: key,
+				})
+				continue
 			}
 			mount := agentapi.Mount{
 				Path: m.Path, Volume: m.Volume.String(), Name: r.Name, Mode: m.Mode, SizeLimit: r.SizeLimit, Pause: m.Pause,
@@ -60,7 +68,7 @@ func (c *Clusters) mounts(cl dbq.Cluster, rows []dbq.MountsOfHostRow) (out []age
 			out = append(out, mount)
 		}
 	}
-	return out, nil
+	return out, lazy, nil
 }
 
 // buckets returns what a host needs to know of a cluster's buckets. Only here are their credentials decrypted for

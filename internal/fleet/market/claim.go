@@ -144,6 +144,7 @@ func (r *HostRows) assemble() (map[id.Host]*Host, error) {
 			Volumes:       h.Volumes,
 			VolumeRanks:   h.VolumeRanks,
 			Buckets:       h.Buckets,
+			LazyVolumes:   h.LazyVolumes,
 			Runtimes:      strings.Join(h.Runtimes, " "),
 			Driver:        h.Driver,
 			CUDAMax:       h.CudaMax,

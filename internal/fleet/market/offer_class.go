@@ -53,6 +53,7 @@ type facts struct {
 	volumes             bool
 	volumeRanks         bool
 	buckets             bool
+	lazyVolumes         bool
 	scratchFreeGB       int64
 	runtimes            string // words
 }
@@ -124,6 +125,7 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 		volumes:       h.Volumes,
 		volumeRanks:   h.VolumeRanks,
 		buckets:       h.Buckets,
+		lazyVolumes:   h.LazyVolumes,
 		scratchFreeGB: max(0, h.ScratchFreeGB),
 		runtimes:      h.Runtimes,
 	}

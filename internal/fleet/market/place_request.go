@@ -31,6 +31,7 @@ type Request struct {
 	Volumes     bool        // requires hosts that can mount volumes
 	VolumeRanks bool        // also those that every rank writes
 	Buckets     bool        // requires hosts that can mount renters' buckets
+	LazyVolumes bool        // requires hosts that can mount volumes that are read on demand
 	VolumesGB   int64       // of the host's scratch per node, for volumes and buckets' caches; see ReadVolumes
 	Duration    int64       // seconds; 0 = open-ended
 	MaxRate     money.Micro // per hour for the whole gang; 0 = no limit
@@ -141,6 +142,9 @@ func (a *Request) constraints() []constraint {
 	}
 	if a.VolumeRanks {
 		add(func(f *facts) bool { return f.volumeRanks }, "mounts: the host's agent knows mode ranks")
+	}
+	if a.LazyVolumes {
+		add(func(f *facts) bool { return f.lazyVolumes }, "mounts: the host can mount lazy volumes")
 	}
 	if a.Buckets {
 		add(func(f *facts) bool { return f.buckets }, "mounts: the host can mount buckets")

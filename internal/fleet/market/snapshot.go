@@ -33,6 +33,7 @@ type Host struct {
 	Volumes     bool // it can mount volumes
 	VolumeRanks bool // also those that every rank writes
 	Buckets     bool // it can mount renters' buckets
+	LazyVolumes bool // it can mount volumes that are read on demand
 	// CPU cores and memory that live leases and held quotes use.
 	CPUTaken   float64
 	RAMTakenMB int64

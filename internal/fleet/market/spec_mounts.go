@@ -17,7 +17,7 @@ const (
 	MinSnapshotEvery = 60 // seconds
 	MaxSnapshotEvery = 24 * 3600
 	maxMountPath     = 255 // bytes
-	DefaultCacheGB   = 10  // of a bucket
+	DefaultCacheGB   = 10  // of a bucket or a lazy volume
 	maxCacheGB       = 500
 )
 
@@ -38,21 +38,21 @@ func decodeMounts(b []byte, at string, bad *fault.Fields) []Mount {
 		later := decodeFunc(func(_ []byte, at string) { bad.Add(at, "is not offered yet: leave it out") })
 		decodeObject(item, where, map[string]any{
 			"path": &m.Path, "volume": &m.Volume, "bucket": &m.Bucket, "mode": &m.Mode, "pause": &m.Pause,
-			"cache_gb": &m.CacheGB,
+			"cache_gb": &m.CacheGB, "lazy": &m.Lazy,
 			"snapshot": decodeFunc(func(b []byte, at string) {
 				decodeObject(b, at, map[string]any{
 					"every_s": &m.Snapshot.EveryS, "on_notice": &m.Snapshot.OnNotice, "on_end": &m.Snapshot.OnEnd,
 				}, nil, bad)
 			}),
-			"shared": later, "lazy": later,
+			"shared": later,
 		}, nil, bad)
 		if !m.Bucket.IsZero() {
 			if m.Snapshot == (SnapshotPolicy{OnNotice: true, OnEnd: true}) { // nothing was said
 				m.Snapshot = SnapshotPolicy{}
 			}
-			if m.CacheGB == 0 {
-				m.CacheGB = DefaultCacheGB
-			}
+		}
+		if (isBucket(*m) || m.Lazy) && m.CacheGB == 0 {
+			m.CacheGB = DefaultCacheGB
 		}
 	}
 	return out
@@ -105,8 +105,22 @@ func (s Spec) checkVolume(m Mount, at string, bad *fault.Fields) {
 	if m.Pause != "" {
 		oneOf(bad, at+".pause", m.Pause, "never")
 	}
-	if m.CacheGB != 0 {
-		bad.Add(at+".cache_gb", "is for buckets only")
+	switch {
+	case m.Lazy:
+		s.checkLazy(m, at, bad)
+	case m.CacheGB != 0:
+		bad.Add(at+".cache_gb", "is for buckets and lazy volumes only")
+	}
+}
+
+// checkLazy checks a volume that is read on demand.
+func (s Spec) checkLazy(m Mount, at string, bad *fault.Fields) {
+	if m.Mode != agentapi.MountRO {
+		bad.Add(at+".lazy", "needs mode ro: a volume that is written is restored before the start")
+	}
+	between(bad, at+".cache_gb", m.CacheGB, 1, maxCacheGB)
+	if s.Runtime == "runsc" {
+		bad.Add(at+".lazy", "cannot be mounted with runtime runsc")
 	}
 }
 
@@ -121,6 +135,9 @@ func (s Spec) checkBucket(m Mount, at string, bad *fault.Fields) {
 	}
 	if m.Pause != "" {
 		bad.Add(at+".pause", "is for volumes only")
+	}
+	if m.Lazy {
+		bad.Add(at+".lazy", "is for volumes only: a bucket is always read when it is needed")
 	}
 	if s.Runtime == "runsc" {
 		bad.Add(at+".bucket", "cannot be mounted with runtime runsc")

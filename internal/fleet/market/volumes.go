@@ -12,7 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// ReadVolumes reads how much of a host's scratch the volumes of a spec, and the caches of its buckets, take: nodes are
+// ReadVolumes reads how much of a host's scratch the volumes of a spec, and the caches of its buckets and lazy volumes, take: nodes are
 // placed only where there is room for them. A volume that the organisation does not have takes none here: quotes and
 // rents refuse it. Call it outside of transactions.
 func (a *Request) ReadVolumes(ctx context.Context, q *dbq.Queries, mounts []Mount) error {
@@ -27,11 +27,15 @@ func (a *Request) readVolumes(ctx context.Context, q *dbq.Queries, mounts []Moun
 	}
 	var ids []pgtype.UUID
 	var room int64
+	lazy := map[id.Volume]bool{}
 	for _, m := range mounts {
-		if isBucket(m) {
+		if isBucket(m) || m.Lazy {
 			room += agentapi.CacheRoom(m.CacheGB * 1e9)
+		}
+		if isBucket(m) {
 			continue
 		}
+		lazy[m.Volume] = m.Lazy
 		ids = append(ids, pgtype.UUID{Bytes: m.Volume.UUID(), Valid: true})
 	}
 	rows, err := q.VolumeSizes(ctx, a.Renter, ids)
@@ -41,6 +45,9 @@ func (a *Request) readVolumes(ctx context.Context, q *dbq.Queries, mounts []Moun
 	have := make(map[id.Volume]bool, len(rows))
 	for _, r := range rows {
 		have[r.ID] = true
+		if lazy[r.ID] {
+			continue
+		}
 		room += agentapi.VolumeRoom(r.SizeLimit)
 	}
 	a.VolumesGB = (room + 1e9 - 1) / 1e9

@@ -195,7 +195,7 @@ var sentences = map[Reason]Sentence{
 		Do:       "Rent again, on another host if it repeats.",
 	},
 	ReasonRestoreFailed: {
-		Happened: "A volume could not be restored on a host.",
+		Happened: "A volume could not be restored or mounted on a host.",
 		Do:       "The detail names it. Its last snapshot stays as it is; rent again, on another host if it repeats.",
 	},
 	ReasonVolumeFenced: {

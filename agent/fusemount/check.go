@@ -1,4 +1,4 @@
-package bucket
+package fusemount
 
 import (
 	"os"
@@ -6,10 +6,10 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// ProblemNoBuckets is the code of a problem that prevents a host from mounting buckets, and nothing else.
-const ProblemNoBuckets = "buckets_not_usable"
+// ProblemUnusable is the code of a problem that prevents a host from mounting buckets and lazy volumes, and nothing else.
+const ProblemUnusable = "mounts_not_usable"
 
-// Check returns what prevents this host from mounting buckets with a program, muster-mount, or nil.
+// Check returns what prevents this host from mounting with a program, muster-mount, or nil.
 func Check(program string) *agentapi.Problem {
 	for _, need := range []struct{ path, fix string }{
 		{program, "Install the agent's release again: muster-mount belongs in the folder of muster-agent."},
@@ -17,9 +17,9 @@ func Check(program string) *agentapi.Problem {
 	} {
 		if _, err := os.Stat(need.path); err != nil {
 			return &agentapi.Problem{
-				Code:     ProblemNoBuckets,
+				Code:     ProblemUnusable,
 				Severity: "warn",
-				Cause:    "Buckets cannot be mounted: nodes with buckets are not placed here.",
+				Cause:    "Buckets and lazy volumes cannot be mounted: nodes that have them are not placed here.",
 				Evidence: err.Error(),
 				Fix:      need.fix,
 			}

@@ -1,4 +1,4 @@
-package bucket
+package fusemount
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/agent/bucket/wire"
+	"github.com/musterhq/muster/agent/fusemount/wire"
 	"github.com/musterhq/muster/agent/hostinfo"
 	"github.com/musterhq/muster/agent/unixsock"
 )
@@ -26,12 +26,15 @@ func (f folder) socket() string  { return filepath.Join(string(f), "socket") }
 func (f folder) process() string { return filepath.Join(string(f), "process.json") }
 func (f folder) log() string     { return filepath.Join(string(f), "log") }
 
+// requests is the agent's socket, for processes that send it requests.
+func (f folder) requests() string { return filepath.Join(string(f), "requests") }
+
 // note is what is stored of a process, to recognise it later.
 type note struct {
 	PID   int    `json:"pid"`
 	Start string `json:"start"` // in clock ticks since the boot, of /proc/PID/stat
 	Boot  string `json:"boot"`
-	// Version is that of the credentials that it has.
+	// Version is that of the Config that it has.
 	Version int `json:"version"`
 }
 
@@ -85,7 +88,7 @@ func (f folder) remove(ctx context.Context) error {
 		return err
 	}
 	errs := []error{}
-	for _, p := range []string{f.point(), f.socket(), f.process(), f.process() + ".new", f.log(), string(f)} {
+	for _, p := range []string{f.point(), f.socket(), f.requests(), f.process(), f.process() + ".new", f.log(), string(f)} {
 		if err := unix.Unlink(p); err == nil || errors.Is(err, unix.ENOENT) {
 			continue
 		}
@@ -104,7 +107,7 @@ func (f folder) unmount() error {
 			case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT): // nothing is mounted there
 				return nil
 			case err != nil:
-				return fmt.Errorf("unmount the bucket: %w", err)
+				return fmt.Errorf("unmount: %w", err)
 			}
 		}
 	})
@@ -126,14 +129,14 @@ func (f folder) state(ctx context.Context) (s wire.State, err error) {
 // kill ends a process and waits for its end.
 func kill(ctx context.Context, pidfd int) error {
 	if err := unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("end the process of a bucket: %w", err)
+		return fmt.Errorf("end the process of a mount: %w", err)
 	}
 	for ctx.Err() == nil {
 		if ended(pidfd, 100*time.Millisecond) {
 			return nil
 		}
 	}
-	return fmt.Errorf("end the process of a bucket: %w", ctx.Err())
+	return fmt.Errorf("end the process of a mount: %w", ctx.Err())
 }
 
 // ended waits for the end of a process for some time.

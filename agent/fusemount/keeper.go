@@ -1,4 +1,4 @@
-package bucket
+package fusemount
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/agent/bucket/wire"
+	"github.com/musterhq/muster/agent/fusemount/wire"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
@@ -27,7 +27,7 @@ const (
 	settled = time.Second
 )
 
-// keeper keeps one bucket mounted.
+// keeper keeps one mount.
 type keeper struct {
 	cfg    Config
 	folder folder
@@ -64,11 +64,11 @@ func newKeeper(cfg Config, f folder, w Wanted) *keeper {
 func (k *keeper) want(w Wanted) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if w.Mount.Credentials.Secret == "" {
-		w.Mount.Credentials = k.wanted.Mount.Credentials
+	learnt := w.Config != nil && k.wanted.Config == nil
+	if w.Config == nil {
+		w.Config, w.Version = k.wanted.Config, k.wanted.Version
 	}
-	changed := w.PID != k.wanted.PID || w.Ended != k.wanted.Ended ||
-		w.Mount.Credentials.Version != k.wanted.Mount.Credentials.Version
+	changed := w.PID != k.wanted.PID || w.Ended != k.wanted.Ended || w.Version != k.wanted.Version || learnt
 	k.wanted = w
 	if changed {
 		select {
@@ -77,8 +77,6 @@ func (k *keeper) want(w Wanted) {
 		}
 	}
 }
-
-func (k *keeper) hasCredentials() bool { return k.now().Mount.Credentials.Secret != "" }
 
 func (k *keeper) present() State {
 	k.mu.Lock()
@@ -91,7 +89,7 @@ func (k *keeper) stop() {
 	<-k.done
 }
 
-// run looks at the mount again and again. It ends no process: that of the next agent's adopts it, or Detach ends it.
+// run looks at the mount again and again. It ends no process: the next agent adopts it, or Detach ends it.
 func (k *keeper) run() {
 	defer close(k.done)
 	for {
@@ -119,8 +117,8 @@ func (k *keeper) look() time.Duration {
 	if k.proc != nil && closed(k.proc.gone) {
 		k.lost()
 	}
-	if p := k.proc; p != nil && w.Mount.Credentials.Secret != "" && p.note.Version != w.Mount.Credentials.Version {
-		k.cfg.Log.Info("a bucket is mounted again with new credentials", "lease", w.Ref, "bucket", w.Mount.Bucket)
+	if p := k.proc; p != nil && w.Config != nil && p.note.Version != w.Version {
+		k.cfg.Log.Info("something is mounted again with new credentials", "lease", w.Ref, "mount", w.ID)
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		err := kill(ctx, p.pidfd)
 		cancel()
@@ -164,7 +162,7 @@ func (k *keeper) set(f func(*State)) {
 	f(&k.state)
 	after := k.state
 	k.mu.Unlock()
-	if before.Ready != after.Ready || before.Refused != after.Refused || before.Uploaded != after.Uploaded {
+	if before.Ready != after.Ready || before.Refused != after.Refused || before.Idle != after.Idle {
 		k.cfg.Changed()
 	}
 }
@@ -192,8 +190,8 @@ func (k *keeper) adopt() {
 
 // begin starts the process if it may be started now.
 func (k *keeper) begin(w Wanted) time.Duration {
-	if w.Mount.Credentials.Secret == "" {
-		k.set(func(s *State) { s.Problem = "its credentials are awaited from the control plane" })
+	if w.Config == nil {
+		k.set(func(s *State) { s.Problem = "its secrets are awaited from the control plane" })
 		return lookEvery
 	}
 	if wait := time.Until(k.startAt); wait > 0 {
@@ -204,7 +202,7 @@ func (k *keeper) begin(w Wanted) time.Duration {
 		err = k.start(w)
 	}
 	if err != nil {
-		k.cfg.Log.Error("a bucket's process cannot be started", "lease", w.Ref, "bucket", w.Mount.Bucket, "err", err)
+		k.cfg.Log.Error("a mount's process cannot be started", "lease", w.Ref, "mount", w.ID, "err", err)
 		k.set(func(s *State) { s.Problem = "the host cannot start its mount" })
 		k.pause = min(max(2*k.pause, 100*time.Millisecond), maxPause)
 		return k.pause
@@ -214,21 +212,18 @@ func (k *keeper) begin(w Wanted) time.Duration {
 }
 
 // sourceOf is the name of a mount in the kernel's list.
-func sourceOf(w Wanted) string {
-	return fmt.Sprintf("muster:%s-e%d:%s", w.Ref.Lease, w.Ref.Epoch, w.Mount.Bucket)
+func sourceOf(ref agentapi.LeaseRef, id string) string {
+	return fmt.Sprintf("muster:%s-e%d:%s", ref.Lease, ref.Epoch, id)
 }
 
 // start runs muster-mount in a new session, without the agent's environment, where Docker sees its mounts.
 func (k *keeper) start(w Wanted) error {
-	m := w.Mount
 	if err := k.folder.prepare(); err != nil {
 		return err
 	}
-	config, err := json.Marshal(wire.Config{
-		Source: sourceOf(w), Point: k.folder.point(), Cache: w.Cache, Socket: k.folder.socket(), CacheBytes: m.CacheBytes,
-		Endpoint: m.Endpoint, Region: m.Region, Bucket: m.Store, Prefix: m.Prefix, ReadOnly: m.Mode == agentapi.MountRO,
-		AnyAddress: k.cfg.AnyAddress, AccessKeyID: m.Credentials.AccessKeyID, Secret: m.Credentials.Secret,
-	})
+	c := *w.Config
+	c.Source, c.Point, c.Socket = sourceOf(w.Ref, w.ID), k.folder.point(), k.folder.socket()
+	config, err := json.Marshal(c)
 	if err != nil {
 		return err
 	}
@@ -238,7 +233,7 @@ func (k *keeper) start(w Wanted) error {
 	}
 	defer log.Close()
 	cmd := exec.Command(k.cfg.Program)
-	cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/bin:/bin"}
+	cmd.Dir, cmd.Env = "/", append([]string{"PATH=/usr/bin:/bin"}, k.cfg.Env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	stdin, err := cmd.StdinPipe()
@@ -249,7 +244,7 @@ func (k *keeper) start(w Wanted) error {
 	if err := onHost(cmd.Start); err != nil {
 		return err
 	}
-	p := &process{note: note{PID: cmd.Process.Pid, Boot: bootID(), Version: m.Credentials.Version},
+	p := &process{note: note{PID: cmd.Process.Pid, Boot: bootID(), Version: w.Version},
 		gone: make(chan struct{}), begun: time.Now()}
 	p.pidfd, err = unix.PidfdOpen(cmd.Process.Pid, 0)
 	if err == nil {
@@ -293,8 +288,7 @@ func (k *keeper) check(w Wanted) time.Duration {
 		return startEvery
 	}
 	if err := k.attach(w); err != nil {
-		k.cfg.Log.Warn("a bucket's mount cannot be put into a running container", "lease", w.Ref, "bucket", w.Mount.Bucket,
-			"err", err)
+		k.cfg.Log.Warn("a mount cannot be put into a running container", "lease", w.Ref, "mount", w.ID, "err", err)
 		k.set(func(s *State) { s.Ready, s.Problem = false, "its mount cannot be put into the node" })
 		return lookEvery
 	}
@@ -304,12 +298,12 @@ func (k *keeper) check(w Wanted) time.Duration {
 	} else if k.idleSince.IsZero() {
 		k.idleSince = time.Now()
 	}
-	uploaded := !k.idleSince.IsZero() && time.Since(k.idleSince) >= settled
+	idle := !k.idleSince.IsZero() && time.Since(k.idleSince) >= settled
 	k.set(func(s *State) {
 		s.Ready, s.Refused, s.Problem = true, "", ""
-		s.Files, s.Bytes, s.Failing, s.Uploaded = st.Files, st.Bytes, st.Failing, uploaded
+		s.Process, s.Idle = st, idle
 	})
-	if w.Ended && !uploaded {
+	if w.Ended && !idle {
 		return lookEnding
 	}
 	return lookEvery
@@ -319,9 +313,9 @@ func (k *keeper) check(w Wanted) time.Duration {
 func (k *keeper) attach(w Wanted) error {
 	if k.proc.device == "" {
 		err := onHost(func() error {
-			own, err := ownMounts("thread-self", sourceOf(w))
+			own, err := ownMounts("thread-self", sourceOf(w.Ref, w.ID))
 			if err == nil && len(own) == 0 {
-				err = errors.New("the host has no mount of the bucket")
+				err = errors.New("the host has no such mount")
 			}
 			if err == nil {
 				k.proc.device = own[len(own)-1].device
@@ -336,7 +330,7 @@ func (k *keeper) attach(w Wanted) error {
 		k.left = ""
 		return nil
 	}
-	r := replacement{pid: w.PID, source: sourceOf(w), point: k.folder.point(), device: k.proc.device, left: k.left}
+	r := replacement{pid: w.PID, source: sourceOf(w.Ref, w.ID), point: k.folder.point(), device: k.proc.device, left: k.left}
 	err := r.do()
 	k.left = r.left
 	if errors.Is(err, errEnded) {

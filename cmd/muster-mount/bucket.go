@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log"
 	"log/slog"
-	"net"
 	"os"
 	"sync"
 	"time"
@@ -25,8 +23,7 @@ import (
 	"github.com/rclone/rclone/vfs/vfscommon"
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/agent/bucket/wire"
-	"github.com/musterhq/muster/agent/unixsock"
+	"github.com/musterhq/muster/agent/fusemount/wire"
 )
 
 const (
@@ -38,32 +35,28 @@ const (
 	attributes = time.Second // for which the kernel keeps attributes
 	listings   = 30 * time.Second
 	retryEvery = 3 * time.Second
-	answerTime = 5 * time.Second
 )
 
-// mount is the mount of the process.
+// mount is the mount of a bucket.
 type mount struct {
-	cfg    wire.Config
-	log    *slog.Logger
-	socket *net.UnixListener
+	cfg wire.Config
+	log *slog.Logger
 
 	mu    sync.Mutex
 	state wire.State
 	vfs   *vfs.VFS // nil until it is ready
 }
 
-// open prepares the mount of cfg, and answers on its socket once serve is called.
+// open prepares the mount of cfg's bucket.
 func open(cfg wire.Config, to *slog.Logger) (*mount, error) {
 	m := &mount{cfg: cfg, log: to, state: wire.State{Stage: wire.Starting}}
-	if err := guard(cfg); err != nil {
+	if err := guard(*cfg.Bucket); err != nil {
 		m.state = wire.State{Stage: wire.Refused, Problem: err.Error()}
 	}
 	if err := config.SetCacheDir(cfg.Cache); err != nil {
 		return nil, fmt.Errorf("set the cache folder: %w", err)
 	}
-	l, err := unixsock.Listen(cfg.Socket, 0o600)
-	m.socket = l
-	return m, err
+	return m, nil
 }
 
 // begin mounts the bucket once the store answers.
@@ -73,21 +66,21 @@ func (m *mount) begin() {
 	}
 	ctx := context.Background()
 	ci := fs.GetConfig(ctx)
-	ci.LogLevel = fs.LogLevelEmergency        // names of the renter's objects do not belong into a log of the host
-	ci.AllowHTTPSDowngrade = m.cfg.AnyAddress // see guard
+	ci.LogLevel = fs.LogLevelEmergency               // names of the renter's objects do not belong into a log of the host
+	ci.AllowHTTPSDowngrade = m.cfg.Bucket.AnyAddress // see guard
 	ci.LowLevelRetries = 5
 	ci.BufferSize = 4 << 20
 	ci.Transfers = 4
 	ci.UseServerModTime = true // else each file of a listing costs a request
 	ci.Timeout = fs.Duration(time.Minute)
 	ci.ConnectTimeout = fs.Duration(15 * time.Second)
-	f, err := connect(ctx, m.cfg)
+	f, err := connect(ctx, *m.cfg.Bucket)
 	if err != nil {
 		m.set(wire.Refused, err.Error())
 		return
 	}
 	for {
-		problem, refused := reach(m.cfg)
+		problem, refused := reach(*m.cfg.Bucket)
 		if problem == "" {
 			break
 		}
@@ -118,7 +111,7 @@ func (m *mount) attach(ctx context.Context, f fs.Fs) error {
 	opt.WriteBack = fs.Duration(writeBack)
 	opt.DirCacheTime = fs.Duration(listings)
 	opt.PollInterval = 0
-	opt.ReadOnly = m.cfg.ReadOnly
+	opt.ReadOnly = m.cfg.Bucket.ReadOnly
 	opt.Umask = 0
 	opt.UID, opt.GID = 0, 0
 	opt.DirPerms, opt.FilePerms = 0o777, 0o666
@@ -134,7 +127,7 @@ func (m *mount) attach(ctx context.Context, f fs.Fs) error {
 		return err
 	}
 	timeout, flags := attributes, uintptr(unix.MS_NOSUID|unix.MS_NODEV)
-	if m.cfg.ReadOnly {
+	if m.cfg.Bucket.ReadOnly {
 		flags |= unix.MS_RDONLY
 	}
 	options := fusefs.Options{EntryTimeout: &timeout, AttrTimeout: &timeout}
@@ -187,19 +180,4 @@ func withUploads(s wire.State, v *vfs.VFS) wire.State {
 	}
 	s.Open = v.Busy() // after the queue was read: a file that is closed in between is in neither else
 	return s
-}
-
-// serve answers with the present state, once per connection.
-func (m *mount) serve() error {
-	for {
-		c, err := m.socket.AcceptUnix()
-		if err != nil {
-			return fmt.Errorf("answer the agent: %w", err)
-		}
-		_ = c.SetDeadline(time.Now().Add(answerTime))
-		if err := json.NewEncoder(c).Encode(m.status()); err != nil {
-			m.log.Warn("the agent got no answer", "err", err)
-		}
-		c.Close()
-	}
 }

@@ -1,4 +1,4 @@
-package bucket
+package fusemount
 
 import (
 	"bufio"
@@ -61,12 +61,12 @@ func ownMounts(process, source string) (own []mountLine, err error) {
 }
 
 // errElsewhere is the error of a path at which something else is mounted than the list of mounts says.
-var errElsewhere = errors.New("the path does not lead to the bucket's mount")
+var errElsewhere = errors.New("the path does not lead to the mount")
 
 // errEnded is the error of a container whose first process has ended.
 var errEnded = errors.New("the workload has ended")
 
-// replacement is the mount of a bucket in a container, to be replaced by the present one of the host.
+// replacement is a mount in a container, to be replaced by the present one of the host.
 type replacement struct {
 	pid    int
 	source string
@@ -112,7 +112,7 @@ func (r *replacement) onThread() error {
 		return nil
 	}
 	if len(old) == 0 && r.left == "" {
-		return errors.New("the container has no mount of the bucket")
+		return errors.New("the container has no such mount")
 	}
 	info, err := os.Open("/proc/thread-self/fdinfo")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package buckettest builds muster-mount for tests.
-package buckettest
+// Package mounttest builds muster-mount for tests.
+package mounttest
 
 import (
 	"os"

@@ -1,0 +1,99 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/lazy"
+	"github.com/musterhq/muster/agent/scratch"
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
+)
+
+// lazyView is how the volumes are that a run reads on demand. Its zero value is that of a run without any.
+type lazyView struct {
+	waiting bool   // one is not mounted
+	refused string // why one cannot be mounted, by the control plane's word; "" = none
+	problem string // why one is not mounted yet
+}
+
+// laziesOf mounts the volumes that a run reads on demand, and returns how they are. made: their caches are there.
+func (a *Agent) laziesOf(v view, r *run, made bool) (out lazyView) {
+	for _, m := range v.spec().Lazy {
+		if made && v.rec.Outcome == nil && (v.rec.BootID == "" || v.rec.BootID == v.boot) {
+			a.lazies.Want(lazy.Wanted{
+				Ref: r.ref, Mount: m, Cache: scratch.Data(v.rec.Volumes[m.Volume]), PID: workPID(v),
+			})
+		}
+		st := a.lazies.State(r.ref, m.Volume)
+		out.waiting = out.waiting || !st.Ready
+		if st.Refused != "" && out.refused == "" {
+			out.refused = fmt.Sprintf("volume %s: %s", m.Name, st.Refused)
+		}
+		if !st.Ready && out.problem == "" {
+			out.problem = fmt.Sprintf("volume %s is not mounted yet", m.Name)
+			if st.Problem != "" {
+				out.problem = fmt.Sprintf("volume %s is not mounted yet: %s", m.Name, st.Problem)
+			}
+		}
+	}
+	return out
+}
+
+// mountLazies waits until the volumes are mounted that a run reads on demand.
+func (a *Agent) mountLazies(v view) (time.Duration, error) {
+	if v.lazies.problem != "" {
+		return 0, fault.New(fault.Unavailable, "%s", clipped(v.lazies.problem))
+	}
+	return watchEvery / 8, nil
+}
+
+// lazyBinds returns what a workload's container mounts of the volumes that it reads on demand.
+func (a *Agent) lazyBinds(ref agentapi.LeaseRef, v view) (out []container.Bind) {
+	for _, m := range v.spec().Lazy {
+		out = append(out, container.Bind{Source: a.lazies.Point(ref, m.Volume), Target: m.Path, ReadOnly: true})
+	}
+	return out
+}
+
+// lazyDir is where the volumes of a host are mounted that are read on demand. It is not in the state folder, which is
+// removed recursively.
+func lazyDir(host id.Host) string {
+	return filepath.Join("/run/muster-agent", container.Host8(host), "volumes")
+}
+
+// newLazies returns the host's volumes that are read on demand. Their processes reach the store as the process for
+// volumes does: with the host's proxy and certificates.
+func (a *Agent) newLazies() *lazy.Mounts {
+	var env []string
+	for _, e := range os.Environ() {
+		switch name, _, _ := strings.Cut(e, "="); strings.ToUpper(name) {
+		case "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR":
+			env = append(env, e)
+		}
+	}
+	return lazy.New(lazy.Config{
+		Dir: lazyDir(a.cfg.Host), Program: a.cfg.MountProgram, Server: a.sendVolume, Env: env, Log: a.log,
+		Changed: a.kickAll,
+	})
+}
+
+// sweepLazies ends mounts that belong to no known run. It is called once.
+func (a *Agent) sweepLazies(ctx context.Context) {
+	err := a.lazies.Sweep(ctx, func(ref agentapi.LeaseRef) bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		r := a.find(ref)
+		return r != nil && !r.rec.Gone
+	})
+	if err != nil && !errors.Is(err, context.Canceled) {
+		a.log.Warn("volumes of former leases are left mounted", "err", err)
+	}
+}

@@ -1,0 +1,308 @@
+package reader
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/musterhq/muster/internal/data/chunk"
+	"github.com/musterhq/muster/internal/data/manifest"
+)
+
+const (
+	inMemory    = 96 << 20 // bytes of chunks that were read last
+	maxRange    = 4 << 20  // bytes of one request
+	demandSlots = 8        // requests at once that a reader waits for
+	aheadSlots  = 8        // requests at once for what may be needed
+	// Chunks of the manifest are small and lie together: their packs are read by windows, of which the last are kept.
+	window  = 1 << 20
+	windows = 16
+)
+
+// chunks are the chunks of a snapshot: in memory, on the disk, or in the store. A chunk is fetched once, however many
+// readers wait for it.
+type chunks struct {
+	packs *packs
+	keys  *chunk.Keys
+	disk  *disk
+	slots [2]chan struct{} // of requests; see demand and ahead
+
+	mu      sync.Mutex
+	byID    map[chunk.ID]*list.Element
+	order   *list.List // of held; the front was used last
+	used    int64
+	flights map[chunk.ID]*flight
+
+	reading  singleflight.Group // of windows
+	windowMu sync.Mutex
+	windows  []packWindow
+}
+
+type held struct {
+	id chunk.ID
+	b  []byte
+}
+
+// A flight is a chunk that is being fetched.
+type flight struct {
+	done chan struct{}
+	b    []byte // once it is done
+	err  error
+}
+
+type packWindow struct {
+	pack, from int64
+	b          []byte
+}
+
+// Who waits for a request.
+const (
+	demand = 0
+	ahead  = 1
+)
+
+func newChunks(p *packs, keys *chunk.Keys, d *disk) *chunks {
+	c := &chunks{packs: p, keys: keys, disk: d, byID: map[chunk.ID]*list.Element{}, order: list.New(),
+		flights: map[chunk.ID]*flight{}}
+	c.slots[demand], c.slots[ahead] = make(chan struct{}, demandSlots), make(chan struct{}, aheadSlots)
+	return c
+}
+
+// recall returns a chunk that is in memory.
+func (c *chunks) recall(id chunk.ID) []byte {
+	e := c.byID[id]
+	if e == nil {
+		return nil
+	}
+	c.order.MoveToFront(e)
+	return e.Value.(held).b
+}
+
+// keep puts a chunk into memory. Callers hold c.mu.
+func (c *chunks) keep(id chunk.ID, b []byte) {
+	if c.byID[id] != nil {
+		return
+	}
+	c.byID[id] = c.order.PushFront(held{id, b})
+	c.used += int64(len(b))
+	for c.used > inMemory && c.order.Len() > 1 {
+		e := c.order.Back()
+		h := c.order.Remove(e).(held)
+		delete(c.byID, h.id)
+		c.used -= int64(len(h.b))
+	}
+}
+
+// get returns a chunk once it is here.
+func (c *chunks) get(ctx context.Context, r manifest.Ref) ([]byte, error) {
+	c.mu.Lock()
+	if b := c.recall(r.ID); b != nil {
+		c.mu.Unlock()
+		return b, nil
+	}
+	f := c.flights[r.ID]
+	if f == nil {
+		f = &flight{done: make(chan struct{})}
+		c.flights[r.ID] = f
+		go c.fetch([]manifest.Ref{r}, demand)
+	}
+	c.mu.Unlock()
+	select {
+	case <-f.done:
+		return f.b, f.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// start begins to fetch chunks that lie one after the other in a pack. It does nothing for those that are here or on
+// their way. Ahead of readers, it reports false if too many requests are under way.
+func (c *chunks) start(refs []manifest.Ref, who int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var missing []manifest.Ref
+	for _, r := range refs {
+		if c.byID[r.ID] != nil || c.flights[r.ID] != nil || who == ahead && c.disk.has(r.ID) {
+			continue
+		}
+		missing = append(missing, r)
+	}
+	if len(missing) == 0 {
+		return true
+	}
+	if who == ahead {
+		select {
+		case c.slots[ahead] <- struct{}{}:
+		default:
+			return false
+		}
+	}
+	for _, r := range missing {
+		c.flights[r.ID] = &flight{done: make(chan struct{})}
+	}
+	go c.fetch(missing, who)
+	return true
+}
+
+// fetch ends the flights of refs.
+func (c *chunks) fetch(refs []manifest.Ref, who int) {
+	begun := time.Now()
+	var far []manifest.Ref
+	for _, r := range refs {
+		if b := c.disk.get(r.ID); b != nil {
+			c.land(r, b, nil)
+			continue
+		}
+		far = append(far, r)
+	}
+	if who == demand && len(far) > 0 {
+		c.slots[demand] <- struct{}{}
+	}
+	for _, g := range groups(far) {
+		c.fetchGroup(g, begun)
+	}
+	if who == ahead || len(far) > 0 {
+		<-c.slots[who]
+	}
+}
+
+// fetchGroup fetches chunks that lie one after the other in a pack, with one request.
+func (c *chunks) fetchGroup(refs []manifest.Ref, begun time.Time) {
+	parts := make([]int, len(refs))
+	for i, r := range refs {
+		parts[i] = int(r.Length)
+	}
+	landed := 0
+	err := c.packs.read(context.Background(), refs[0].Pack, int64(refs[0].Offset), parts, begun,
+		func(i int, blob []byte) error {
+			b, err := c.open(refs[i], blob)
+			if err != nil {
+				return err
+			}
+			c.land(refs[i], b, nil)
+			landed++
+			if err := c.disk.put(refs[i].ID, b); err != nil {
+				c.packs.cfg.Log.Warn("a chunk is not kept in the cache", "err", err)
+			}
+			return nil
+		})
+	for _, r := range refs[landed:] {
+		c.land(r, nil, err)
+	}
+}
+
+func (c *chunks) open(r manifest.Ref, blob []byte) ([]byte, error) {
+	b, err := c.keys.Open(r.ID, blob)
+	if err == nil && len(b) != int(r.Size) {
+		err = chunk.ErrCorrupt
+	}
+	return b, err
+}
+
+// land ends a flight.
+func (c *chunks) land(r manifest.Ref, b []byte, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := c.flights[r.ID]
+	delete(c.flights, r.ID) // after an error, the next reader tries again
+	if err == nil && len(b) != int(r.Size) {
+		err = chunk.ErrCorrupt
+	}
+	if err == nil {
+		c.keep(r.ID, b)
+	}
+	f.b, f.err = b, err
+	close(f.done)
+}
+
+// groups divides chunks into those that one request reads: adjacent in a pack, and not more than maxRange.
+func groups(refs []manifest.Ref) (out [][]manifest.Ref) {
+	begin, length := 0, 0
+	for i, r := range refs {
+		if i > begin {
+			p := refs[i-1]
+			if r.Pack != p.Pack || r.Offset != p.Offset+p.Length || length+int(r.Length) > maxRange {
+				out = append(out, refs[begin:i])
+				begin, length = i, 0
+			}
+		}
+		length += int(r.Length)
+	}
+	if begin < len(refs) {
+		out = append(out, refs[begin:])
+	}
+	return out
+}
+
+// manifest returns a chunk of the manifest.
+func (c *chunks) manifest(ctx context.Context, r manifest.Ref) ([]byte, error) {
+	c.mu.Lock()
+	b := c.recall(r.ID)
+	c.mu.Unlock()
+	if b != nil {
+		return b, nil
+	}
+	if b := c.disk.get(r.ID); b != nil {
+		return b, nil
+	}
+	blob, err := c.inWindow(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if b, err = c.open(r, blob); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.keep(r.ID, b)
+	c.mu.Unlock()
+	if err := c.disk.put(r.ID, b); err != nil {
+		c.packs.cfg.Log.Warn("a chunk is not kept in the cache", "err", err)
+	}
+	return b, nil
+}
+
+// inWindow returns the blob of a chunk of the manifest.
+func (c *chunks) inWindow(ctx context.Context, r manifest.Ref) ([]byte, error) {
+	from, to := int64(r.Offset), int64(r.Offset)+int64(r.Length)
+	cut := func(w packWindow) []byte { return w.b[from-w.from : to-w.from] }
+	c.windowMu.Lock()
+	for _, w := range c.windows {
+		if w.pack == r.Pack && w.from <= from && to <= w.from+int64(len(w.b)) {
+			c.windowMu.Unlock()
+			return cut(w), nil
+		}
+	}
+	c.windowMu.Unlock()
+	first, last := from/window, (to-1)/window
+	read := c.reading.DoChan(fmt.Sprint(r.Pack, first, last), func() (any, error) {
+		w, err := c.readWindow(r.Pack, first*window, (last+1)*window)
+		if err == nil {
+			c.windowMu.Lock()
+			c.windows = append([]packWindow{w}, c.windows[:min(len(c.windows), windows-1)]...)
+			c.windowMu.Unlock()
+		}
+		return w, err
+	})
+	select {
+	case x := <-read:
+		if w := x.Val.(packWindow); x.Err == nil && to <= w.from+int64(len(w.b)) {
+			return cut(w), nil
+		} else if x.Err == nil {
+			return nil, chunk.ErrCorrupt
+		}
+		return nil, x.Err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// readWindow reads a part of a pack, which may reach beyond its end.
+func (c *chunks) readWindow(pack, from, to int64) (w packWindow, err error) {
+	w = packWindow{pack: pack, from: from}
+	err = c.packs.readTo(pack, from, to, func(b []byte) { w.b = b })
+	return w, err
+}

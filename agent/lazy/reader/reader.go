@@ -1,0 +1,188 @@
+// Package reader reads the files of a snapshot of a volume when they are needed: from a cache on the disk, or from the
+// store by ranges of packs.
+//
+// What always holds:
+//   - A byte that a reader gets is of a chunk that was verified by its id, also if it comes from the cache.
+//   - The cache takes no more of the disk than its limit, whatever the size of the files. What it had is used again by
+//     the next process.
+//   - A read waits for a store that does not answer for a limited time, and then fails. It fails at once if the store
+//     has lost the pack, and the file and the pack are named.
+//   - Names are those that package manifest lets pass. Nothing of a snapshot is followed, executed or created here.
+package reader
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/musterhq/muster/agent/fusemount/wire"
+	"github.com/musterhq/muster/internal/data/chunk"
+	"github.com/musterhq/muster/internal/data/manifest"
+)
+
+// Config is what a snapshot needs.
+type Config struct {
+	Root  *manifest.Ref // nil: the volume is empty
+	Packs *manifest.PackSet
+	Keys  *chunk.Keys
+	// URLs returns signed requests to read packs. An error with Refused is final.
+	URLs       func(ctx context.Context, packs []int64) ([]wire.Pack, error)
+	HTTP       *http.Client // for the store
+	Cache      string       // a folder for this snapshot alone
+	CacheBytes int64        // what it may hold
+	// Patience is how long a read waits for a store that does not answer; 0 is DefaultPatience.
+	Patience time.Duration
+	Log      *slog.Logger
+}
+
+// DefaultPatience is how long a read waits for a store that does not answer.
+const DefaultPatience = 2 * time.Minute
+
+// Refused returns the error of URLs for requests that no retry helps.
+func Refused(why string) error { return fmt.Errorf("%w: %s", errRefused, why) }
+
+// dirBytes is how many bytes of folders, as they are encoded, are kept decoded.
+const dirBytes = 32 << 20
+
+// Snapshot is a snapshot that is read on demand. It is safe for concurrent use.
+type Snapshot struct {
+	cfg      Config
+	chunks   *chunks
+	manifest manifest.Reader
+
+	mu      sync.Mutex
+	waiting string // why reads wait
+	lost    string // what the store has lost
+	broken  string // the last read that failed for another reason
+	dirs    map[chunk.ID]*list.Element
+	order   *list.List // of keptDir; the front was used last
+	used    int64
+}
+
+type keptDir struct {
+	id      chunk.ID
+	size    int64
+	entries []manifest.Entry
+}
+
+// Open returns the snapshot. It reads nothing from the store.
+func Open(cfg Config) (*Snapshot, error) {
+	if cfg.Patience == 0 {
+		cfg.Patience = DefaultPatience
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Packs == nil {
+		cfg.Packs = manifest.NewPackSet()
+	}
+	d, err := openDisk(cfg.Cache, cfg.Keys, cfg.CacheBytes)
+	if err != nil {
+		return nil, err
+	}
+	s := &Snapshot{cfg: cfg, dirs: map[chunk.ID]*list.Element{}, order: list.New()}
+	s.chunks = newChunks(&packs{cfg: cfg, has: cfg.Packs, waits: s.waits, urls: map[int64]wire.Pack{}},
+		cfg.Keys, d)
+	s.manifest = manifest.Reader{Chunk: s.manifestChunk}
+	return s, nil
+}
+
+func (s *Snapshot) manifestChunk(ctx context.Context, r manifest.Ref) ([]byte, error) {
+	return s.chunks.manifest(ctx, r)
+}
+
+// Root returns the root of the tree: an empty folder if the volume is empty.
+func (s *Snapshot) Root(ctx context.Context) (manifest.Entry, error) {
+	if s.cfg.Root == nil {
+		return manifest.Entry{Kind: manifest.Dir, Mode: 0o755}, nil
+	}
+	root, err := s.manifest.Root(ctx, *s.cfg.Root)
+	if err != nil {
+		s.failed("/", err)
+	}
+	return root.Dir, err
+}
+
+// Dir returns the entries of a folder, sorted by name. They must not be changed. path is for people.
+func (s *Snapshot) Dir(ctx context.Context, e manifest.Entry, path string) ([]manifest.Entry, error) {
+	if len(e.Body.Refs) == 0 {
+		return nil, nil
+	}
+	id := e.Body.Refs[0].ID
+	s.mu.Lock()
+	if k := s.dirs[id]; k != nil && k.Value.(keptDir).size == e.Size {
+		s.order.MoveToFront(k)
+		s.mu.Unlock()
+		return k.Value.(keptDir).entries, nil
+	}
+	s.mu.Unlock()
+	entries, err := s.manifest.Dir(ctx, e)
+	if err != nil {
+		s.failed(path, err)
+		return nil, err
+	}
+	if len(e.Body.Refs) > 1 || e.Body.Lists > 0 { // the first chunk does not name it
+		return entries, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dirs[id] == nil {
+		s.dirs[id] = s.order.PushFront(keptDir{id, e.Size, entries})
+		s.used += e.Size
+	}
+	for s.used > dirBytes && s.order.Len() > 1 {
+		k := s.order.Remove(s.order.Back()).(keptDir)
+		delete(s.dirs, k.id)
+		s.used -= k.size
+	}
+	return entries, nil
+}
+
+// File returns a file. path is for people.
+func (s *Snapshot) File(e manifest.Entry, path string) *File { return newFile(s, e, path) }
+
+// Trouble returns why reads wait or fail, for people; "" = they do not.
+func (s *Snapshot) Trouble() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, why := range []string{s.lost, s.waiting, s.broken} {
+		if why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+func (s *Snapshot) waits(problem string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting = ""; problem != "" {
+		s.waiting = problem + ": reads wait"
+		return
+	}
+	s.broken = "" // the store answers
+}
+
+// failed notes a read that failed.
+func (s *Snapshot) failed(path string, err error) {
+	if errors.Is(err, context.Canceled) {
+		return // the reader was interrupted
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var lost *lostError
+	switch {
+	case errors.As(err, &lost):
+		s.lost = fmt.Sprintf("%s: %s cannot be read", lost, path)
+	case errors.Is(err, chunk.ErrCorrupt), errors.Is(err, manifest.ErrCorrupt):
+		s.lost = fmt.Sprintf("%s cannot be read: the store has other bytes than were stored", path)
+	default:
+		s.waiting = ""
+		s.broken = fmt.Sprintf("%s: a read of %s has failed", err, path)
+	}
+}
