@@ -50,7 +50,7 @@ var Fields = numbered([]Field{
 		Example: "gpu_model = H100"},
 	{Name: "gpu_arch", Kind: Text, About: "architecture",
 		Example: "gpu_arch = hopper"},
-	{Name: "gpu_vendor", Kind: Text, About: "maker of the GPU: nvidia or amd",
+	{Name: "gpu_vendor", Kind: Text, About: "maker of the GPU: nvidia or amd; rentals whose query names no GPU get NVIDIA's",
 		Example: "gpu_vendor = amd"},
 	{Name: "kind", Kind: Text, About: "gpu, or slice for a part of a GPU (MIG)",
 		Example: "kind = gpu"},
