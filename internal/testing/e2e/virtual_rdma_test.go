@@ -16,11 +16,23 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// soften gives the machine a RoCE port in software, on the network port by which it reaches the others.
-func (v *virtual) soften() {
+// lends gives the machine a RoCE port in software, on the network port by which it reaches the others, and makes it a
+// host that lends it.
+func (v *virtual) lends(t *testing.T) {
+	t.Helper()
+	v.fabric = "rack"
 	v.AwaitUp("")
 	v.Do("modprobe rdma_rxe && modprobe rdma_ucm && rdma link add rxe0 type rxe netdev " +
 		"$(ip -o -4 addr show scope global | awk '$2 ~ /^en/ {print $2; exit}')")
+	v.install(t, "--fabric-device", "rxe0")
+	v.sells(t)
+	until(t, v.Name+" is offered with RDMA", func() error {
+		page, err := v.w.Operator.Offers(t.Context(), "rdma_gbps > 0 host_name="+v.Name, "", client.PageOf{})
+		if err == nil && page.Total == 0 {
+			err = fmt.Errorf("no such offer: %+v", page.Explain)
+		}
+		return err
+	})
 }
 
 // sent returns how many RDMA packets the machine's port has sent.
@@ -76,16 +88,10 @@ func TestMachinesWithRDMA(t *testing.T) {
 	outside := &platform{Info: devstack.Info{DemoImage: w.Images + "/muster/demo:latest"}}
 	image := w.Pulled(outside.debianImage(t, "rdma", tarFile))
 	machines := map[string]*virtual{}
-	var all []*virtual
-	for i, name := range []string{"rdma-a", "rdma-b", "rdma-c"} {
-		v := w.boot(t, name, fmt.Sprintf("203.0.113.%d/24", 70+i), 2048)
-		v.fabric = "rack"
-		all = append(all, v)
-	}
-	for _, v := range all {
-		v.soften()
-		v.install(t, "--fabric-device", "rxe0")
-		v.sells(t)
+	for _, v := range []*virtual{
+		w.boot(t, "rdma-a", "203.0.113.70/24", 2048), w.boot(t, "rdma-b", "203.0.113.71/24", 2048),
+	} {
+		v.lends(t)
 		machines[v.id.String()] = v
 	}
 
@@ -151,6 +157,7 @@ func TestMachinesWithRDMA(t *testing.T) {
 // stranger is another organisation, on the fabric's third machine.
 func (w *world) stranger(t *testing.T, s client.Spec, rented *virtual) {
 	t.Helper()
+	w.boot(t, "rdma-c", "203.0.113.72/24", 2048).lends(t)
 	o := w.renter(t, 50*money.Unit)
 	_, err := o.Rent(t.Context(), s)
 	f := fault.From(err)
