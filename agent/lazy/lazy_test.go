@@ -509,3 +509,22 @@ func TestNothingIsLeftAndTheSessionEnds(t *testing.T) {
 		t.Error("the session was not closed")
 	}
 }
+
+// A folder whose names lead elsewhere cannot be read at all, and the others can.
+func TestHostileNames(t *testing.T) {
+	hostile := func(dir, name string) *lazytest.Entry {
+		d := lazytest.Dir(dir, lazytest.File("QQQQ", []byte("x")))
+		d.Mangle = func(b []byte) { copy(b[bytes.Index(b, []byte("QQQQ")):], name) }
+		return d
+	}
+	w := newWorld(t, lazytest.Dir("", lazytest.File("good", []byte("y")), hostile("slash", "../x"),
+		hostile("nul", "a\x00bc")))
+	w.mounted()
+	for _, dir := range []string{"slash", "nul"} {
+		if entries, err := os.ReadDir(w.at(dir)); !errors.Is(err, unix.EIO) || len(entries) > 0 {
+			t.Errorf("%s: %v, %v", dir, entries, err)
+		}
+	}
+	w.same("good", []byte("y"))
+	w.await("named", func(s State) bool { return strings.Contains(s.Reading, "cannot be read") })
+}
