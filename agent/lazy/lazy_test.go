@@ -81,7 +81,8 @@ func newWorld(t *testing.T, root *lazytest.Entry) *world {
 		}}
 	w.m = New(w.config())
 	w.w = Wanted{Ref: agentapi.LeaseRef{Lease: "lse_test", Epoch: 1}, Cache: t.TempDir(),
-		Mount: agentapi.LazyMount{Path: "/data", Volume: "vol_test", Name: "data", CacheBytes: 1 << 30, Key: lazytest.Key}}
+		Mount: agentapi.LazyMount{Path: "/data", Volume: "vol_test", Name: "data", CacheBytes: 1 << 30,
+			Key: lazytest.Key}}
 	t.Cleanup(func() { w.detach(w.m) })
 	return w
 }
@@ -168,7 +169,8 @@ func TestASnapshotIsReadAsItWas(t *testing.T) {
 	sparse := lazytest.File("sparse", holed)
 	sparse.Holes = []manifest.Extent{{Offset: 0, Length: 1 << 20}, {Offset: 2 << 20, Length: 4096}}
 	sparse.Size = int64(len(holed)) + 1<<20 + 4096
-	link := &lazytest.Entry{Entry: manifest.Entry{Name: "link", Kind: manifest.Symlink, Mode: 0o777, Target: "/etc/passwd"}}
+	link := &lazytest.Entry{Entry: manifest.Entry{Name: "link", Kind: manifest.Symlink, Mode: 0o777,
+		Target: "/etc/passwd"}}
 	private := lazytest.File("private", []byte("mine"))
 	private.Mode, private.UID, private.GID, private.MTime = 0o600, 1000, 1001, 1_700_000_000_123_456_789
 	private.XAttrs = []manifest.XAttr{{Name: "user.a", Value: "b"}}
@@ -274,8 +276,8 @@ func diskUse(t *testing.T, dir string) (n int64) {
 	return n
 }
 
-// What was read once comes from the cache, also in the next process, while the store is away. Changed bytes of the cache
-// are never returned.
+// What was read once comes from the cache, also in the next process, while the store is away. Changed bytes of the
+// cache are never returned.
 func TestTheCacheIsUsedAgainAndVerified(t *testing.T) {
 	content := noise(4, 6<<20)
 	w := newWorld(t, lazytest.Dir("", lazytest.File("f", content)))
@@ -442,7 +444,8 @@ func TestALostPackIsNamed(t *testing.T) {
 	w.must(err)
 	defer f.Close()
 	tail := make([]byte, 512<<10)
-	if _, err := f.ReadAt(tail, int64(len(whole)-len(tail))); err != nil || !bytes.Equal(tail, whole[len(whole)-len(tail):]) {
+	at := len(whole) - len(tail)
+	if _, err := f.ReadAt(tail, int64(at)); err != nil || !bytes.Equal(tail, whole[at:]) {
 		t.Errorf("what is in another pack: %v", err)
 	}
 }
