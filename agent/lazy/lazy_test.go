@@ -81,7 +81,8 @@ func newWorld(t *testing.T, root *lazytest.Entry) *world {
 		}}
 	w.m = New(w.config())
 	w.w = Wanted{Ref: agentapi.LeaseRef{Lease: "lse_test", Epoch: 1}, Cache: t.TempDir(),
-		Mount: agentapi.LazyMount{Path: "/data", Volume: "vol_test", Name: "data", CacheBytes: 1 << 30, Key: lazytest.Key}}
+		Mount: agentapi.LazyMount{Path: "/data", Volume: "vol_test", Name: "data", CacheBytes: 1 << 30,
+			Key: lazytest.Key}}
 	t.Cleanup(func() { w.detach(w.m) })
 	return w
 }
@@ -168,7 +169,8 @@ func TestASnapshotIsReadAsItWas(t *testing.T) {
 	sparse := lazytest.File("sparse", holed)
 	sparse.Holes = []manifest.Extent{{Offset: 0, Length: 1 << 20}, {Offset: 2 << 20, Length: 4096}}
 	sparse.Size = int64(len(holed)) + 1<<20 + 4096
-	link := &lazytest.Entry{Entry: manifest.Entry{Name: "link", Kind: manifest.Symlink, Mode: 0o777, Target: "/etc/passwd"}}
+	link := &lazytest.Entry{Entry: manifest.Entry{Name: "link", Kind: manifest.Symlink, Mode: 0o777,
+		Target: "/etc/passwd"}}
 	private := lazytest.File("private", []byte("mine"))
 	private.Mode, private.UID, private.GID, private.MTime = 0o600, 1000, 1001, 1_700_000_000_123_456_789
 	private.XAttrs = []manifest.XAttr{{Name: "user.a", Value: "b"}}
@@ -274,8 +276,8 @@ func diskUse(t *testing.T, dir string) (n int64) {
 	return n
 }
 
-// What was read once comes from the cache, also in the next process, while the store is away. Changed bytes of the cache
-// are never returned.
+// What was read once comes from the cache, also in the next process, while the store is away. Changed bytes of the
+// cache are never returned.
 func TestTheCacheIsUsedAgainAndVerified(t *testing.T) {
 	content := noise(4, 6<<20)
 	w := newWorld(t, lazytest.Dir("", lazytest.File("f", content)))
@@ -442,7 +444,8 @@ func TestALostPackIsNamed(t *testing.T) {
 	w.must(err)
 	defer f.Close()
 	tail := make([]byte, 512<<10)
-	if _, err := f.ReadAt(tail, int64(len(whole)-len(tail))); err != nil || !bytes.Equal(tail, whole[len(whole)-len(tail):]) {
+	at := len(whole) - len(tail)
+	if _, err := f.ReadAt(tail, int64(at)); err != nil || !bytes.Equal(tail, whole[at:]) {
 		t.Errorf("what is in another pack: %v", err)
 	}
 }
@@ -508,4 +511,23 @@ func TestNothingIsLeftAndTheSessionEnds(t *testing.T) {
 	if !w.p.Closed {
 		t.Error("the session was not closed")
 	}
+}
+
+// A folder whose names lead elsewhere cannot be read at all, and the others can.
+func TestHostileNames(t *testing.T) {
+	hostile := func(dir, name string) *lazytest.Entry {
+		d := lazytest.Dir(dir, lazytest.File("QQQQ", []byte("x")))
+		d.Mangle = func(b []byte) { copy(b[bytes.Index(b, []byte("QQQQ")):], name) }
+		return d
+	}
+	w := newWorld(t, lazytest.Dir("", lazytest.File("good", []byte("y")), hostile("slash", "../x"),
+		hostile("nul", "a\x00bc")))
+	w.mounted()
+	for _, dir := range []string{"slash", "nul"} {
+		if entries, err := os.ReadDir(w.at(dir)); !errors.Is(err, unix.EIO) || len(entries) > 0 {
+			t.Errorf("%s: %v, %v", dir, entries, err)
+		}
+	}
+	w.same("good", []byte("y"))
+	w.await("named", func(s State) bool { return strings.Contains(s.Reading, "cannot be read") })
 }

@@ -34,6 +34,8 @@ const (
 	unchanged  = 24 * time.Hour  // for which the kernel keeps what it knows: a snapshot does not change
 	packsTime  = 5 * time.Second // for an answer of the agent
 	storeConns = 24
+	// kernelAhead is how far the kernel reads ahead of a program, in several requests at once.
+	kernelAhead = 4 << 20
 )
 
 // volumeMount is the mount of a snapshot.
@@ -173,7 +175,7 @@ func (m *volumeMount) widen() {
 		return
 	}
 	name := fmt.Sprintf("/sys/class/bdi/%d:%d/read_ahead_kb", unix.Major(st.Dev), unix.Minor(st.Dev))
-	if err := os.WriteFile(name, fmt.Append(nil, maxWrite>>10), 0); err != nil {
+	if err := os.WriteFile(name, fmt.Append(nil, kernelAhead>>10), 0); err != nil {
 		m.log.Info("the kernel reads ahead as it does by default", "err", err)
 	}
 }

@@ -22,6 +22,8 @@ type Entry struct {
 	manifest.Entry
 	Content []byte // of a file, without its holes
 	Kids    []*Entry
+	// Mangle changes the encoding of a small folder, as one who has the key could.
+	Mangle func(b []byte)
 }
 
 // File returns a file.
@@ -135,7 +137,17 @@ func (w *writer) entry(mw manifest.Writer, e *Entry) (err error) {
 			}
 			entries[i] = k.Entry
 		}
-		err = mw.Dir(&e.Entry, entries)
+		if e.Mangle == nil {
+			return mw.Dir(&e.Entry, entries)
+		}
+		b, err := manifest.EncodeDir(entries)
+		if err != nil {
+			return err
+		}
+		e.Mangle(b)
+		r, err := w.chunk(1, b)
+		e.Size, e.Body = int64(len(b)), manifest.Content{Refs: []manifest.Ref{r}}
+		return err
 	}
 	return err
 }

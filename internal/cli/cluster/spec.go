@@ -63,8 +63,8 @@ func (f *specFlags) register(cmd *cobra.Command) {
 	fs.Int64Var(&f.scratch, "scratch-gb", 0, "GB per node of a fast disk, empty at /scratch, gone with the node; "+
 		"included in the price")
 	fs.StringArrayVar(&f.mounts, "mount", nil,
-		"VOLUME:PATH[:ro|:ranks][:every=SECONDS], a volume by id or name, or bucket:NAME:PATH[:ro][:cache=GB], a bucket of "+
-			"yours; repeatable")
+		"VOLUME:PATH[:ro|:ranks][:every=SECONDS], a volume by id or name, VOLUME:PATH:ro:lazy[:cache=GB], a volume that is "+
+			"read when needed, or bucket:NAME:PATH[:ro][:cache=GB], a bucket of yours; repeatable")
 	fs.StringVar(&f.trust, "trust", "", "bonded (default), or any: also places the cluster on hosts of "+
 		"several operators that have no bonds")
 	fs.StringVar(&f.runtime, "runtime", "", "runc (default), or runsc: gVisor, where a host has it")
