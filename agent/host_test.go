@@ -41,6 +41,7 @@ import (
 	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/overlay"
 	"github.com/musterhq/muster/agent/scratch"
+	"github.com/musterhq/muster/agent/sharedfs"
 	"github.com/musterhq/muster/agent/snapd"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
@@ -102,6 +103,7 @@ type host struct {
 	cores    cores.Host
 	scratch  *scratch.Store
 	mount    string // muster-mount; "" = it mounts no buckets
+	shared   []*sharedfs.Share
 	memory   hostmem.Reader
 	log      *slog.Logger
 }
@@ -194,6 +196,8 @@ func (h *host) start() {
 		Cores:           h.cores,
 		Scratch:         h.scratch,
 		MountProgram:    h.mount,
+		Shared:          h.shared,
+		SharedEvery:     200 * time.Millisecond,
 		AnyStore:        true,
 		Memory:          h.memory,
 	})

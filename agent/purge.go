@@ -32,7 +32,8 @@ func Purge(ctx context.Context, host id.Host, stateDir string, engine *container
 	}
 	// Buckets before the caches that their processes use.
 	mounts := bucket.New(bucket.Config{Dir: bucketDir(host)})
-	errs = append(errs, mounts.Sweep(ctx, func(agentapi.LeaseRef) bool { return false }), purgeScratch(stateDir, store))
+	errs = append(errs, mounts.Sweep(ctx, func(agentapi.LeaseRef) bool { return false }), purgeScratch(stateDir, store),
+		purgeShared(host))
 	folders, err := filepath.Glob(filepath.Join(disk{dir: stateDir}.leases(), "*"))
 	errs = append(errs, err)
 	for _, f := range folders {

@@ -87,6 +87,8 @@ func (f *hostFlags) add(cmd *cobra.Command) {
 		"while it can, best first (default: whichever is best)")
 	fl.StringSliceVar(&f.fabricDevices, "fabric-device", nil, "RDMA devices, such as mlx5_0, that renters of all of this "+
 		"host's GPUs get; their fabric must be the one that the host is enrolled with (default: none)")
+	fl.Var(&f.shares, "shared", "NAME=PATH of a shared file system, such as lab-nfs=/mnt/lab, that is mounted there on "+
+		"each of its hosts and declared by muster shared declare; repeatable (default: none)")
 	fl.IntVar(&f.ownerMB, "owner-vram-mb", gpu.OwnerMemory>>20,
 		"MiB of a GPU's memory that programs of this host's owner may hold for it still to be rented out (0: none)")
 	fl.IntVar(&f.caps.UpMbps, "lease-up-mbps", 0, "what each lease may send over this host's own line, megabits per "+

@@ -395,6 +395,7 @@ func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn 
 		Scratch:      h.flags.store,
 		Userspace:    h.flags.userspace,
 		RDMA:         h.flags.lent,
+		Shared:       h.flags.shares.all,
 		Leaving:      h.leaving,
 	})
 }

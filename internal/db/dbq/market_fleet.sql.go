@@ -164,6 +164,8 @@ SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, coalesce(f.name, '') AS fa
        ('volumes' = ANY(coalesce(a.capabilities, '{}')))::boolean AS volumes,
        ('volume_ranks' = ANY(coalesce(a.capabilities, '{}')))::boolean AS volume_ranks,
        ('buckets' = ANY(coalesce(a.capabilities, '{}')))::boolean AS buckets,
+       ARRAY(SELECT x.name FROM shared_host x JOIN shared_fs sf ON sf.name = x.name AND sf.org_id = h.org_id AND sf.marker = x.marker
+             WHERE x.host_id = h.id AND x.problem = '' AND x.marker <> '' ORDER BY x.name)::text[] AS shared,
        CASE WHEN $1::boolean THEN coalesce((i.inventory -> 'topology')::text, '') ELSE '' END::text AS topology
 FROM host h
 JOIN host_status s ON s.host_id = h.id
@@ -211,6 +213,7 @@ type FleetHostsRow struct {
 	Volumes     bool
 	VolumeRanks bool
 	Buckets     bool
+	Shared      []string
 	Topology    string
 }
 
@@ -255,6 +258,7 @@ func (q *Queries) FleetHosts(ctx context.Context, arg FleetHostsParams) ([]Fleet
 			&i.Volumes,
 			&i.VolumeRanks,
 			&i.Buckets,
+			&i.Shared,
 			&i.Topology,
 		); err != nil {
 			return nil, err

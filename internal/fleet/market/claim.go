@@ -143,6 +143,7 @@ func (r *HostRows) assemble() (map[id.Host]*Host, error) {
 			Volumes:       h.Volumes,
 			VolumeRanks:   h.VolumeRanks,
 			Buckets:       h.Buckets,
+			Shared:        strings.Join(h.Shared, " "),
 			Runtimes:      strings.Join(h.Runtimes, " "),
 			Driver:        h.Driver,
 			CUDAMax:       h.CudaMax,

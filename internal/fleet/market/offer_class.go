@@ -52,6 +52,7 @@ type facts struct {
 	volumes             bool
 	volumeRanks         bool
 	buckets             bool
+	shared              string // words
 	scratchFreeGB       int64
 	runtimes            string // words
 }
@@ -121,6 +122,7 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 		volumes:       h.Volumes,
 		volumeRanks:   h.VolumeRanks,
 		buckets:       h.Buckets,
+		shared:        h.Shared,
 		scratchFreeGB: max(0, h.ScratchFreeGB),
 		runtimes:      h.Runtimes,
 	}

@@ -44,9 +44,12 @@ func decodeMounts(b []byte, at string, bad *fault.Fields) []Mount {
 					"every_s": &m.Snapshot.EveryS, "on_notice": &m.Snapshot.OnNotice, "on_end": &m.Snapshot.OnEnd,
 				}, nil, bad)
 			}),
-			"shared": later, "lazy": later,
+			"shared": &m.Shared, "lazy": later,
 		}, nil, bad)
-		if !m.Bucket.IsZero() {
+		if isShared(*m) && m.Snapshot == (SnapshotPolicy{OnNotice: true, OnEnd: true}) { // nothing was said
+			m.Snapshot = SnapshotPolicy{}
+		}
+		if isBucket(*m) {
 			if m.Snapshot == (SnapshotPolicy{OnNotice: true, OnEnd: true}) { // nothing was said
 				m.Snapshot = SnapshotPolicy{}
 			}
@@ -72,10 +75,13 @@ func (s Spec) checkMounts(bad *fault.Fields) {
 		if why := badMountPath(m.Path); why != "" {
 			bad.Add(at+".path", "%s", why)
 		}
-		if m.Bucket.IsZero() {
-			s.checkVolume(m, at, bad)
-		} else {
+		switch {
+		case isShared(m):
+			s.checkShared(m, at, bad)
+		case isBucket(m):
 			s.checkBucket(m, at, bad)
+		default:
+			s.checkVolume(m, at, bad)
 		}
 		for j, o := range s.Mounts[:i] {
 			if inside(m.Path, o.Path) || inside(o.Path, m.Path) {
@@ -87,13 +93,16 @@ func (s Spec) checkMounts(bad *fault.Fields) {
 			if m.Bucket == o.Bucket && !m.Bucket.IsZero() {
 				bad.Add(at+".bucket", "is listed twice")
 			}
+			if m.Shared == o.Shared && isShared(m) {
+				bad.Add(at+".shared", "is listed twice")
+			}
 		}
 	}
 }
 
 func (s Spec) checkVolume(m Mount, at string, bad *fault.Fields) {
 	if m.Volume.IsZero() {
-		bad.Add(at+".volume", "name a volume, vol_…, or a bucket, bkt_…")
+		bad.Add(at+".volume", "name a volume, vol_…, a bucket, bkt_…, or a shared file system")
 	}
 	oneOf(bad, at+".mode", m.Mode, agentapi.MountRW, agentapi.MountRO, agentapi.MountRanks)
 	if m.Mode == agentapi.MountRW && s.Nodes > 1 {

@@ -28,6 +28,9 @@ func (a *Request) readVolumes(ctx context.Context, q *dbq.Queries, mounts []Moun
 	var ids []pgtype.UUID
 	var room int64
 	for _, m := range mounts {
+		if isShared(m) {
+			continue
+		}
 		if isBucket(m) {
 			room += agentapi.CacheRoom(m.CacheGB * 1e9)
 			continue
