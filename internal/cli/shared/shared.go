@@ -19,8 +19,8 @@ func Command(s *base.Session) *cobra.Command {
 		list(s), declare(s), withdraw(s), erase(s))
 	cmd.Example = `  muster shared list
   muster shared declare lab-nfs --kind nfs --quota 500
-  muster shared withdraw lab-nfs
-  muster shared erase lab-nfs`
+  muster shared erase lab-nfs
+  muster shared withdraw lab-nfs`
 	return cmd
 }
 
