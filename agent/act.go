@@ -136,6 +136,8 @@ func final(do action, err error, tries int, failing time.Duration) *outcome {
 		return failed(agentapi.ReasonRestoreFailed, safe(err))
 	case do == actMountBuckets && failing >= bucketPatience:
 		return failed(agentapi.ReasonBucketUnusable, safe(err))
+	case errors.As(err, new(sharedError)) && failing >= sharedPatience:
+		return failed(agentapi.ReasonSharedUnusable, safe(err))
 	case do == actStartOverlay && tries >= overlayTries && failing >= overlayPatience:
 		return failed(agentapi.ReasonOverlayFailed, safe(err))
 	}
@@ -146,6 +148,9 @@ func final(do action, err error, tries int, failing time.Duration) *outcome {
 func safe(err error) string {
 	if f := fault.From(err); f != nil {
 		return f.Message
+	}
+	if s := (sharedError{}); errors.As(err, &s) {
+		return clipped(s.Error())
 	}
 	var away *image.Away
 	if errors.As(err, &away) {

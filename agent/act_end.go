@@ -125,6 +125,9 @@ func (a *Agent) wipe(ctx context.Context, r *run, v view) error {
 	if err := a.dropVolumes(ctx, r, v); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "the lease's volumes cannot be taken away")
 	}
+	if err := a.dropShared(r, v); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "the lease's shared folders cannot be taken away")
+	}
 	if err := a.dropScratch(r, v); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "the lease's scratch cannot be taken away")
 	}

@@ -346,6 +346,10 @@ func (a *Agent) startWork(ctx context.Context, r *run, v view) error {
 	if err != nil {
 		return err
 	}
+	folders, err := a.bindShared(ctx, r.ref, v)
+	if err != nil {
+		return err
+	}
 	a.serveSelf(r, v)
 	c, err := a.cfg.Engine.EnsureWorkload(ctx, container.WorkloadSpec{
 		Lease:   *v.want,
@@ -354,7 +358,7 @@ func (a *Agent) startWork(ctx context.Context, r *run, v view) error {
 		Files:   r.files,
 		Cores:   set,
 		Scratch: scratchOf(v),
-		Binds:   slices.Concat(bindsOf(v), a.bucketBinds(r.ref, v), a.lazyBinds(r.ref, v)),
+		Binds:   slices.Concat(bindsOf(v), a.bucketBinds(r.ref, v), a.lazyBinds(r.ref, v), folders),
 		Resume:  v.volumes.label,
 		Devices: a.cfg.GPUs.DeviceNodes(v.want.GPUs...),
 		RDMA:    ports,

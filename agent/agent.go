@@ -33,6 +33,7 @@ import (
 	"github.com/musterhq/muster/agent/journal"
 	"github.com/musterhq/muster/agent/lazy"
 	"github.com/musterhq/muster/agent/scratch"
+	"github.com/musterhq/muster/agent/sharedfs"
 	"github.com/musterhq/muster/agent/snapd"
 	"github.com/musterhq/muster/agent/update"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -93,12 +94,15 @@ type Config struct {
 	Cores    cores.Host // where processors and GPUs are; the zero Host: leases run on any
 	Log      *slog.Logger
 
-	Advertise      []string // addresses at which peers may reach this host; empty = its own
-	Underlay       []string // network ports preferred for traffic between hosts, best first
-	OverlayCommand []string // command that starts an overlay process; empty = this executable
-	SnapdCommand   []string // command that starts the process for volumes; empty = this executable
-	MountProgram   string   // muster-mount; empty = the host mounts neither buckets nor lazy volumes
-	AnyStore       bool     // buckets may be in stores that are not on the internet, and without TLS
+	Advertise      []string          // addresses at which peers may reach this host; empty = its own
+	Underlay       []string          // network ports preferred for traffic between hosts, best first
+	OverlayCommand []string          // command that starts an overlay process; empty = this executable
+	SnapdCommand   []string          // command that starts the process for volumes; empty = this executable
+	MountProgram   string            // muster-mount; empty = the host mounts neither buckets nor lazy volumes
+	Shared         []*sharedfs.Share // shared file systems that the operator declares
+	// SharedEvery is the time between looks at shared folders; default 30 s.
+	SharedEvery time.Duration
+	AnyStore    bool // buckets may be in stores that are not on the internet, and without TLS
 	// how long a running overlay process that is silent may take to answer before it is replaced; default
 	// overlay.DefaultPatience
 	OverlayPatience time.Duration
@@ -130,13 +134,15 @@ type Agent struct {
 	volumes *snapd.Client
 	buckets *bucket.Mounts
 	lazies  *lazy.Mounts // volumes that are read on demand
-	selves  selves       // what workloads request of their own nodes
+	shares  shares
+	selves  selves // what workloads request of their own nodes
 
 	syncNow   chan struct{} // a report is due
 	inventory chan struct{} // the inventory must be sent
 	rescan    chan struct{} // Docker's list must be read again
 	fetch     chan struct{} // there may be popular images to fetch
 	resets    chan struct{} // the operator asks for the reset of a GPU
+	shareNow  chan struct{} // shared folders are to be looked at
 	woken     chan struct{} // a desired state came with a wake
 	following sync.Mutex    // serialises changes of what the host should run
 	admitting sync.Mutex    // serialises changes of the firewall and of the state it shall have
@@ -188,6 +194,7 @@ func New(cfg Config) (*Agent, error) {
 		rescan:    make(chan struct{}, 1),
 		fetch:     make(chan struct{}, 1),
 		resets:    make(chan struct{}, 1),
+		shareNow:  make(chan struct{}, 1),
 		woken:     make(chan struct{}, 1),
 		born:      cfg.Now(),
 	}
@@ -239,8 +246,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	for _, loop := range []func(context.Context){
 		a.syncLoop, a.wakeLoop, a.inventoryLoop, a.meterLoop, a.telemetryLoop, a.cleanLoop,
-		a.scanLoop, a.firewallLoop, a.prefetchLoop, a.sweepScratch, a.sweepBuckets, a.sweepLazies, a.checkLoop, a.memoryLoop, a.resetLoop,
-		a.volumes.Run,
+		a.scanLoop, a.firewallLoop, a.prefetchLoop, a.sweepScratch, a.sweepBuckets, a.sweepLazies, a.checkLoop, a.memoryLoop,
+		a.resetLoop, a.volumes.Run, a.sharedLoop,
 		func(ctx context.Context) { a.cfg.Engine.Watch(ctx, a.containerChanged) }} {
 		loops.Go(func() { loop(ctx) })
 	}

@@ -41,6 +41,7 @@ import (
 	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/overlay"
 	"github.com/musterhq/muster/agent/scratch"
+	"github.com/musterhq/muster/agent/sharedfs"
 	"github.com/musterhq/muster/agent/snapd"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
@@ -103,6 +104,7 @@ type host struct {
 	scratch  *scratch.Store
 	mount    string // muster-mount; "" = it mounts no buckets
 	leaving  func() string
+	shared   []*sharedfs.Share
 	memory   hostmem.Reader
 	log      *slog.Logger
 }
@@ -191,6 +193,8 @@ func (h *host) start() {
 		Cores:           h.cores,
 		Scratch:         h.scratch,
 		MountProgram:    h.mount,
+		Shared:          h.shared,
+		SharedEvery:     200 * time.Millisecond,
 		AnyStore:        true,
 		Leaving:         h.leaving,
 		Memory:          h.memory,

@@ -45,7 +45,8 @@ type record struct {
 	Started       bool                   `json:"started,omitempty"`
 	StartBoot     int64                  `json:"start_boot_ms,omitempty"` // on the clock of the run's boot
 	Outcome       *outcome               `json:"outcome,omitempty"`
-	// Overdrawn is why the command must be killed: it holds more of the host's memory than it was rented with.
+	// Overdrawn is why the command must be killed: it holds more of the host's memory than it was rented with, or of a
+	// shared file system than its organisation may have.
 	Overdrawn string `json:"overdrawn,omitempty"`
 	LogSaved  bool   `json:"log_saved,omitempty"` // saving was tried, whether or not there was a log
 	LogKept   bool   `json:"log_kept,omitempty"`  // the log is in the folder

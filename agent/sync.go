@@ -151,7 +151,7 @@ func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 	if a.older {
 		s.Protocol = agentapi.Protocol - 1
 	}
-	s.Requalified = a.requalified()
+	s.Requalified, s.Shared = a.requalified(), a.sharedUses()
 	a.seq++
 	s.Seq, s.BootMS, s.ControlEpoch, s.Full = a.seq, a.cfg.BootMS(), a.seen.ControlEpoch, a.scanned && !away
 	if a.known {
@@ -332,6 +332,9 @@ func (a *Agent) follow(d agentapi.Desired) error {
 	defer a.mu.Unlock()
 	a.seen, a.known = seen{d.ControlEpoch, d.Revision}, true
 	a.takeRequests(d.Requalify)
+	if a.shares.orders = d.SharedErase; len(d.SharedErase) > 0 {
+		poke(a.shareNow)
+	}
 	wanted := map[string]agentapi.LeaseSpec{}
 	news := !known
 	for _, spec := range d.Leases {
@@ -428,6 +431,7 @@ func (a *Agent) acknowledge(s agentapi.Sync, gone []*run, reply agentapi.SyncRep
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ackRequalified(s, reply.RequalifyAck)
+	a.ackShared(s, reply.SharedAck)
 	if reply.StatusAck == s.Seq {
 		if s.Pulled != nil {
 			a.pulls.reported = *s.Pulled

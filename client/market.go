@@ -196,7 +196,8 @@ type Mount struct {
 	Path     string         `json:"path" doc:"an absolute path such as /data"`
 	Volume   id.Volume      `json:"volume,omitzero" doc:"the volume's id; or bucket instead"`
 	Bucket   id.Bucket      `json:"bucket,omitzero" doc:"the id of one of your own buckets, instead of a volume"`
-	Mode     string         `json:"mode,omitempty" enum:"rw,ro,ranks" doc:"rw, by default: this cluster is the volume's only writer, and has one node; ro: the last snapshot, for any number of nodes and clusters; ranks: each node writes its own copy, and snapshots contain the changes of all nodes. Of a bucket: rw or ro, for any number of nodes"`
+	Shared   string         `json:"shared,omitempty" maxLength:"63" doc:"the name of a shared file system, instead of a volume: the folder of your organisation there; only hosts that have it are chosen" example:"lab-nfs"`
+	Mode     string         `json:"mode,omitempty" enum:"rw,ro,ranks" doc:"rw, by default: this cluster is the volume's only writer, and has one node; ro: the last snapshot, for any number of nodes and clusters; ranks: each node writes its own copy, and snapshots contain the changes of all nodes. Of a bucket or a shared file system: rw or ro, for any number of nodes"`
 	Lazy     bool           `json:"lazy,omitempty" doc:"with mode ro: the volume is mounted at once, and its files are read when they are needed"`
 	CacheGB  int64          `json:"cache_gb,omitempty" doc:"how much of the host's scratch holds, for each node, what of a bucket is not uploaded yet, or what of a lazy volume was read; 1 to 500, by default 10"`
 	Snapshot SnapshotPolicy `json:"snapshot" doc:"when the host takes snapshots of a volume by itself; left out: at the end and on notice"`

@@ -26,6 +26,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/data/bucket"
+	"github.com/musterhq/muster/internal/data/sharedfs"
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/erasure"
@@ -106,6 +107,7 @@ func openWith(t testing.TB, set func(*web.Config)) *browser {
 		Hosts:      host.New(d, nil),
 		Leases:     metering.NewLeases(d),
 		Notices:    notify.NewNotices(d),
+		Shared:     sharedfs.New(d, nil),
 		Buckets:    bucket.New(d, bucket.Config{Box: box, AnyAddress: true}),
 		Webhooks:   notify.NewWebhooks(d, box, false),
 		Erasure:    erasure.New(d, accounts, volume.New(d, nil, volume.Config{})),

@@ -91,6 +91,8 @@ func (f *hostFlags) add(cmd *cobra.Command) {
 	fl.StringVar(&f.fabricProgram, "fabric-program", "", "program that has the subnet manager put the ports of "+
 		"--fabric-device into a cluster's partition: join|leave FABRIC CLUSTER PKEY PORT-GUID… (default: a fabric has one "+
 		"tenant at a time)")
+	fl.Var(&f.shares, "shared", "NAME=PATH of a shared file system, such as lab-nfs=/mnt/lab, that is mounted there on "+
+		"each of its hosts and declared by muster shared declare; repeatable (default: none)")
 	fl.IntVar(&f.ownerMB, "owner-vram-mb", gpu.OwnerMemory>>20,
 		"MiB of a GPU's memory that programs of this host's owner may hold for it still to be rented out (0: none)")
 	fl.IntVar(&f.caps.UpMbps, "lease-up-mbps", 0, "what each lease may send over this host's own line, megabits per "+

@@ -41,6 +41,7 @@ type hostFlags struct {
 	// is known.
 	scratchDir string
 	scratchGB  int64
+	shares     sharesFlag // shared file systems that the operator has mounted
 	store      *scratch.Store
 	ownerMB    int               // MiB of a GPU's memory that processes outside any lease may hold while it can be rented
 	ignored    *agentapi.Problem // options of the service that this version does not know
@@ -88,6 +89,7 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 		}
 	}
 	f.addScratch(ctx, &inv, facts.RootDir)
+	f.shares.add(ctx, &inv)
 	runtimes, lacking := facts.Runtimes(!inv.Simulated && len(inv.GPUs) > 0)
 	if len(inv.GPUs) > 0 && inv.GPUs[0].VendorOf() == agentapi.AMD {
 		runtimes, lacking = facts.WithoutRunsc(), nil

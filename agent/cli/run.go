@@ -400,6 +400,7 @@ func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn 
 		Userspace:    h.flags.userspace,
 		RDMA:         h.flags.lent,
 		Partitions:   h.flags.partitions(),
+		Shared:       h.flags.shares.all,
 		Leaving:      h.leaving,
 	})
 }

@@ -92,6 +92,8 @@ type Sync struct {
 	EngineAway *EngineAway `json:"engine_away,omitempty"`
 	// Requalified has the results of requests in Desired.Requalify that no reply has acknowledged yet.
 	Requalified []GPUResult `json:"requalified,omitempty"`
+	// Shared is what was measured of shared folders since a report that was acknowledged; at most MaxSharedUse.
+	Shared []SharedUse `json:"shared,omitempty"`
 }
 
 // GPUOrder is an operator's request to reset a GPU without a lease, to check it and to put it back into service. Number
@@ -140,11 +142,13 @@ type SyncReply struct {
 	UsageAcks []UsageAck `json:"usage_acks,omitempty"`
 	HealthAck uint64     `json:"health_ack"` // greatest HealthEvent.Seq that is committed
 	// RequalifyAck is Sync.Seq if the report's Requalified is committed, else 0.
-	RequalifyAck uint64           `json:"requalify_ack,omitempty"`
-	Extensions   []LeaseExtension `json:"extensions,omitempty"`  // current run_until of every live lease of the host
-	Anchor       *Anchor          `json:"anchor,omitempty"`      // a new time anchor for Sync.BootID
-	LogsStored   []LeaseRef       `json:"logs_stored,omitempty"` // stored logs that may be deleted now
-	NextSyncMS   int64            `json:"next_sync_ms,omitempty"`
+	RequalifyAck uint64 `json:"requalify_ack,omitempty"`
+	// SharedAck is Sync.Seq if the report's Shared is committed, else 0.
+	SharedAck  uint64           `json:"shared_ack,omitempty"`
+	Extensions []LeaseExtension `json:"extensions,omitempty"`  // current run_until of every live lease of the host
+	Anchor     *Anchor          `json:"anchor,omitempty"`      // a new time anchor for Sync.BootID
+	LogsStored []LeaseRef       `json:"logs_stored,omitempty"` // stored logs that may be deleted now
+	NextSyncMS int64            `json:"next_sync_ms,omitempty"`
 	// Popular lists public images by complete name, most popular first, that a host without leases may prefetch.
 	Popular []string `json:"popular,omitempty"`
 	// PopularBytes limits how many bytes of them the host may download from now on, in total; 0: no limit.
@@ -355,6 +359,8 @@ const (
 	ReasonVolumeFenced  = "volume_fenced"  // a volume of the lease is written elsewhere
 	// a store refuses a bucket or its credentials, or was not reached for two minutes; Detail names it
 	ReasonBucketUnusable = "bucket_unusable"
+	// a shared file system is not mounted on the host, another one is, or it does not answer; Detail names it
+	ReasonSharedUnusable = "shared_unusable"
 	ReasonGuestDied      = "guest_died"
 	ReasonRunUntil       = "run_until" // the agent stopped it at the end of the authorised time
 	ReasonExited         = "exited"    // the command ended; see ExitCode
@@ -369,6 +375,8 @@ type Desired struct {
 	Leases       []LeaseSpec `json:"leases"`
 	// Requalify lists the requests of which the server knows no result; only for agents with CapRequalify.
 	Requalify []GPUOrder `json:"requalify,omitempty"`
+	// SharedErase lists folders to delete on shared file systems that the host reports.
+	SharedErase []SharedErase `json:"shared_erase,omitempty"`
 }
 
 // LeaseSpec is one node to run.
@@ -409,10 +417,12 @@ type LeaseSpec struct {
 	Buckets []BucketMount `json:"buckets,omitempty"`
 	// Lazy are the volumes that the node reads on demand; only for agents with CapLazy. The workload starts once all are
 	// mounted.
-	Lazy    []LazyMount `json:"lazy,omitempty"`
-	Ports   []Port      `json:"ports,omitempty"`
-	Egress  string      `json:"egress"` // full, limited, off
-	Network Network     `json:"network"`
+	Lazy []LazyMount `json:"lazy,omitempty"`
+	// Shared are folders of shared file systems of the node; only for hosts that report them in Inventory.Shared.
+	Shared  []SharedMount `json:"shared,omitempty"`
+	Ports   []Port        `json:"ports,omitempty"`
+	Egress  string        `json:"egress"` // full, limited, off
+	Network Network       `json:"network"`
 
 	RunUntilMS int64 `json:"run_until_ms"` // 0 = not limited yet
 	GraceS     int   `json:"grace_s"`      // seconds between SIGTERM and SIGKILL, ≤ 30

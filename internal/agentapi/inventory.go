@@ -26,6 +26,8 @@ type Inventory struct {
 	DiskLimited bool  `json:"disk_limited"` // the storage driver enforces a per-container size
 	// ScratchGB is what the scratches of all nodes together may take, in GB of 10⁹ bytes; 0: the host offers none.
 	ScratchGB int64 `json:"scratch_gb,omitempty"`
+	// Shared are the shared file systems that the operator declares for the host.
+	Shared []SharedFS `json:"shared,omitempty"`
 	// Runtimes are the OCI runtimes that workloads can be run with here, by the Runtime constants. An agent that does not
 	// say offers runc.
 	Runtimes []string `json:"runtimes,omitempty"`

@@ -20,6 +20,7 @@ import (
 	"github.com/musterhq/muster/internal/cli/cluster"
 	"github.com/musterhq/muster/internal/cli/host"
 	"github.com/musterhq/muster/internal/cli/platform"
+	"github.com/musterhq/muster/internal/cli/shared"
 	"github.com/musterhq/muster/internal/cli/volume"
 )
 
@@ -83,7 +84,7 @@ func newRoot(version string) *cobra.Command {
 		manCommand())
 	for _, command := range []func(*base.Session) *cobra.Command{
 		account.LoginCommand, cluster.OffersCommand, cluster.EstimateCommand, cluster.QuoteCommand, cluster.Command,
-		cluster.TemplateCommand, volume.Command, bucket.Command,
+		cluster.TemplateCommand, volume.Command, bucket.Command, shared.Command,
 		host.Command, billing.Command,
 		billing.StatementCommand, billing.BudgetCommand, account.TokenCommand, account.SSHKeyCommand, account.NoticeCommand,
 		account.WebhookCommand, admin.Command,

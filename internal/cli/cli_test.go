@@ -26,6 +26,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/cli/base"
 	"github.com/musterhq/muster/internal/data/bucket"
+	"github.com/musterhq/muster/internal/data/sharedfs"
 	"github.com/musterhq/muster/internal/data/store"
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
@@ -131,6 +132,7 @@ func newPlatform(t *testing.T) *testPlatform {
 		Leases:     metering.NewLeases(p.db),
 		Statements: statement.New(p.db, "USD", statement.Party{}),
 		Notices:    notify.NewNotices(p.db),
+		Shared:     sharedfs.New(p.db, nil),
 		Buckets:    bucket.New(p.db, bucket.Config{Box: box, AnyAddress: true}),
 		Webhooks:   notify.NewWebhooks(p.db, box, false),
 		Erasure:    erasure.New(p.db, accounts, volume.New(p.db, nil, volume.Config{})),

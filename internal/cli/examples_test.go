@@ -220,6 +220,8 @@ var refusedExamples = map[string]refusal{
 	"muster cluster port-forward train --node 1 6006:6006 9000:8000": noShells,
 	"muster cluster cp data train:/work":                             noShells,
 	"muster cluster cp train.1:checkpoints/last.pt .":                noShells,
+	// No cluster of this platform has had the file system.
+	"muster shared erase lab-nfs": {3, "no data there"},
 	// Nothing writes the volume of this platform, so that it has no snapshot, and a cluster has it.
 	"muster volume files training-data checkpoints":                             {3, "snapshot not found"},
 	"muster volume get training-data checkpoints/model.pt --out model.pt":       {3, "snapshot not found"},

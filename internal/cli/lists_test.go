@@ -13,7 +13,7 @@ func TestEmptyLists(t *testing.T) {
 	for _, list := range []string{"budget list", "cluster list", "cluster list --state running", "host list", "ssh-key " +
 		"list",
 		"billing topups", "billing cards list", "billing transactions", "document list", "org members invitations",
-		"notice list", "webhook list", "bucket list"} {
+		"notice list", "webhook list", "bucket list", "shared list"} {
 		out := p.ok(strings.Fields(list)...)
 		if !strings.HasPrefix(out, "No ") || strings.Count(out, "\n") != 1 {
 			t.Errorf("muster %s:\n%s", list, out)

@@ -22,6 +22,7 @@ import (
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/data/sharedfs"
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -161,7 +162,7 @@ func (e *Erasure) erase(ctx context.Context, tx *db.Tx, p account.Principal, giv
 			continue
 		}
 		ended = append(ended, ids[i])
-		if err := e.volumes.EraseOrg(ctx, tx, o.OrgID); err != nil {
+		if err := errors.Join(e.volumes.EraseOrg(ctx, tx, o.OrgID), sharedfs.EraseOrg(ctx, tx, o.OrgID)); err != nil {
 			return err
 		}
 		_, stop := tx.Q.StopAutoTopup(ctx, "The account was deleted.", o.OrgID)

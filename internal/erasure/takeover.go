@@ -6,6 +6,7 @@ import (
 
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/payout"
+	"github.com/musterhq/muster/internal/data/sharedfs"
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/cluster"
@@ -31,6 +32,7 @@ func (t Takeover) End(ctx context.Context, tx *db.Tx, org id.Org) error {
 	for _, end := range []func(context.Context, *db.Tx, id.Org) error{
 		t.Clusters.EndTakenOver, t.Hosts.EndTakenOver, t.Volumes.EndTakenOver, t.Payments.EndTakenOver,
 		t.Payouts.StopTakenOver, eraseTemplates, eraseWebhooks, eraseBuckets,
+		sharedfs.EraseOrg,
 	} {
 		if err := end(ctx, tx, org); err != nil {
 			return err

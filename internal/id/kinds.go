@@ -44,6 +44,8 @@ type (
 	DataDomain  = ID[dataDomainKind]
 	DataSession = ID[dataSessionKind]
 	Bucket      = ID[bucketKind]
+	SharedFS    = ID[sharedFSKind]     // a shared file system that an operator declares
+	SharedData  = ID[sharedFolderKind] // the folder of an organisation there
 
 	Cluster = ID[clusterKind]
 	Node    = ID[nodeKind]
@@ -87,6 +89,8 @@ type (
 	dataDomainKind     struct{}
 	dataSessionKind    struct{}
 	bucketKind         struct{}
+	sharedFSKind       struct{}
+	sharedFolderKind   struct{}
 	nodeKind           struct{}
 	replicaKind        struct{}
 )
@@ -127,5 +131,7 @@ func (snapshotKind) Prefix() string       { return "snp" }
 func (dataDomainKind) Prefix() string     { return "dom" }
 func (dataSessionKind) Prefix() string    { return "dses" }
 func (bucketKind) Prefix() string         { return "bkt" }
+func (sharedFSKind) Prefix() string       { return "sfs" }
+func (sharedFolderKind) Prefix() string   { return "shd" }
 func (nodeKind) Prefix() string           { return "node" }
 func (replicaKind) Prefix() string        { return "rep" }

@@ -22,6 +22,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/data/bucket"
+	"github.com/musterhq/muster/internal/data/sharedfs"
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/erasure"
@@ -54,6 +55,7 @@ type Server struct {
 	hosts      *host.Hosts
 	volumes    *volume.Volumes
 	buckets    *bucket.Buckets
+	shared     *sharedfs.Shared
 	packs      http.Handler // of signed requests to the store; nil: the store answers them itself
 	clusters   *cluster.Clusters
 	outbox     *outbox.Outbox
@@ -235,6 +237,7 @@ func (s *Server) openNouns(ctx context.Context) (err error) {
 	}
 	s.buckets = bucket.New(s.db, bucket.Config{Box: box, AnyAddress: s.cfg.BucketAnyAddress,
 		Bus: s.link.Bus(), Log: s.log})
+	s.shared = sharedfs.New(s.db, s.link.Bus())
 	s.clusters = cluster.New(s.db, s.market, s.link.Bus(), cluster.Config{
 		Currency: s.cfg.Currency,
 		Box:      box,
@@ -329,6 +332,7 @@ func (s *Server) letHostsIn(context.Context) error {
 		Metering: metering.NewCollector(s.db),
 		Market:   s.market,
 		Volumes:  s.volumes,
+		Shared:   s.shared,
 		Quiet:    cluster.NewQuietReports(s.clusters),
 	})
 }
@@ -357,6 +361,7 @@ func (s *Server) startWorker(ctx context.Context) error {
 		Hosts:       s.hosts,
 		Volumes:     s.volumes,
 		Buckets:     s.buckets,
+		Shared:      s.shared,
 		Outbox:      s.outbox,
 		Events:      s.events,
 		Reconciler:  s.reconciler,

@@ -28,6 +28,7 @@ type MountRow struct {
 	Gone                      bool // the volume or bucket is deleted
 	Bucket                    bool // it is one of the renter's buckets
 	Lazy                      bool // it is read on demand
+	Shared                    bool // it is a folder on a shared file system
 }
 
 // mounts reads what a cluster has mounted, and how durable it is.
@@ -41,6 +42,14 @@ func (s *Pages) mounts(ctx context.Context, who account.Principal, c cluster.Clu
 	for _, m := range c.Spec.Mounts {
 		if !m.Bucket.IsZero() {
 			row, err := s.bucketRow(ctx, who, c, m)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, row)
+			continue
+		}
+		if m.Shared != "" {
+			row, err := s.sharedRow(ctx, who, m)
 			if err != nil {
 				return nil, err
 			}
@@ -65,6 +74,24 @@ func (s *Pages) mounts(ctx context.Context, who account.Principal, c cluster.Clu
 		out = append(out, row)
 	}
 	return out, nil
+}
+
+// sharedRow reads a shared file system of the cluster.
+func (s *Pages) sharedRow(ctx context.Context, who account.Principal, m market.Mount) (MountRow, error) {
+	row := MountRow{Path: m.Path, ID: m.Shared, Name: m.Shared, Mode: m.Mode, Shared: true}
+	all, err := s.Shared.List(ctx, who.Org)
+	if err != nil {
+		return row, err
+	}
+	for _, f := range all {
+		if d := f.Data; f.Name == m.Shared && d != nil {
+			row.Note = fmt.Sprintf("%.1f of %d GB used", float64(d.UsedBytes)/1e9, f.QuotaGB)
+			if row.Problem = d.Problem; d.Closed {
+				row.Problem = "It is over its quota: delete files."
+			}
+		}
+	}
+	return row, nil
 }
 
 // bucketRow reads a bucket of the cluster. What is not uploaded yet is that of all mounts of the nodes together.

@@ -58,6 +58,10 @@ func specRows(s market.Spec, currency string) []SpecRow {
 			add("Bucket at "+m.Path, m.Bucket.String()+" ("+m.Mode+")", true)
 			continue
 		}
+		if m.Shared != "" {
+			add("Shared file system at "+m.Path, m.Shared+" ("+m.Mode+")", true)
+			continue
+		}
 		add("Volume at "+m.Path, m.Volume.String()+" ("+m.Mode+")", true)
 	}
 	ports := make([]string, len(s.Ports))

@@ -12,6 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/data/bucket"
+	"github.com/musterhq/muster/internal/data/sharedfs"
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/market"
@@ -110,6 +111,9 @@ func mountRows(mounts []market.Mount) []MountRow {
 		if !m.Bucket.IsZero() {
 			r.Volume = m.Bucket.String()
 		}
+		if m.Shared != "" {
+			r.Volume = sharedPrefix + m.Shared
+		}
 		if m.Snapshot.EveryS > 0 {
 			r.Every = strconv.FormatFloat(float64(m.Snapshot.EveryS)/60, 'g', -1, 64)
 		}
@@ -117,6 +121,9 @@ func mountRows(mounts []market.Mount) []MountRow {
 	}
 	return rows
 }
+
+// sharedPrefix marks the name of a shared file system in a row's choice.
+const sharedPrefix = "shared:"
 
 // mountsOf parses the rows. What the form does not show is as in the mount of the same volume that the form was filled
 // from.
@@ -126,6 +133,13 @@ func mountsOf(rows []MountRow, was []market.Mount, bad *fault.Fields) []market.M
 		at := fmt.Sprintf("mounts[%d]", i)
 		if bkt, err := id.Parse[id.Bucket](r.Volume); err == nil {
 			mounts = append(mounts, bucketMount(bkt, r, was))
+			if r.Every != "" {
+				bad.Add(at+".snapshot.every_s", "is for volumes only: leave it empty")
+			}
+			continue
+		}
+		if name, ok := strings.CutPrefix(r.Volume, sharedPrefix); ok {
+			mounts = append(mounts, market.Mount{Shared: name, Path: r.Path, Mode: r.Mode})
 			if r.Every != "" {
 				bad.Add(at+".snapshot.every_s", "is for volumes only: leave it empty")
 			}
@@ -191,6 +205,7 @@ func nameMounts(found, named fault.Fields) (out fault.Fields) {
 			continue
 		}
 		f.Location = strings.Replace(f.Location, ".bucket", ".volume", 1) // one field of the form
+		f.Location = strings.Replace(f.Location, ".shared", ".volume", 1)
 		message := otherRow.ReplaceAllStringFunc(f.Message, func(m string) string {
 			n, _ := strconv.Atoi(otherRow.FindStringSubmatch(m)[1])
 			return fmt.Sprintf("the path of volume %d", n+1)
@@ -223,7 +238,11 @@ func (s *Pages) readVolumes(v *page.Visit, m *Market) error {
 			return err
 		}
 	}
-	m.Mountable = s.Volumes.Offered() || len(buckets) > 0
+	shared, err := s.Shared.List(v.R.Context(), v.Who.Org)
+	if err != nil {
+		return err
+	}
+	m.Mountable = s.Volumes.Offered() || len(buckets) > 0 || slices.ContainsFunc(shared, rentable)
 	for _, x := range all {
 		o := view.Option{Value: x.ID.String(), Name: x.Name}
 		if x.ClusterName != "" && x.ClusterEnd == nil {
@@ -238,11 +257,20 @@ func (s *Pages) readVolumes(v *page.Visit, m *Market) error {
 		}
 		m.Volumes = append(m.Volumes, o)
 	}
+	for _, f := range shared {
+		if rentable(f) {
+			m.Volumes = append(m.Volumes, view.Option{Value: sharedPrefix + f.Name,
+				Name: fmt.Sprintf("%s, shared by %d hosts, up to %d GB", f.Name, f.Hosts, f.QuotaGB)})
+		}
+	}
 	if len(m.Spec.Mounts) == 0 && len(m.Volumes) > 0 {
 		m.Spec.Mounts = []MountRow{emptyRow(nil)}
 	}
 	return nil
 }
+
+// rentable reports whether a cluster can have a shared file system now: no organisation rents from itself.
+func rentable(f sharedfs.FS) bool { return f.Hosts > 0 && !f.Own }
 
 // VolumeOptions returns the choices of a row. A volume that is not there any more stays chosen, so that it is not left
 // out unnoticed.
@@ -277,6 +305,9 @@ func (s *Pages) mountSummary(v *page.Visit, mounts []market.Mount) ([]SummaryRow
 	var rows []SummaryRow
 	for i, r := range mountRows(mounts) {
 		name, ok := names[r.Volume]
+		if mounts[i].Shared != "" {
+			name, ok = mounts[i].Shared, true
+		}
 		if !ok {
 			name = r.Volume + ", not found"
 		}
@@ -287,6 +318,9 @@ func (s *Pages) mountSummary(v *page.Visit, mounts []market.Mount) ([]SummaryRow
 		what := "Volume at "
 		if mounts[i].Lazy {
 			text += fmt.Sprintf(", read when needed, %d GB of cache per node", mounts[i].CacheGB)
+		}
+		if mounts[i].Shared != "" {
+			what = "Shared file system at "
 		}
 		if !mounts[i].Bucket.IsZero() {
 			what = "Bucket at "

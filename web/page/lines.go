@@ -49,6 +49,9 @@ func CreateLine(s market.Spec) string {
 		if !m.Bucket.IsZero() {
 			arg = m.Bucket.String() + ":" + m.Path
 		}
+		if m.Shared != "" {
+			arg = "shared:" + m.Shared + ":" + m.Path
+		}
 		if m.Mode == "ro" || m.Mode == "ranks" {
 			arg += ":" + m.Mode
 		}

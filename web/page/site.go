@@ -26,6 +26,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/data/bucket"
+	"github.com/musterhq/muster/internal/data/sharedfs"
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/fault"
@@ -51,6 +52,7 @@ type Config struct {
 	Templates  *template.Templates
 	Volumes    *volume.Volumes
 	Buckets    *bucket.Buckets
+	Shared     *sharedfs.Shared
 	Outbox     *outbox.Outbox
 	Reconciler *reconcile.Reconciler
 	Payments   *payment.Payments

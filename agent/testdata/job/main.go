@@ -145,6 +145,10 @@ func main() {
 			case <-time.After(20 * time.Millisecond):
 			}
 		}
+	case "shared": // shared DIR NAME: writes DIR/NAME, and tries what a hostile image would; then waits for TERM
+		share(os.Args[2], os.Args[3])
+	case "fill": // fill DIR open|close: writes until it fails, into one open file or into one that is opened each time
+		fill(os.Args[2], os.Args[3] == "open")
 	case "checkpoint": // checkpoint DIR: writes files and makes them durable, in each way; then waits for TERM
 		dir := os.Args[2]
 		fmt.Println("label", os.Getenv("MUSTER_RESUME_LABEL"))

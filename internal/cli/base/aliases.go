@@ -23,6 +23,7 @@ var otherNames = map[string][]string{
 	"template": {"templates"},
 	"volume":   {"volumes", "vol"},
 	"bucket":   {"buckets"},
+	"shared":   {"sharedfs"},
 	"profile":  {"profiles"}, "org": {"orgs"},
 	"payout": {"payouts"}, "document": {"documents"},
 	"members": {"member"}, "cards": {"card"}, "sessions": {"session"},

@@ -27,6 +27,24 @@ func FindVolume(ctx context.Context, c *client.Client, arg string) (id.Volume, e
 	return id.Volume{}, fault.New(fault.NotFound, "volume not found")
 }
 
+// FindShared finds a shared file system by its id or its name.
+func FindShared(ctx context.Context, c *client.Client, arg string) (id.SharedFS, error) {
+	if b, err := id.Parse[id.SharedFS](arg); err == nil {
+		return b, nil
+	}
+	all, err := c.Shared(ctx)
+	if err != nil {
+		return id.SharedFS{}, err
+	}
+	names := make([]string, len(all.Items))
+	for i, b := range all.Items {
+		if names[i] = b.Name; b.Name == arg {
+			return b.ID, nil
+		}
+	}
+	return id.SharedFS{}, fault.New(fault.NotFound, "no shared file system is called %s%s", arg, DidYouMean(arg, names))
+}
+
 // FindBucket finds a bucket by its id or its name.
 func FindBucket(ctx context.Context, c *client.Client, arg string) (id.Bucket, error) {
 	if b, err := id.Parse[id.Bucket](arg); err == nil {

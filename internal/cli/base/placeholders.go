@@ -104,6 +104,10 @@ func (s *Session) placeholder(name, command string) Completer {
 		return names(s, unpaged((*client.Client).Webhooks), func(w client.Webhook) []string {
 			return []string{described(w.ID.String(), w.URL)}
 		})
+	case "SHARED":
+		return names(s, unpaged((*client.Client).Shared), func(b client.SharedFS) []string {
+			return []string{described(b.Name, b.Kind)}
+		})
 	case "BUCKET":
 		return names(s, unpaged((*client.Client).Buckets), func(b client.Bucket) []string {
 			return []string{described(b.Name, b.Endpoint, b.Bucket)}

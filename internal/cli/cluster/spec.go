@@ -64,7 +64,8 @@ func (f *specFlags) register(cmd *cobra.Command) {
 		"included in the price")
 	fs.StringArrayVar(&f.mounts, "mount", nil,
 		"VOLUME:PATH[:ro|:ranks][:every=SECONDS], a volume by id or name, VOLUME:PATH:ro:lazy[:cache=GB], a volume that is "+
-			"read when needed, or bucket:NAME:PATH[:ro][:cache=GB], a bucket of yours; repeatable")
+			"read when needed, bucket:NAME:PATH[:ro][:cache=GB], a bucket of yours, or shared:NAME:PATH[:ro], your folder on "+
+			"a shared file system; repeatable")
 	fs.StringVar(&f.trust, "trust", "", "bonded (default), or any: also places the cluster on hosts of "+
 		"several operators that have no bonds")
 	fs.StringVar(&f.runtime, "runtime", "", "runc (default), or runsc: gVisor, where a host has it")
@@ -150,6 +151,14 @@ func (f *specFlags) spec(cmd *cobra.Command, command []string) (client.Spec, err
 // volumes reads --mount. Names of volumes and buckets are looked up.
 func (f *specFlags) volumes(cmd *cobra.Command, s *client.Spec) error {
 	for _, arg := range f.mounts {
+		if name, ok := strings.CutPrefix(arg, "shared:"); ok && !strings.HasPrefix(name, "/") {
+			m, err := sharedMount(name)
+			if err != nil {
+				return err
+			}
+			s.Mounts = append(s.Mounts, m)
+			continue
+		}
 		if name, ok := bucketOf(arg); ok {
 			m, err := f.bucket(cmd, name)
 			if err != nil {
@@ -231,6 +240,20 @@ func (f *specFlags) bucket(cmd *cobra.Command, arg string) (client.Mount, error)
 		m.Bucket, err = base.FindBucket(cmd.Context(), f.session.Client(cmd), words[0])
 	}
 	return m, err
+}
+
+// sharedMount reads NAME:PATH[:ro] of a shared file system.
+func sharedMount(arg string) (client.Mount, error) {
+	words := strings.Split(arg, ":")
+	m := client.Mount{Shared: words[0], Mode: "rw"}
+	switch {
+	case len(words) == 3 && (words[2] == "ro" || words[2] == "rw"):
+		m.Mode = words[2]
+	case len(words) != 2:
+		return m, fault.InvalidField("--mount", "want shared:NAME:PATH[:ro], such as shared:lab-nfs:/shared")
+	}
+	m.Path = words[1]
+	return m, nil
 }
 
 func lay[T comparable](to *T, flag T) {

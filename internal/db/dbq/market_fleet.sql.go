@@ -168,6 +168,8 @@ SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, coalesce(f.name, '') AS fa
        ('volume_ranks' = ANY(coalesce(a.capabilities, '{}')))::boolean AS volume_ranks,
        ('buckets' = ANY(coalesce(a.capabilities, '{}')))::boolean AS buckets,
        ('volume_lazy' = ANY(coalesce(a.capabilities, '{}')))::boolean AS lazy_volumes,
+       ARRAY(SELECT x.name FROM shared_host x JOIN shared_fs sf ON sf.name = x.name AND sf.org_id = h.org_id AND sf.marker = x.marker
+             WHERE x.host_id = h.id AND x.problem = '' AND x.marker <> '' ORDER BY x.name)::text[] AS shared,
        CASE WHEN $1::boolean THEN coalesce((i.inventory -> 'topology')::text, '') ELSE '' END::text AS topology
 FROM host h
 JOIN host_status s ON s.host_id = h.id
@@ -218,6 +220,7 @@ type FleetHostsRow struct {
 	VolumeRanks   bool
 	Buckets       bool
 	LazyVolumes   bool
+	Shared        []string
 	Topology      string
 }
 
@@ -265,6 +268,7 @@ func (q *Queries) FleetHosts(ctx context.Context, arg FleetHostsParams) ([]Fleet
 			&i.VolumeRanks,
 			&i.Buckets,
 			&i.LazyVolumes,
+			&i.Shared,
 			&i.Topology,
 		); err != nil {
 			return nil, err

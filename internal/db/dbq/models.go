@@ -1524,6 +1524,47 @@ type Session struct {
 	ExpiresAt    time.Time
 }
 
+type SharedF struct {
+	ID        id.SharedFS
+	OrgID     id.Org
+	Name      string
+	Kind      string
+	QuotaGb   int64
+	Marker    string
+	CreatedBy id.User
+	CreatedAt time.Time
+}
+
+type SharedFolder struct {
+	ID         id.SharedData
+	SharedID   id.SharedFS
+	OrgID      id.Org
+	State      string
+	UsedBytes  int64
+	Closed     bool
+	Problem    string
+	CreatedAt  time.Time
+	UsedAt     time.Time
+	WarnedAt   *time.Time
+	DeletingAt *time.Time
+	ErasedAt   *time.Time
+}
+
+type SharedHost struct {
+	HostID  id.Host
+	Name    string
+	Marker  string
+	FsType  string
+	SizeGb  int64
+	Problem string
+}
+
+type SharedMount struct {
+	ClusterID id.Cluster
+	FolderID  id.SharedData
+	Mode      string
+}
+
 type SignInChallenge struct {
 	SecretHash []byte
 	Kind       string

@@ -24,6 +24,8 @@ SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, coalesce(f.name, '') AS fa
        ('volume_ranks' = ANY(coalesce(a.capabilities, '{}')))::boolean AS volume_ranks,
        ('buckets' = ANY(coalesce(a.capabilities, '{}')))::boolean AS buckets,
        ('volume_lazy' = ANY(coalesce(a.capabilities, '{}')))::boolean AS lazy_volumes,
+       ARRAY(SELECT x.name FROM shared_host x JOIN shared_fs sf ON sf.name = x.name AND sf.org_id = h.org_id AND sf.marker = x.marker
+             WHERE x.host_id = h.id AND x.problem = '' AND x.marker <> '' ORDER BY x.name)::text[] AS shared,
        CASE WHEN @topology::boolean THEN coalesce((i.inventory -> 'topology')::text, '') ELSE '' END::text AS topology
 FROM host h
 JOIN host_status s ON s.host_id = h.id

@@ -122,6 +122,8 @@ type desiredFacts struct {
 	names   []dbq.LeasedGPUsRow
 	mounts  []dbq.MountsOfHostRow
 	buckets []dbq.BucketsOfHostRow
+	shared  []dbq.SharedOfHostRow
+	erases  []dbq.SharedErasesOfHostRow
 
 	requalify []agentapi.GPUOrder
 }
@@ -136,6 +138,8 @@ func (f *desiredFacts) queueRead(b *pgx.Batch, hostID id.Host) {
 	host.QueueRequalifies(b, hostID, &f.requalify)
 	db.Read(b, &f.mounts, (*dbq.Queries).MountsOfHost, hostID)
 	db.Read(b, &f.buckets, (*dbq.Queries).BucketsOfHost, hostID)
+	db.Read(b, &f.shared, (*dbq.Queries).SharedOfHost, hostID)
+	db.Read(b, &f.erases, (*dbq.Queries).SharedErasesOfHost, hostID)
 }
 
 // desiredOf returns the desired state. Only here are the renters' secrets decrypted.
@@ -157,7 +161,15 @@ func (c *Clusters) desiredOf(f desiredFacts) (*agentapi.Desired, error) {
 		if s.Buckets, err = c.buckets(r.Cluster, f.buckets); err != nil {
 			return nil, err
 		}
+		if s.Shared, err = shared(r.Cluster, f.shared); err != nil {
+			return nil, err
+		}
 		d.Leases = append(d.Leases, s)
+	}
+	for _, e := range f.erases {
+		d.SharedErase = append(d.SharedErase, agentapi.SharedErase{
+			Name: e.Name, Marker: e.Marker, Folder: e.FolderID.String(),
+		})
 	}
 	return d, nil
 }

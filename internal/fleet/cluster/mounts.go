@@ -6,6 +6,7 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/data/bucket"
+	"github.com/musterhq/muster/internal/data/sharedfs"
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fleet/market"
@@ -15,7 +16,7 @@ import (
 func claimsOf(s market.Spec) []volume.Mount {
 	var out []volume.Mount
 	for i, m := range s.Mounts {
-		if !m.Bucket.IsZero() {
+		if m.Volume.IsZero() {
 			continue
 		}
 		out = append(out, volume.Mount{Volume: m.Volume, Mode: m.Mode, Lazy: m.Lazy,
@@ -29,6 +30,16 @@ func bucketsOf(s market.Spec) (out []bucket.Mount) {
 	for i, m := range s.Mounts {
 		if !m.Bucket.IsZero() {
 			out = append(out, bucket.Mount{Bucket: m.Bucket, Mode: m.Mode, At: fmt.Sprintf("mounts[%d]", i)})
+		}
+	}
+	return out
+}
+
+// sharedOf returns the shared file systems that a spec mounts.
+func sharedOf(s market.Spec) (out []sharedfs.Mount) {
+	for i, m := range s.Mounts {
+		if m.Shared != "" {
+			out = append(out, sharedfs.Mount{Name: m.Shared, Mode: m.Mode, At: fmt.Sprintf("mounts[%d]", i)})
 		}
 	}
 	return out
@@ -91,6 +102,26 @@ func (c *Clusters) buckets(cl dbq.Cluster, rows []dbq.BucketsOfHostRow) (out []a
 				Path: m.Path, Bucket: m.Bucket.String(), Name: r.Name, Mode: m.Mode, CacheBytes: m.CacheGB * 1e9,
 				Endpoint: r.Endpoint, Region: r.Region, Store: r.Bucket, Prefix: r.Prefix,
 				Credentials: agentapi.BucketCredentials{Version: int(r.Version), AccessKeyID: r.AccessKeyID, Secret: secret},
+			})
+		}
+	}
+	return out, nil
+}
+
+// shared returns what a host needs to know of a cluster's shared file systems.
+func shared(cl dbq.Cluster, rows []dbq.SharedOfHostRow) (out []agentapi.SharedMount, err error) {
+	var spec market.Spec
+	if err := json.Unmarshal(cl.Spec, &spec); err != nil {
+		return nil, fmt.Errorf("read the spec of %s: %w", cl.ID, err)
+	}
+	for _, m := range spec.Mounts {
+		for _, r := range rows {
+			if m.Shared == "" || r.ClusterID != cl.ID || r.Name != m.Shared {
+				continue
+			}
+			out = append(out, agentapi.SharedMount{
+				Path: m.Path, Name: r.Name, Marker: r.Marker, Folder: r.FolderID.String(), Mode: r.Mode,
+				QuotaBytes: r.QuotaGb * 1e9,
 			})
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/data/bucket"
+	"github.com/musterhq/muster/internal/data/sharedfs"
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -121,6 +122,9 @@ func (n *rental) readRequest(ctx context.Context, r RentRequest) (request market
 	if request, err = n.spec.Request(n.principal.Org); err != nil {
 		return request, err
 	}
+	if err := market.CheckShared(ctx, n.c.db.Q, n.spec.Mounts); err != nil {
+		return request, err
+	}
 	return request, request.ReadVolumes(ctx, n.c.db.Q, n.spec.Mounts)
 }
 
@@ -152,6 +156,7 @@ type lockedRental struct {
 	stakes bond.Stakes
 	claims *volume.Claims
 	mounts *bucket.Claims
+	shares *sharedfs.Claims
 	starts startFacts
 	now    time.Time // PostgreSQL's clock
 }
@@ -166,6 +171,7 @@ func (l *lockedRental) lock(b *pgx.Batch, tx *db.Tx) (err error) {
 	}
 	l.claims = volume.QueueClaims(b, l.principal.Org, claimsOf(l.spec))
 	l.mounts = bucket.QueueClaims(b, l.principal.Org, bucketsOf(l.spec))
+	l.shares = sharedfs.QueueClaims(b, l.principal.Org, sharedOf(l.spec))
 	l.stakes = stakesOf(l.id, l.c.cfg.Currency, l.want, l.lease)
 	l.money, err = metering.QueueBegin(b, tx, metering.AuthoriseRequest{
 		Cluster:  l.id,
@@ -217,6 +223,9 @@ func (l *lockedRental) decide() (d *deal, err error) {
 		return nil, err
 	}
 	if err := l.mounts.Decide(); err != nil {
+		return nil, err
+	}
+	if err := l.shares.Decide(); err != nil {
 		return nil, err
 	}
 	a, err := l.money.Decide(notAfter(l.now, nil, l.spec.MaxDuration), l.now)
@@ -282,6 +291,7 @@ func (d *deal) queueWrites(b *pgx.Batch, tx *db.Tx) error {
 	db.Write(b, (*dbq.Queries).InsertCluster, d.row)
 	d.claims.QueueWrite(b, d.id)
 	d.mounts.QueueWrite(b, d.id)
+	d.shares.QueueWrite(b, d.id)
 	for _, n := range d.placed.Nodes {
 		db.Write(b, (*dbq.Queries).InsertNode, dbq.InsertNodeParams{
 			ID:        d.nodes[n.Rank],

@@ -12,8 +12,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-func isVolume(m Mount) bool { return m.Bucket.IsZero() }
-func isBucket(m Mount) bool { return !isVolume(m) }
+func isBucket(m Mount) bool { return !m.Bucket.IsZero() }
+func isVolume(m Mount) bool { return !isBucket(m) && !isShared(m) }
 
 // quoteBuckets refuses a quote with buckets that could not be rented: those that the organisation does not have, and
 // writers of those that are registered for reading. Call it outside of transactions. Fault: Invalid, with the field.
@@ -39,7 +39,7 @@ func quoteBuckets(ctx context.Context, q *dbq.Queries, org id.Org, mounts []Moun
 	for i, m := range mounts {
 		r, ok := have[m.Bucket]
 		switch {
-		case isVolume(m):
+		case !isBucket(m):
 		case !ok:
 			bad.Add(fmt.Sprintf("mounts[%d].bucket", i), "bucket %s not found", m.Bucket)
 		case m.Mode == agentapi.MountRW && r.Mode == agentapi.MountRO:

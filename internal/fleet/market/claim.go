@@ -145,6 +145,7 @@ func (r *HostRows) assemble() (map[id.Host]*Host, error) {
 			VolumeRanks:   h.VolumeRanks,
 			Buckets:       h.Buckets,
 			LazyVolumes:   h.LazyVolumes,
+			Shared:        strings.Join(h.Shared, " "),
 			Runtimes:      strings.Join(h.Runtimes, " "),
 			Driver:        h.Driver,
 			CUDAMax:       h.CudaMax,

@@ -54,6 +54,7 @@ type facts struct {
 	volumeRanks         bool
 	buckets             bool
 	lazyVolumes         bool
+	shared              string // words
 	scratchFreeGB       int64
 	runtimes            string // words
 }
@@ -126,6 +127,7 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 		volumeRanks:   h.VolumeRanks,
 		buckets:       h.Buckets,
 		lazyVolumes:   h.LazyVolumes,
+		shared:        h.Shared,
 		scratchFreeGB: max(0, h.ScratchFreeGB),
 		runtimes:      h.Runtimes,
 	}

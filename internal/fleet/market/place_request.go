@@ -32,6 +32,7 @@ type Request struct {
 	VolumeRanks bool        // also those that every rank writes
 	Buckets     bool        // requires hosts that can mount renters' buckets
 	LazyVolumes bool        // requires hosts that can mount volumes that are read on demand
+	Shared      []string    // requires hosts that have the shared file systems of these names
 	VolumesGB   int64       // of the host's scratch per node, for volumes and buckets' caches; see ReadVolumes
 	Duration    int64       // seconds; 0 = open-ended
 	MaxRate     money.Micro // per hour for the whole gang; 0 = no limit
@@ -148,6 +149,10 @@ func (a *Request) constraints() []constraint {
 	}
 	if a.Buckets {
 		add(func(f *facts) bool { return f.buckets }, "mounts: the host can mount buckets")
+	}
+	for _, name := range a.Shared {
+		add(func(f *facts) bool { return query.HasWord(f.shared, name) },
+			"mounts: the host has the shared file system %s", name)
 	}
 	if a.VolumesGB > 0 {
 		add(func(f *facts) bool { return f.scratchFreeGB >= a.VolumesGB*int64(onHost) },

@@ -72,6 +72,9 @@ func (m *Market) Quote(ctx context.Context, who account.Principal, spec Spec,
 	if err := quoteBuckets(ctx, m.db.Q, who.Org, spec.Mounts); err != nil {
 		return Quote{}, idem.Outcome{}, err
 	}
+	if err := CheckShared(ctx, m.db.Q, spec.Mounts); err != nil {
+		return Quote{}, idem.Outcome{}, err
+	}
 	err = m.Planning(ctx, request, func(ctx context.Context, plan Placement, refused error) error {
 		q, done, err = idem.Once(ctx, m.db, once, func(ctx context.Context, tx *db.Tx) (Quote, error) {
 			if _, err := account.SSHKeysByID(ctx, tx.Q, who.Org, spec.SSHKeyIDs); err != nil {

@@ -29,11 +29,12 @@ type Host struct {
 	// spaces.
 	DiskLimited bool
 	Runtimes    string
-	Entrypoint  bool // its agent can replace an image's entry point
-	Volumes     bool // it can mount volumes
-	VolumeRanks bool // also those that every rank writes
-	Buckets     bool // it can mount renters' buckets
-	LazyVolumes bool // it can mount volumes that are read on demand
+	Entrypoint  bool   // its agent can replace an image's entry point
+	Volumes     bool   // it can mount volumes
+	VolumeRanks bool   // also those that every rank writes
+	Buckets     bool   // it can mount renters' buckets
+	LazyVolumes bool   // it can mount volumes that are read on demand
+	Shared      string // names of the shared file systems that it has, sorted and separated by spaces
 	// CPU cores and memory that live leases and held quotes use.
 	CPUTaken   float64
 	RAMTakenMB int64

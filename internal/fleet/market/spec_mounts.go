@@ -35,21 +35,17 @@ func decodeMounts(b []byte, at string, bad *fault.Fields) []Mount {
 		m.Mode = agentapi.MountRW
 		m.Snapshot = SnapshotPolicy{OnNotice: true, OnEnd: true}
 		where := fmt.Sprintf("%s[%d]", at, i)
-		later := decodeFunc(func(_ []byte, at string) { bad.Add(at, "is not offered yet: leave it out") })
 		decodeObject(item, where, map[string]any{
-			"path": &m.Path, "volume": &m.Volume, "bucket": &m.Bucket, "mode": &m.Mode, "pause": &m.Pause,
-			"cache_gb": &m.CacheGB, "lazy": &m.Lazy,
+			"path": &m.Path, "volume": &m.Volume, "bucket": &m.Bucket, "shared": &m.Shared, "mode": &m.Mode,
+			"pause": &m.Pause, "cache_gb": &m.CacheGB, "lazy": &m.Lazy,
 			"snapshot": decodeFunc(func(b []byte, at string) {
 				decodeObject(b, at, map[string]any{
 					"every_s": &m.Snapshot.EveryS, "on_notice": &m.Snapshot.OnNotice, "on_end": &m.Snapshot.OnEnd,
 				}, nil, bad)
 			}),
-			"shared": later,
 		}, nil, bad)
-		if !m.Bucket.IsZero() {
-			if m.Snapshot == (SnapshotPolicy{OnNotice: true, OnEnd: true}) { // nothing was said
-				m.Snapshot = SnapshotPolicy{}
-			}
+		if !isVolume(*m) && m.Snapshot == (SnapshotPolicy{OnNotice: true, OnEnd: true}) { // nothing was said
+			m.Snapshot = SnapshotPolicy{}
 		}
 		if (isBucket(*m) || m.Lazy) && m.CacheGB == 0 {
 			m.CacheGB = DefaultCacheGB
@@ -72,10 +68,13 @@ func (s Spec) checkMounts(bad *fault.Fields) {
 		if why := badMountPath(m.Path); why != "" {
 			bad.Add(at+".path", "%s", why)
 		}
-		if m.Bucket.IsZero() {
-			s.checkVolume(m, at, bad)
-		} else {
+		switch {
+		case isShared(m):
+			s.checkShared(m, at, bad)
+		case isBucket(m):
 			s.checkBucket(m, at, bad)
+		default:
+			s.checkVolume(m, at, bad)
 		}
 		for j, o := range s.Mounts[:i] {
 			if inside(m.Path, o.Path) || inside(o.Path, m.Path) {
@@ -87,13 +86,16 @@ func (s Spec) checkMounts(bad *fault.Fields) {
 			if m.Bucket == o.Bucket && !m.Bucket.IsZero() {
 				bad.Add(at+".bucket", "is listed twice")
 			}
+			if m.Shared == o.Shared && isShared(m) {
+				bad.Add(at+".shared", "is listed twice")
+			}
 		}
 	}
 }
 
 func (s Spec) checkVolume(m Mount, at string, bad *fault.Fields) {
 	if m.Volume.IsZero() {
-		bad.Add(at+".volume", "name a volume, vol_…, or a bucket, bkt_…")
+		bad.Add(at+".volume", "name a volume, vol_…, a bucket, bkt_…, or a shared file system")
 	}
 	oneOf(bad, at+".mode", m.Mode, agentapi.MountRW, agentapi.MountRO, agentapi.MountRanks)
 	if m.Mode == agentapi.MountRW && s.Nodes > 1 {

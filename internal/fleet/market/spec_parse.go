@@ -234,7 +234,7 @@ func (s Spec) Request(renter id.Org) (Request, error) {
 		Renter: renter, Nodes: s.Nodes, GPUs: s.GPUsPerNode, Query: q, Scope: s.Network.Scope, MinGbps: s.Network.MinGbps,
 		DiskGB: s.DiskGB, DiskLimited: s.DiskLimited, Runtime: s.Runtime, ScratchGB: s.ScratchGB, Duration: s.Duration(),
 		Trust: s.Trust, Image: s.Image, Entrypoint: len(s.Entrypoint) > 0, Volumes: slices.ContainsFunc(s.Mounts, isVolume),
-		Buckets:     slices.ContainsFunc(s.Mounts, isBucket),
+		Buckets: slices.ContainsFunc(s.Mounts, isBucket), Shared: sharedNames(s.Mounts),
 		LazyVolumes: slices.ContainsFunc(s.Mounts, func(m Mount) bool { return m.Lazy }),
 		VolumeRanks: slices.ContainsFunc(s.Mounts, func(m Mount) bool { return m.Mode == agentapi.MountRanks }),
 		RDMA:        s.Network.RDMA(), MinBusbw: s.Network.MinBusbwGbps,

@@ -29,6 +29,9 @@ func (a *Request) readVolumes(ctx context.Context, q *dbq.Queries, mounts []Moun
 	var room int64
 	lazy := map[id.Volume]bool{}
 	for _, m := range mounts {
+		if isShared(m) {
+			continue
+		}
 		if isBucket(m) || m.Lazy {
 			room += agentapi.CacheRoom(m.CacheGB * 1e9)
 		}

@@ -50,6 +50,7 @@ var failures = map[string][]fault.Kind{
 	"commitUpload":     {fault.Conflict, fault.QuotaExceeded},
 	"createBucket":     {fault.Conflict, fault.QuotaExceeded},
 	"checkBucket":      {fault.Conflict},
+	"declareShared":    {fault.Conflict, fault.QuotaExceeded},
 
 	"deleteVolumeSnapshot": {fault.Conflict},
 

@@ -33,6 +33,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/data/bucket"
+	"github.com/musterhq/muster/internal/data/sharedfs"
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/fault"
@@ -96,6 +97,7 @@ type Deps struct {
 	Templates  *template.Templates
 	Volumes    *volume.Volumes
 	Buckets    *bucket.Buckets
+	Shared     *sharedfs.Shared
 	Outbox     *outbox.Outbox
 	Events     *events.Inbox
 	Reconciler *reconcile.Reconciler
@@ -139,6 +141,7 @@ type API struct {
 	templates  *template.Templates
 	volumes    *volume.Volumes
 	buckets    *bucket.Buckets
+	shared     *sharedfs.Shared
 	outbox     *outbox.Outbox
 	events     *events.Inbox
 	reconciler *reconcile.Reconciler
@@ -191,6 +194,7 @@ func New(cfg Config, d Deps) *API {
 		templates:  d.Templates,
 		volumes:    d.Volumes,
 		buckets:    d.Buckets,
+		shared:     d.Shared,
 		outbox:     d.Outbox,
 		events:     d.Events,
 		reconciler: d.Reconciler,

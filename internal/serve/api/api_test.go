@@ -22,6 +22,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/data/bucket"
+	"github.com/musterhq/muster/internal/data/sharedfs"
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/erasure"
@@ -150,6 +151,7 @@ func openOn(t *testing.T, d *db.DB, change ...func(*api.Config, *account.Config)
 		Leases:     metering.NewLeases(d),
 		Statements: statement.New(d, "USD", cfg.Merchant),
 		Notices:    notify.NewNotices(d),
+		Shared:     sharedfs.New(w.db, nil),
 		Buckets:    bucket.New(w.db, bucket.Config{Box: box, AnyAddress: true}),
 		Webhooks:   notify.NewWebhooks(d, box, false),
 		Erasure:    erasure.New(d, w.acc, volume.New(d, nil, volume.Config{})),

@@ -19,6 +19,7 @@ var nouns = []noun{
 	},
 	{"templates", "Specs with a name, to rent from.", []string{"templates"}},
 	{"volumes", "Data that follows to any host: volumes, their snapshots and files.", []string{"volumes"}},
+	{"shared", "Shared file systems of operators, with a folder for each organisation.", []string{"shared"}},
 	{"buckets", "Your own S3-compatible stores, with their credentials.", []string{"buckets"}},
 	{"ssh-keys", "Keys that may log in to clusters, and the address of the SSH gateway.",
 		[]string{"ssh-keys", "ssh-gateway"}},

@@ -110,6 +110,7 @@ func (w *world) postings() map[string]func() posting {
 	w.exec("UPDATE app_user SET email_verified_at = now() WHERE email <> 'ada@example.com'")
 	return map[string]func() posting{
 		"/volumes": call(renter, "/volumes", `{"name":"data","size_gb":10}`),
+		"/shared":  call(renter, "/shared", `{"name":"replayed","kind":"nfs","quota_gb":10}`),
 		"/buckets": call(renter, "/buckets", w.newBucket("replayed")),
 		"/buckets/{id}/check": func() posting {
 			made := w.want(w.call(renter, "POST", api.Base+"/buckets", w.newBucket("checked")), 201, "")

@@ -33,6 +33,8 @@ func (w *world) furnish(token, email string) objects {
 	}
 	o["ssh-keys"] = post("/ssh-keys", `{"public_key":"`+newKey(w.t)+`"}`, 201)
 	o["buckets"] = post("/buckets", w.newBucket("results"), 201)
+	o["shared"] = post("/shared", `{"name":"`+strings.NewReplacer("@", "-at-", ".", "-").Replace(email)+
+		`","kind":"nfs","quota_gb":10}`, 201)
 	o["webhooks"] = post("/webhooks", `{"url":"https://example.com/`+email+`"}`, 201)
 	o["notices"] = w.notice(token).String()
 	o["deliveries"] = o["notices"]

@@ -158,6 +158,15 @@ func (a *API) inside(t *table) {
 	put(t, "/volumes/{id}/transfers/{transfer}/snapshot", writeClusters, "commitUpload: Make what an upload has sent the "+
 		"volume's next snapshot", a.commitUpload)
 
+	// Shared file systems.
+	get(t, "/shared", readClusters, "listShared: List the shared file systems that hosts have, those that your "+
+		"organisation declares, and those where it has data", a.listShared)
+	post(t, "/shared", writeHosts, 201, "declareShared: Declare a shared file system of your hosts", a.declareShared)
+	remove(t, "/shared/{id}", writeHosts, "withdrawShared: End the declaration of a shared file system; what is on it "+
+		"stays there", a.withdrawShared)
+	remove(t, "/shared/{id}/data", writeClusters, "eraseSharedData: Delete your organisation's data on a shared file "+
+		"system", a.eraseShared)
+
 	// Buckets.
 	get(t, "/buckets", readClusters, "listBuckets: List your organisation's buckets by name", a.listBuckets)
 	post(t, "/buckets", writeClusters, 201, "createBucket: Add a bucket of your own store, after a check of its "+

@@ -86,6 +86,12 @@ type Volumes interface {
 	Serve(ctx context.Context, host id.Host, r agentapi.VolumeRequest) agentapi.VolumeReply
 }
 
+// Shared is the part of package sharedfs that hostlink uses.
+type Shared interface {
+	RecordHost(ctx context.Context, host id.Host, all []agentapi.SharedFS) error
+	RecordUse(ctx context.Context, host id.Host, uses []agentapi.SharedUse) error
+}
+
 // Domain is the domain packages to which the link passes messages.
 type Domain struct {
 	Agents   Agents
@@ -93,6 +99,7 @@ type Domain struct {
 	Metering Metering
 	Market   Market
 	Volumes  Volumes // nil = requests about volumes are not answered
+	Shared   Shared  // nil = shared file systems are not stored
 	Quiet    Quiet   // nil = every report is handled as one that changes something
 }
 
@@ -111,11 +118,12 @@ type Link struct {
 	epoch atomic.Int64
 
 	bus      *bus.Bus
-	agents   Agents // these six are set by Start
+	agents   Agents // these seven are set by Start
 	clusters Clusters
 	metering Metering
 	market   Market
 	volumes  Volumes
+	shared   Shared
 	quiet    Quiet
 
 	// Each kind of message has a queue of its own, so that none delays the others.
@@ -206,7 +214,7 @@ func (l *Link) Bus() *bus.Bus { return l.bus }
 // Start begins to accept hosts and to handle their messages.
 func (l *Link) Start(d Domain) error {
 	l.agents, l.clusters, l.metering, l.market, l.quiet = d.Agents, d.Clusters, d.Metering, d.Market, d.Quiet
-	l.volumes = d.Volumes
+	l.volumes, l.shared = d.Volumes, d.Shared
 	l.recorder = newRecorder(d.Agents, l.cfg.Now, l.log)
 	l.bus.WakeWith(l.wake)
 	for _, s := range []struct {

@@ -107,6 +107,9 @@ func (l *Link) sync(ctx context.Context, h id.Host, s agentapi.Sync) (r agentapi
 	if len(s.Requalified) > 0 && part("requalified GPUs", l.agents.RecordRequalified(ctx, h, s.Requalified)) {
 		r.RequalifyAck = s.Seq
 	}
+	if len(s.Shared) > 0 && l.shared != nil && part("shared folders", l.shared.RecordUse(ctx, h, s.Shared)) {
+		r.SharedAck = s.Seq
+	}
 	state, err := l.clusters.HostState(ctx, h, s)
 	if part("desired state", err) {
 		l.epoch.Store(state.ControlEpoch)
@@ -179,6 +182,8 @@ func checkSync(s *agentapi.Sync) error {
 		return errors.New("too many capabilities")
 	case s.Pulled != nil && (s.Pulled.Counter == "" || len(s.Pulled.Counter) > 64 || s.Pulled.Bytes < 0):
 		return errors.New("count of pulls out of range")
+	case len(s.Shared) > agentapi.MaxSharedUse:
+		return errors.New("too many shared folders in one sync")
 	case len(s.Leases) > maxLeases || len(s.Segments) > agentapi.MaxSegments || len(s.Health) > maxHealth ||
 		len(s.Requalified) > maxHealth:
 		return errors.New("too many leases, segments or health events in one sync")
@@ -276,6 +281,11 @@ func (l *Link) handleInventory(ctx context.Context, h id.Host, m *nats.Msg) {
 		// Without renewal it would lose its relay in the middle of a lease.
 		inv.MultiNode = inv.MultiNode || (len(l.cfg.Relays) > 0 && inv.Relayed &&
 			slices.Contains(inv.Capabilities, agentapi.CapRelayRenewal))
+		if l.shared != nil { // first: the market reads it when the inventory has changed
+			err = l.shared.RecordHost(ctx, h, inv.Shared)
+		}
+	}
+	if err == nil {
 		changed, err = l.market.UpdateInventory(ctx, h, inv)
 	}
 	var ack agentapi.Ack

@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/data/bucket"
+	"github.com/musterhq/muster/internal/data/sharedfs"
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/erasure"
@@ -43,6 +44,7 @@ type Platform struct {
 	Hosts       *host.Hosts
 	Volumes     *volume.Volumes       // nil = no jobs for volumes
 	Buckets     *bucket.Buckets       // nil = no jobs for buckets
+	Shared      *sharedfs.Shared      // nil = no jobs for shared file systems
 	Outbox      *outbox.Outbox        // nil only if Payments is
 	Events      *events.Inbox         // nil only if Payments is
 	Reconciler  *reconcile.Reconciler // nil only if Payments is
@@ -142,6 +144,10 @@ func Jobs(p Platform) []Job {
 				return charged + erased, errors.Join(err, err2)
 			}},
 			Job{Name: "sealing data keys again", Every: time.Minute, Limit: 10 * time.Minute, Run: p.Volumes.Reseal})
+	}
+	if p.Shared != nil {
+		jobs = append(jobs, Job{Name: "idle shared folders", Every: time.Hour, Limit: 10 * time.Minute,
+			Run: p.Shared.EndIdle})
 	}
 	jobs = append(jobs, Job{
 		Name:  "retention",

@@ -24,6 +24,7 @@ var floors = map[string]int{
 	"account":       1, "notify": 1, "audit": 1, "idem": 1, "billing/ledger": 1, "billing/tax": 1, "billing/document": 1,
 	"fleet/host": 2, "stripe/outbox": 2, "stripe/events": 2, "stripe/reconcile": 2, "billing/budget": 2, "billing/bond": 2,
 	"fleet/market": 3, "billing/payment": 3, "billing/metering": 3, "data/volume": 3, "data/bucket": 3,
+	"data/sharedfs": 3,
 	"fleet/cluster": 4, "fleet/template": 4, "billing/postpaid": 4,
 	"billing/payout": 5, "billing/statement": 5,
 	"fleet/dialback": 6, "erasure": 6, "restore": 6,

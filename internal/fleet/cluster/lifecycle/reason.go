@@ -50,6 +50,7 @@ const (
 	ReasonRestoreFailed     Reason = agentapi.ReasonRestoreFailed
 	ReasonVolumeFenced      Reason = agentapi.ReasonVolumeFenced
 	ReasonBucketUnusable    Reason = agentapi.ReasonBucketUnusable
+	ReasonSharedUnusable    Reason = agentapi.ReasonSharedUnusable
 	ReasonGuestDied         Reason = agentapi.ReasonGuestDied
 	ReasonRunUntil          Reason = agentapi.ReasonRunUntil
 	ReasonExited            Reason = agentapi.ReasonExited
@@ -205,6 +206,10 @@ var sentences = map[Reason]Sentence{
 	ReasonBucketUnusable: {
 		Happened: "A bucket of yours could not be mounted.",
 		Do:       "The detail names it and what is wrong. Check it with muster bucket check, then rent again.",
+	},
+	ReasonSharedUnusable: {
+		Happened: "A shared file system could not be mounted on the node's host.",
+		Do:       "The detail names it and what is wrong. Rent again; if it repeats, its operator must look at it.",
 	},
 	ReasonGuestDied: {
 		Happened: "A node's network holder ended unexpectedly.",

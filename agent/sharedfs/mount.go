@@ -1,0 +1,213 @@
+package sharedfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/agent/scratch"
+)
+
+// bind mounts an organisation's folder at point on the host, for Docker to bind into a container: without devices and
+// setuid programs, and without writing if readOnly. A mount of the same folder that is there already stays.
+func bind(path, marker, name, point string, readOnly bool) error {
+	return scratch.OnHost(func() error {
+		fd, err := openFolder(path, marker, name)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		if err := os.MkdirAll(point, 0o700); err != nil {
+			return err
+		}
+		if same, err := mountedHere(point, fd); err != nil || same {
+			return err
+		}
+		tree, err := unix.OpenTree(fd, "", unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+		if err != nil {
+			return fmt.Errorf("clone the mount: %w", err)
+		}
+		defer unix.Close(tree)
+		attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOSUID, Propagation: unix.MS_PRIVATE}
+		if readOnly {
+			attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
+		}
+		if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+			return fmt.Errorf("restrict the mount: %w", err)
+		}
+		if err := unix.MoveMount(tree, "", unix.AT_FDCWD, point, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return fmt.Errorf("mount the folder: %w", err)
+		}
+		return nil
+	})
+}
+
+// openFolder opens the folder of an organisation on the file system that is mounted at path, if it is the one with the
+// marker.
+func openFolder(path, want, name string) (int, error) {
+	root, err := openRoot(path)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(root)
+	t, err := top(root)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(t)
+	if got, err := readMarker(t); err != nil || got != want {
+		return -1, errors.Join(errOther, err)
+	}
+	return folder(t, name)
+}
+
+// errOther is the error of a host on which another file system is mounted than the one that is meant.
+var errOther = errors.New("another file system than the one of that name is mounted on this host")
+
+// mountedHere reports whether the folder that fd is open on is mounted at point. A mount that was made over another
+// file system, before that was mounted again, is taken away.
+func mountedHere(point string, fd int) (bool, error) {
+	var at, want unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, point, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_INO, &at)
+	if err == nil && at.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 {
+		return false, nil
+	}
+	if err == nil {
+		err = unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_INO, &want)
+	}
+	if err == nil && at.Ino == want.Ino && at.Dev_major == want.Dev_major && at.Dev_minor == want.Dev_minor {
+		return true, nil
+	}
+	return false, errors.Join(err, unmountHere(point))
+}
+
+// unbind takes a mount of bind away, and its folder.
+func unbind(point string) error {
+	err := scratch.OnHost(func() error { return unmountHere(point) })
+	if err != nil {
+		return err
+	}
+	if err := unix.Rmdir(point); err != nil && !errors.Is(err, unix.ENOENT) { // never what is in it
+		return fmt.Errorf("remove the folder of a mount: %w", err)
+	}
+	return nil
+}
+
+func unmountHere(point string) error {
+	for {
+		switch err := unix.Unmount(point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); {
+		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT): // nothing is mounted there
+			return nil
+		case err != nil:
+			return fmt.Errorf("unmount a shared folder: %w", err)
+		}
+	}
+}
+
+// errWritten is the error of a mount that cannot be closed: a program has a file open for writing.
+var errWritten = errors.New("a program has a file open for writing there")
+
+// closeIn makes the mounts of an organisation's folder read-only in the container of a process. Programs that have a
+// file open for writing prevent it: errWritten.
+func closeIn(pid int, name string) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // deliberately never unlocked: the thread enters other mounts
+		done <- closeHere(pid, name)
+	}()
+	return <-done
+}
+
+func closeHere(pid int, name string) error {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
+		return nil // it has ended
+	}
+	if err != nil {
+		return fmt.Errorf("list the container's mounts: %w", err)
+	}
+	points := pointsOf(string(b), name)
+	if len(points) == 0 {
+		return nil
+	}
+	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid))
+	if err != nil {
+		return fmt.Errorf("find the container's mounts: %w", err)
+	}
+	defer ns.Close()
+	// The working directory belongs to the namespace, and threads share it until this thread unshares it.
+	if err = unix.Unshare(unix.CLONE_FS); err == nil {
+		err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS)
+	}
+	if err != nil {
+		return fmt.Errorf("enter the container's mounts: %w", err)
+	}
+	for _, p := range points {
+		if err := closeAt(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// point is a mount in a container.
+type point struct {
+	id   uint64
+	path string
+}
+
+// pointsOf returns where a folder is mounted for writing, from a process's list of mounts. The workload cannot mount
+// anything itself.
+func pointsOf(mounts, name string) (out []point) {
+	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	for line := range strings.Lines(mounts) {
+		f := strings.Fields(line)
+		if len(f) < 6 || !strings.HasSuffix(f[3], "/"+orgsDir+"/"+name) || !strings.HasPrefix(f[5]+",", "rw,") {
+			continue
+		}
+		if id, err := strconv.ParseUint(f[0], 10, 64); err == nil {
+			out = append(out, point{id, unescape.Replace(f[4])})
+		}
+	}
+	return out
+}
+
+// closeAt makes a mount read-only. The workload may have renamed folders above it, or put links there: they are not
+// followed, and the mount at the path must be the listed one.
+func closeAt(p point) error {
+	dir, err := unix.Openat2(unix.AT_FDCWD, filepath.Dir(p.path), &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return fmt.Errorf("open the folder above the mount in the container: %w", err)
+	}
+	defer unix.Close(dir)
+	fd, err := unix.Openat(dir, filepath.Base(p.path), unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open the mount in the container: %w", err)
+	}
+	defer unix.Close(fd)
+	var st unix.Statx_t
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &st); err != nil {
+		return fmt.Errorf("look at the mount in the container: %w", err)
+	}
+	if st.Mnt_id != p.id {
+		return errors.New("the path does not lead to the folder's mount")
+	}
+	err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+	if errors.Is(err, unix.EBUSY) {
+		return errWritten
+	}
+	if err != nil {
+		return fmt.Errorf("make the mount read-only: %w", err)
+	}
+	return nil
+}
