@@ -258,7 +258,8 @@ func (a *Agent) preflight(ctx context.Context, l *lease, r *run, v view) error {
 	asking, cancel := untilKicked(ctx, l, longWait)
 	defer cancel()
 	begun := make(chan error, 1)
-	if v.want != nil && v.work.State != container.Running && v.volumes.restored && !v.buckets.waiting && !v.lazies.waiting {
+	if v.want != nil && v.work.State != container.Running && v.volumes.restored && !v.buckets.waiting &&
+		!v.lazies.waiting {
 		go func() {
 			err := a.startWork(ctx, r, v)
 			if err != nil {

@@ -153,7 +153,9 @@ func TestALazyReaderThatWaitsEnds(t *testing.T) {
 	}
 	h.want()
 	begin := time.Now()
-	h.await(spec.LeaseRef, "stopped", func(st agentapi.LeaseStatus) bool { return st.State == agentapi.NodeStopped || st.Gone })
+	h.await(spec.LeaseRef, "stopped", func(st agentapi.LeaseStatus) bool {
+		return st.State == agentapi.NodeStopped || st.Gone
+	})
 	if took := time.Since(begin); took > 20*time.Second {
 		t.Errorf("it took %v", took)
 	}
@@ -173,7 +175,8 @@ func TestALazyVolumeThatIsRefusedEndsTheStart(t *testing.T) {
 	spec := h.reading()
 	h.want(spec)
 	st := h.await(spec.LeaseRef, "failed", func(st agentapi.LeaseStatus) bool { return st.State == agentapi.NodeFailed })
-	if st.Reason != agentapi.ReasonRestoreFailed || !strings.Contains(st.Detail, "volume set: the lease has no such volume") {
+	if st.Reason != agentapi.ReasonRestoreFailed ||
+		!strings.Contains(st.Detail, "volume set: the lease has no such volume") {
 		t.Errorf("%s", replies(st))
 	}
 	h.want()

@@ -110,7 +110,8 @@ type view struct {
 	volumes     volumeView
 	buckets     bucketView
 	lazies      lazyView
-	// partitionLost is why the RDMA ports of a running workload are not in its cluster's partition alone; "" while they are
+	// partitionLost is why the RDMA ports of a running workload are not in its cluster's partition alone; "" while they
+	// are
 	partitionLost string
 	scratchLost   string // why a running workload can no longer write to it; "" while it can
 	overlay       bool   // its process answers

@@ -49,9 +49,9 @@ type Partitions interface {
 	Check(p agentapi.Partition, ports []agentapi.HCA) error // that they are in it, and in no other
 }
 
-// lostPartition returns why the ports of a running workload are not in its cluster's partition alone, "" while they are:
-// a subnet manager that starts with another configuration moves them under it. The node is not well then, so that the
-// server ends the lease or has another host take the rank.
+// lostPartition returns why the ports of a running workload are not in its cluster's partition alone, "" while they
+// are: a subnet manager that starts with another configuration moves them under it. The node is not well then, so that
+// the server ends the lease or has another host take the rank.
 func (a *Agent) lostPartition(v view) string {
 	p := v.spec().Network.Partition
 	if p == nil || a.cfg.Partitions == nil || a.cfg.RDMA == nil || !v.rec.Started || v.rec.Outcome != nil {

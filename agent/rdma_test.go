@@ -75,8 +75,8 @@ func (s *switchboard) Leave(_ context.Context, p agentapi.Partition, ports []age
 
 func (s *switchboard) Check(agentapi.Partition, []agentapi.HCA) error { return s.fail }
 
-// The ports of a cluster with a partition are handed out once they have joined it, and leave it at the end of a run that
-// used them, unless a later run has joined already.
+// The ports of a cluster with a partition are handed out once they have joined it, and leave it at the end of a run
+// that used them, unless a later run has joined already.
 func TestPartitionOfARun(t *testing.T) {
 	t.Parallel()
 	spec := agentapi.LeaseSpec{Network: agentapi.Network{Fabric: agentapi.FabricRDMA,

@@ -227,8 +227,8 @@ func (a *Agent) closeFolder(r *run, f usedFolder, last *measuredFolder) (why str
 		a.log.Warn("a shared folder over its quota cannot be closed", "lease", r.ref, "shared", f.Name, "err", err)
 	}
 	if last.written[r.ref]++; last.written[r.ref] >= sharedHeld {
-		a.endOver(r, fmt.Sprintf("the folder on the shared file system %s at %s is over its quota of %d bytes, and could not "+
-			"be made read-only: %v", f.Name, f.Path, f.QuotaBytes, err))
+		a.endOver(r, fmt.Sprintf("the folder on the shared file system %s at %s is over its quota of %d bytes, and could "+
+			"not be made read-only: %v", f.Name, f.Path, f.QuotaBytes, err))
 	}
 	return "it is over its quota and cannot be made read-only yet: " + err.Error()
 }

@@ -76,7 +76,8 @@ func partition(cluster string, pkey int) agentapi.Partition {
 	return agentapi.Partition{Fabric: "rack", Cluster: cluster, PKey: pkey}
 }
 
-// The program gets the fabric, the cluster, the key and the ports, and the ports are returned once their tables show it.
+// The program gets the fabric, the cluster, the key and the ports, and the ports are returned once their tables show
+// it.
 func TestJoin(t *testing.T) {
 	t.Parallel()
 	m := newManager(t)
@@ -100,7 +101,8 @@ func TestJoin(t *testing.T) {
 	}
 	calls, _ := os.ReadFile(filepath.Join(m.dir, "calls"))
 	guids := " 0xb83fd20300123401 0xb83fd20300123402\n"
-	want := "join rack cluster_a 0xa001" + guids + "join rack cluster_b 0xfffe" + guids + "leave rack cluster_b 0xfffe" + guids
+	want := "join rack cluster_a 0xa001" + guids + "join rack cluster_b 0xfffe" + guids +
+		"leave rack cluster_b 0xfffe" + guids
 	if string(calls) != want {
 		t.Errorf("called with\n%s, want\n%s", calls, want)
 	}

@@ -6,7 +6,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// ProblemUnusable is the code of a problem that prevents a host from mounting buckets and lazy volumes, and nothing else.
+// ProblemUnusable is the code of a problem that prevents a host from mounting buckets and lazy volumes, and nothing
+// else.
 const ProblemUnusable = "mounts_not_usable"
 
 // Check returns what prevents this host from mounting with a program, muster-mount, or nil.

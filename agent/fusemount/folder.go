@@ -88,7 +88,8 @@ func (f folder) remove(ctx context.Context) error {
 		return err
 	}
 	errs := []error{}
-	for _, p := range []string{f.point(), f.socket(), f.requests(), f.process(), f.process() + ".new", f.log(), string(f)} {
+	for _, p := range []string{f.point(), f.socket(), f.requests(), f.process(), f.process() + ".new", f.log(),
+		string(f)} {
 		if err := unix.Unlink(p); err == nil || errors.Is(err, unix.ENOENT) {
 			continue
 		}

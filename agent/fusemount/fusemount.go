@@ -3,8 +3,8 @@
 // mounted.
 //
 // What always holds:
-//   - What a process needs to know, secrets included, goes to it through a pipe and is in memory only. An agent that was
-//     restarted adopts what runs, and starts nothing again until the control plane has sent the secrets again.
+//   - What a process needs to know, secrets included, goes to it through a pipe and is in memory only. An agent that
+//     was restarted adopts what runs, and starts nothing again until the control plane has sent the secrets again.
 //   - A process that died is started again with the same cache folder, and its mount replaces the dead one in the
 //     running container.
 //   - In a container nothing is unmounted but mounts of this package, whatever the workload does to its paths.

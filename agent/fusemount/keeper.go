@@ -330,7 +330,8 @@ func (k *keeper) attach(w Wanted) error {
 		k.left = ""
 		return nil
 	}
-	r := replacement{pid: w.PID, source: sourceOf(w.Ref, w.ID), point: k.folder.point(), device: k.proc.device, left: k.left}
+	r := replacement{pid: w.PID, source: sourceOf(w.Ref, w.ID), point: k.folder.point(),
+		device: k.proc.device, left: k.left}
 	err := r.do()
 	k.left = r.left
 	if errors.Is(err, errEnded) {

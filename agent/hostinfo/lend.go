@@ -10,8 +10,9 @@ import (
 )
 
 // Lend marks the ports of the RDMA devices that the operator lends to renters of the whole host, and returns what they
-// come to, nil if none can be lent. A device that is named and cannot be lent is a problem; the others are lent without
-// it. partitions reports whether the host puts its ports into partitions: that separates tenants if they are InfiniBand.
+// come to, nil if none can be lent. A device that is named and cannot be lent is a problem; the others are lent
+// without it. partitions reports whether the host puts its ports into partitions: that separates tenants if they are
+// InfiniBand.
 func Lend(hcas []agentapi.HCA, named []string, verbs Verbs, partitions bool) (*agentapi.RDMA, []agentapi.Problem) {
 	var out agentapi.RDMA
 	var problems []agentapi.Problem

@@ -349,7 +349,8 @@ func (s *session) serve(c *net.UnixConn) {
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(answerTime))
 	var q wire.PacksRequest
-	if json.NewDecoder(io.LimitReader(c, maxRequest)).Decode(&q) != nil || len(q.Packs) == 0 || len(q.Packs) > agentapi.MaxReads {
+	if json.NewDecoder(io.LimitReader(c, maxRequest)).Decode(&q) != nil || len(q.Packs) == 0 ||
+		len(q.Packs) > agentapi.MaxReads {
 		return
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, answerTime)

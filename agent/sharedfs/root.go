@@ -1,5 +1,5 @@
-// Package sharedfs gives leases folders of file systems that several hosts mount: NFS, CephFS, Gluster and others, which
-// the operator has mounted on the host.
+// Package sharedfs gives leases folders of file systems that several hosts mount: NFS, CephFS, Gluster and others,
+// which the operator has mounted on the host.
 //
 // Below the operator's folder there is one folder that only root may enter, with a marker file that identifies the file
 // system and a folder for each renting organisation. Programs on other hosts write to the same file system, so

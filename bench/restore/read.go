@@ -30,8 +30,8 @@ const (
 )
 
 // ReadRows restores a volume, and reads one on demand from its beginning to its end, in turns with a bare client that
-// reads the same packs with as many streams and throws the bytes away, or writes them to the same disk. The store is versitygw on this machine, which
-// shares the processors with both.
+// reads the same packs with as many streams and throws the bytes away, or writes them to the same disk. The store is
+// versitygw on this machine, which shares the processors with both.
 func ReadRows(ctx context.Context, bin string) (rows []table.Row, err error) {
 	dir, err := os.MkdirTemp("", "muster-bench-read-")
 	if err != nil {

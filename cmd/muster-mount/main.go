@@ -6,8 +6,8 @@
 //     in files or in the log.
 //   - For a bucket, it connects only to addresses on the internet, unless the host's operator allows others. For a
 //     volume, it sends the requests that the control plane has signed, and no others.
-//   - What is written to a bucket lies in the cache folder until it is uploaded: a process that is started again with the folder
-//     uploads the rest.
+//   - What is written to a bucket lies in the cache folder until it is uploaded: a process that is started again with
+//     the folder uploads the rest.
 package main
 
 import (

@@ -302,8 +302,8 @@ const PeerSilenceMS = 7000
 
 // Progress is the progress of a step, for people. Zero fields are unknown.
 type Progress struct {
-	// Step is "manifest", "layers", "unpack", "scratch", "restore", "volumes", "buckets", "guest", "overlay", "peers", "preflight"
-	// or "workload".
+	// Step is "manifest", "layers", "unpack", "scratch", "restore", "volumes", "buckets", "guest", "overlay", "peers",
+	// "preflight" or "workload".
 	Step       string  `json:"step,omitempty"`
 	Done       int64   `json:"done,omitempty"` // bytes, for layers and restore
 	Total      int64   `json:"total,omitempty"`

@@ -103,8 +103,8 @@ func (p *packs) following(n int64) []int64 {
 	return out
 }
 
-// read reads bytes of a pack, from an offset on, and passes them on in parts of these lengths as they arrive, each once.
-// begun is when the reader began to wait.
+// read reads bytes of a pack, from an offset on, and passes them on in parts of these lengths as they arrive, each
+// once. begun is when the reader began to wait.
 func (p *packs) read(ctx context.Context, n int64, from int64, parts []int, begun time.Time,
 	each func(i int, b []byte) error) error {
 	done := 0
@@ -135,8 +135,8 @@ func (p *packs) readTo(n, from, to int64, each func(b []byte)) error {
 	})
 }
 
-// retry calls try until it succeeds, fails for good, or the store has not sent anything for cfg.Patience since begun. try
-// reports whether something came.
+// retry calls try until it succeeds, fails for good, or the store has not sent anything for cfg.Patience since begun.
+// try reports whether something came.
 func (p *packs) retry(ctx context.Context, n int64, begun time.Time, try func() (bool, error)) error {
 	if !p.has.Has(n) {
 		return chunk.ErrCorrupt

@@ -36,7 +36,8 @@ func list(s *base.Session) *cobra.Command {
 					rows[i] = []string{f.Name, f.ID.String(), base.FirstOf(f.Type, f.Kind), strconv.Itoa(f.Hosts),
 						fmt.Sprintf("%d GB", f.QuotaGB), data(f.Data)}
 				}
-				p.TableOr("No host has a shared file system. Operators declare them: muster shared declare NAME --kind nfs --quota GB",
+				p.TableOr("No host has a shared file system. Operators declare them: "+
+					"muster shared declare NAME --kind nfs --quota GB",
 					[]string{"NAME", "ID", "TYPE", "HOSTS", "QUOTA", "YOUR DATA"}, rows)
 				for _, f := range all.Items {
 					for _, x := range f.Problems {

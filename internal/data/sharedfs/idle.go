@@ -101,8 +101,8 @@ func warn(ctx context.Context, tx *db.Tx, r dbq.IdleSharedFoldersRow, now time.T
 	return err
 }
 
-// EraseOrg deletes the folders of an organisation that is deleted, whose clusters have ended. Its hosts do so with their
-// next desired state.
+// EraseOrg deletes the folders of an organisation that is deleted, whose clusters have ended. Its hosts do so with
+// their next desired state.
 func EraseOrg(ctx context.Context, tx *db.Tx, org id.Org) error {
 	if err := tx.Q.DeleteSharedFoldersOfOrg(ctx, org); err != nil {
 		return fmt.Errorf("delete shared folders of %s: %w", org, err)

@@ -19,7 +19,8 @@ func TestTheRenterSeesWhatWasNotUploaded(t *testing.T) {
 		s := h.report()
 		for i := range s.Leases {
 			s.Leases[i].NotUploaded = []agentapi.NotUploaded{
-				{Bucket: "bkt_a", Name: "results", Detail: "the time for it is over", Uploads: agentapi.Uploads{Files: 2, Bytes: 7000}},
+				{Bucket: "bkt_a", Name: "results", Detail: "the time for it is over",
+					Uploads: agentapi.Uploads{Files: 2, Bytes: 7000}},
 				{Bucket: "bkt_b", Name: "logs", Detail: "the host was restarted"},
 			}
 		}

@@ -59,7 +59,8 @@ func NewQuietReports(c *Clusters) *QuietReports {
 // mayBeQuiet reports whether a report contains nothing that must be stored, as far as the report itself shows it.
 func mayBeQuiet(s agentapi.Sync) bool {
 	return s.Full && len(s.Segments) == 0 && len(s.Health) == 0 && len(s.Requalified) == 0 && len(s.Shared) == 0 &&
-		s.Pulled == nil && s.EngineAway == nil && s.Protocol >= agentapi.OldestRented && !slices.ContainsFunc(s.Leases, isNews)
+		s.Pulled == nil && s.EngineAway == nil && s.Protocol >= agentapi.OldestRented &&
+		!slices.ContainsFunc(s.Leases, isNews)
 }
 
 // Take takes a report if it is quiet. If quiet is false, the report must be stored in the usual way; this is also so

@@ -70,8 +70,9 @@ func (w *world) isolation() (out []string) {
 	return out
 }
 
-// Two organisations rent hosts of one fabric with RDMA at a time while every host has partitions: each cluster gets one
-// key, for all of its ranks. Once a host has none, no new cluster begins beside another organisation's, and those that run keep their partitions.
+// Two organisations rent hosts of one fabric with RDMA at a time while every host has partitions: each cluster gets
+// one key, for all of its ranks. Once a host has none, no new cluster begins beside another organisation's, and those
+// that run keep their partitions.
 func TestRDMAInPartitions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{})

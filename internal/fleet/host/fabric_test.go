@@ -224,8 +224,8 @@ func TestPartitionsOfAFabric(t *testing.T) {
 	}
 }
 
-// Keys are given in turn, so that a host which was cut off shares its old one with no newer cluster; and no two clusters
-// that claim at the same moment get the same.
+// Keys are given in turn, so that a host which was cut off shares its old one with no newer cluster; and no two
+// clusters that claim at the same moment get the same.
 func TestPartitionKeysAreNotGivenAgain(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)

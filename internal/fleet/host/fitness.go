@@ -51,8 +51,8 @@ func blocked(inv *agentapi.Inventory) string {
 	return ""
 }
 
-// vendorUnfit returns the reason for which the vendors of a host's GPUs keep it from being rented, or "". An agent lists
-// the GPUs of one vendor. Only AMD's get into containers as device nodes alone.
+// vendorUnfit returns the reason for which the vendors of a host's GPUs keep it from being rented, or "". An agent
+// lists the GPUs of one vendor. Only AMD's get into containers as device nodes alone.
 func vendorUnfit(inv *agentapi.Inventory) string {
 	for i := range inv.GPUs {
 		if inv.GPUs[i].VendorOf() != inv.GPUs[0].VendorOf() {

@@ -20,11 +20,11 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Claim claims the GPUs of a plan for leases of a cluster, in the renter's transaction. It locks the hosts in the order
-// of their ids, ends expired claims of quotes, checks price, terms and sums again, and inserts the claims in the order of
-// GPU ids. If some of the planned GPUs have been claimed meanwhile, Claim takes other GPUs of the same offer, so the
-// result may differ from the plan in GPUs, but not in hosts or price. On ErrStale the plan no longer fits and the
-// transaction must roll back.
+// Claim claims the GPUs of a plan for leases of a cluster, in the renter's transaction. It locks the hosts in the
+// order of their ids, ends expired claims of quotes, checks price, terms and sums again, and inserts the claims in the
+// order of GPU ids. If some of the planned GPUs have been claimed meanwhile, Claim takes other GPUs of the same offer,
+// so the result may differ from the plan in GPUs, but not in hosts or price. On ErrStale the plan no longer fits and
+// the transaction must roll back.
 func (m *Market) Claim(ctx context.Context, tx *db.Tx, plan Placement, cluster id.Cluster,
 	leases LeaseOf) (Placement, error) {
 	b := &pgx.Batch{}

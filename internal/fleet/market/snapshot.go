@@ -57,8 +57,8 @@ type Host struct {
 // HostGPU is one present GPU.
 type HostGPU struct {
 	GPU
-	// Vendor and Kind are agentapi's constants. Parent is the GPU that a slice is part of, ROCmMax the newest ROCm that the
-	// driver runs, and Hive names the GPUs that a reset of one resets; "" = none.
+	// Vendor and Kind are agentapi's constants. Parent is the GPU that a slice is part of, ROCmMax the newest ROCm that
+	// the driver runs, and Hive names the GPUs that a reset of one resets; "" = none.
 	Vendor, Kind, ROCmMax, Hive string
 	Parent                      id.GPU
 	Model                       string

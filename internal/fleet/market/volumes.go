@@ -12,9 +12,9 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// ReadVolumes reads how much of a host's scratch the volumes of a spec, and the caches of its buckets and lazy volumes, take: nodes are
-// placed only where there is room for them. A volume that the organisation does not have takes none here: quotes and
-// rents refuse it. Call it outside of transactions.
+// ReadVolumes reads how much of a host's scratch the volumes of a spec, and the caches of its buckets and lazy
+// volumes, take: nodes are placed only where there is room for them. A volume that the organisation does not have
+// takes none here: quotes and rents refuse it. Call it outside of transactions.
 func (a *Request) ReadVolumes(ctx context.Context, q *dbq.Queries, mounts []Mount) error {
 	_, err := a.readVolumes(ctx, q, mounts)
 	return err

@@ -22,8 +22,8 @@ print "$_\n" for map { join " ", (split " ", qx(sha256sum /data/set/$_))[0], $_ 
 open(my $f, ">", "/data/set/new") or print "write: $!\n";
 `
 
-// The recipe "A data set that many ranks read" of docs/data.md: it is uploaded without a cluster, and eight ranks, each on a
-// host of its own, read it.
+// The recipe "A data set that many ranks read" of docs/data.md: it is uploaded without a cluster, and eight ranks,
+// each on a host of its own, read it.
 func TestADataSetIsReadByEightRanks(t *testing.T) {
 	t.Parallel()
 	p := own(t, "--hosts", "8", "--scratch-gb", "4")

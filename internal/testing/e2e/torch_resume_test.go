@@ -19,8 +19,8 @@ var (
 	resumesAt    = regexp.MustCompile(`rank \d: resumes at step (\d+)`)
 )
 
-// The training of docs/launch/resume.py loses a host after a checkpoint. It goes on from there on another host, and ends
-// with the same bits as one that has lost nothing.
+// The training of docs/launch/resume.py loses a host after a checkpoint. It goes on from there on another host, and
+// ends with the same bits as one that has lost nothing.
 func TestATrainingResumesOnAnotherHost(t *testing.T) {
 	tarFile := os.Getenv("MUSTER_TEST_TORCH2")
 	if tarFile == "" {
