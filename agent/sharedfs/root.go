@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -43,17 +44,26 @@ func makeDir(dir int, name string, perm uint32) (int, error) {
 	if !errors.Is(err, unix.ENOENT) {
 		return fd, err
 	}
-	if err := unix.Mkdirat(dir, name, perm); err != nil && !errors.Is(err, unix.EEXIST) {
+	if err := mkdir(dir, name, perm); err != nil && !errors.Is(err, unix.EEXIST) {
 		return -1, err
 	}
-	if fd, err = openDir(dir, name); err != nil {
-		return -1, err
-	}
-	if err := unix.Fchmod(fd, perm); err != nil { // the umask has taken something away
-		unix.Close(fd)
-		return -1, err
-	}
-	return fd, nil
+	return openDir(dir, name)
+}
+
+// mkdir makes a folder with exactly these permissions. A chmod afterwards would be missing if the agent were killed in
+// between, and would undo one of the renter's if another host has just made the folder.
+func mkdir(dir int, name string, perm uint32) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // deliberately never unlocked: the thread has no umask
+		err := unix.Unshare(unix.CLONE_FS)
+		if err == nil {
+			unix.Umask(0)
+			err = unix.Mkdirat(dir, name, perm)
+		}
+		done <- err
+	}()
+	return <-done
 }
 
 // errNoMount is the error of a folder at which nothing is mounted: what is written there would be on the host's own

@@ -85,7 +85,7 @@ func HostsPage(p view.Page, h Hosts) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Hosts</h1><p class=\"lede\">Machines you rent out.</p><nav class=\"seg right\" aria-label=\"Parts of hosts\"><a href=\"/hosts\" aria-current=\"page\">Fleet</a><a href=\"/hosts/statement\">Earnings</a><a href=\"/payouts\">Payouts</a><a href=\"/hosts/bond\">Gang bond</a></nav></div>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Hosts</h1><p class=\"lede\">Machines you rent out, and the <a href=\"/shared\">file systems that they share</a>.</p><nav class=\"seg right\" aria-label=\"Parts of hosts\"><a href=\"/hosts\" aria-current=\"page\">Fleet</a><a href=\"/hosts/statement\">Earnings</a><a href=\"/payouts\">Payouts</a><a href=\"/hosts/bond\">Gang bond</a></nav></div>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -260,7 +260,7 @@ func (s *Pages) readVolumes(v *page.Visit, m *Market) error {
 	for _, f := range shared {
 		if rentable(f) {
 			m.Volumes = append(m.Volumes, view.Option{Value: sharedPrefix + f.Name,
-				Name: fmt.Sprintf("%s, shared by %d hosts, up to %d GB", f.Name, f.Hosts, f.QuotaGB)})
+				Name: fmt.Sprintf("%s, shared by %s, up to %d GB", f.Name, view.Plural(f.Hosts, "host", "hosts"), f.QuotaGB)})
 		}
 	}
 	if len(m.Spec.Mounts) == 0 && len(m.Volumes) > 0 {

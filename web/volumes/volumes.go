@@ -1,5 +1,5 @@
-// Package volumes holds the pages of volumes and buckets: the lists, one volume with its snapshots and files, and one
-// bucket.
+// Package volumes holds the pages of volumes, buckets and shared file systems: the lists, one volume with its snapshots
+// and files, and one bucket.
 package volumes
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// Pages are the pages of volumes and buckets. Make them with New.
+// Pages are the pages of volumes, buckets and shared file systems. Make them with New.
 type Pages struct {
 	*page.Site
 }
@@ -41,6 +41,7 @@ func (s *Pages) Routes(m page.Mux) {
 	m.Post("/volumes/{id}/restore", page.WriteClusters, s.restore)
 	m.Post("/volumes/{id}/delete", page.WriteClusters, s.remove)
 	s.bucketRoutes(m)
+	s.sharedRoutes(m)
 }
 
 func mayWrite(v *page.Visit) bool { return v.Who.CanAny("clusters") }

@@ -94,7 +94,7 @@ func ListPage(p view.Page, l List) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<nav class=\"crumbs\" aria-label=\"Path\"><a href=\"/clusters\">Clusters</a><span>/</span><span>Volumes</span></nav><div class=\"pagehead\"><h1>Volumes</h1><p class=\"lede\">Files that outlive clusters and hosts. A volume follows you to any host, and its snapshots are kept apart from the hosts. <a href=\"/docs/data\">How it works</a></p><div class=\"right\"><a class=\"btn quiet\" href=\"/buckets\">Buckets</a></div></div>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<nav class=\"crumbs\" aria-label=\"Path\"><a href=\"/clusters\">Clusters</a><span>/</span><span>Volumes</span></nav><div class=\"pagehead\"><h1>Volumes</h1><p class=\"lede\">Files that outlive clusters and hosts. A volume follows you to any host, and its snapshots are kept apart from the hosts. <a href=\"/docs/data\">How it works</a></p><div class=\"right\"><a class=\"btn quiet\" href=\"/buckets\">Buckets</a><a class=\"btn quiet\" href=\"/shared\">Shared file systems</a></div></div>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

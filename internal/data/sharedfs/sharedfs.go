@@ -159,8 +159,12 @@ func (s *Shared) Withdraw(ctx context.Context, who account.Principal, fs id.Shar
 			return fmt.Errorf("count folders of %s: %w", fs, err)
 		}
 		if n > 0 {
-			return fault.New(fault.Conflict, "%d organisations have data on %s: it is deleted %d days after their last cluster",
-				n, row.Name, int(KeepFor.Hours()/24))
+			whose := fmt.Sprintf("%d organisations have", n)
+			if n == 1 {
+				whose = "1 organisation has"
+			}
+			return fault.New(fault.Conflict, "%s data on %s: it is deleted %d days after the last cluster", whose, row.Name,
+				int(KeepFor.Hours()/24))
 		}
 		if err := tx.Q.DeleteSharedFS(ctx, fs); err != nil {
 			return fmt.Errorf("withdraw %s: %w", fs, err)
