@@ -9,8 +9,8 @@ import (
 	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
-// An operator declares a shared file system, and sees which hosts have it and why others do not. A renter sees it in the
-// rent form, and deletes its data once no cluster has it.
+// An operator declares a shared file system, and sees which hosts have it and why others do not. A renter sees it in
+// the rent form, and deletes its data once no cluster has it.
 func TestShared_Pages(t *testing.T) {
 	t.Parallel()
 	b := open(t)
@@ -35,8 +35,9 @@ func TestShared_Pages(t *testing.T) {
 	b.exec("UPDATE shared_fs SET marker = 'm'")
 	b.exec("INSERT INTO shared_host (host_id, name, marker, fs_type, size_gb, problem) " +
 		"SELECT id, 'lab-nfs', 'other', 'nfs4', 1000, 'another file system is mounted there' FROM host")
-	if _, doc = b.get("/shared"); !strings.Contains(doc.Find("main .tbl").Text(), "Another file system is mounted there.") {
-		t.Errorf("%s", doc.Find("main").Text())
+	_, doc = b.get("/shared")
+	if text := doc.Find("main .tbl").Text(); !strings.Contains(text, "Another file system is mounted there.") {
+		t.Errorf("%s", text)
 	}
 	b.exec("UPDATE shared_host SET marker = 'm', problem = ''")
 	b.exec("INSERT INTO shared_folder (id, shared_id, org_id, used_bytes) " +
