@@ -132,6 +132,8 @@ func final(do action, err error, tries int, failing time.Duration) *outcome {
 		return failed(agentapi.ReasonScratchFailed, safe(err))
 	case do == actRestore && failing >= restorePatience:
 		return failed(agentapi.ReasonRestoreFailed, safe(err))
+	case errors.As(err, new(hostFault)) && failing >= bucketPatience:
+		return failed(agentapi.ReasonRuntimeFailed, safe(err))
 	case do == actMountLazies && failing >= restorePatience:
 		return failed(agentapi.ReasonRestoreFailed, safe(err))
 	case do == actMountBuckets && failing >= bucketPatience:

@@ -21,6 +21,7 @@ type bucketView struct {
 	waiting bool   // one is not mounted
 	refused string // why one cannot be mounted, by its store's word; "" = none
 	problem string // why one is not mounted yet
+	byHost  bool   // the problem is this host's own
 	// uploading: something that was written is not in its store yet, or it is not known whether all of it is.
 	uploading bool
 	uploads   agentapi.Uploads
@@ -45,6 +46,7 @@ func (a *Agent) bucketsOf(v view, r *run, made bool) (out bucketView) {
 			if st.Problem != "" {
 				out.problem = fmt.Sprintf("the bucket %s at %s: %s", b.Name, b.Path, st.Problem)
 			}
+			out.byHost = st.ByHost
 		}
 		if b.Mode == agentapi.MountRW {
 			out.uploading = out.uploading || !st.Uploaded
@@ -71,7 +73,7 @@ func (v view) wantsBuckets() bool {
 	return v.rec.Outcome == nil || v.rec.Started && !v.rec.Flushed
 }
 
-// bucketPatience is how long a run waits for a bucket that cannot be mounted.
+// bucketPatience is how long a run waits for a bucket that cannot be mounted, or for a host that cannot mount anything.
 const bucketPatience = 2 * time.Minute
 
 // bucketStuck is how long after its grace a workload may still run before its buckets' requests are ended.
@@ -80,9 +82,23 @@ const bucketStuck = 3 * time.Second
 // mountBuckets waits until a run's buckets are mounted.
 func (a *Agent) mountBuckets(r *run, v view) (time.Duration, error) {
 	if v.buckets.problem != "" {
-		return 0, fault.New(fault.Unavailable, "%s", clipped(v.buckets.problem))
+		return 0, notMounted(v.buckets.problem, v.buckets.byHost)
 	}
 	return watchEvery / 8, nil
+}
+
+// hostFault is an error for which neither the renter nor a store is to blame, but this host.
+type hostFault struct{ error }
+
+func (h hostFault) Unwrap() error { return h.error }
+
+// notMounted returns the error of something that is not mounted yet.
+func notMounted(problem string, byHost bool) error {
+	err := fault.New(fault.Unavailable, "%s", clipped(problem))
+	if byHost {
+		return hostFault{err}
+	}
+	return err
 }
 
 // dataRoom is the file system of a volume, or of the cache of a bucket or a volume.

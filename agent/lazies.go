@@ -13,7 +13,6 @@ import (
 	"github.com/musterhq/muster/agent/lazy"
 	"github.com/musterhq/muster/agent/scratch"
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 )
 
@@ -22,6 +21,7 @@ type lazyView struct {
 	waiting bool   // one is not mounted
 	refused string // why one cannot be mounted, by the control plane's word; "" = none
 	problem string // why one is not mounted yet
+	byHost  bool   // the problem is this host's own
 }
 
 // laziesOf mounts the volumes that a run reads on demand, and returns how they are. made: their caches are there.
@@ -42,6 +42,7 @@ func (a *Agent) laziesOf(v view, r *run, made bool) (out lazyView) {
 			if st.Problem != "" {
 				out.problem = fmt.Sprintf("volume %s is not mounted yet: %s", m.Name, st.Problem)
 			}
+			out.byHost = st.ByHost
 		}
 	}
 	return out
@@ -50,7 +51,7 @@ func (a *Agent) laziesOf(v view, r *run, made bool) (out lazyView) {
 // mountLazies waits until the volumes are mounted that a run reads on demand.
 func (a *Agent) mountLazies(v view) (time.Duration, error) {
 	if v.lazies.problem != "" {
-		return 0, fault.New(fault.Unavailable, "%s", clipped(v.lazies.problem))
+		return 0, notMounted(v.lazies.problem, v.lazies.byHost)
 	}
 	return watchEvery / 8, nil
 }

@@ -46,6 +46,7 @@ type State struct {
 	// Refused is why it cannot be mounted, by the store's word; Problem is why it is not mounted yet. For people.
 	Refused string
 	Problem string
+	ByHost  bool // the problem is this host's own
 	// Files and Bytes wait to be uploaded; Failing is how often the upload that failed most often has failed.
 	Files   int
 	Bytes   int64
@@ -82,7 +83,7 @@ func (m *Mounts) Want(w Wanted) {
 func (m *Mounts) State(ref agentapi.LeaseRef, bucket string) State {
 	s := m.Mounts.State(ref, bucket)
 	return State{
-		Ready: s.Ready, Refused: s.Refused, Problem: s.Problem, Files: s.Process.Files, Bytes: s.Process.Bytes,
-		Failing: s.Process.Failing, Uploaded: s.Idle, Starts: s.Starts,
+		Ready: s.Ready, Refused: s.Refused, Problem: s.Problem, ByHost: s.ByHost, Files: s.Process.Files,
+		Bytes: s.Process.Bytes, Failing: s.Process.Failing, Uploaded: s.Idle, Starts: s.Starts,
 	}
 }

@@ -123,7 +123,7 @@ func (k *keeper) look() time.Duration {
 		err := kill(ctx, p.pidfd)
 		cancel()
 		if err != nil {
-			k.set(func(s *State) { s.Problem = "its former process does not end" })
+			k.set(func(s *State) { s.Problem, s.ByHost = "its former process does not end", true })
 			return lookEvery
 		}
 		<-p.gone
@@ -145,14 +145,17 @@ func (k *keeper) now() Wanted {
 
 // lost notes that the process has ended. One that was mounted is started again at once.
 func (k *keeper) lost() {
-	if k.proc.device != "" {
+	wasMounted := k.proc.device != ""
+	if wasMounted {
 		k.pause = 0
 	}
 	k.startAt = time.Now().Add(k.pause)
 	k.pause = min(max(2*k.pause, 100*time.Millisecond), maxPause)
 	unix.Close(k.proc.pidfd)
 	k.proc = nil
-	k.set(func(s *State) { *s = State{Problem: "it is being mounted again", Starts: s.Starts} })
+	k.set(func(s *State) {
+		*s = State{Problem: "it is being mounted again", ByHost: !wasMounted, Starts: s.Starts}
+	})
 }
 
 // set changes the state, and reports it if something has changed that anything waits for.
@@ -191,7 +194,7 @@ func (k *keeper) adopt() {
 // begin starts the process if it may be started now.
 func (k *keeper) begin(w Wanted) time.Duration {
 	if w.Config == nil {
-		k.set(func(s *State) { s.Problem = "its secrets are awaited from the control plane" })
+		k.set(func(s *State) { s.Problem, s.ByHost = "its secrets are awaited from the control plane", false })
 		return lookEvery
 	}
 	if wait := time.Until(k.startAt); wait > 0 {
@@ -203,7 +206,7 @@ func (k *keeper) begin(w Wanted) time.Duration {
 	}
 	if err != nil {
 		k.cfg.Log.Error("a mount's process cannot be started", "lease", w.Ref, "mount", w.ID, "err", err)
-		k.set(func(s *State) { s.Problem = "the host cannot start its mount" })
+		k.set(func(s *State) { s.Problem, s.ByHost = "the host cannot start its mount", true })
 		k.pause = min(max(2*k.pause, 100*time.Millisecond), maxPause)
 		return k.pause
 	}
@@ -274,13 +277,13 @@ func (k *keeper) check(w Wanted) time.Duration {
 	st, err := k.folder.state(ctx)
 	if err != nil {
 		if time.Since(k.proc.begun) > 10*time.Second {
-			k.set(func(s *State) { s.Problem = "its process does not answer" })
+			k.set(func(s *State) { s.Problem, s.ByHost = "its process does not answer", true })
 		}
 		return startEvery
 	}
 	if st.Stage != wire.Ready {
 		k.set(func(s *State) {
-			s.Ready, s.Problem, s.Refused = false, st.Problem, ""
+			s.Ready, s.Problem, s.Refused, s.ByHost = false, st.Problem, "", false
 			if st.Stage == wire.Refused {
 				s.Refused, s.Problem = st.Problem, ""
 			}
@@ -289,7 +292,7 @@ func (k *keeper) check(w Wanted) time.Duration {
 	}
 	if err := k.attach(w); err != nil {
 		k.cfg.Log.Warn("a mount cannot be put into a running container", "lease", w.Ref, "mount", w.ID, "err", err)
-		k.set(func(s *State) { s.Ready, s.Problem = false, "its mount cannot be put into the node" })
+		k.set(func(s *State) { s.Ready, s.Problem, s.ByHost = false, "its mount cannot be put into the node", true })
 		return lookEvery
 	}
 	busy := st.Open || st.Files > 0 || st.Unknown
@@ -300,7 +303,7 @@ func (k *keeper) check(w Wanted) time.Duration {
 	}
 	idle := !k.idleSince.IsZero() && time.Since(k.idleSince) >= settled
 	k.set(func(s *State) {
-		s.Ready, s.Refused, s.Problem = true, "", ""
+		s.Ready, s.Refused, s.Problem, s.ByHost = true, "", "", false
 		s.Process, s.Idle = st, idle
 	})
 	if w.Ended && !idle {

@@ -78,6 +78,7 @@ type State struct {
 	// Refused is why it cannot be mounted, by the control plane's word; Problem is why it is not mounted yet. For people.
 	Refused string
 	Problem string
+	ByHost  bool   // the problem is this host's own
 	Reading string // why reads wait or fail; "" = they do not
 	Starts  int    // how often the process was started by this agent
 }
@@ -143,12 +144,13 @@ func (m *Mounts) State(ref agentapi.LeaseRef, volume string) State {
 	refused, problem := s.refused, s.problem
 	s.mu.Unlock()
 	x := m.Mounts.State(ref, volume)
-	out := State{Ready: x.Ready, Refused: x.Refused, Problem: x.Problem, Reading: x.Process.Reading, Starts: x.Starts}
+	out := State{Ready: x.Ready, Refused: x.Refused, Problem: x.Problem, ByHost: x.ByHost, Reading: x.Process.Reading,
+		Starts: x.Starts}
 	if refused != "" && !x.Ready {
 		out.Refused = refused
 	}
 	if problem != "" && !x.Ready {
-		out.Problem = problem
+		out.Problem, out.ByHost = problem, false
 	}
 	return out
 }

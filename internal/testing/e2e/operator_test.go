@@ -22,6 +22,7 @@ type newHost struct {
 	p     *platform
 	state string
 	env   []string
+	flags []string // of muster-agent run, in addition to ours
 	run   *exec.Cmd
 	ended chan struct{}
 }
@@ -69,8 +70,8 @@ func (h *newHost) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	h.run = h.agent("run", "--guest", filepath.Join(bin, "muster-guest"), "--allow-registry", h.p.registry(),
-		"--advertise", "127.0.0.1")
+	h.run = h.agent(append([]string{"run", "--guest", filepath.Join(bin, "muster-guest"), "--allow-registry",
+		h.p.registry(), "--advertise", "127.0.0.1"}, h.flags...)...)
 	h.run.Stdout, h.run.Stderr = log, log
 	h.run.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	ended := make(chan struct{})
