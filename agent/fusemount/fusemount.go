@@ -73,7 +73,7 @@ type State struct {
 	// Refused is why it cannot be mounted, by the store's word; Problem is why it is not mounted yet. For people.
 	Refused string
 	Problem string
-	// ByHost: the problem is this host's own. It cannot start the process, or that does not answer or ends.
+	// ByHost: the problem is this host's own. It cannot start the process, or that does not answer or ends before it has.
 	ByHost  bool
 	Process wire.State // by the process's word, while it is mounted
 	// Idle: after Ended, nothing is left to upload.

@@ -49,11 +49,12 @@ type keeper struct {
 
 // process is a running muster-mount.
 type process struct {
-	note   note
-	pidfd  int
-	gone   chan struct{}
-	begun  time.Time
-	device string // of its mount; "" = not mounted yet
+	note     note
+	pidfd    int
+	gone     chan struct{}
+	begun    time.Time
+	answered bool   // it has reported its state
+	device   string // of its mount; "" = not mounted yet
 }
 
 func newKeeper(cfg Config, f folder, w Wanted) *keeper {
@@ -145,17 +146,15 @@ func (k *keeper) now() Wanted {
 
 // lost notes that the process has ended. One that was mounted is started again at once.
 func (k *keeper) lost() {
-	wasMounted := k.proc.device != ""
-	if wasMounted {
+	if k.proc.device != "" {
 		k.pause = 0
 	}
 	k.startAt = time.Now().Add(k.pause)
 	k.pause = min(max(2*k.pause, 100*time.Millisecond), maxPause)
 	unix.Close(k.proc.pidfd)
+	byHost := !k.proc.answered // one that answered may have ended because of what the store sent
 	k.proc = nil
-	k.set(func(s *State) {
-		*s = State{Problem: "it is being mounted again", ByHost: !wasMounted, Starts: s.Starts}
-	})
+	k.set(func(s *State) { *s = State{Problem: "it is being mounted again", ByHost: byHost, Starts: s.Starts} })
 }
 
 // set changes the state, and reports it if something has changed that anything waits for.
@@ -281,6 +280,7 @@ func (k *keeper) check(w Wanted) time.Duration {
 		}
 		return startEvery
 	}
+	k.proc.answered = true
 	if st.Stage != wire.Ready {
 		k.set(func(s *State) {
 			s.Ready, s.Problem, s.Refused, s.ByHost = false, st.Problem, "", false
