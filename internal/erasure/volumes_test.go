@@ -64,11 +64,23 @@ func TestExport_HasVolumes(t *testing.T) {
 	t.Parallel()
 	x := newPerson(t)
 	kept(t, x.d, x.p, "training")
+	for _, sql := range []string{
+		"INSERT INTO shared_fs (id, org_id, name, kind, quota_gb, created_by) SELECT gen_random_uuid(), $1, 'lab', 'nfs', 1, $1",
+		"INSERT INTO shared_folder (id, shared_id, org_id, used_bytes) SELECT gen_random_uuid(), id, $1, 77 FROM shared_fs",
+	} {
+		if _, err := x.d.Pool.Exec(t.Context(), sql, x.p.Org); err != nil {
+			t.Fatal(err)
+		}
+	}
 	data, err := erasure.New(x.d, x.accounts, volumes(t, x.d)).Export(t.Context(), x.p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out struct {
+		SharedData []struct {
+			FileSystem string `json:"file_system"`
+			Bytes      int64
+		} `json:"shared_data"`
 		Volumes []struct {
 			Name      string
 			SizeLimit int64  `json:"size_limit"`
@@ -87,6 +99,9 @@ func TestExport_HasVolumes(t *testing.T) {
 	if v.Name != "training" || v.SizeLimit != 10*volume.GB || v.CreatedAt == "" || v.Snapshots[0].Bytes != 4321 ||
 		v.Snapshots[0].Label != "lovelace-1843" || v.Snapshots[0].CommittedAt == "" {
 		t.Errorf("%+v", v)
+	}
+	if len(out.SharedData) != 1 || out.SharedData[0].FileSystem != "lab" || out.SharedData[0].Bytes != 77 {
+		t.Errorf("shared data: %+v", out.SharedData)
 	}
 	if strings.Contains(string(data), "key_sealed") {
 		t.Error("the export has a key")

@@ -67,5 +67,9 @@ SELECT jsonb_build_object(
              'snapshots', (SELECT coalesce(jsonb_agg(jsonb_build_object('seq', s.seq, 'label', s.label, 'cause', s.cause, 'bytes', s.logical_bytes, 'files', s.files,
                  'cut_at', s.cut_at, 'committed_at', s.committed_at) ORDER BY s.seq), '[]') FROM volume_snapshot s WHERE s.volume_id = v.id AND s.deleted_at IS NULL)) ORDER BY v.name), '[]')
              FROM volume v JOIN membership m ON m.org_id = v.org_id WHERE m.user_id = @user_id AND v.deleted_at IS NULL),
+    'shared_data', (SELECT coalesce(jsonb_agg(jsonb_build_object('id', f.id, 'org_id', f.org_id, 'file_system', s.name, 'bytes', f.used_bytes,
+             'created_at', f.created_at) ORDER BY s.name), '[]')
+             FROM shared_folder f JOIN shared_fs s ON s.id = f.shared_id JOIN membership m ON m.org_id = f.org_id
+             WHERE m.user_id = @user_id AND f.state <> 'erased'),
     'documents', (SELECT coalesce(jsonb_agg(to_jsonb(d)), '[]') FROM document d JOIN membership m ON m.org_id = d.org_id WHERE m.user_id = @user_id)
 )::jsonb AS data;
