@@ -65,7 +65,8 @@ func TestExport_HasVolumes(t *testing.T) {
 	x := newPerson(t)
 	kept(t, x.d, x.p, "training")
 	for _, sql := range []string{
-		"INSERT INTO shared_fs (id, org_id, name, kind, quota_gb, created_by) SELECT gen_random_uuid(), $1, 'lab', 'nfs', 1, $1",
+		"INSERT INTO shared_fs (id, org_id, name, kind, quota_gb, created_by) " +
+			"SELECT gen_random_uuid(), $1, 'lab', 'nfs', 1, $1",
 		"INSERT INTO shared_folder (id, shared_id, org_id, used_bytes) SELECT gen_random_uuid(), id, $1, 77 FROM shared_fs",
 	} {
 		if _, err := x.d.Pool.Exec(t.Context(), sql, x.p.Org); err != nil {
