@@ -302,7 +302,7 @@ func sharedForm(f SharedForm) templ.Component {
 			templ_7745c5c3_Var11 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 23, "<section class=\"panel boxed narrow\" id=\"declare\" aria-labelledby=\"declare-h\"><header><h2 id=\"declare-h\">Declare one of your hosts'</h2></header><form class=\"body stack-3\" method=\"post\" action=\"/shared\"><input type=\"hidden\" name=\"once\" value=\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 23, "<section class=\"panel boxed narrow\" id=\"declare\" aria-labelledby=\"declare-h\"><header><h2 id=\"declare-h\">Declare a file system of your hosts</h2></header><form class=\"body stack-3\" method=\"post\" action=\"/shared\"><input type=\"hidden\" name=\"once\" value=\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
