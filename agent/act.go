@@ -29,9 +29,9 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 	case actRestore:
 		return a.restoreVolumes(r, v)
 	case actMountBuckets:
-		return a.mountBuckets(r, v)
+		return v.buckets.wait()
 	case actMountLazies:
-		return a.mountLazies(v)
+		return v.lazies.wait()
 	case actFlush:
 		return a.flush(r, v)
 	case actStartGuest:

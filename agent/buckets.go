@@ -12,16 +12,12 @@ import (
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/scratch"
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 )
 
 // bucketView is how a run's buckets are. Its zero value is that of a run without buckets.
 type bucketView struct {
-	waiting bool   // one is not mounted
-	refused string // why one cannot be mounted, by its store's word; "" = none
-	problem string // why one is not mounted yet
-	byHost  bool   // the problem is this host's own
+	mountView
 	// uploading: something that was written is not in its store yet, or it is not known whether all of it is.
 	uploading bool
 	uploads   agentapi.Uploads
@@ -37,17 +33,7 @@ func (a *Agent) bucketsOf(v view, r *run, made bool) (out bucketView) {
 			})
 		}
 		st := a.buckets.State(r.ref, b.Bucket)
-		out.waiting = out.waiting || !st.Ready
-		if st.Refused != "" && out.refused == "" {
-			out.refused = fmt.Sprintf("the bucket %s at %s: %s", b.Name, b.Path, st.Refused)
-		}
-		if !st.Ready && out.problem == "" {
-			out.problem = fmt.Sprintf("the bucket %s at %s is not mounted yet", b.Name, b.Path)
-			if st.Problem != "" {
-				out.problem = fmt.Sprintf("the bucket %s at %s: %s", b.Name, b.Path, st.Problem)
-			}
-			out.byHost = st.ByHost
-		}
+		out.add(fmt.Sprintf("the bucket %s at %s", b.Name, b.Path), st.Ready, st.Refused, st.Problem, st.ByHost)
 		if b.Mode == agentapi.MountRW {
 			out.uploading = out.uploading || !st.Uploaded
 			out.uploads.Files += st.Files
@@ -78,28 +64,6 @@ const bucketPatience = 2 * time.Minute
 
 // bucketStuck is how long after its grace a workload may still run before its buckets' requests are ended.
 const bucketStuck = 3 * time.Second
-
-// mountBuckets waits until a run's buckets are mounted.
-func (a *Agent) mountBuckets(r *run, v view) (time.Duration, error) {
-	if v.buckets.problem != "" {
-		return 0, notMounted(v.buckets.problem, v.buckets.byHost)
-	}
-	return watchEvery / 8, nil
-}
-
-// hostFault is an error for which neither the renter nor a store is to blame, but this host.
-type hostFault struct{ error }
-
-func (h hostFault) Unwrap() error { return h.error }
-
-// notMounted returns the error of something that is not mounted yet.
-func notMounted(problem string, byHost bool) error {
-	err := fault.New(fault.Unavailable, "%s", clipped(problem))
-	if byHost {
-		return hostFault{err}
-	}
-	return err
-}
 
 // dataRoom is the file system of a volume, or of the cache of a bucket or a volume.
 type dataRoom struct {

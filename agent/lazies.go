@@ -3,11 +3,9 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/lazy"
@@ -16,16 +14,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// lazyView is how the volumes are that a run reads on demand. Its zero value is that of a run without any.
-type lazyView struct {
-	waiting bool   // one is not mounted
-	refused string // why one cannot be mounted, by the control plane's word; "" = none
-	problem string // why one is not mounted yet
-	byHost  bool   // the problem is this host's own
-}
-
 // laziesOf mounts the volumes that a run reads on demand, and returns how they are. made: their caches are there.
-func (a *Agent) laziesOf(v view, r *run, made bool) (out lazyView) {
+func (a *Agent) laziesOf(v view, r *run, made bool) (out mountView) {
 	for _, m := range v.spec().Lazy {
 		if made && v.rec.Outcome == nil && (v.rec.BootID == "" || v.rec.BootID == v.boot) {
 			a.lazies.Want(lazy.Wanted{
@@ -33,27 +23,9 @@ func (a *Agent) laziesOf(v view, r *run, made bool) (out lazyView) {
 			})
 		}
 		st := a.lazies.State(r.ref, m.Volume)
-		out.waiting = out.waiting || !st.Ready
-		if st.Refused != "" && out.refused == "" {
-			out.refused = fmt.Sprintf("volume %s: %s", m.Name, st.Refused)
-		}
-		if !st.Ready && out.problem == "" {
-			out.problem = fmt.Sprintf("volume %s is not mounted yet", m.Name)
-			if st.Problem != "" {
-				out.problem = fmt.Sprintf("volume %s is not mounted yet: %s", m.Name, st.Problem)
-			}
-			out.byHost = st.ByHost
-		}
+		out.add("volume "+m.Name, st.Ready, st.Refused, st.Problem, st.ByHost)
 	}
 	return out
-}
-
-// mountLazies waits until the volumes are mounted that a run reads on demand.
-func (a *Agent) mountLazies(v view) (time.Duration, error) {
-	if v.lazies.problem != "" {
-		return 0, notMounted(v.lazies.problem, v.lazies.byHost)
-	}
-	return watchEvery / 8, nil
 }
 
 // lazyBinds returns what a workload's container mounts of the volumes that it reads on demand.

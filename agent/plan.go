@@ -109,7 +109,7 @@ type view struct {
 	scratch     bool           // it is mounted, or it is too late to check
 	volumes     volumeView
 	buckets     bucketView
-	lazies      lazyView
+	lazies      mountView
 	// partitionLost is why the RDMA ports of a running workload are not in its cluster's partition alone; "" while they
 	// are
 	partitionLost string

@@ -8,11 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/agent/mountns"
 )
 
 // fuseType is the type of the mounts of muster-mount.
@@ -78,17 +79,7 @@ type replacement struct {
 
 // do replaces what the container has of former mounts. It leaves the container as it is if it has the present one. The
 // path of the mount is the kernel's: the workload may have renamed folders above it, but not put links there.
-//
-// It runs on a new thread, which ends afterwards: a thread that has entered another mount namespace is of no use
-// for anything else.
-func (r *replacement) do() error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // deliberately never unlocked
-		done <- r.onThread()
-	}()
-	return <-done
-}
+func (r *replacement) do() error { return mountns.OnThread(r.onThread) }
 
 func (r *replacement) onThread() error {
 	own, err := ownMounts(strconv.Itoa(r.pid), r.source)
@@ -137,9 +128,9 @@ func (r *replacement) onThread() error {
 
 // enter clones the host's mount and enters the container's mount namespace.
 func (r *replacement) enter() (tree int, err error) {
-	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", r.pid))
+	ns, err := mountns.Open(r.pid)
 	if err != nil {
-		return -1, fmt.Errorf("find the container's mounts: %w", err)
+		return -1, err
 	}
 	defer ns.Close()
 	err = onHost(func() error {
@@ -154,13 +145,9 @@ func (r *replacement) enter() (tree int, err error) {
 		unix.Close(tree)
 		return -1, fmt.Errorf("make the mount private: %w", err)
 	}
-	// The working directory belongs to the namespace, and threads share it until this thread unshares it.
-	if err = unix.Unshare(unix.CLONE_FS); err == nil {
-		err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS)
-	}
-	if err != nil {
+	if err := mountns.Enter(ns); err != nil {
 		unix.Close(tree)
-		return -1, fmt.Errorf("enter the container's mounts: %w", err)
+		return -1, err
 	}
 	return tree, nil
 }
@@ -168,7 +155,7 @@ func (r *replacement) enter() (tree int, err error) {
 // takeAway unmounts an own mount in the container. As long as it is mounted, the workload cannot rename its mount point
 // or put anything else there.
 func (r *replacement) takeAway(l mountLine, info int) error {
-	parent, err := openParent(l.point)
+	parent, err := mountns.OpenParent(l.point)
 	if err != nil {
 		return err
 	}
@@ -198,7 +185,7 @@ func (r *replacement) takeAway(l mountLine, info int) error {
 
 // put mounts tree where a mount was taken away. A link that was put there meanwhile is not followed.
 func (r *replacement) put(tree int) error {
-	parent, err := openParent(r.left)
+	parent, err := mountns.OpenParent(r.left)
 	if err != nil {
 		return err
 	}
@@ -209,17 +196,6 @@ func (r *replacement) put(tree int) error {
 	}
 	r.left = ""
 	return nil
-}
-
-func openParent(point string) (int, error) {
-	fd, err := unix.Openat2(unix.AT_FDCWD, filepath.Dir(point), &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
-	if err != nil {
-		return -1, fmt.Errorf("open the folder above the mount in the container: %w", err)
-	}
-	return fd, nil
 }
 
 // mountOf returns the id of the mount on which an open file is. It reads /proc, for which the kernel does not call the

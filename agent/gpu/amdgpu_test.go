@@ -310,7 +310,7 @@ func TestMakerOfAHost(t *testing.T) {
 	}
 	inv := inventory(t, h.start(t, func(c *Config) { c.SysFS = tree.Root }))
 	if len(inv.GPUs) != 1 || !slices.ContainsFunc(inv.Problems, func(p agentapi.Problem) bool {
-		return p.Code == "other_vendor" && strings.Contains(p.Cause, "2 GPUs of AMD")
+		return p.Code == "other_vendor" && strings.Contains(p.Cause, "2 AMD GPUs")
 	}) {
 		t.Errorf("%d GPUs, %+v", len(inv.GPUs), inv.Problems)
 	}

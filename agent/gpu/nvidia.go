@@ -53,19 +53,19 @@ func (nvidiaMaker) unanswering(err error, bus pciDevices) agentapi.Problem {
 	return p
 }
 
-// faults returns what is wrong with the driver although it answers, and AMD's GPUs beside NVIDIA's. Graphics within a
-// processor are none of those: they have no unique id.
+// faults returns what is wrong with a driver that answers, and a warning if the host also has AMD's GPUs, which it
+// cannot rent out then. Graphics within a processor have no unique id and cause no warning.
 func (nvidiaMaker) faults(m *Monitor, sys wire.System, bus pciDevices) []agentapi.Problem {
 	out := m.driverProblems(sys)
 	if len(bus.gpus[agentapi.AMD]) > 0 {
-		if beside := amd.New(m.cfg.SysFS).Rentable(); len(beside) > 0 {
+		if others := amd.New(m.cfg.SysFS).Rentable(); len(others) > 0 {
 			out = append(out, agentapi.Problem{
 				Code:     "other_vendor",
 				Severity: "warn",
-				Cause: fmt.Sprintf("This host has %d GPUs of AMD beside those of NVIDIA: only NVIDIA's are offered. A host "+
-					"rents out the GPUs of one vendor.", len(beside)),
-				Evidence: strings.Join(beside, ", "),
-				Fix:      "None is needed. To rent AMD's out, put them into a host of their own.",
+				Cause: fmt.Sprintf("This host has NVIDIA GPUs and %d AMD GPUs. Only the NVIDIA GPUs are offered, because a host "+
+					"rents out the GPUs of one vendor.", len(others)),
+				Evidence: strings.Join(others, ", "),
+				Fix:      "None is needed. To rent out the AMD GPUs, move them to another host.",
 			})
 		}
 	}

@@ -6,12 +6,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/agent/mountns"
 	"github.com/musterhq/muster/agent/scratch"
 )
 
@@ -117,12 +117,7 @@ var errWritten = errors.New("a program has a file open for writing there")
 // closeIn makes the mounts of an organisation's folder read-only in the container of a process. Programs that have a
 // file open for writing prevent it: errWritten.
 func closeIn(pid int, name string) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // deliberately never unlocked: the thread enters other mounts
-		done <- closeHere(pid, name)
-	}()
-	return <-done
+	return mountns.OnThread(func() error { return closeHere(pid, name) })
 }
 
 func closeHere(pid int, name string) error {
@@ -137,17 +132,13 @@ func closeHere(pid int, name string) error {
 	if len(points) == 0 {
 		return nil
 	}
-	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid))
+	ns, err := mountns.Open(pid)
 	if err != nil {
-		return fmt.Errorf("find the container's mounts: %w", err)
+		return err
 	}
 	defer ns.Close()
-	// The working directory belongs to the namespace, and threads share it until this thread unshares it.
-	if err = unix.Unshare(unix.CLONE_FS); err == nil {
-		err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS)
-	}
-	if err != nil {
-		return fmt.Errorf("enter the container's mounts: %w", err)
+	if err := mountns.Enter(ns); err != nil {
+		return err
 	}
 	for _, p := range points {
 		if err := closeAt(p); err != nil {
@@ -182,12 +173,9 @@ func pointsOf(mounts, name string) (out []point) {
 // closeAt makes a mount read-only. The workload may have renamed folders above it, or put links there: they are not
 // followed, and the mount at the path must be the listed one.
 func closeAt(p point) error {
-	dir, err := unix.Openat2(unix.AT_FDCWD, filepath.Dir(p.path), &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	dir, err := mountns.OpenParent(p.path)
 	if err != nil {
-		return fmt.Errorf("open the folder above the mount in the container: %w", err)
+		return err
 	}
 	defer unix.Close(dir)
 	fd, err := unix.Openat(dir, filepath.Base(p.path), unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

@@ -15,10 +15,11 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/musterhq/muster/agent/mountns"
 )
 
 const (
@@ -53,17 +54,13 @@ func makeDir(dir int, name string, perm uint32) (int, error) {
 // mkdir makes a folder with exactly these permissions. A chmod afterwards would be missing if the agent were killed in
 // between, and would undo one of the renter's if another host has just made the folder.
 func mkdir(dir int, name string, perm uint32) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // deliberately never unlocked: the thread has no umask
-		err := unix.Unshare(unix.CLONE_FS)
-		if err == nil {
-			unix.Umask(0)
-			err = unix.Mkdirat(dir, name, perm)
+	return mountns.OnThread(func() error {
+		if err := unix.Unshare(unix.CLONE_FS); err != nil { // the umask is then the thread's alone
+			return err
 		}
-		done <- err
-	}()
-	return <-done
+		unix.Umask(0)
+		return unix.Mkdirat(dir, name, perm)
+	})
 }
 
 // errNoMount is the error of a folder at which nothing is mounted: what is written there would be on the host's own

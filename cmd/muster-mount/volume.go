@@ -142,7 +142,7 @@ func (m *volumeMount) status() wire.State {
 }
 
 // attach mounts the tree. The kernel is asked directly: no program of the host is needed. The kernel checks
-// permissions, as on a file system of its own.
+// permissions, as it does on its own file systems.
 func (m *volumeMount) attach(root manifest.Entry) error {
 	long := unchanged
 	options := fusefs.Options{EntryTimeout: &long, AttrTimeout: &long, NegativeTimeout: &long,

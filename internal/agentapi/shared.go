@@ -3,8 +3,8 @@ package agentapi
 // SharedFS is a shared file system that an operator declares for a host: a mount that several hosts have.
 type SharedFS struct {
 	Name string `json:"name"`
-	// Marker is what identifies it: random text in a file of its own, the same on all hosts that mount it. "" if it cannot
-	// be used.
+	// Marker identifies the file system: random text in its marker file, which all hosts that mount it read. "" if the
+	// file system cannot be used.
 	Marker  string `json:"marker,omitempty"`
 	Type    string `json:"type,omitempty"`    // the kernel's name of it: nfs, ceph, fuse, ext4
 	SizeGB  int64  `json:"size_gb,omitempty"` // of 10⁹ bytes

@@ -136,7 +136,7 @@ func rdma(o client.Offer) string {
 		return "none"
 	}
 	if *o.RDMAIsolation == agentapi.IsolationPartition {
-		return fmt.Sprintf("%g Gbit/s; each cluster in a partition of its own", o.RDMAGbps)
+		return fmt.Sprintf("%g Gbit/s; each cluster has its own partition", o.RDMAGbps)
 	}
 	return fmt.Sprintf("%g Gbit/s; one renter of the fabric at a time", o.RDMAGbps)
 }

@@ -37,8 +37,9 @@ func (v Vendor) hwmon(dir string, names ...string) (n int64, ok bool) {
 // pcie is a link; 0 is not known.
 type pcie struct{ gen, genMax, width, widthMax int }
 
-// pcieOf returns the link of the slot. A Radeon has a switch of its own between the slot and the GPU, whose inner link
-// says nothing of the slot: the link of the first of AMD's bridges above the GPU counts.
+// pcieOf returns the link of the slot. A Radeon contains a PCIe switch between the slot and the GPU, and the link
+// behind that switch says nothing about the slot. So pcieOf reads the link of the first of AMD's bridges above the
+// GPU.
 func pcieOf(dir string) pcie {
 	at, err := filepath.EvalSymlinks(dir)
 	if err != nil {

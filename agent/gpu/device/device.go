@@ -35,7 +35,8 @@ type Vendor interface {
 	Remake(r wire.Request) (wire.Instance, *wire.Error)
 	// Reset resets a GPU that nothing uses.
 	Reset(r wire.Request) *wire.Error
-	// Watch starts to send what the driver reports by itself, once; it is called after each Inventory and returns at once.
+	// Watch starts to send the events that the driver reports, and returns without waiting for one. It is called after
+	// each Inventory; only the first call has an effect.
 	Watch(ctx context.Context, send func(wire.Event))
 }
 

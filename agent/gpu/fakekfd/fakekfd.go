@@ -37,7 +37,7 @@ type GPU struct {
 	CapW             int64
 	XGMI             int64 // MB/s to every other GPU of the hive
 	Speed            string
-	Bridge           bool   // it has a switch of its own, like a Radeon
+	Bridge           bool   // a PCIe switch is between the slot and the GPU, as in a Radeon
 	Sensor           string // temp1 or temp2
 }
 

@@ -157,7 +157,7 @@ func keyOf(t *testing.T, d *db.DB, s host.ClaimSet) int {
 	return key
 }
 
-// While all hosts of a fabric put their ports into partitions, each cluster has a key of its own, and several
+// While all hosts of a fabric put their ports into partitions, each cluster has its own key, and several
 // organisations rent at a time. A host that does not ends that: it has one tenant with all the others.
 func TestPartitionsOfAFabric(t *testing.T) {
 	t.Parallel()

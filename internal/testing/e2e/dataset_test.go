@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,8 +21,8 @@ print "$_\n" for map { join " ", (split " ", qx(sha256sum /data/set/$_))[0], $_ 
 open(my $f, ">", "/data/set/new") or print "write: $!\n";
 `
 
-// The recipe "A data set that many ranks read" of docs/data.md: it is uploaded without a cluster, and eight ranks,
-// each on a host of its own, read it.
+// The recipe "A data set that many ranks read" of docs/data.md: it is uploaded without a cluster, and eight ranks
+// on eight hosts read it.
 func TestADataSetIsReadByEightRanks(t *testing.T) {
 	t.Parallel()
 	p := own(t, "--hosts", "8", "--scratch-gb", "4")
@@ -46,11 +45,7 @@ func TestADataSetIsReadByEightRanks(t *testing.T) {
 		}
 		fmt.Fprintf(&want, "%x %s\n", sha256.Sum256(b), f.name)
 	}
-	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "muster"), "volume", "cp", dir, "set:/set")
-	cmd.Env = append(os.Environ(), "MUSTER_SERVER="+p.URL, "MUSTER_TOKEN="+r.token, "HOME="+t.TempDir())
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("upload: %v\n%s", err, out)
-	}
+	r.upload(t, dir, "set:/set")
 	s := p.spec(8, 1, "perl", "-e", readsDataSet)
 	s.Image = p.shellImage(t)
 	s.Mounts = []client.Mount{{Path: "/data", Volume: v.ID, Mode: "ro"}}

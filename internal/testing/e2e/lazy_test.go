@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -41,11 +40,7 @@ func TestAVolumeIsReadOnDemand(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "big"), b, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "muster"), "volume", "cp", dir, name+":/set")
-	cmd.Env = append(os.Environ(), "MUSTER_SERVER="+p.URL, "MUSTER_TOKEN="+r.token, "HOME="+t.TempDir())
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("upload: %v\n%s", err, out)
-	}
+	r.upload(t, dir, name+":/set")
 	dear := 100 * money.Micro(money.Unit/1000)
 	s := p.spec(1, 1, "perl", "-e", readsOnDemand)
 	s.Image, s.MaxPricePerHour = p.shellImage(t), &dear

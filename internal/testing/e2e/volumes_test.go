@@ -3,6 +3,9 @@ package e2e
 import (
 	"bytes"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"testing"
@@ -94,4 +97,14 @@ func TestAVolumeFollowsToAnotherHost(t *testing.T) {
 	}
 	r.await(t, c, client.Released)
 	r.settle(t, c)
+}
+
+// upload runs muster volume cp on a folder.
+func (r *renter) upload(t *testing.T, dir, to string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "muster"), "volume", "cp", dir, to)
+	cmd.Env = append(os.Environ(), "MUSTER_SERVER="+r.p.URL, "MUSTER_TOKEN="+r.token, "HOME="+t.TempDir())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("upload: %v\n%s", err, out)
+	}
 }
