@@ -22,6 +22,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 	"github.com/musterhq/muster/internal/testing/fleettest"
+	"github.com/musterhq/muster/internal/testing/fleettest/markettest"
 )
 
 // stranger is an organisation that someone set up with the e-mail address of another person.
@@ -38,7 +39,7 @@ func newStranger(t *testing.T) *stranger {
 	d := dbtest.New(t)
 	x := &stranger{t: t, d: d}
 	world := fleettest.New(t, d)
-	clusters := cluster.New(d, world.Market(market.Config{}), nil, cluster.Config{
+	clusters := cluster.New(d, markettest.New(world, market.Config{}), nil, cluster.Config{
 		Currency: fleettest.Currency, Box: world.Box(),
 	})
 	log := slog.New(slog.DiscardHandler)

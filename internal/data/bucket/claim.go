@@ -28,13 +28,16 @@ type Mount struct {
 type Claims struct {
 	org    id.Org
 	mounts []Mount
-	have   map[id.Bucket]dbq.LockBucketsRow
+	have   registered
 }
+
+// registered are buckets that an organisation has.
+type registered map[id.Bucket]dbq.BucketsByIDRow
 
 // QueueClaims queues the locks of the buckets of a rent. Their place in the order of locks is after volumes and before
 // the ledger's accounts.
 func QueueClaims(b *pgx.Batch, org id.Org, mounts []Mount) *Claims {
-	c := &Claims{org: org, mounts: mounts, have: map[id.Bucket]dbq.LockBucketsRow{}}
+	c := &Claims{org: org, mounts: mounts, have: registered{}}
 	if len(mounts) == 0 {
 		return c
 	}
@@ -42,7 +45,7 @@ func QueueClaims(b *pgx.Batch, org id.Org, mounts []Mount) *Claims {
 	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
 		rows, err := q.LockBuckets(ctx, ids, org)
 		for _, r := range rows {
-			c.have[r.ID] = r
+			c.have[r.ID] = dbq.BucketsByIDRow(r)
 		}
 		return err
 	})
@@ -59,10 +62,28 @@ func idsOf(mounts []Mount) []pgtype.UUID {
 
 // Decide refuses buckets that the organisation does not have, and writers of those that are registered for reading.
 // Fault: Invalid, with the field.
-func (c *Claims) Decide() error {
+func (c *Claims) Decide() error { return c.have.allow(c.mounts) }
+
+// Check is Decide without locks, for a quote. Call it outside of transactions.
+func Check(ctx context.Context, q *dbq.Queries, org id.Org, mounts []Mount) error {
+	if len(mounts) == 0 {
+		return nil
+	}
+	rows, err := q.BucketsByID(ctx, idsOf(mounts), org)
+	if err != nil {
+		return fmt.Errorf("read buckets of %s: %w", org, err)
+	}
+	have := registered{}
+	for _, r := range rows {
+		have[r.ID] = r
+	}
+	return have.allow(mounts)
+}
+
+func (have registered) allow(mounts []Mount) error {
 	var bad fault.Fields
-	for _, m := range c.mounts {
-		b, ok := c.have[m.Bucket]
+	for _, m := range mounts {
+		b, ok := have[m.Bucket]
 		switch {
 		case !ok:
 			bad.Add(m.At+".bucket", "bucket %s not found", m.Bucket)

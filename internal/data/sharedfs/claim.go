@@ -2,6 +2,7 @@ package sharedfs
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -31,12 +32,8 @@ func QueueClaims(b *pgx.Batch, org id.Org, mounts []Mount) *Claims {
 	if len(mounts) == 0 {
 		return c
 	}
-	names := make([]string, len(mounts))
-	for i, m := range mounts {
-		names[i] = m.Name
-	}
 	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
-		rows, err := q.LockSharedByName(ctx, names)
+		rows, err := q.LockSharedByName(ctx, namesOf(mounts))
 		for _, r := range rows {
 			c.have[r.Name] = r.ID
 		}
@@ -45,11 +42,37 @@ func QueueClaims(b *pgx.Batch, org id.Org, mounts []Mount) *Claims {
 	return c
 }
 
+func namesOf(mounts []Mount) []string {
+	names := make([]string, len(mounts))
+	for i, m := range mounts {
+		names[i] = m.Name
+	}
+	return names
+}
+
 // Decide refuses file systems that are not declared. Fault: Invalid, with the field.
-func (c *Claims) Decide() error {
+func (c *Claims) Decide() error { return declared(c.have, c.mounts) }
+
+// Check is Decide without locks, for a quote. Call it outside of transactions.
+func Check(ctx context.Context, q *dbq.Queries, mounts []Mount) error {
+	if len(mounts) == 0 {
+		return nil
+	}
+	rows, err := q.SharedByName(ctx, namesOf(mounts))
+	if err != nil {
+		return fmt.Errorf("read shared file systems: %w", err)
+	}
+	have := map[string]id.SharedFS{}
+	for _, r := range rows {
+		have[r.Name] = r.ID
+	}
+	return declared(have, mounts)
+}
+
+func declared(have map[string]id.SharedFS, mounts []Mount) error {
 	var bad fault.Fields
-	for _, m := range c.mounts {
-		if _, ok := c.have[m.Name]; !ok {
+	for _, m := range mounts {
+		if _, ok := have[m.Name]; !ok {
 			bad.Add(m.At+".shared", "no shared file system is called %s", m.Name)
 		}
 	}

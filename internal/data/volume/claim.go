@@ -23,6 +23,49 @@ type Mount struct {
 	At     string // the field that names it, for messages: "mounts[0].volume"
 }
 
+// notFound refuses a volume that the organisation does not have. Another organisation's volume is refused in the same
+// words as one that does not exist.
+func (m Mount) notFound(bad *fault.Fields) { bad.Add(m.At, "volume %s not found", m.Volume) }
+
+// Sizes are the limits of size, in bytes, of volumes that an organisation has.
+type Sizes map[id.Volume]int64
+
+// ReadSizes reads the limits of those volumes that the organisation has. Call it outside of transactions.
+func ReadSizes(ctx context.Context, q *dbq.Queries, org id.Org, mounts []Mount) (Sizes, error) {
+	if len(mounts) == 0 {
+		return nil, nil
+	}
+	rows, err := q.VolumeSizes(ctx, org, idsOf(mounts))
+	if err != nil {
+		return nil, fmt.Errorf("read sizes of volumes of %s: %w", org, err)
+	}
+	out := Sizes{}
+	for _, r := range rows {
+		out[r.ID] = r.SizeLimit
+	}
+	return out, nil
+}
+
+// Check refuses volumes that are not among s, for a quote. A rent also decides who may write: see Claims.
+// Fault: Invalid, with the field.
+func (s Sizes) Check(mounts []Mount) error {
+	var bad fault.Fields
+	for _, m := range mounts {
+		if _, ok := s[m.Volume]; !ok {
+			m.notFound(&bad)
+		}
+	}
+	return bad.Err()
+}
+
+func idsOf(mounts []Mount) []pgtype.UUID {
+	ids := make([]id.Volume, len(mounts))
+	for i, m := range mounts {
+		ids[i] = m.Volume
+	}
+	return rawIDs(ids...)
+}
+
 // Claims are the volumes of a rent, locked.
 type Claims struct {
 	org     id.Org
@@ -39,19 +82,16 @@ func QueueClaims(b *pgx.Batch, org id.Org, mounts []Mount) *Claims {
 	if len(mounts) == 0 {
 		return c
 	}
-	var ids []id.Volume
-	for _, m := range mounts {
-		ids = append(ids, m.Volume)
-	}
+	ids := idsOf(mounts)
 	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
-		rows, err := q.LockVolumes(ctx, rawIDs(ids...), org)
+		rows, err := q.LockVolumes(ctx, ids, org)
 		for _, r := range rows {
 			c.locked[r.ID] = r
 		}
 		return err
 	})
 	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
-		rows, err := q.VolumeWriters(ctx, rawIDs(ids...))
+		rows, err := q.VolumeWriters(ctx, ids)
 		for _, r := range rows {
 			c.writers[r.VolumeID] = r
 		}
@@ -66,7 +106,7 @@ func (c *Claims) Decide(now time.Time) error {
 	for _, m := range c.mounts {
 		v, ok := c.locked[m.Volume]
 		if !ok {
-			bad.Add(m.At, "volume %s not found", m.Volume)
+			m.notFound(&bad)
 			continue
 		}
 		if m.Mode == agentapi.MountRO {

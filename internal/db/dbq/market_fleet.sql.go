@@ -492,32 +492,3 @@ func (q *Queries) ReachableHosts(ctx context.Context, withinMs int64) ([]id.Host
 	}
 	return items, nil
 }
-
-const volumeSizes = `-- name: VolumeSizes :many
-SELECT id, size_limit FROM volume WHERE org_id = $1 AND id = ANY($2::uuid[]) AND deleted_at IS NULL
-`
-
-type VolumeSizesRow struct {
-	ID        id.Volume
-	SizeLimit int64
-}
-
-func (q *Queries) VolumeSizes(ctx context.Context, orgID id.Org, ids []pgtype.UUID) ([]VolumeSizesRow, error) {
-	rows, err := q.db.Query(ctx, volumeSizes, orgID, ids)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []VolumeSizesRow{}
-	for rows.Next() {
-		var i VolumeSizesRow
-		if err := rows.Scan(&i.ID, &i.SizeLimit); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}

@@ -542,22 +542,27 @@ func (q *Queries) RecordSharedUse(ctx context.Context, arg RecordSharedUseParams
 }
 
 const sharedByName = `-- name: SharedByName :many
-SELECT s.name FROM shared_fs s WHERE s.name = ANY($1::text[])
+SELECT s.id, s.name FROM shared_fs s WHERE s.name = ANY($1::text[])
 `
 
-func (q *Queries) SharedByName(ctx context.Context, names []string) ([]string, error) {
+type SharedByNameRow struct {
+	ID   id.SharedFS
+	Name string
+}
+
+func (q *Queries) SharedByName(ctx context.Context, names []string) ([]SharedByNameRow, error) {
 	rows, err := q.db.Query(ctx, sharedByName, names)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []string{}
+	items := []SharedByNameRow{}
 	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
+		var i SharedByNameRow
+		if err := rows.Scan(&i.ID, &i.Name); err != nil {
 			return nil, err
 		}
-		items = append(items, name)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

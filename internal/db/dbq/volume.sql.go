@@ -707,6 +707,35 @@ func (q *Queries) SnapshotAt(ctx context.Context, volumeID id.Volume, seq int64)
 	return items, nil
 }
 
+const volumeSizes = `-- name: VolumeSizes :many
+SELECT id, size_limit FROM volume WHERE org_id = $1 AND id = ANY($2::uuid[]) AND deleted_at IS NULL
+`
+
+type VolumeSizesRow struct {
+	ID        id.Volume
+	SizeLimit int64
+}
+
+func (q *Queries) VolumeSizes(ctx context.Context, orgID id.Org, ids []pgtype.UUID) ([]VolumeSizesRow, error) {
+	rows, err := q.db.Query(ctx, volumeSizes, orgID, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []VolumeSizesRow{}
+	for rows.Next() {
+		var i VolumeSizesRow
+		if err := rows.Scan(&i.ID, &i.SizeLimit); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const volumeSnapshots = `-- name: VolumeSnapshots :many
 SELECT volume_id, seq, id, root_id, root_pack, root_offset, root_length, root_size, packs, logical_bytes, added_bytes, files, left_out, cut_at, committed_at, cause, consistency, label, lease_id, epoch, deleted_at, whole FROM volume_snapshot WHERE volume_id = $1 AND deleted_at IS NULL ORDER BY seq DESC LIMIT 1000
 `

@@ -88,6 +88,3 @@ FROM gpu g JOIN host h ON h.id = g.host_id
 WHERE g.present AND g.removed_at IS NULL AND h.state = 'active'
   AND EXISTS (SELECT FROM operator_earning e WHERE e.host_org_id = h.org_id AND e.currency = @currency AND e.earned > 0)
 GROUP BY g.model;
-
--- name: VolumeSizes :many
-SELECT id, size_limit FROM volume WHERE org_id = @org_id AND id = ANY(@ids::uuid[]) AND deleted_at IS NULL;

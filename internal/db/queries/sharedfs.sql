@@ -79,7 +79,7 @@ WHERE s.org_id = @org_id AND (x.problem <> '' OR x.marker <> s.marker)
 ORDER BY s.id, h.name;
 
 -- name: SharedByName :many
-SELECT s.name FROM shared_fs s WHERE s.name = ANY(@names::text[]);
+SELECT s.id, s.name FROM shared_fs s WHERE s.name = ANY(@names::text[]);
 
 -- name: LockSharedByName :many
 -- For a rent: they are not withdrawn until it commits.

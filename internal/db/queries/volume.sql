@@ -170,3 +170,6 @@ SELECT count(*) FROM volume_mount m JOIN cluster c ON c.id = m.cluster_id WHERE 
 -- Where the cluster that writes a volume runs.
 SELECT DISTINCT l.host_id FROM volume_writer w JOIN lease l ON l.cluster_id = w.cluster_id AND l.ended_at IS NULL
 WHERE w.volume_id = @volume_id;
+
+-- name: VolumeSizes :many
+SELECT id, size_limit FROM volume WHERE org_id = @org_id AND id = ANY(@ids::uuid[]) AND deleted_at IS NULL;

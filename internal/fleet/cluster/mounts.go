@@ -6,44 +6,10 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/data/bucket"
-	"github.com/musterhq/muster/internal/data/sharedfs"
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fleet/market"
 )
-
-// claimsOf returns the volumes that a spec mounts.
-func claimsOf(s market.Spec) []volume.Mount {
-	var out []volume.Mount
-	for i, m := range s.Mounts {
-		if m.Volume.IsZero() {
-			continue
-		}
-		out = append(out, volume.Mount{Volume: m.Volume, Mode: m.Mode, Lazy: m.Lazy,
-			At: fmt.Sprintf("mounts[%d].volume", i)})
-	}
-	return out
-}
-
-// bucketsOf returns the buckets that a spec mounts.
-func bucketsOf(s market.Spec) (out []bucket.Mount) {
-	for i, m := range s.Mounts {
-		if !m.Bucket.IsZero() {
-			out = append(out, bucket.Mount{Bucket: m.Bucket, Mode: m.Mode, At: fmt.Sprintf("mounts[%d]", i)})
-		}
-	}
-	return out
-}
-
-// sharedOf returns the shared file systems that a spec mounts.
-func sharedOf(s market.Spec) (out []sharedfs.Mount) {
-	for i, m := range s.Mounts {
-		if m.Shared != "" {
-			out = append(out, sharedfs.Mount{Name: m.Shared, Mode: m.Mode, At: fmt.Sprintf("mounts[%d]", i)})
-		}
-	}
-	return out
-}
 
 // mounts returns what a host needs to know of a cluster's volumes. Only here are the keys of data domains decrypted for
 // hosts.

@@ -17,6 +17,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/fleettest/markettest"
 )
 
 // rails is the inventory of host n with InfiniBand ports that it lends.
@@ -59,7 +60,7 @@ func (w *world) partitions(c cluster.Cluster) (out []string) {
 // isolation returns what the offers say of their RDMA network, each text once.
 func (w *world) isolation() (out []string) {
 	w.t.Helper()
-	now := w.Market(market.Config{MaxAge: time.Nanosecond}) // it looks at the fleet each time
+	now := markettest.New(w.World, market.Config{MaxAge: time.Nanosecond}) // it looks at the fleet each time
 	page, err := now.SearchOffers(w.ctx, market.OfferSearch{})
 	w.must(err)
 	for _, o := range page.Items {

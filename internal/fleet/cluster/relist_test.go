@@ -19,6 +19,7 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/testing/fleettest"
+	"github.com/musterhq/muster/internal/testing/fleettest/markettest"
 )
 
 // act does something with a host as its operator would.
@@ -58,7 +59,7 @@ func TestAHostDoesNotEscapeItsRelistLock(t *testing.T) {
 	}{
 		"nothing":        {do: func(*world, *fakeHost) {}},
 		"pause, resume":  {do: func(w *world, h *fakeHost) { w.act(h, host.Drain, host.Resume) }},
-		"price, relist":  {do: func(w *world, h *fakeHost) { w.Price(w.market, w.operator, h.id, 2*price) }},
+		"price, relist":  {do: func(w *world, h *fakeHost) { markettest.Price(w.World, w.market, w.operator, h.id, 2*price) }},
 		"one GPU less":   {do: func(w *world, h *fakeHost) { w.reports(h, inventory(0, gpus-1)) }},
 		"other boot id":  {do: func(w *world, h *fakeHost) { w.reports(h, withBoot(inventory(0, gpus), "boot-x")) }},
 		"enrolled again": {do: func(w *world, h *fakeHost) { w.act(h, host.Retire); w.addHost(0, gpus) }},
@@ -148,7 +149,7 @@ func withBoot(inv agentapi.Inventory, boot string) agentapi.Inventory {
 // offered counts the GPUs that a renter can get now, as a server that starts now sees the market.
 func (w *world) offered() int {
 	w.t.Helper()
-	page, err := w.Market(market.Config{RelistLock: fairness.RelistLock}).SearchOffers(w.ctx, market.OfferSearch{})
+	page, err := markettest.New(w.World, market.Config{RelistLock: fairness.RelistLock}).SearchOffers(w.ctx, market.OfferSearch{})
 	w.must(err)
 	return page.GPUsFree
 }
@@ -236,7 +237,7 @@ func TestAPairBanFollowsAHostThatIsEnrolledAgain(t *testing.T) {
 			w.addHostOf(w.operator, 9, inventory(9, 1))
 			banned := func(by account.Principal) bool {
 				t.Helper()
-				m := w.Market(market.Config{})
+				m := markettest.New(w.World, market.Config{})
 				q, _, err := m.Quote(w.ctx, by, spec(2, 1), idem.Request{})
 				if err == nil {
 					_, err = m.ReturnQuote(w.ctx, by, q.ID)

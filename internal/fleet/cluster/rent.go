@@ -122,10 +122,11 @@ func (n *rental) readRequest(ctx context.Context, r RentRequest) (request market
 	if request, err = n.spec.Request(n.principal.Org); err != nil {
 		return request, err
 	}
-	if err := market.CheckShared(ctx, n.c.db.Q, n.spec.Mounts); err != nil {
-		return request, err
+	if err := sharedfs.Check(ctx, n.c.db.Q, n.spec.SharedFS()); err != nil {
+		return request, err // no host has it, so that placement would find no capacity
 	}
-	return request, request.ReadVolumes(ctx, n.c.db.Q, n.spec.Mounts)
+	_, err = request.ReadVolumes(ctx, n.c.db.Q, n.spec)
+	return request, err
 }
 
 // lease returns the id of the lease of a rank.
@@ -169,9 +170,9 @@ func (l *lockedRental) lock(b *pgx.Batch, tx *db.Tx) (err error) {
 	} else {
 		l.quoted = l.c.market.QueueQuote(b, l.quote, l.principal.Org)
 	}
-	l.claims = volume.QueueClaims(b, l.principal.Org, claimsOf(l.spec))
-	l.mounts = bucket.QueueClaims(b, l.principal.Org, bucketsOf(l.spec))
-	l.shares = sharedfs.QueueClaims(b, l.principal.Org, sharedOf(l.spec))
+	l.claims = volume.QueueClaims(b, l.principal.Org, l.spec.Volumes())
+	l.mounts = bucket.QueueClaims(b, l.principal.Org, l.spec.Buckets())
+	l.shares = sharedfs.QueueClaims(b, l.principal.Org, l.spec.SharedFS())
 	l.stakes = stakesOf(l.id, l.c.cfg.Currency, l.want, l.lease)
 	l.money, err = metering.QueueBegin(b, tx, metering.AuthoriseRequest{
 		Cluster:  l.id,

@@ -166,7 +166,7 @@ func (c *Clusters) gangOf(ctx context.Context, cl id.Cluster) (g gang, err error
 		return g, err
 	}
 	a := &g.request
-	if err := a.ReadVolumes(ctx, c.db.Q, x.spec.Mounts); err != nil {
+	if _, err := a.ReadVolumes(ctx, c.db.Q, x.spec); err != nil {
 		return g, err
 	}
 	a.Nodes, a.Joins, a.Image = len(g.ranks), len(x.nodes) > 1, ""

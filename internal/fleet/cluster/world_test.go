@@ -20,6 +20,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 	"github.com/musterhq/muster/internal/testing/fleettest"
+	"github.com/musterhq/muster/internal/testing/fleettest/markettest"
 )
 
 const usd = fleettest.Currency
@@ -56,7 +57,7 @@ func newWorld(t testing.TB, c worldConfig) *world {
 	}
 	w := &world{World: fleettest.New(t, c.db), t: t, ctx: t.Context(), d: c.db, ranks: map[int]behaviour{}}
 	for range max(c.replicas, 1) {
-		w.market = w.Market(market.Config{RelistLock: c.relist})
+		w.market = markettest.New(w.World, market.Config{RelistLock: c.relist})
 		w.clusters = append(w.clusters, cluster.New(w.d, w.market, nil, cluster.Config{
 			Currency:        usd,
 			Box:             w.Box(),
@@ -113,7 +114,7 @@ func (w *world) addHostOf(operator account.Principal, n int, inv agentapi.Invent
 	h.id, h.key = agent.Host, agent.Attest
 	w.must(h.sync(w.ctx, 0))
 	w.tx(func(ctx context.Context, tx *db.Tx) error { return host.RecordInventory(ctx, tx, h.id, inv) })
-	w.Price(w.market, operator, h.id, price)
+	markettest.Price(w.World, w.market, operator, h.id, price)
 	w.hosts = append(w.hosts, h)
 	return h
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/testing/fleettest"
+	"github.com/musterhq/muster/internal/testing/fleettest/markettest"
 )
 
 // simulated returns the inventory of a host whose GPUs are those of a file of docs/hardware/simulated, which the
@@ -39,7 +40,7 @@ func TestAMDsGPUsFromInventoryToClaim(t *testing.T) {
 	for name, price := range map[string]money.Micro{"mi300x": 2_500_000, "rx7900xtx": 300_000} {
 		a := w.AddHost(operator, simulated(t, name), "", 1)
 		fleettest.Activate(t, w.d, a)
-		w.Price(w.m, operator, a.Host, price)
+		markettest.Price(w.World, w.m, operator, a.Host, price)
 	}
 	w.host("nvidia", 8, "3.00")
 	found, err := w.m.SearchOffers(t.Context(), market.OfferSearch{Query: "gpu_vendor = amd", Limit: 10})
@@ -107,7 +108,7 @@ func TestHostsOfTwoVendorsAreNotOffered(t *testing.T) {
 	for why, inv := range map[string]agentapi.Inventory{"two vendors": mixed, `by "nodes"`: lying, `by "cdi"`: old} {
 		a := w.AddHost(operator, inv, "", 1)
 		fleettest.Activate(t, w.d, a)
-		w.Price(w.m, operator, a.Host, 100_000)
+		markettest.Price(w.World, w.m, operator, a.Host, 100_000)
 		d, err := host.New(w.d, nil).Get(t.Context(), operator, a.Host)
 		w.Must(err)
 		if !strings.Contains(d.Blocked, why) {

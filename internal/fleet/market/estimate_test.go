@@ -7,6 +7,7 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/fleettest/markettest"
 )
 
 // An estimate is the price that a quote has at the same moment, and takes nothing off the market.
@@ -38,7 +39,7 @@ func TestEstimate_IsLimitedByAddress(t *testing.T) {
 	w := newWorld(t)
 	now := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
 	w.host("a", 4, "2.00")
-	m := w.Market(market.Config{Now: func() time.Time { return now }})
+	m := markettest.New(w.World, market.Config{Now: func() time.Time { return now }})
 	estimate := func(address string) error {
 		_, err := m.Estimate(t.Context(), address, spec(1, 1, ""))
 		return err

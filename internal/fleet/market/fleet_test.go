@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 	"github.com/musterhq/muster/internal/testing/fleettest"
+	"github.com/musterhq/muster/internal/testing/fleettest/markettest"
 )
 
 const currency = fleettest.Currency
@@ -47,7 +48,7 @@ func (w *world) replica() *market.Market { return w.replicaOf(0) }
 // replicaOf is a replica whose view may be so old.
 func (w *world) replicaOf(age time.Duration) *market.Market {
 	w.t.Helper()
-	return w.Market(market.Config{MaxAge: age})
+	return markettest.New(w.World, market.Config{MaxAge: age})
 }
 
 func (w *world) exec(sql string, args ...any) {
@@ -103,7 +104,7 @@ func (w *world) price(h id.Host, price string) {
 	w.t.Helper()
 	p, err := money.ParseMicro(price)
 	w.Must(err)
-	w.Price(w.m, w.of(w.operator), h, p)
+	markettest.Price(w.World, w.m, w.of(w.operator), h, p)
 }
 
 // of is the world's user, acting for an organisation.

@@ -66,13 +66,7 @@ func (m *Market) Quote(ctx context.Context, who account.Principal, spec Spec,
 	if err != nil {
 		return Quote{}, idem.Outcome{}, fault.InvalidField("gpu", "%s", err)
 	}
-	if err := request.quoteVolumes(ctx, m.db.Q, spec.Mounts); err != nil {
-		return Quote{}, idem.Outcome{}, err
-	}
-	if err := quoteBuckets(ctx, m.db.Q, who.Org, spec.Mounts); err != nil {
-		return Quote{}, idem.Outcome{}, err
-	}
-	if err := CheckShared(ctx, m.db.Q, spec.Mounts); err != nil {
+	if err := request.readMounts(ctx, m.db.Q, spec); err != nil {
 		return Quote{}, idem.Outcome{}, err
 	}
 	err = m.Planning(ctx, request, func(ctx context.Context, plan Placement, refused error) error {

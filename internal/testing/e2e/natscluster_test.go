@@ -25,6 +25,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 	"github.com/musterhq/muster/internal/testing/fleettest"
+	"github.com/musterhq/muster/internal/testing/fleettest/markettest"
 )
 
 // estate is the second stage of docs/growing.md on one machine: three replicas, an external NATS cluster of three, each
@@ -243,7 +244,7 @@ func TestAReplicaAndANATSServerAreKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	e := newEstate(t)
 	w := fleettest.New(t, e.d)
-	operator, m := w.SignUp("Operator"), w.Market(market.Config{})
+	operator, m := w.SignUp("Operator"), markettest.New(w, market.Config{})
 	const gangs, spare = 4, 2
 	fleet := e.newFleet(w, operator, m, 2*gangs+spare)
 	renter, others := e.tenant(w, "Renter"), e.tenant(w, "Others")

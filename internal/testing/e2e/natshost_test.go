@@ -20,6 +20,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/testing/fleettest"
+	"github.com/musterhq/muster/internal/testing/fleettest/markettest"
 )
 
 // linked is a host that speaks the agent's own link to the control plane and starts no containers: each step of a lease
@@ -82,7 +83,7 @@ func (e *estate) newFleet(w *fleettest.World, operator account.Principal, m *mar
 	before := make([]int64, n)
 	until(e.t, "every host has reported", func() error { return f.reportedSince(before, 1) })
 	for _, h := range f.hosts {
-		w.Price(m, operator, h.Host, money.Micro(2_000_000))
+		markettest.Price(w, m, operator, h.Host, money.Micro(2_000_000))
 	}
 	return f
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/seal"
@@ -90,15 +89,6 @@ func (w *World) Box() *seal.Box {
 	return box
 }
 
-// Market returns the market of one more replica, in the world's currency and with simulated hosts.
-func (w *World) Market(cfg market.Config) *market.Market {
-	w.T.Helper()
-	cfg.Currency, cfg.AllowSimulated = Currency, true
-	m, err := market.New(w.DB, w.Box(), cfg)
-	w.Must(err)
-	return m
-}
-
 // AddHost enrols a host with this inventory in a fabric ("" = none) as its agent would, and opens its session from the
 // given client number. The host has not reported yet.
 func (w *World) AddHost(operator account.Principal, inv agentapi.Inventory, fabric string, client uint64) *Agent {
@@ -122,11 +112,4 @@ func (w *World) AddHost(operator account.Principal, inv agentapi.Inventory, fabr
 	})
 	w.Must(err)
 	return a
-}
-
-// Price creates the offers of a host's GPUs, or changes their price per GPU-hour.
-func (w *World) Price(m *market.Market, operator account.Principal, h id.Host, price money.Micro) {
-	w.T.Helper()
-	w.Tx(func(ctx context.Context, tx *db.Tx) error { return m.SyncOffers(ctx, tx, h) })
-	w.Must(m.ChangeHost(w.T.Context(), operator, h, market.HostChange{Terms: market.Terms{Price: &price}}))
 }
