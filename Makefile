@@ -47,7 +47,7 @@ test: ## everything CI runs, with the race detector; installs and starts what it
 	@$(SERVICES) --docker --postgres -- scripts/test
 
 .PHONY: test-full
-test-full: test test-long test-matrix test-data test-net test-update test-torch test-jupyter test-gvisor test-disk test-machine ## what takes longer too: the kill matrix, kills of what keeps volumes, hosts behind routers, PyTorch trainings, a virtual machine (three hours)
+test-full: test test-long test-matrix test-data test-stores test-net test-update test-torch test-jupyter test-gvisor test-disk test-machine ## what takes longer too: the kill matrix, kills of what keeps volumes, hosts behind routers, PyTorch trainings, a virtual machine (three hours)
 
 LONG ?= TestAReplicaAndANATSServerAreKilledUnderLoad|TestRanksResumeOnAnotherHost|TestADataSetIsReadByEightRanks
 .PHONY: test-long
@@ -67,6 +67,12 @@ test-data: build ## 1000 random kills of what keeps volumes (MUSTER_TEST_KILLS: 
 	@$(SERVICES) --docker --postgres -- env MUSTER_TEST_KILLS=$${MUSTER_TEST_KILLS:-1000} go test ./internal/testing/datakills -run TestRandomKills -count=1 -v -timeout 3h
 	@env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_KILLS=100 go test ./agent/bucket -count=1 -v -timeout 20m
 	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_RESUMES=$${MUSTER_TEST_RESUMES:-20} go test -tags long ./internal/testing/e2e -run TestRanksResumeOnAnotherHost -count=1 -v -timeout 2h
+
+STORES ?= TestAVolumeFollowsToAnotherHost|TestAVolumeIsReadOnDemand|TestResultsToOnesOwnBucket
+.PHONY: test-stores
+test-stores: build ## volumes and buckets in the distribution's Ceph (radosgw): what a store must do, mounts, kills, rented clusters (ten minutes)
+	@scripts/setup build run ceph
+	@$(SERVICES) --docker --postgres -- go run ./internal/testing/cephtest/withceph env MUSTER_BIN=$(CURDIR)/bin scripts/test-stores '$(STORES)'
 
 .PHONY: test-update
 test-update: build ## an agent is replaced by a newer one, and goes back from one that does not work, under a running job (builds two agents)

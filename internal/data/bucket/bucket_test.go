@@ -125,7 +125,6 @@ func TestCreate_NamesWhatIsWrong(t *testing.T) {
 		"unknown key":     {func(n *NewBucket) { n.Key.AccessKeyID = "nobody" }, "access_key_id", "does not know"},
 		"wrong secret":    {func(n *NewBucket) { n.Key.Secret = "wrong" }, "secret_access_key", "does not accept"},
 		"missing bucket":  {func(n *NewBucket) { n.Target.Bucket = "nothing" }, "bucket", "has no bucket nothing"},
-		"wrong region":    {func(n *NewBucket) { n.Target.Region = "eu-central-1" }, "region", "not in eu-central-1"},
 		"closed port":     {func(n *NewBucket) { n.Target.Endpoint = "http://" + closedPort(t) }, "endpoint", "reached"},
 		"unknown name":    {func(n *NewBucket) { n.Target.Endpoint = "http://none.invalid" }, "endpoint", "resolved"},
 		"TLS is not here": {func(n *NewBucket) { n.Target.Endpoint = "https" + n.Target.Endpoint[4:] }, "endpoint", "TLS"},

@@ -65,6 +65,8 @@ var asides = map[string][]string{
 	"testing/fleettest":   {},
 	"testing/testfield":   {},
 	"testing/s3test":      {},
+	"testing/cephtest":    {"testing/s3test"},
+	"testing/child":       {"testing/s3test", "testing/cephtest"},
 	"testing/e2e":         {},
 	"testing/datakills":   {},
 	"testing/model":       {},
