@@ -248,6 +248,7 @@ func TestTheNextAgentAdopts(t *testing.T) {
 	w := newWorld(t)
 	w.mounted()
 	before := w.pid()
+	w.m.Close() // an agent that has ended starts no process again
 	next := New(w.m.cfg)
 	t.Cleanup(func() { w.detach(next) })
 	bare := w.w
