@@ -21,13 +21,13 @@ type Error struct {
 	cause error
 }
 
-// full are the codes of stores that have no room, or of a quota that is used up. Some give them with status 403.
-var full = []string{"QuotaExceeded", "InsufficientStorage", "StorageFull", "XMinioStorageFull", "ServiceQuotaExceeded",
+// FullCodes are the codes of stores that have no room, or of a quota that is used up. Some give them with status 403.
+var FullCodes = []string{"QuotaExceeded", "InsufficientStorage", "StorageFull", "XMinioStorageFull", "ServiceQuotaExceeded",
 	"XMinioAdminBucketQuotaExceeded", "InsufficientCapacity"}
 
 // Full reports whether the store has no room.
 func (e *Error) Full() bool {
-	return e.Status == http.StatusInsufficientStorage || slices.Contains(full, e.Code)
+	return e.Status == http.StatusInsufficientStorage || slices.Contains(FullCodes, e.Code)
 }
 
 // Missing reports whether the store does not have the pack, or not all of it.
