@@ -38,6 +38,9 @@ func (a *Agent) bucketsOf(v view, r *run, made bool) (out bucketView) {
 			out.uploading = out.uploading || !st.Uploaded
 			out.uploads.Files += st.Files
 			out.uploads.Bytes += st.Bytes
+			if st.Uploading != "" && out.uploads.Problem == "" {
+				out.uploads.Problem = clipped(fmt.Sprintf("bucket %s: %s", b.Name, st.Uploading))
+			}
 		}
 	}
 	return out
@@ -95,6 +98,9 @@ func (a *Agent) lostUploads(r *run, v view, why string) (out []agentapi.NotUploa
 		st := a.buckets.State(r.ref, b.Bucket)
 		if b.Mode != agentapi.MountRW || st.Uploaded {
 			continue
+		}
+		if st.Uploading != "" {
+			why = st.Uploading
 		}
 		if st.Problem != "" {
 			why = st.Problem

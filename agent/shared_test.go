@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/sharedfs"
 	"github.com/musterhq/muster/agent/sharedfs/sharedfstest"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -112,6 +113,54 @@ func TestASharedFolderIsItsOrganisations(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(one.onDisk("shd_a"), "first")); string(b) != "of first" {
 		t.Errorf("after the lease's end: %q, %v", b, err)
 	}
+}
+
+// The agent's end does not touch a shared folder that a container has, and the next one does not mount it twice. What is
+// mounted for a lease that the next agent does not know is taken away, and nothing that is in it.
+func TestSharedFoldersOutliveTheAgent(t *testing.T) {
+	t.Parallel()
+	h := newSharingHost(t, sharedfstest.Ext4(t))
+	spec := h.launch(h.sharing("shd_a", agentapi.MountRW, "shared", "/shared", "first"))
+	h.runs(spec)
+	points := h.points()
+	if len(points) != 1 {
+		t.Fatalf("the host has %q", points)
+	}
+	h.stop()
+	left := filepath.Join(filepath.Dir(points[0]), "lse_former-e3-shd_b")
+	former := agentapi.SharedMount{Path: "/shared", Name: "lab", Marker: h.marker, Folder: "shd_b",
+		Mode: agentapi.MountRW}
+	if err := h.shared[0].Bind(t.Context(), former, left); err != nil {
+		t.Fatal(err)
+	}
+	kept := filepath.Join(h.onDisk("shd_b"), "kept")
+	if err := os.WriteFile(kept, []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.start()
+	poll(t, "the former mount is gone", func() bool { return !strings.Contains(h.mounts(), "lse_former") })
+	if _, err := os.Stat(left); !os.IsNotExist(err) {
+		t.Errorf("its folder is left: %v", err)
+	}
+	if b, err := os.ReadFile(kept); string(b) != "kept" {
+		t.Errorf("what was in it: %q, %v", b, err)
+	}
+	h.await(spec.LeaseRef, "running", running)
+	if again := h.points(); !slices.Equal(again, points) {
+		t.Errorf("the host has %q, and had %q", again, points)
+	}
+	h.ends(spec)
+}
+
+// points returns where the host has shared folders mounted for leases.
+func (h *sharingHost) points() (out []string) {
+	for line := range strings.Lines(h.mounts()) {
+		if f := strings.Fields(line); strings.Contains(f[4], "/shared/") && strings.Contains(f[3], "/folders/") &&
+			strings.Contains(f[4], container.Host8(h.id)) {
+			out = append(out, f[4])
+		}
+	}
+	return out
 }
 
 // options returns those of the mount that the job has printed.

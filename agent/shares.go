@@ -95,6 +95,38 @@ func (a *Agent) dropShared(r *run, v view) error {
 	return errors.Join(errs...)
 }
 
+// sweepShared takes the mounts of shared folders away that belong to no known run. It is called once.
+func (a *Agent) sweepShared(context.Context) {
+	entries, err := os.ReadDir(sharedDir(a.cfg.Host))
+	if errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		if point := filepath.Join(sharedDir(a.cfg.Host), e.Name()); !a.needsShared(point) {
+			errs = append(errs, sharedfs.Unbind(point))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		a.log.Warn("shared folders of former leases are left mounted", "err", err)
+	}
+}
+
+// needsShared reports whether a run that is not gone has its shared folder mounted at a path of the host.
+func (a *Agent) needsShared(point string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, l := range a.leases {
+		for _, r := range l.runs {
+			needs := func(m agentapi.SharedMount) bool { return a.sharedPoint(r.ref, m.Folder) == point }
+			if !r.rec.Gone && slices.ContainsFunc(r.rec.Spec.Shared, needs) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // purgeShared takes all mounts of shared folders away.
 func purgeShared(host id.Host) error {
 	entries, err := os.ReadDir(sharedDir(host))

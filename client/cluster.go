@@ -121,8 +121,9 @@ type Progress struct {
 
 // Uploads is what waits to be uploaded.
 type Uploads struct {
-	Files int   `json:"files"`
-	Bytes int64 `json:"bytes"`
+	Files   int    `json:"files"`
+	Bytes   int64  `json:"bytes"`
+	Problem string `json:"problem,omitempty"`
 }
 
 // Layer is one image layer's download.

@@ -47,10 +47,12 @@ type State struct {
 	Refused string
 	Problem string
 	ByHost  bool // the problem is this host's own
-	// Files and Bytes wait to be uploaded; Failing is how often the upload that failed most often has failed.
-	Files   int
-	Bytes   int64
-	Failing int
+	// Files and Bytes wait to be uploaded; Failing is how often the upload that failed most often has failed, and
+	// Uploading why, for people; "" = none fails.
+	Files     int
+	Bytes     int64
+	Failing   int
+	Uploading string
 	// Uploaded: after Ended, all that was written is in the store.
 	Uploaded bool
 	// Starts is how often the process was started by this agent.
@@ -84,6 +86,6 @@ func (m *Mounts) State(ref agentapi.LeaseRef, bucket string) State {
 	s := m.Mounts.State(ref, bucket)
 	return State{
 		Ready: s.Ready, Refused: s.Refused, Problem: s.Problem, ByHost: s.ByHost, Files: s.Process.Files,
-		Bytes: s.Process.Bytes, Failing: s.Process.Failing, Uploaded: s.Idle, Starts: s.Starts,
+		Bytes: s.Process.Bytes, Failing: s.Process.Failing, Uploading: s.Process.Uploading, Uploaded: s.Idle, Starts: s.Starts,
 	}
 }

@@ -29,6 +29,50 @@ func (f folder) log() string     { return filepath.Join(string(f), "log") }
 // requests is the agent's socket, for processes that send it requests.
 func (f folder) requests() string { return filepath.Join(string(f), "requests") }
 
+// leftFile is where it is stored that a mount was taken away in a container and the present one is not there yet.
+func (f folder) leftFile() string { return filepath.Join(string(f), "left.json") }
+
+// leftNote is where a container has lost its mount. Another process with the same PID is another container.
+type leftNote struct {
+	note
+	Point string `json:"point"` // by the container's names
+}
+
+// saveLeft notes that the mount at a point of a process's container is about to be taken away.
+func (f folder) saveLeft(pid int, point string) (err error) {
+	n := leftNote{note: note{PID: pid, Boot: bootID()}, Point: point}
+	if n.Start, err = startOf(pid); err != nil {
+		return errEnded
+	}
+	return replaceFile(f.leftFile(), n)
+}
+
+// left returns where a process's container has lost its mount; "" = nowhere.
+func (f folder) left(pid int) (string, error) {
+	b, err := os.ReadFile(f.leftFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	var n leftNote
+	if err == nil {
+		err = json.Unmarshal(b, &n)
+	}
+	if err != nil {
+		return "", fmt.Errorf("read where a mount was: %w", err)
+	}
+	if start, err := startOf(pid); err != nil || n.PID != pid || n.Start != start || n.Boot != bootID() {
+		return "", nil
+	}
+	return n.Point, nil
+}
+
+func (f folder) forgetLeft() error {
+	if err := os.Remove(f.leftFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
 // note is what is stored of a process, to recognise it later.
 type note struct {
 	PID   int    `json:"pid"`
@@ -48,15 +92,18 @@ func (f folder) prepare() error {
 	return nil
 }
 
-func (f folder) save(n note) error {
-	b, err := json.Marshal(n)
+func (f folder) save(n note) error { return replaceFile(f.process(), n) }
+
+// replaceFile writes v to a file, which has either what it had or all of v whatever is killed.
+func replaceFile(path string, v any) error {
+	b, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(f.process()+".new", b, 0o600); err != nil {
+	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
 		return err
 	}
-	return os.Rename(f.process()+".new", f.process())
+	return os.Rename(path+".new", path)
 }
 
 // running returns the process of the folder, with a file descriptor that is its alone; ok is false if it does not run.
@@ -84,12 +131,14 @@ func (f folder) remove(ctx context.Context) error {
 			return err
 		}
 	}
+	reached("ended")
 	if err := f.unmount(); err != nil {
 		return err
 	}
+	reached("unmounted")
 	errs := []error{}
-	for _, p := range []string{f.point(), f.socket(), f.requests(), f.process(), f.process() + ".new", f.log(),
-		string(f)} {
+	for _, p := range []string{f.point(), f.socket(), f.requests(), f.leftFile(), f.leftFile() + ".new", f.process(),
+		f.process() + ".new", f.log(), string(f)} {
 		if err := unix.Unlink(p); err == nil || errors.Is(err, unix.ENOENT) {
 			continue
 		}

@@ -27,6 +27,9 @@ const (
 	settled = time.Second
 )
 
+// reached is called at each step, by tests that kill the process there.
+var reached = func(string) {}
+
 // keeper keeps one mount.
 type keeper struct {
 	cfg    Config
@@ -43,7 +46,6 @@ type keeper struct {
 	proc      *process
 	pause     time.Duration // before the next start
 	startAt   time.Time
-	left      string // see replacement
 	idleSince time.Time
 }
 
@@ -246,6 +248,7 @@ func (k *keeper) start(w Wanted) error {
 	if err := onHost(cmd.Start); err != nil {
 		return err
 	}
+	reached("spawned")
 	p := &process{note: note{PID: cmd.Process.Pid, Boot: bootID(), Version: w.Version},
 		gone: make(chan struct{}), begun: time.Now()}
 	p.pidfd, err = unix.PidfdOpen(cmd.Process.Pid, 0)
@@ -255,9 +258,11 @@ func (k *keeper) start(w Wanted) error {
 	if err == nil {
 		err = k.folder.save(p.note)
 	}
+	reached("noted")
 	if err == nil { // if the agent is killed before, the process ends: it would be unknown to the next agent
 		_, err = stdin.Write(config)
 	}
+	reached("configured")
 	if err != nil {
 		return errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 	}
@@ -266,6 +271,7 @@ func (k *keeper) start(w Wanted) error {
 		close(p.gone)
 	}()
 	k.proc = p
+	reached("started")
 	return nil
 }
 
@@ -281,6 +287,7 @@ func (k *keeper) check(w Wanted) time.Duration {
 		return startEvery
 	}
 	k.proc.answered = true
+	reached("answered")
 	if st.Stage != wire.Ready {
 		k.set(func(s *State) {
 			s.Ready, s.Problem, s.Refused, s.ByHost = false, st.Problem, "", false
@@ -330,17 +337,14 @@ func (k *keeper) attach(w Wanted) error {
 		}
 	}
 	if w.PID == 0 {
-		k.left = ""
 		return nil
 	}
 	r := replacement{pid: w.PID, source: sourceOf(w.Ref, w.ID), point: k.folder.point(),
-		device: k.proc.device, left: k.left}
-	err := r.do()
-	k.left = r.left
-	if errors.Is(err, errEnded) {
-		return nil
+		device: k.proc.device, folder: k.folder}
+	if err := r.do(); !errors.Is(err, errEnded) {
+		return err
 	}
-	return err
+	return nil
 }
 
 func closed(c chan struct{}) bool {

@@ -73,13 +73,17 @@ type replacement struct {
 	source string
 	point  string // on the host
 	device string // of the present mount
-	// left is where a mount was taken away in the container's namespace, and the new one could not be put; "" = nowhere.
-	left string
+	folder folder
 }
 
 // do replaces what the container has of former mounts. It leaves the container as it is if it has the present one. The
 // path of the mount is the kernel's: the workload may have renamed folders above it, but not put links there.
-func (r *replacement) do() error { return mountns.OnThread(r.onThread) }
+func (r *replacement) do() error {
+	if err := mountns.OnThread(r.onThread); err != nil {
+		return err
+	}
+	return r.folder.forgetLeft()
+}
 
 func (r *replacement) onThread() error {
 	own, err := ownMounts(strconv.Itoa(r.pid), r.source)
@@ -99,12 +103,22 @@ func (r *replacement) onThread() error {
 		old = append(old, l)
 	}
 	if present && len(old) == 0 {
-		r.left = ""
 		return nil
 	}
-	if len(old) == 0 && r.left == "" {
+	left, err := r.folder.left(r.pid)
+	if err != nil {
+		return err
+	}
+	if len(old) == 0 && left == "" {
 		return errors.New("the container has no such mount")
 	}
+	if len(old) > 0 { // nothing in the container says afterwards where it was
+		left = old[len(old)-1].point
+		if err := r.folder.saveLeft(r.pid, left); err != nil {
+			return err
+		}
+	}
+	reached("about to take away")
 	info, err := os.Open("/proc/thread-self/fdinfo")
 	if err != nil {
 		return err
@@ -120,10 +134,13 @@ func (r *replacement) onThread() error {
 			return err
 		}
 	}
-	if present {
-		return nil
+	if !present {
+		if err := r.put(tree, left); err != nil {
+			return err
+		}
 	}
-	return r.put(tree)
+	reached("put")
+	return nil
 }
 
 // enter clones the host's mount and enters the container's mount namespace.
@@ -179,22 +196,21 @@ func (r *replacement) takeAway(l mountLine, info int) error {
 	if err := unix.Unmount(base, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
 		return fmt.Errorf("unmount in the container: %w", err)
 	}
-	r.left = l.point
+	reached("taken away")
 	return unix.Chdir("/")
 }
 
 // put mounts tree where a mount was taken away. A link that was put there meanwhile is not followed.
-func (r *replacement) put(tree int) error {
-	parent, err := mountns.OpenParent(r.left)
+func (r *replacement) put(tree int, at string) error {
+	parent, err := mountns.OpenParent(at)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(parent)
-	err = unix.MoveMount(tree, "", parent, filepath.Base(r.left), unix.MOVE_MOUNT_F_EMPTY_PATH)
+	err = unix.MoveMount(tree, "", parent, filepath.Base(at), unix.MOVE_MOUNT_F_EMPTY_PATH)
 	if err != nil {
 		return fmt.Errorf("mount in the container: %w", err)
 	}
-	r.left = ""
 	return nil
 }
 

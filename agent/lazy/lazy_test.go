@@ -283,6 +283,7 @@ func TestTheCacheIsUsedAgainAndVerified(t *testing.T) {
 	w := newWorld(t, lazytest.Dir("", lazytest.File("f", content)))
 	w.mounted()
 	w.same("f", content)
+	w.await("kept in the cache", func(State) bool { return diskUse(t, w.w.Cache) >= int64(len(content)) })
 	w.gateway.Kill()
 	w.must(unix.Kill(w.pid(), unix.SIGKILL))
 	w.await("ready again", func(s State) bool { return s.Ready && s.Starts == 2 })

@@ -15,8 +15,14 @@ import (
 func OnThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // deliberately never unlocked: the thread ends with the goroutine
-		done <- f()
+		runtime.LockOSThread()
+		if unix.Gettid() == os.Getpid() {
+			// The main thread never ends: it would keep the container's mounts for good, and /proc/self would show them.
+			defer runtime.UnlockOSThread()
+			done <- OnThread(f) // this goroutine holds the main thread, so that f gets another one
+			return
+		}
+		done <- f() // deliberately never unlocked: the thread ends with the goroutine
 	}()
 	return <-done
 }

@@ -15,6 +15,9 @@ import (
 	"github.com/musterhq/muster/agent/scratch"
 )
 
+// reached is called at each step, by tests that kill the process there.
+var reached = func(string) {}
+
 // bind mounts an organisation's folder at point on the host, for Docker to bind into a container: without devices and
 // setuid programs, and without writing if readOnly. A mount of the same folder that is there already stays.
 func bind(path, marker, name, point string, readOnly bool) error {
@@ -27,6 +30,7 @@ func bind(path, marker, name, point string, readOnly bool) error {
 		if err := os.MkdirAll(point, 0o700); err != nil {
 			return err
 		}
+		reached("folder")
 		if same, err := mountedHere(point, fd); err != nil || same {
 			return err
 		}
@@ -35,6 +39,7 @@ func bind(path, marker, name, point string, readOnly bool) error {
 			return fmt.Errorf("clone the mount: %w", err)
 		}
 		defer unix.Close(tree)
+		reached("cloned")
 		attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOSUID, Propagation: unix.MS_PRIVATE}
 		if readOnly {
 			attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
@@ -45,6 +50,7 @@ func bind(path, marker, name, point string, readOnly bool) error {
 		if err := unix.MoveMount(tree, "", unix.AT_FDCWD, point, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 			return fmt.Errorf("mount the folder: %w", err)
 		}
+		reached("mounted")
 		return nil
 	})
 }
@@ -94,6 +100,7 @@ func unbind(point string) error {
 	if err != nil {
 		return err
 	}
+	reached("unmounted")
 	if err := unix.Rmdir(point); err != nil && !errors.Is(err, unix.ENOENT) { // never what is in it
 		return fmt.Errorf("remove the folder of a mount: %w", err)
 	}

@@ -1,6 +1,7 @@
 package snapd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -40,10 +41,11 @@ type worker struct {
 	mu     sync.Mutex
 	wanted Attached
 	state  State
-	v      *volume.Volume
-	peers  *peers.Group // nil: the volume is not exchanged with other ranks, or no more
-	done   string       // the last SnapshotNow that was served
-	jobs   []*job       // in the order of their arrival
+	v      *volume.Volume // once it is restored
+	asks   *volume.Volume // the one that sends requests: v, or one that is being restored
+	peers  *peers.Group   // nil: the volume is not exchanged with other ranks, or no more
+	done   string         // the last SnapshotNow that was served
+	jobs   []*job         // in the order of their arrival
 	closed bool
 
 	// The snapshot on this notice was taken.
@@ -99,7 +101,11 @@ func poke(c chan struct{}) {
 func (w *worker) status() State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.state
+	out := w.state
+	if w.asks != nil { // what is wrong now says more than what came of the try before
+		out.Problem = cmp.Or(w.asks.Trouble(), out.Problem)
+	}
+	return out
 }
 
 // end stops the worker, and reports whether it has ended.
@@ -179,7 +185,11 @@ func (w *worker) open() (*volume.Volume, error) {
 	}
 	v, err := volume.Open(w.ctx, volume.Config{
 		Ref: a.Ref, Mount: a.Mount, Root: a.Root, Server: w.d.server, HTTP: w.d.store, BootMS: bootMS, Log: w.d.log,
-		Least: w.d.least, Peers: group,
+		Least: w.d.least, Peers: group, Opened: func(v *volume.Volume) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.asks = v
+		},
 	})
 	if err != nil {
 		return nil, err

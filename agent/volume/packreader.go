@@ -138,7 +138,7 @@ const readTries = 8
 // get reads from the store until it answers.
 func (p *packReader) get(ctx context.Context, n, from, length int64) (b []byte, err error) {
 	tries := 0
-	err = p.remote.retry(ctx, func() (time.Duration, error) {
+	err = p.remote.retry(ctx, fromStore, func() (time.Duration, error) {
 		u, err := p.url(ctx, n)
 		if err != nil {
 			return 0, err
@@ -150,7 +150,7 @@ func (p *packReader) get(ctx context.Context, n, from, length int64) (b []byte, 
 		delete(p.urls, n)
 		p.mu.Unlock()
 		if tries++; tries == readTries {
-			return 0, &storeError{op: fmt.Sprintf("reads of pack %d", n), final: true, cause: err}
+			return 0, &lostError{n, err}
 		}
 		return 0, err
 	})
@@ -169,7 +169,21 @@ func (p *packReader) chunk(ctx context.Context, r manifest.Ref) ([]byte, error) 
 	return p.last.chunk(ctx, r)
 }
 
+// chunk returns a chunk. One whose bytes are not those that were stored is read again once, in case the line or a cache
+// before the store has changed them.
 func (o *openedPack) chunk(ctx context.Context, r manifest.Ref) ([]byte, error) {
+	b, err := o.chunkOnce(ctx, r)
+	if errors.Is(err, chunk.ErrCorrupt) {
+		again := openedPack{n: o.n, from: o.from}
+		b, err = again.chunkOnce(ctx, r)
+	}
+	if errors.Is(err, chunk.ErrCorrupt) {
+		err = fmt.Errorf("the store has other bytes in pack %d than were stored: %w", o.n, err)
+	}
+	return b, err
+}
+
+func (o *openedPack) chunkOnce(ctx context.Context, r manifest.Ref) ([]byte, error) {
 	blob := []byte(nil)
 	if o.bytes == nil {
 		var err error
@@ -187,8 +201,5 @@ func (o *openedPack) chunk(ctx context.Context, r manifest.Ref) ([]byte, error) 
 	if err == nil && len(b) != int(r.Size) {
 		err = chunk.ErrCorrupt
 	}
-	if err != nil {
-		return nil, fmt.Errorf("pack %d: %w", o.n, err)
-	}
-	return b, nil
+	return b, err
 }

@@ -54,6 +54,8 @@ type Config struct {
 	Log    *slog.Logger
 	// Peers are the other ranks that restore the volume at the same time; nil: none.
 	Peers *peers.Group
+	// Opened is called before the control plane and the store are requested anything; may be nil.
+	Opened func(*Volume)
 	// Least is the first wait after a failure of the server or the store; default 1 s.
 	Least time.Duration
 }
@@ -103,6 +105,9 @@ func Open(ctx context.Context, cfg Config) (*Volume, error) {
 	}}
 	if err := scratch.OnHost(v.enter); err != nil {
 		return nil, errors.Join(fmt.Errorf("open a volume's folders: %w", err), v.Close())
+	}
+	if cfg.Opened != nil {
+		cfg.Opened(v)
 	}
 	reply, err := v.remote.call(ctx, agentapi.VolumeRequest{Op: agentapi.VolumeOpen,
 		Open: &agentapi.OpenVolume{Mode: cfg.Mount.Mode}})
@@ -202,6 +207,10 @@ func (v *Volume) Restored() bool {
 	defer v.mu.Unlock()
 	return v.ready
 }
+
+// Trouble returns why requests to the store or to the control plane are sent again and again, for people; "" = they are
+// answered.
+func (v *Volume) Trouble() string { return v.remote.why() }
 
 // Pending returns the id of a snapshot that an earlier process has begun, or "".
 func (v *Volume) Pending() string {

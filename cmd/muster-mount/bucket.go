@@ -16,6 +16,7 @@ import (
 	"github.com/rclone/rclone/cmd/mount2"
 	"github.com/rclone/rclone/cmd/mountlib"
 	"github.com/rclone/rclone/fs"
+	"github.com/rclone/rclone/fs/accounting"
 	"github.com/rclone/rclone/fs/config"
 	"github.com/rclone/rclone/fs/rc"
 	"github.com/rclone/rclone/vfs"
@@ -177,6 +178,9 @@ func withUploads(s wire.State, v *vfs.VFS) wire.State {
 		s.Files++
 		s.Bytes += max(0, u.Size)
 		s.Failing = max(s.Failing, u.Tries-1)
+	}
+	if s.Failing > 0 {
+		s.Uploading = explainUpload(accounting.GlobalStats().GetLastError())
 	}
 	s.Open = v.Busy() // after the queue was read: a file that is closed in between is in neither else
 	return s

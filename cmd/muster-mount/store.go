@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"github.com/rclone/rclone/fs/config/configmap"
 
 	"github.com/musterhq/muster/agent/fusemount/wire"
+	"github.com/musterhq/muster/internal/data/packio"
 	"github.com/musterhq/muster/internal/publicnet"
 )
 
@@ -148,5 +150,18 @@ func explainCode(code string) (problem string, refused bool) {
 	case "AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect":
 		return "the bucket is in another region", true
 	}
+	if slices.Contains(packio.FullCodes, code) {
+		return "the store is full: it answers " + code, false
+	}
 	return "the store answers " + code, false
+}
+
+// explainUpload says why uploads fail. It is rclone's last error: that of another file, perhaps, or of a read.
+func explainUpload(err error) string {
+	var api smithy.APIError
+	if errors.As(err, &api) && api.ErrorCode() == "AccessDenied" {
+		return "the access key may not write to the bucket"
+	}
+	why, _ := explain(err)
+	return why
 }

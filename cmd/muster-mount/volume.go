@@ -315,7 +315,7 @@ var _ fusefs.FileReader = handle{}
 
 func (h handle) Read(ctx context.Context, dest []byte, off int64) (fuse.ReadResult, syscall.Errno) {
 	n, err := h.h.ReadAt(ctx, dest, off)
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err != nil && err != io.EOF { // io.EOF itself: a failure that wraps one must not look like the end of the file
 		return nil, errno(err)
 	}
 	return fuse.ReadResultData(dest[:n]), 0

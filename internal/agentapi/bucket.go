@@ -42,6 +42,8 @@ const BucketFlushMaxS = 1800
 type Uploads struct {
 	Files int   `json:"files"`
 	Bytes int64 `json:"bytes"`
+	// Problem is why uploads fail, for people; "" = they do not.
+	Problem string `json:"problem,omitempty"`
 }
 
 // NotUploaded is what of a bucket was lost with the end of a lease: it could not be uploaded in time.

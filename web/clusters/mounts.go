@@ -1,6 +1,7 @@
 package clusters
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -115,11 +116,13 @@ func (s *Pages) bucketRow(ctx context.Context, who account.Principal, c cluster.
 		if u := n.Progress.Uploads; u != nil {
 			waiting.Files += u.Files
 			waiting.Bytes += u.Bytes
+			waiting.Problem = cmp.Or(waiting.Problem, u.Problem)
 		}
 	}
 	row.Pending = "nothing"
 	if waiting.Files > 0 {
 		row.Pending = fmt.Sprintf("%s, %s to upload", view.Plural(waiting.Files, "file", "files"), view.Bytes(waiting.Bytes))
+		row.Problem = cmp.Or(row.Problem, waiting.Problem)
 	}
 	return row, nil
 }

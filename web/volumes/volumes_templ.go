@@ -374,7 +374,7 @@ func DetailPage(p view.Page, d Detail) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			if d.Problem != "" {
-				templ_7745c5c3_Err = view.Callout("warn", "warn", "The last snapshot failed", d.Problem).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Callout("warn", "warn", "What was written last is not durable yet", d.Problem).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -95,6 +95,8 @@ type State struct {
 	Unknown bool `json:"unknown,omitempty"`
 	// Failing is how often the upload that failed most often has failed; 0: none fails.
 	Failing int `json:"failing,omitempty"`
+	// Uploading is why uploads fail, for people; "" = they do not.
+	Uploading string `json:"uploading,omitempty"`
 
 	// Of a volume: Reading is why reads fail or wait, for people; "" = they do not.
 	Reading string `json:"reading,omitempty"`

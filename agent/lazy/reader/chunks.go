@@ -3,7 +3,9 @@ package reader
 import (
 	"container/list"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -249,11 +251,15 @@ func (c *chunks) manifest(ctx context.Context, r manifest.Ref) ([]byte, error) {
 	if b := c.disk.get(r.ID); b != nil {
 		return b, nil
 	}
-	blob, err := c.inWindow(ctx, r)
-	if err != nil {
-		return nil, err
+	b, err := c.openInWindow(ctx, r)
+	for try := 1; try < lostTries && errors.Is(err, chunk.ErrCorrupt); try++ { // see packs.retry
+		c.dropWindows(r.Pack)
+		b, err = c.openInWindow(ctx, r)
 	}
-	if b, err = c.open(r, blob); err != nil {
+	if errors.Is(err, chunk.ErrCorrupt) {
+		err = &flawError{pack: r.Pack, changed: true}
+	}
+	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
@@ -263,6 +269,21 @@ func (c *chunks) manifest(ctx context.Context, r manifest.Ref) ([]byte, error) {
 		c.packs.cfg.Log.Warn("a chunk is not kept in the cache", "err", err)
 	}
 	return b, nil
+}
+
+func (c *chunks) openInWindow(ctx context.Context, r manifest.Ref) ([]byte, error) {
+	blob, err := c.inWindow(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return c.open(r, blob)
+}
+
+// dropWindows forgets what was read of a pack.
+func (c *chunks) dropWindows(pack int64) {
+	c.windowMu.Lock()
+	defer c.windowMu.Unlock()
+	c.windows = slices.DeleteFunc(c.windows, func(w packWindow) bool { return w.pack == pack })
 }
 
 // inWindow returns the blob of a chunk of the manifest.

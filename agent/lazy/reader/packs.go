@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"sync"
 	"time"
 
 	"github.com/musterhq/muster/agent/fusemount/wire"
 	"github.com/musterhq/muster/internal/data/chunk"
 	"github.com/musterhq/muster/internal/data/manifest"
+	"github.com/musterhq/muster/internal/data/packio"
 )
 
 const (
@@ -19,7 +18,8 @@ const (
 	maxWait    = 3 * time.Second
 	stallAfter = 10 * time.Second // without a byte from the store
 	shownAfter = 3 * time.Second  // of waiting, people see that reads wait
-	lostTries  = 3                // answers that a pack is not there
+	lostTries  = 3                // answers that a pack is not there, or has other bytes
+	partTime   = time.Minute      // for one chunk, however steadily its bytes arrive
 	// freshFor is how much longer a signed request must hold to be used.
 	freshFor = time.Minute
 	// signAhead is how many packs' requests are fetched together: those that follow are likely to be needed.
@@ -30,10 +30,16 @@ const (
 // errRefused is the error of requests that no retry helps.
 var errRefused = errors.New("the volume's packs may not be read any more")
 
-// lostError is the error of a pack that the store does not have.
-type lostError struct{ pack int64 }
+// flawError is the error of a pack that the store does not have, or of which it sends other bytes than were stored.
+type flawError struct {
+	pack    int64
+	changed bool
+}
 
-func (e *lostError) Error() string {
+func (e *flawError) Error() string {
+	if e.changed {
+		return fmt.Sprintf("the store has other bytes in pack %d of the volume than were stored", e.pack)
+	}
 	return fmt.Sprintf("the store has lost pack %d of the volume", e.pack)
 }
 
@@ -42,6 +48,7 @@ type packs struct {
 	cfg   Config
 	has   *manifest.PackSet
 	waits func(problem string) // shows why reads wait; "" = they do not any more
+	whole func(pack int64)     // the store has sent what was stored in a pack
 
 	signing sync.Mutex // held during a request for signed requests
 	mu      sync.Mutex
@@ -141,28 +148,35 @@ func (p *packs) retry(ctx context.Context, n int64, begun time.Time, try func() 
 	if !p.has.Has(n) {
 		return chunk.ErrCorrupt
 	}
-	missing, last := 0, begun
+	flaws, last := 0, begun
 	for wait := firstWait; ; wait = min(2*wait, maxWait) {
 		some, err := try()
 		if err == nil {
 			p.waits("")
+			p.whole(n)
 			return nil
 		}
 		if some {
 			last, wait = time.Now(), firstWait
 		}
-		var lost *lostError
-		if errors.As(err, &lost) {
-			missing++
+		if packio.Missing(err) {
+			p.drop(n)
+			err = &flawError{pack: n}
+		} else if errors.Is(err, chunk.ErrCorrupt) { // the line or a cache before the store may have changed them
+			err = &flawError{pack: n, changed: true}
 		}
-		if missing >= lostTries || errors.Is(err, errRefused) || errors.Is(err, chunk.ErrCorrupt) || ctx.Err() != nil {
+		var flaw *flawError
+		if errors.As(err, &flaw) {
+			flaws++
+		}
+		if flaws >= lostTries || errors.Is(err, errRefused) || ctx.Err() != nil {
 			return err
 		}
 		silent := time.Since(last)
 		if silent > p.cfg.Patience {
 			return err
 		}
-		if silent > shownAfter && lost == nil {
+		if silent > shownAfter && flaw == nil {
 			p.waits(err.Error())
 		}
 		select {
@@ -191,53 +205,40 @@ func (p *packs) try(ctx context.Context, n int64, from int64, parts []int, done 
 	if from+length > u.Bytes {
 		return chunk.ErrCorrupt
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stall := time.AfterFunc(stallAfter, cancel)
-	defer stall.Stop()
-	q, err := http.NewRequestWithContext(ctx, u.Method, u.URL, nil)
-	if err != nil {
-		return errors.New("the control plane gave a URL that is none") // the error would contain the URL
-	}
-	for k, v := range u.Header {
-		q.Header.Set(k, v)
-	}
-	q.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", from, from+length-1))
-	res, err := p.cfg.HTTP.Do(q)
-	if err != nil {
-		return errors.New("the store does not answer") // what net/http says contains the signed URL
-	}
-	defer res.Body.Close()
-	switch res.StatusCode {
-	case http.StatusPartialContent:
-	case http.StatusForbidden:
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	slow := time.AfterFunc(partTime, func() { cancel(errSlow) })
+	defer slow.Stop()
+	answer, err := packio.Send(ctx, p.cfg.HTTP, packio.Request{Method: u.Method, URL: u.URL, Header: u.Header,
+		From: from, Length: length, Stall: stallAfter})
+	if packio.Unsigned(err) {
 		p.drop(n)
-		return errors.New("the store does not accept the signed request")
-	case http.StatusNotFound:
-		p.drop(n)
-		return &lostError{n}
-	default:
-		return fmt.Errorf("the store answers with status %d", res.StatusCode)
 	}
+	if err != nil {
+		return cause(ctx, err)
+	}
+	defer answer.Close()
 	buf := make([]byte, largest)
 	for *done < len(parts) {
 		b := buf[:parts[*done]]
-		for got := 0; got < len(b); {
-			k, err := res.Body.Read(b[got:])
-			if got += k; k > 0 {
-				stall.Reset(stallAfter)
-			}
-			if err != nil && got < len(b) {
-				if errors.Is(err, io.EOF) {
-					return errors.New("the store cuts off what it sends")
-				}
-				return errors.New("the store stopped sending")
-			}
+		if err := answer.Full(b); err != nil {
+			return cause(ctx, err)
 		}
+		slow.Reset(partTime)
 		if err := each(*done, b); err != nil {
 			return err
 		}
 		*done++
 	}
 	return nil
+}
+
+var errSlow = fmt.Errorf("the store is too slow: a chunk did not arrive within %s", partTime)
+
+// cause returns why a request has failed.
+func cause(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), errSlow) {
+		return errSlow
+	}
+	return err
 }

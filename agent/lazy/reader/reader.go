@@ -11,12 +11,15 @@
 package reader
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,6 +49,9 @@ const DefaultPatience = 2 * time.Minute
 // Refused returns the error of URLs for requests that no retry helps.
 func Refused(why string) error { return fmt.Errorf("%w: %s", errRefused, why) }
 
+// maxFlaws is of how many packs is noted what the store has lost or changed.
+const maxFlaws = 64
+
 // dirBytes is how many bytes of folders, as they are encoded, are kept decoded.
 const dirBytes = 32 << 20
 
@@ -56,9 +62,9 @@ type Snapshot struct {
 	manifest manifest.Reader
 
 	mu      sync.Mutex
-	waiting string // why reads wait
-	lost    string // what the store has lost
-	broken  string // the last read that failed for another reason
+	waiting string           // why reads wait
+	flaws   map[int64]string // what of packs the store has lost or changed
+	broken  string           // the last read that failed for another reason
 	dirs    map[chunk.ID]*list.Element
 	order   *list.List // of keptDir; the front was used last
 	used    int64
@@ -85,8 +91,8 @@ func Open(cfg Config) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Snapshot{cfg: cfg, dirs: map[chunk.ID]*list.Element{}, order: list.New()}
-	s.chunks = newChunks(&packs{cfg: cfg, has: cfg.Packs, waits: s.waits, urls: map[int64]wire.Pack{}},
+	s := &Snapshot{cfg: cfg, flaws: map[int64]string{}, dirs: map[chunk.ID]*list.Element{}, order: list.New()}
+	s.chunks = newChunks(&packs{cfg: cfg, has: cfg.Packs, waits: s.waits, whole: s.whole, urls: map[int64]wire.Pack{}},
 		cfg.Keys, d)
 	s.manifest = manifest.Reader{Chunk: s.manifestChunk}
 	return s, nil
@@ -150,12 +156,17 @@ func (s *Snapshot) File(e manifest.Entry, path string) *File { return newFile(s,
 func (s *Snapshot) Trouble() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, why := range []string{s.lost, s.waiting, s.broken} {
-		if why != "" {
-			return why
-		}
+	for _, n := range slices.Sorted(maps.Keys(s.flaws)) {
+		return s.flaws[n]
 	}
-	return ""
+	return cmp.Or(s.waiting, s.broken)
+}
+
+// whole notes that the store has sent what was stored in a pack.
+func (s *Snapshot) whole(pack int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.flaws, pack)
 }
 
 func (s *Snapshot) waits(problem string) {
@@ -175,12 +186,15 @@ func (s *Snapshot) failed(path string, err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var lost *lostError
+	var flaw *flawError
 	switch {
-	case errors.As(err, &lost):
-		s.lost = fmt.Sprintf("%s: %s cannot be read", lost, path)
+	case errors.As(err, &flaw):
+		if len(s.flaws) < maxFlaws {
+			s.flaws[flaw.pack] = fmt.Sprintf("%s: %s cannot be read", flaw, path)
+		}
 	case errors.Is(err, chunk.ErrCorrupt), errors.Is(err, manifest.ErrCorrupt):
-		s.lost = fmt.Sprintf("%s cannot be read: the store has other bytes than were stored", path)
+		// No pack has this number, so that it is never taken back: the snapshot does not change.
+		s.flaws[0] = fmt.Sprintf("%s cannot be read: what was stored of it is malformed", path)
 	default:
 		s.waiting = ""
 		s.broken = fmt.Sprintf("%s: a read of %s has failed", err, path)

@@ -214,6 +214,9 @@ func printCluster(p *base.Printer, c client.Cluster) {
 		if u := n.Progress.Uploads; u != nil {
 			p.Line("Rank %d has not uploaded %s yet: %s.", n.Rank, base.Counted(u.Files, "file"),
 				base.Counted(int(u.Bytes), "byte"))
+			if u.Problem != "" {
+				p.Line("Uploads fail: %s.", u.Problem)
+			}
 		}
 	}
 }

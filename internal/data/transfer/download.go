@@ -432,12 +432,9 @@ func (w *writer) writeRun(ctx context.Context, out *os.File, e manifest.Entry, r
 		if ctx.Err() != nil { // all that is left may be in memory already
 			return context.Cause(ctx)
 		}
-		b, err := w.Keys.Open(ref.ID, r.b[int64(ref.Offset)-r.from:int64(ref.Offset)+int64(ref.Length)-r.from])
+		b, err := w.open(ctx, ref, r.b[int64(ref.Offset)-r.from:int64(ref.Offset)+int64(ref.Length)-r.from])
 		if err != nil {
 			return err
-		}
-		if len(b) != int(ref.Size) {
-			return manifest.ErrCorrupt
 		}
 		var failed error
 		eachPart(e.Holes, *off, b, func(p []byte, at int64) error {

@@ -13,13 +13,13 @@ package transfer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/musterhq/muster/internal/data/chunk"
 	"github.com/musterhq/muster/internal/data/manifest"
+	"github.com/musterhq/muster/internal/data/packio"
 	"github.com/musterhq/muster/internal/fault"
 )
 
@@ -133,22 +133,5 @@ func final(err error) bool {
 	if errors.As(err, &f) {
 		return f.Kind != fault.Unavailable && f.Kind != fault.RateLimited && f.Kind != fault.Internal
 	}
-	return errors.Is(err, chunk.ErrCorrupt) || errors.Is(err, manifest.ErrCorrupt) || errors.Is(err, errGone)
-}
-
-// errGone is the error of reading a pack that the store does not have.
-var errGone = errors.New("the store has lost a part of the snapshot")
-
-// errExpired: the request's time is over.
-var errExpired = errors.New("the store refuses a request: its time is over, or this machine's clock is wrong")
-
-// statusError is an answer of the store that is neither success nor one of the errors above.
-func statusError(op string, status int) error {
-	switch status {
-	case http.StatusForbidden:
-		return errExpired
-	case http.StatusInsufficientStorage:
-		return fmt.Errorf("the store is full (it answers %s with status %d)", op, status)
-	}
-	return fmt.Errorf("the store answers %s with status %d", op, status)
+	return errors.Is(err, chunk.ErrCorrupt) || errors.Is(err, manifest.ErrCorrupt) || packio.Missing(err)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/musterhq/muster/internal/data/chunk"
 	"github.com/musterhq/muster/internal/data/manifest"
+	"github.com/musterhq/muster/internal/data/packio"
 	"github.com/musterhq/muster/internal/fault"
 )
 
@@ -156,7 +157,7 @@ func (w *work) readBase(ctx context.Context) error {
 
 // unreadable explains why a snapshot cannot be read.
 func unreadable(err error) error {
-	if errors.Is(err, chunk.ErrCorrupt) || errors.Is(err, manifest.ErrCorrupt) || errors.Is(err, errGone) {
+	if errors.Is(err, chunk.ErrCorrupt) || errors.Is(err, manifest.ErrCorrupt) || packio.Missing(err) {
 		return fault.Wrap(err, fault.Unavailable, "the volume's snapshot cannot be read: a part of it is lost or was changed")
 	}
 	return err

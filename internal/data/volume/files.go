@@ -78,13 +78,18 @@ func refOf(s dbq.VolumeSnapshot) manifest.Ref {
 // chunk reads a chunk from the store and opens it.
 func (v *Volumes) chunk(ctx context.Context, keys *chunk.Keys, domain id.DataDomain, r manifest.Ref) ([]byte, error) {
 	body, err := v.store.Read(ctx, store.Key(domain, r.Pack), int64(r.Offset), int64(r.Length))
-	if err != nil {
+	if errors.Is(err, store.ErrNotFound) || ctx.Err() != nil {
 		return nil, fmt.Errorf("read pack %d of %s: %w", r.Pack, domain, err)
+	}
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "the store does not answer: try it again")
 	}
 	defer body.Close()
 	blob := make([]byte, r.Length)
-	if _, err := io.ReadFull(body, blob); err != nil {
-		return nil, fmt.Errorf("read pack %d of %s: %w", r.Pack, domain, err)
+	if _, err := io.ReadFull(body, blob); err != nil && ctx.Err() == nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "the store cuts off what it sends: try it again")
+	} else if err != nil {
+		return nil, err
 	}
 	return keys.Open(r.ID, blob)
 }
@@ -112,7 +117,7 @@ func (t *Tree) find(ctx context.Context, path string) (manifest.Entry, error) {
 	return e, readable(err)
 }
 
-// List returns the entries of a directory by name; of a file, itself. Fault: NotFound.
+// List returns the entries of a directory by name; of a file, itself. Faults: NotFound, Unavailable.
 func (t *Tree) List(ctx context.Context, path string) ([]File, error) {
 	e, err := t.find(ctx, path)
 	if err != nil {
@@ -145,7 +150,8 @@ func fileOf(e manifest.Entry) File {
 	return f
 }
 
-// Open returns a file's size and a function that writes its content. Faults: NotFound, Conflict if it is no file.
+// Open returns a file's size and a function that writes its content. Faults: NotFound, Unavailable, Conflict if it is
+// no file.
 func (t *Tree) Open(ctx context.Context, path string) (File, func(io.Writer) error, error) {
 	e, err := t.find(ctx, path)
 	if err != nil {

@@ -255,8 +255,11 @@ const maxNotUploaded = 16
 // checkUploads limits what a host reports of a lease's buckets.
 func checkUploads(l *agentapi.LeaseStatus) error {
 	outside := func(u agentapi.Uploads) bool { return u.Files < 0 || u.Files > 1<<40 || u.Bytes < 0 || u.Bytes > 1<<60 }
-	if u := l.Progress.Uploads; u != nil && outside(*u) {
-		return errors.New("uploads out of range")
+	if u := l.Progress.Uploads; u != nil {
+		if outside(*u) {
+			return errors.New("uploads out of range")
+		}
+		u.Problem = text.Clip(text.OneLine(u.Problem), maxText)
 	}
 	if len(l.NotUploaded) > maxNotUploaded {
 		return errors.New("too many buckets that are not uploaded")
@@ -266,6 +269,7 @@ func checkUploads(l *agentapi.LeaseStatus) error {
 		if outside(n.Uploads) {
 			return errors.New("what is not uploaded is out of range")
 		}
+		n.Problem = "" // Detail says it
 		n.Name, n.Detail = text.Clip(text.OneLine(n.Name), 63), text.Clip(text.OneLine(n.Detail), maxText)
 	}
 	return nil
