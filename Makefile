@@ -72,7 +72,7 @@ STORES ?= TestAVolumeFollowsToAnotherHost|TestAVolumeIsReadOnDemand|TestResultsT
 .PHONY: test-stores
 test-stores: build ## volumes and buckets in the distribution's Ceph (radosgw): what a store must do, mounts, kills, rented clusters (ten minutes)
 	@scripts/setup build run ceph
-	@$(SERVICES) --docker --postgres -- go run ./internal/testing/cephtest/withceph env MUSTER_BIN=$(CURDIR)/bin scripts/test-stores '$(STORES)'
+	@$(SERVICES) --docker --postgres -- go run ./internal/testing/s3test/withceph env MUSTER_BIN=$(CURDIR)/bin scripts/test-stores '$(STORES)'
 
 .PHONY: test-update
 test-update: build ## an agent is replaced by a newer one, and goes back from one that does not work, under a running job (builds two agents)

@@ -38,15 +38,15 @@ type worker struct {
 	over   chan struct{} // closed when nothing is open any more
 	kick   chan struct{}
 
-	mu     sync.Mutex
-	wanted Attached
-	state  State
-	v      *volume.Volume // once it is restored
-	asks   *volume.Volume // the one that sends requests: v, or one that is being restored
-	peers  *peers.Group   // nil: the volume is not exchanged with other ranks, or no more
-	done   string         // the last SnapshotNow that was served
-	jobs   []*job         // in the order of their arrival
-	closed bool
+	mu        sync.Mutex
+	wanted    Attached
+	state     State
+	v         *volume.Volume // once it is restored
+	requester *volume.Volume // the one that sends requests: v, or one that is being restored
+	peers     *peers.Group   // nil: the volume is not exchanged with other ranks, or no more
+	done      string         // the last SnapshotNow that was served
+	jobs      []*job         // in the order of their arrival
+	closed    bool
 
 	// The snapshot on this notice was taken.
 	notice, announced bool
@@ -102,8 +102,8 @@ func (w *worker) status() State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	out := w.state
-	if w.asks != nil { // what is wrong now says more than what came of the try before
-		out.Problem = cmp.Or(w.asks.Trouble(), out.Problem)
+	if w.requester != nil { // what is wrong now says more than what came of the try before
+		out.Problem = cmp.Or(w.requester.Trouble(), out.Problem)
 	}
 	return out
 }
@@ -188,7 +188,7 @@ func (w *worker) open() (*volume.Volume, error) {
 		Least: w.d.least, Peers: group, Opened: func(v *volume.Volume) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.asks = v
+			w.requester = v
 		},
 	})
 	if err != nil {

@@ -1,7 +1,7 @@
 // Command withceph runs a command with a Ceph that it starts before and stops after. The S3 stores of tests are then
 // gateways of this Ceph (see package s3test), and a platform that the command starts keeps its volumes in another one.
 //
-//	go run ./internal/testing/cephtest/withceph COMMAND…
+//	go run ./internal/testing/s3test/withceph COMMAND…
 package main
 
 import (
