@@ -4,6 +4,7 @@ package growth
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -208,10 +209,11 @@ func (s *side) call(ctx context.Context, method, path, key, body string, want in
 		return err
 	}
 	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != want {
-		err = fmt.Errorf("%s %s: %s: %.300s", method, path, resp.Status, b)
+	if resp.StatusCode != want {
+		b, err := io.ReadAll(resp.Body)
+		return errors.Join(fmt.Errorf("%s %s: %s: %.300s", method, path, resp.Status, b), err)
 	}
+	_, err = io.Copy(io.Discard, resp.Body) // to keep the answer is not what is measured
 	return err
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/fleet/template"
+	"github.com/musterhq/muster/internal/heap"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/serve/api"
 )
@@ -34,8 +35,10 @@ type Server struct {
 	nats *natsserver.Server
 }
 
-// Serve starts a replica on the database at the given address, with a pool of so many connections.
+// Serve starts a replica on the database at the given address, with a pool of so many connections. The process collects
+// garbage as a server does from then on.
 func Serve(ctx context.Context, at string, conns int32) (*Server, error) {
+	heap.Tune()
 	d, err := db.Open(ctx, db.Config{URL: at, MaxConns: conns})
 	if err != nil {
 		return nil, err

@@ -33,13 +33,15 @@ const pairs = 8
 func instantModel(pair int) string { return fmt.Sprintf("Instant %d", pair) }
 
 // instantHost connects to the control plane over the agent's own link and does nothing: its next report states that
-// whatever was requested is done.
+// whatever was requested is done. Like an agent it applies the desired state that a wake brings, also while a report is
+// under way, and reports what came of it.
 type instantHost struct {
 	id   id.Host
 	conn *link.Conn
 	boot string
 	wake chan struct{}
 
+	mu       sync.Mutex
 	seq      uint64
 	revision int64
 	epoch    int64
@@ -154,7 +156,7 @@ func (s *stack) enrollInstant(ctx context.Context, i int) (*instantHost, error) 
 	h.conn = link.New(who, slog.New(slog.DiscardHandler))
 	up := make(chan struct{}, 1)
 	err = h.conn.Start(link.Handlers{
-		Wake: func(agentapi.Wake) { h.poke() }, Dial: func(agentapi.Dial) {},
+		Wake: h.woken, Dial: func(agentapi.Dial) {},
 		Up: func() {
 			select {
 			case up <- struct{}{}:
@@ -215,6 +217,22 @@ func (h *instantHost) poke() {
 	}
 }
 
+// woken applies the state that a wake brings, and asks for it if it brings none.
+func (h *instantHost) woken(w agentapi.Wake) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch d := w.Desired; {
+	case w.Revision <= h.revision:
+	case d == nil || d.ControlEpoch != h.epoch:
+		h.poke()
+	default:
+		h.revision = d.Revision
+		if h.follow(d.Leases) {
+			h.poke() // as an agent reports what it runs now
+		}
+	}
+}
+
 // run reports whenever it is woken and until it has nothing new to say. Without a wake it reports as often as an agent.
 func (h *instantHost) run(ctx context.Context) {
 	for {
@@ -237,25 +255,13 @@ func (h *instantHost) run(ctx context.Context) {
 
 // report makes one report; more says that there is something new to say.
 func (h *instantHost) report(ctx context.Context) (more bool, err error) {
-	h.seq++
-	s := agentapi.Sync{
-		Protocol:     agentapi.Protocol,
-		AgentVersion: "bench",
-		BootID:       h.boot,
-		BootMS:       hostinfo.BootMS(),
-		ControlEpoch: h.epoch,
-		Revision:     h.revision,
-		Full:         true,
-		Seq:          h.seq,
-		Leases:       []agentapi.LeaseStatus{},
-	}
-	for _, l := range h.leases {
-		s.Leases = append(s.Leases, l)
-	}
+	s := h.sync()
 	reply, err := h.conn.Sync(ctx, s)
 	if err != nil || reply.Error != "" {
 		return false, errors.Join(err, errors.New(reply.Error))
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for _, l := range s.Leases {
 		if l.Gone {
 			delete(h.leases, l.Lease)
@@ -268,6 +274,29 @@ func (h *instantHost) report(ctx context.Context) (more bool, err error) {
 		return h.follow(d.Leases), nil
 	}
 	return false, nil
+}
+
+// sync is a report of the present state.
+func (h *instantHost) sync() agentapi.Sync {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.seq++
+	s := agentapi.Sync{
+		Protocol:     agentapi.Protocol,
+		AgentVersion: "bench",
+		Capabilities: []string{agentapi.CapWakeState},
+		BootID:       h.boot,
+		BootMS:       hostinfo.BootMS(),
+		ControlEpoch: h.epoch,
+		Revision:     h.revision,
+		Full:         true,
+		Seq:          h.seq,
+		Leases:       []agentapi.LeaseStatus{},
+	}
+	for _, l := range h.leases {
+		s.Leases = append(s.Leases, l)
+	}
+	return s
 }
 
 // follow does what is wanted, and says whether that is news. The revision is reported either way.

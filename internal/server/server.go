@@ -30,6 +30,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/dialback"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/heap"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/restore"
@@ -97,6 +98,7 @@ func Run(ctx context.Context, cfg Config, out io.Writer) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	log := newLogger(out, cfg)
+	heap.Tune()
 	s, err := Start(ctx, cfg, log)
 	if err != nil {
 		return err

@@ -100,7 +100,7 @@ type Clusters struct {
 
 	calmFailed atomic.Bool // in the last pass of the watchdog
 	lists      db.Shared[listed, []Cluster]
-	encoded    db.Shared[listed, []Encoded]
+	encoded    db.Shared[listed, []byte]
 }
 
 // New returns a Clusters. It starts no goroutines.

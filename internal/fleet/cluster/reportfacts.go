@@ -149,7 +149,7 @@ func addressChanged(k knownNode, r leaseReport) bool {
 
 func (x *lockedCluster) applyAddress(n *node, r leaseReport) {
 	n.WgKey, n.Endpoints, n.dirty = r.now.WGKey, endpoints(r.now.Endpoints), true
-	x.raiseLive() // the peers learn where it is
+	x.raisePeers(n) // they learn where it is
 }
 
 func preflightChanged(k knownNode, r leaseReport) bool {

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -62,28 +61,16 @@ func (c *Clusters) List(ctx context.Context, org id.Org, r ListRequest) ([]Clust
 	})
 }
 
-// Encoded is a cluster as the REST API shows it.
-type Encoded struct {
-	ID   id.Cluster
-	JSON []byte
-}
-
-// ListEncoded is List, with each cluster as JSON. Callers that share a read share its encoding, too, and must not
-// change it.
-func (c *Clusters) ListEncoded(ctx context.Context, org id.Org, r ListRequest) ([]Encoded, error) {
-	return c.encoded.Read(ctx, listed{org, r}, func(ctx context.Context) ([]Encoded, error) {
+// ListEncoded is List for callers that want the page as bytes: encode makes them, and those who share a read share its
+// encoding, too. All callers have to pass an encode that does the same. They must not change what they get.
+func (c *Clusters) ListEncoded(ctx context.Context, org id.Org, r ListRequest,
+	encode func([]Cluster) ([]byte, error)) ([]byte, error) {
+	return c.encoded.Read(ctx, listed{org, r}, func(ctx context.Context) ([]byte, error) {
 		clusters, err := c.List(ctx, org, r)
 		if err != nil {
 			return nil, err
 		}
-		out := make([]Encoded, len(clusters))
-		for i, v := range clusters {
-			out[i].ID = v.ID
-			if out[i].JSON, err = json.Marshal(v); err != nil {
-				return nil, fmt.Errorf("encode %s: %w", v.ID, err)
-			}
-		}
-		return out, nil
+		return encode(clusters)
 	})
 }
 
@@ -103,13 +90,13 @@ func (c *Clusters) list(ctx context.Context, org id.Org, r ListRequest) (out []d
 	switch {
 	case newest && r.Filter == FilterActive:
 		rows, e := c.db.Q.ListLiveClusters(ctx, org, after, limit)
-		err = e
+		err, out = e, make([]dbq.Cluster, 0, len(rows))
 		for _, row := range rows {
 			out = append(out, row.Cluster)
 		}
 	case newest:
 		rows, e := c.db.Q.ListClusters(ctx, dbq.ListClustersParams{OrgID: org, Before: after, States: states, MaxRows: limit})
-		err = e
+		err, out = e, make([]dbq.Cluster, 0, len(rows))
 		for _, row := range rows {
 			out = append(out, row.Cluster)
 		}
@@ -123,7 +110,7 @@ func (c *Clusters) list(ctx context.Context, org id.Org, r ListRequest) (out []d
 			p.Tails, p.Masks = append(p.Tails, tail), append(p.Masks, mask)
 		}
 		rows, e := c.db.Q.SearchClusters(ctx, p)
-		err = e
+		err, out = e, make([]dbq.Cluster, 0, len(rows))
 		for _, row := range rows {
 			out = append(out, row.Cluster)
 		}

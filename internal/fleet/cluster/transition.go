@@ -254,6 +254,15 @@ func (x *lockedCluster) raiseLive() {
 	}
 }
 
+// raisePeers raises the revision of every host that has another rank than n.
+func (x *lockedCluster) raisePeers(n *node) {
+	for _, m := range x.nodes {
+		if m != n && m.gone == nil {
+			x.raise[m.HostID] = true
+		}
+	}
+}
+
 // byLease finds a node by its lease; nil when the lease is not the node's present one.
 func (x *lockedCluster) byLease(l id.Lease) *node {
 	for _, n := range x.nodes {

@@ -77,22 +77,19 @@ func (a *API) listClusters(ctx context.Context, p account.Principal, in *cluster
 	if err != nil {
 		return nil, err
 	}
-	rows, err := a.clusters.ListEncoded(ctx, p.Org, cluster.ListRequest{
+	r := cluster.ListRequest{
 		Filter: cluster.Filter(in.State),
 		Words:  in.Query,
 		Sort:   cluster.Sort(in.Sort),
 		After:  after,
 		Limit:  in.Limit + 1,
+	}
+	return a.clusters.ListEncoded(ctx, p.Org, r, func(rows []cluster.Cluster) ([]byte, error) {
+		var out bytes.Buffer
+		err := json.NewEncoder(&out).Encode(cut(rows, r.Limit-1, same[cluster.Cluster],
+			func(c cluster.Cluster) string { return c.ID.String() }))
+		return out.Bytes(), err
 	})
-	if err != nil {
-		return nil, err
-	}
-	page := cut(rows, in.Limit, same[cluster.Encoded], func(c cluster.Encoded) string { return c.ID.String() })
-	items := make([][]byte, len(page.Items))
-	for i, c := range page.Items {
-		items[i] = c.JSON
-	}
-	return encodeList(items, page.Next), nil
 }
 
 func same[T any](v T) T { return v }
