@@ -240,7 +240,7 @@ func (e *Engine) workHostConfig(w WorkloadSpec, attach Attach) *container.HostCo
 		LogConfig:     logConfig("16m", "4"),
 		Resources: container.Resources{
 			Memory: memory, MemorySwap: memory, NanoCPUs: int64(w.Lease.CPUs * 1e9), PidsLimit: &pids,
-			CpusetCpus:     w.Cores.CPUs, CpusetMems: w.Cores.Mems,
+			CpusetCpus: w.Cores.CPUs, CpusetMems: w.Cores.Mems,
 		},
 	}
 	if len(e.proof(attach, nil, w.Lease.GPUs).GPUs) > 0 {
