@@ -153,6 +153,11 @@ func TestAMDHealth(t *testing.T) {
 	}
 	must(t, tree.Fail(7, "gpu_busy_percent"))
 	becomes(t, m, tree.UUID(7), Suspect)
+	must(t, tree.Set(4, "ras/gpu_vram_bad_pages", "0x027f5d43 : 0x00001000 : R\n0x027f5d4b : 0x00001000 : P\n"+
+		"0x027f5d53 : 0x00001000 : F"))
+	if h := becomes(t, m, tree.UUID(4), Suspect); !strings.Contains(h.Reason, "1 wait to be retired, 1 could not be") {
+		t.Errorf("%+v", h)
+	}
 	var kinds []string
 	for _, e := range m.Pending() {
 		kinds = append(kinds, e.Kind)
