@@ -50,9 +50,9 @@ func TestAnImagesSizeIsUnpacked(t *testing.T) {
 	first := puller()
 	t.Cleanup(func() {
 		_, err := first.GC(context.Background(), nil, -time.Second, 0)
-		if left, lerr := h.engine.ListImages(context.Background(), "muster-size-"+container.Host8(h.id)+"/image"); err != nil ||
-			lerr != nil || len(left) > 0 {
-			t.Error(errors.Join(err, lerr), left)
+		left, lerr := h.engine.ListImages(context.Background(), "muster-size-"+container.Host8(h.id)+"/image")
+		if err = errors.Join(err, lerr); err != nil || len(left) > 0 {
+			t.Error(err, left)
 		}
 	})
 	for _, what := range []string{"pulled", "already there"} {

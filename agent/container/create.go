@@ -270,8 +270,8 @@ func Visible(a Attach, gpus []string) string {
 	return strings.Join(gpus, ",")
 }
 
-// hookDriverSince is a Docker whose driver "nvidia" asks CDI first, and NVIDIA's hook only if CDI does not know the GPU;
-// its driver of the hook alone has another name. Docker 29.0 does not know that name.
+// hookDriverSince is a Docker whose driver "nvidia" asks CDI first, and NVIDIA's hook only if CDI does not know the
+// GPU. Its driver of the hook alone has another name, which Docker 29.0 does not know.
 const hookDriverSince = "29.5.1"
 
 // deviceRequests returns how Docker is asked for GPUs. NVIDIA's runtime is used where CDI cannot be, so CDI must not be

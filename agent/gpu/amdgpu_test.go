@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/agent/gpu/fakekfd"
+	"github.com/musterhq/muster/agent/gpu/wire"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 )
@@ -89,6 +91,22 @@ func TestAMDInventory(t *testing.T) {
 	if s := b.Samples[0]; *s.MemUsed != 297_570_304 || *s.PowerMW != 132_000 || *s.TempC != 41 || *s.SMMHz != 132 ||
 		*s.Util != 0 || s.EnergyMJ != nil {
 		t.Errorf("%+v", s)
+	}
+}
+
+// What slows a GPU down is in the table of its power controller.
+func TestAMDsSlowClocks(t *testing.T) {
+	t.Parallel()
+	m, tree := amdHost(t, "rx7900xtx")
+	g := inventory(t, m).GPUs[1]
+	table := make([]byte, 120)
+	binary.LittleEndian.PutUint16(table, uint16(len(table)))
+	table[2], table[3], table[116] = 1, 3, 1<<4 // hotspot
+	must(t, tree.Set(1, "gpu_metrics", string(table)))
+	b, err := m.Sample(t.Context(), g.UUID)
+	must(t, err)
+	if got := b.Samples[0].Clocks; !slices.Equal(got, []string{wire.HWThermalSlowdown}) {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -33,6 +33,7 @@ func (v Vendor) Sample(r wire.Request) (wire.Sample, *wire.Error) {
 	p := pcieOf(dir)
 	s.PCIeGen, s.PCIeGenMax = some(p.gen), some(p.genMax)
 	s.PCIeWidth, s.PCIeWidthMax = some(p.width), some(p.widthMax)
+	v.clocks(dir, &s)
 	return s, nil
 }
 
@@ -53,8 +54,8 @@ func some(n int) *int {
 	return &n
 }
 
-// Condition returns a GPU's uncorrectable errors by the block of the chip, the bad pages of its memory that are still in
-// use, and whether its power controller answers.
+// Condition returns a GPU's uncorrectable errors by the block of the chip, the bad pages of its memory that are still
+// in use, and whether its power controller answers.
 func (v Vendor) Condition(r wire.Request) (wire.Condition, *wire.Error) {
 	var c wire.Condition
 	n, err := v.findNode(r.GPU)
@@ -98,8 +99,8 @@ func uncorrectable(text string) (n uint64, ok bool) {
 	return 0, false
 }
 
-// badPages parses lines of "0x027f5d43 : 0x00001000 : R", one for each bad page of the memory. R pages are out of use. P
-// pages will be, and F pages could not be taken out of use: programs may still get them.
+// badPages parses lines of "0x027f5d43 : 0x00001000 : R", one for each bad page of the memory. R pages are out of use.
+// P pages will be, and F pages could not be taken out of use: programs may still get them.
 func badPages(text string) (pending, failed int) {
 	for line := range strings.Lines(text) {
 		switch fields := strings.Split(strings.TrimSpace(line), " : "); {
