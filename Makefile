@@ -47,7 +47,7 @@ test: ## everything CI runs, with the race detector; installs and starts what it
 	@$(SERVICES) --docker --postgres -- scripts/test
 
 .PHONY: test-full
-test-full: test test-long test-matrix test-data test-stores test-net test-update test-torch test-jupyter test-gvisor test-disk test-machine ## what takes longer too: the kill matrix, kills of what keeps volumes, hosts behind routers, PyTorch trainings, a virtual machine (three hours)
+test-full: test test-long test-matrix test-data test-stores test-net test-update test-torch test-jupyter test-gvisor test-disk test-docker test-machine ## what takes longer too: the kill matrix, kills of what keeps volumes, hosts behind routers, PyTorch trainings, a virtual machine (three hours)
 
 LONG ?= TestAReplicaAndANATSServerAreKilledUnderLoad|TestRanksResumeOnAnotherHost|TestADataSetIsReadByEightRanks
 .PHONY: test-long
@@ -105,6 +105,12 @@ test-gvisor: build ## nodes of two hosts under the distribution's gVisor (runsc)
 test-disk: ## a node that fills its disk, and scratches on btrfs and XFS, on disks of the tests' own (root; three minutes)
 	@scripts/setup build run disk
 	@go test -tags disk ./agent/redteam ./agent/scratch -run 'TestADiskFiller|TestScratchOnOtherFileSystems' -count=1 -v -timeout 10m
+
+ENGINES ?= 20.10-graph 26-graph 26-containerd 28-graph 28-containerd 29-graph 29-containerd
+.PHONY: test-docker
+test-docker: build ## the agent on Docker 20.10, 26, 28 and 29 with both image stores, and a rental of two nodes; ENGINES=29-containerd for one
+	@scripts/setup build run
+	@$(SERVICES) --postgres -- env MUSTER_BIN=$(CURDIR)/bin scripts/test-docker $(ENGINES)
 
 .PHONY: test-gpu
 test-gpu: build ## what a machine with NVIDIA GPUs shows: every NVML and CUDA call, inventory, doctor, gpucheck, into docs/hardware/MODEL; without a GPU it runs on simulated ones and says so

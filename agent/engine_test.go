@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
 // dockerd is a Docker daemon that one test starts and stops. It has its own data directory, bridge and sockets, and no
@@ -86,7 +88,7 @@ func (d *dockerd) spawn(name string, args ...string) (*exec.Cmd, chan struct{}) 
 func (d *dockerd) start() {
 	d.t.Helper()
 	config := d.path("daemon.json")
-	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(cmp.Or(os.Getenv(testnet.DaemonEnv), "{}")), 0o600); err != nil {
 		d.t.Fatal(err)
 	}
 	d.daemon, d.gone = d.spawn("dockerd", "--config-file", config, "--containerd", d.path("cd.sock"), "-H", d.address(),

@@ -266,15 +266,19 @@ func TestAttachModes(t *testing.T) {
 		mode    Attach
 		gpus    []string
 		visible string
+		docker  string
 		driver  string
 		ids     []string
 	}{
-		{AttachCDI, gpus, "void", "cdi", []string{"nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b"}},
-		{AttachNVIDIA, gpus, "GPU-a,GPU-b", "nvidia", gpus},
-		{AttachNone, gpus, "void", "", nil},
-		{AttachNVIDIA, nil, "void", "", nil},
+		{AttachCDI, gpus, "void", "29.8.1", "cdi", []string{"nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b"}},
+		{AttachNVIDIA, gpus, "GPU-a,GPU-b", "28.5.2+dfsg4", "nvidia", gpus},
+		{AttachNVIDIA, gpus, "GPU-a,GPU-b", "29.0.4", "nvidia", gpus},
+		{AttachNVIDIA, gpus, "GPU-a,GPU-b", "29.5.1+dfsg1", "nvidia.runtime-hook", gpus},
+		{AttachNVIDIA, gpus, "GPU-a,GPU-b", "30.0.0-rc.1", "nvidia.runtime-hook", gpus},
+		{AttachNone, gpus, "void", "29.8.1", "", nil},
+		{AttachNVIDIA, nil, "void", "29.8.1", "", nil},
 	} {
-		reqs := deviceRequests(c.mode, c.gpus)
+		reqs := Facts{Version: c.docker}.deviceRequests(c.mode, c.gpus)
 		driver, ids := "", []string(nil)
 		if len(reqs) == 1 {
 			driver, ids = reqs[0].Driver, reqs[0].DeviceIDs

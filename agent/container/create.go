@@ -167,6 +167,7 @@ func (e *Engine) EnsureWorkload(ctx context.Context, w WorkloadSpec) (Container,
 		return Container{}, Refusal{agentapi.ReasonRuntimeFailed, "the environment is refused: " + err.Error()}
 	}
 	hc := e.workHostConfig(w, attach)
+	hc.DeviceRequests = facts.deviceRequests(attach, w.Lease.GPUs)
 	if attach == AttachNVIDIA {
 		hc.Devices = deviceNodes(w.Devices)
 	}
@@ -239,8 +240,7 @@ func (e *Engine) workHostConfig(w WorkloadSpec, attach Attach) *container.HostCo
 		LogConfig:     logConfig("16m", "4"),
 		Resources: container.Resources{
 			Memory: memory, MemorySwap: memory, NanoCPUs: int64(w.Lease.CPUs * 1e9), PidsLimit: &pids,
-			DeviceRequests: deviceRequests(attach, w.Lease.GPUs),
-			CpusetCpus:     w.Cores.CPUs, CpusetMems: w.Cores.Mems,
+			CpusetCpus: w.Cores.CPUs, CpusetMems: w.Cores.Mems,
 		},
 	}
 	if len(e.proof(attach, nil, w.Lease.GPUs).GPUs) > 0 {
@@ -270,7 +270,13 @@ func Visible(a Attach, gpus []string) string {
 	return strings.Join(gpus, ",")
 }
 
-func deviceRequests(a Attach, gpus []string) []container.DeviceRequest {
+// hookDriverSince is a Docker whose driver "nvidia" asks CDI first, and NVIDIA's hook only if CDI does not know the
+// GPU. Its driver of the hook alone has another name, which Docker 29.0 does not know.
+const hookDriverSince = "29.5.1"
+
+// deviceRequests returns how Docker is asked for GPUs. NVIDIA's runtime is used where CDI cannot be, so CDI must not be
+// tried: with a specification of a driver that was replaced since, the container would not start.
+func (f Facts) deviceRequests(a Attach, gpus []string) []container.DeviceRequest {
 	switch {
 	case len(gpus) == 0:
 		return nil
@@ -281,8 +287,12 @@ func deviceRequests(a Attach, gpus []string) []container.DeviceRequest {
 		}
 		return []container.DeviceRequest{{Driver: "cdi", DeviceIDs: names}}
 	case a == AttachNVIDIA:
+		driver := "nvidia"
+		if !versionLess(versionNumber.FindString(f.Version), hookDriverSince) {
+			driver = "nvidia.runtime-hook"
+		}
 		return []container.DeviceRequest{{
-			Driver:       "nvidia",
+			Driver:       driver,
 			DeviceIDs:    gpus,
 			Capabilities: [][]string{append([]string{"gpu"}, strings.Split(guestenv.DriverCapabilities, ",")...)},
 		}}

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/moby/moby/api/types/system"
 	"github.com/moby/moby/client"
 
 	"github.com/musterhq/muster/internal/agentapi"
@@ -80,31 +79,6 @@ func (e *Engine) Facts(ctx context.Context) Facts {
 	f.DiskLimited = diskLimited(info.Driver, backing, info.DockerRootDir)
 	f.Problems = f.judge()
 	return f
-}
-
-// containerdConfig is where containerd's own folder may be set.
-var containerdConfig = "/etc/containerd/config.toml"
-
-var containerdRoot = regexp.MustCompile(`(?m)^\s*root\s*=\s*["']([^"']+)["']`)
-
-// dataRoot returns the folder whose file system images and containers are on: with containerd's image store, the
-// default of Docker 29, it is containerd's folder and not Docker's.
-func dataRoot(info system.Info) string {
-	ofContainerd := slices.ContainsFunc(info.DriverStatus, func(kv [2]string) bool {
-		return kv[0] == "driver-type" && strings.HasPrefix(kv[1], "io.containerd.snapshotter.")
-	})
-	if !ofContainerd {
-		return info.DockerRootDir
-	}
-	if c := info.Containerd; c != nil && strings.Contains(c.Address, "/docker/containerd/") { // one of Docker's own
-		return filepath.Join(info.DockerRootDir, "containerd", "daemon")
-	}
-	if b, err := os.ReadFile(containerdConfig); err == nil {
-		if m := containerdRoot.FindSubmatch(b); m != nil {
-			return string(m[1])
-		}
-	}
-	return "/var/lib/containerd"
 }
 
 // Fill writes the facts into inv and appends the problems.

@@ -74,7 +74,7 @@ func (e *Engine) Checks() bool { return e.cfg.CheckDir != "" && (!e.cfg.Simulate
 // file. It removes the container in the end, also if ctx is done. AMD's GPUs are not made to compute: the container
 // opens devices, their nodes, and asks KFD for its version.
 func (e *Engine) CheckGPUs(ctx context.Context, gpus, devices []string) (res gpucheck.Result, err error) {
-	_, attach, err := e.attachNow(ctx, agentapi.LeaseSpec{GPUs: gpus})
+	facts, attach, err := e.attachNow(ctx, agentapi.LeaseSpec{GPUs: gpus})
 	if err != nil {
 		return res, err
 	}
@@ -92,6 +92,7 @@ func (e *Engine) CheckGPUs(ctx context.Context, gpus, devices []string) (res gpu
 		err = errors.Join(err, e.removeCheck(end, name))
 	}()
 	spec := e.checkContainer(name, image, attach, gpus)
+	spec.HostConfig.DeviceRequests = facts.deviceRequests(attach, gpus)
 	if attach == AttachNodes {
 		if err := addNodes(spec.HostConfig, devices); err != nil {
 			return res, err
@@ -139,8 +140,7 @@ func (e *Engine) checkContainer(name, image string, attach Attach, gpus []string
 		SecurityOpt:   []string{"no-new-privileges", "seccomp=" + seccompProfile},
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		LogConfig:     logConfig("1m", "2"),
-		Resources: container.Resources{Memory: memory, MemorySwap: memory, PidsLimit: &pids,
-			DeviceRequests: deviceRequests(attach, gpus)},
+		Resources:     container.Resources{Memory: memory, MemorySwap: memory, PidsLimit: &pids},
 	}
 	if attach != AttachNodes {
 		hc.Mounts = append(hc.Mounts, e.checkMount())

@@ -47,7 +47,7 @@ func (e *Engine) KeepImage(ctx context.Context, ref, tag string) (id string, siz
 	return id, size, err
 }
 
-// FindImage returns the id and size of a tag's image, or "" if there is none.
+// FindImage returns the id and unpacked size of a tag's image, or "" if there is none.
 func (e *Engine) FindImage(ctx context.Context, tag string) (id string, size int64, err error) {
 	res, err := e.docker.ImageInspect(ctx, tag)
 	if cerrdefs.IsNotFound(err) {
@@ -56,20 +56,56 @@ func (e *Engine) FindImage(ctx context.Context, tag string) (id string, size int
 	if err != nil {
 		return "", 0, unavailable(err, "look for the image")
 	}
-	return res.ID, res.Size, nil
+	if res.Descriptor != nil {
+		size, err = e.unpacked(ctx, tag)
+	} else {
+		size, err = e.unpackedByList(ctx, tag, res.Size)
+	}
+	return res.ID, size, err
 }
 
-// ListImages returns the tags of a repository that the daemon has, with their images' unpacked sizes in bytes.
-func (e *Engine) ListImages(ctx context.Context, repository string) (map[string]int64, error) {
+// unpacked returns the unpacked size of an image in containerd's store. The size that Docker gives for the whole image
+// is another one: until Docker 28 that of the packed layers, since Docker 29 the sum of both.
+func (e *Engine) unpacked(ctx context.Context, tag string) (size int64, err error) {
+	res, err := e.docker.ImageInspect(ctx, tag, client.ImageInspectWithManifests(true))
+	if err != nil {
+		return 0, unavailable(err, "look for the image")
+	}
+	for _, m := range res.Manifests {
+		if m.ImageData != nil {
+			size += m.ImageData.Size.Unpacked
+		}
+	}
+	return size, nil
+}
+
+// unpackedByList is unpacked for Docker up to 27, which does not say which store it has. There an image's own size is
+// that of its packed layers with containerd's store, and the unpacked size with Docker's. The list of images shows the
+// sum in the first case and the same in the second.
+func (e *Engine) unpackedByList(ctx context.Context, tag string, size int64) (int64, error) {
+	res, err := e.docker.ImageList(ctx, client.ImageListOptions{Filters: client.Filters{}.Add("reference", tag)})
+	if err != nil {
+		return 0, unavailable(err, "list images")
+	}
+	for _, img := range res.Items {
+		if img.Size > size {
+			return img.Size - size, nil
+		}
+	}
+	return size, nil
+}
+
+// ListImages returns the tags of a repository that the daemon has.
+func (e *Engine) ListImages(ctx context.Context, repository string) ([]string, error) {
 	res, err := e.docker.ImageList(ctx, client.ImageListOptions{Filters: client.Filters{}.Add("reference", repository)})
 	if err != nil {
 		return nil, unavailable(err, "list images")
 	}
-	out := map[string]int64{}
+	var out []string
 	for _, img := range res.Items {
 		for _, tag := range img.RepoTags {
 			if strings.HasPrefix(tag, repository+":") {
-				out[tag] = img.Size
+				out = append(out, tag)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/agent/gpu/fakekfd"
+	"github.com/musterhq/muster/agent/gpu/wire"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 )
@@ -92,6 +94,22 @@ func TestAMDInventory(t *testing.T) {
 	}
 }
 
+// What slows a GPU down is in the table of its power controller.
+func TestAMDsSlowClocks(t *testing.T) {
+	t.Parallel()
+	m, tree := amdHost(t, "rx7900xtx")
+	g := inventory(t, m).GPUs[1]
+	table := make([]byte, 120)
+	binary.LittleEndian.PutUint16(table, uint16(len(table)))
+	table[2], table[3], table[116] = 1, 3, 1<<4 // hotspot
+	must(t, tree.Set(1, "gpu_metrics", string(table)))
+	b, err := m.Sample(t.Context(), g.UUID)
+	must(t, err)
+	if got := b.Samples[0].Clocks; !slices.Equal(got, []string{wire.HWThermalSlowdown}) {
+		t.Errorf("%q", got)
+	}
+}
+
 // A Radeon's own switch hides the slot; the kernel's own driver names no ROCm.
 func TestRadeonInventory(t *testing.T) {
 	t.Parallel()
@@ -153,6 +171,11 @@ func TestAMDHealth(t *testing.T) {
 	}
 	must(t, tree.Fail(7, "gpu_busy_percent"))
 	becomes(t, m, tree.UUID(7), Suspect)
+	must(t, tree.Set(4, "ras/gpu_vram_bad_pages", "0x027f5d43 : 0x00001000 : R\n0x027f5d4b : 0x00001000 : P\n"+
+		"0x027f5d53 : 0x00001000 : F"))
+	if h := becomes(t, m, tree.UUID(4), Suspect); !strings.Contains(h.Reason, "1 wait to be retired, 1 could not be") {
+		t.Errorf("%+v", h)
+	}
 	var kinds []string
 	for _, e := range m.Pending() {
 		kinds = append(kinds, e.Kind)

@@ -96,6 +96,10 @@ func ConditionEvidence(c wire.Condition) []Evidence {
 	case c.RemapPending:
 		add(kindRemap, Suspect, "a memory row waits for a reset to be remapped")
 	}
+	if n := c.RetirePending + c.RetireFailed; n > 0 {
+		add(kindRemap, Suspect, "bad pages of the memory are still in use: %d wait to be retired, %d could not be",
+			c.RetirePending, c.RetireFailed)
+	}
 	if c.RecoveryAction != nil {
 		switch action := *c.RecoveryAction; action {
 		case wire.RecoverNone:

@@ -114,13 +114,13 @@ func (d *daemon) FindImage(_ context.Context, tag string) (string, int64, error)
 	return d.tags[tag], 100, nil
 }
 
-func (d *daemon) ListImages(_ context.Context, repository string) (map[string]int64, error) {
+func (d *daemon) ListImages(_ context.Context, repository string) ([]string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	out := map[string]int64{}
+	var out []string
 	for tag := range d.tags {
 		if strings.HasPrefix(tag, repository+":") {
-			out[tag] = 100
+			out = append(out, tag)
 		}
 	}
 	return out, nil

@@ -25,10 +25,10 @@ type Daemon interface {
 	PullImage(ctx context.Context, ref string, says func(layer, status string)) error
 	// KeepImage tags ref as tag, removes the name ref, and returns the image's id and unpacked size in bytes.
 	KeepImage(ctx context.Context, ref, tag string) (id string, size int64, err error)
-	// FindImage returns the id and size of a tag's image, or "" if there is none.
+	// FindImage returns the id and unpacked size in bytes of a tag's image, or "" if there is none.
 	FindImage(ctx context.Context, tag string) (id string, size int64, err error)
-	// ListImages returns the tags of a repository that the daemon has, with the unpacked sizes of their images in bytes.
-	ListImages(ctx context.Context, repository string) (map[string]int64, error)
+	// ListImages returns the tags of a repository that the daemon has.
+	ListImages(ctx context.Context, repository string) ([]string, error)
 	// RemoveImage removes a tag and everything that only this tag refers to. It is no error if the tag does not exist.
 	RemoveImage(ctx context.Context, tag string) error
 }

@@ -111,14 +111,19 @@ func (p *Puller) removeUnfinished(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
-	for _, e := range p.store.all() {
-		delete(tags, p.tag(e.Digest))
-	}
-	for tag, bytes := range tags {
-		if digest := kept.FindString(tag); digest != "" {
-			errs = append(errs, p.store.found("sha256"+digest, bytes, p.cfg.Now()))
-			p.cfg.Log.Info("an image was found that had not been noted", "tag", tag, "bytes", bytes)
+	recorded := p.store.all()
+	for _, tag := range tags {
+		hex := kept.FindString(tag)
+		if hex == "" || slices.ContainsFunc(recorded, func(e stored) bool { return p.tag(e.Digest) == tag }) {
+			continue
 		}
+		id, bytes, err := p.cfg.Daemon.FindImage(ctx, tag)
+		if err != nil || id == "" {
+			errs = append(errs, err)
+			continue
+		}
+		errs = append(errs, p.store.found("sha256"+hex, bytes, p.cfg.Now()))
+		p.cfg.Log.Info("an image was found that had not been noted", "tag", tag, "bytes", bytes)
 	}
 	return errors.Join(errs...)
 }

@@ -29,12 +29,15 @@ const TreeEnv = "MUSTER_AMD_SYSFS"
 type Vendor struct {
 	root      string
 	simulated bool
+	tables    *tables
 }
 
 var _ device.Vendor = Vendor{}
 
 // New returns the vendor of the GPUs in a simulated tree; "" is /sys.
-func New(tree string) Vendor { return Vendor{root: cmp.Or(tree, "/sys"), simulated: tree != ""} }
+func New(tree string) Vendor {
+	return Vendor{root: cmp.Or(tree, "/sys"), simulated: tree != "", tables: &tables{last: map[string]metrics{}}}
+}
 
 // Start checks that the kernel's driver is there.
 func (v Vendor) Start() *wire.Error {

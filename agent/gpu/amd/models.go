@@ -63,9 +63,23 @@ func listed(number, revision string) string {
 	return ""
 }
 
-// rocm are the ROCm releases that came with a minor version of AMD's own driver package (6.N). AMD tests a driver with
-// newer and older releases, too; this is the newest that is certain.
-var rocm = map[int]string{3: "6.0", 7: "6.1", 8: "6.2", 10: "6.3", 12: "6.4", 14: "7.0"}
+// rocm are the ROCm releases that came with AMD's own driver package, whose module has the version 6.MINOR.PATCH or
+// newer. The packages' names show the release (amdgpu-dkms 6.12.12.60400 is of ROCm 6.4.0), and since 7.0 that of the
+// driver (6.14.14.30100100 is of driver 30.10.1), which AMD's documentation maps to ROCm. AMD tests a driver with newer
+// and older releases, too; this is the newest that is certain.
+var rocm = []struct {
+	minor, patch int
+	release      string
+}{
+	{3, 0, "6.0"},   // 6.3.6
+	{7, 0, "6.1"},   // 6.7.0
+	{8, 0, "6.2"},   // 6.8.5
+	{10, 0, "6.3"},  // 6.10.5
+	{12, 0, "6.4"},  // 6.12.12
+	{14, 0, "7.0"},  // 6.14.14, driver 30.10
+	{16, 6, "7.1"},  // 6.16.6, driver 30.20
+	{16, 13, "7.2"}, // 6.16.13, driver 30.30
+}
 
 // ROCm returns the newest ROCm that a driver is known to run; "" if that is not known, as for the kernel's own
 // driver, which has no version.
@@ -78,11 +92,15 @@ func ROCm(driver string) string {
 	if err != nil {
 		return ""
 	}
-	newest := 0
-	for n := range rocm {
-		if n <= minor {
-			newest = max(newest, n)
+	patch := 0
+	if len(parts) > 2 {
+		patch, _ = strconv.Atoi(parts[2]) // 0 is the oldest
+	}
+	newest := ""
+	for _, r := range rocm {
+		if minor > r.minor || minor == r.minor && patch >= r.patch {
+			newest = r.release
 		}
 	}
-	return rocm[newest]
+	return newest
 }

@@ -33,6 +33,7 @@ func (v Vendor) Sample(r wire.Request) (wire.Sample, *wire.Error) {
 	p := pcieOf(dir)
 	s.PCIeGen, s.PCIeGenMax = some(p.gen), some(p.genMax)
 	s.PCIeWidth, s.PCIeWidthMax = some(p.width), some(p.widthMax)
+	v.clocks(dir, &s)
 	return s, nil
 }
 
@@ -53,7 +54,8 @@ func some(n int) *int {
 	return &n
 }
 
-// Condition returns a GPU's uncorrectable errors by the block of the chip, and whether its power controller answers.
+// Condition returns a GPU's uncorrectable errors by the block of the chip, the bad pages of its memory that are still
+// in use, and whether its power controller answers.
 func (v Vendor) Condition(r wire.Request) (wire.Condition, *wire.Error) {
 	var c wire.Condition
 	n, err := v.findNode(r.GPU)
@@ -73,6 +75,7 @@ func (v Vendor) Condition(r wire.Request) (wire.Condition, *wire.Error) {
 			c.Uncorrectable[strings.TrimSuffix(filepath.Base(path), "_err_count")] = ue
 		}
 	}
+	c.RetirePending, c.RetireFailed = badPages(readText(filepath.Join(dir, "ras/gpu_vram_bad_pages")))
 	const busy = "gpu_busy_percent"
 	switch _, readErr := os.ReadFile(filepath.Join(dir, busy)); {
 	case readErr == nil:
@@ -94,6 +97,21 @@ func uncorrectable(text string) (n uint64, ok bool) {
 		}
 	}
 	return 0, false
+}
+
+// badPages parses lines of "0x027f5d43 : 0x00001000 : R", one for each bad page of the memory. R pages are out of use.
+// P pages will be, and F pages could not be taken out of use: programs may still get them.
+func badPages(text string) (pending, failed int) {
+	for line := range strings.Lines(text) {
+		switch fields := strings.Split(strings.TrimSpace(line), " : "); {
+		case len(fields) != 3:
+		case fields[2] == "P":
+			pending++
+		case fields[2] == "F":
+			failed++
+		}
+	}
+	return pending, failed
 }
 
 // Use returns the processes that have memory or a queue on a GPU. Every process that has opened /dev/kfd is listed for

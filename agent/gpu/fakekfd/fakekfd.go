@@ -201,6 +201,7 @@ func (w *writer) device(i int, g GPU) {
 	}
 	for _, block := range g.RAS {
 		files["ras/"+block+"_err_count"] = "ue: 0\nce: 0"
+		files["ras/gpu_vram_bad_pages"] = "0x00000001 : 0x00001000 : R" // out of use: a GPU like that is healthy
 	}
 	sensors := fmt.Sprintf("hwmon/hwmon%d/", 3+i)
 	for name, value := range map[string]int64{"power1_average": 132_000_000, "power1_cap": g.CapW * 1_000_000,

@@ -156,6 +156,9 @@ type Condition struct {
 	Uncorrectable map[string]uint64 `json:"uncorrectable,omitempty"`
 	RemapPending  bool              `json:"remap_pending,omitempty"`
 	RemapFailure  bool              `json:"remap_failure,omitempty"`
+	// RetirePending and RetireFailed are how many bad pages of the memory wait to be taken out of use, and could not be.
+	RetirePending int `json:"retire_pending,omitempty"`
+	RetireFailed  int `json:"retire_failed,omitempty"`
 	// RecoveryAction is one of the Recover constants, or newer; nil: the driver does not report it.
 	RecoveryAction *int   `json:"recovery_action,omitempty"`
 	Odd            *Error `json:"odd,omitempty"` // an answer that no healthy GPU gives

@@ -1,6 +1,7 @@
 package testnet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,8 +31,12 @@ const patience = 2 * time.Minute
 // its own containerd as a child does not recover well from a kill.
 func (h *Host) Docker() *Docker {
 	h.net.t.Helper()
-	return h.DockerWith("{}") // an empty configuration instead of this machine's own
+	return h.DockerWith(cmp.Or(os.Getenv(DaemonEnv), "{}")) // not this machine's own configuration
 }
+
+// DaemonEnv names the environment variable with the daemon.json of the engines that tests start. scripts/with-engine sets
+// it to choose the image store.
+const DaemonEnv = "MUSTER_TEST_DAEMON"
 
 // DockerWith is Docker with the test's daemon.json.
 func (h *Host) DockerWith(config string) *Docker {
