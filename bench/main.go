@@ -109,8 +109,10 @@ func chosen(all []benchmark, goals []int) (out []benchmark, err error) {
 }
 
 func main() {
-	if code, ok := network.Process(os.Args[1:]); ok {
-		os.Exit(code)
+	for _, process := range []func([]string) (int, bool){network.Process, fleet.Process} {
+		if code, ok := process(os.Args[1:]); ok {
+			os.Exit(code)
+		}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

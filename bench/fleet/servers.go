@@ -12,9 +12,12 @@ import (
 	"errors"
 	"math/big"
 	"net"
+	"os"
+	"runtime/pprof"
 	"strconv"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
@@ -25,6 +28,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/serve/hostlink"
 )
 
@@ -32,7 +36,73 @@ import (
 type server interface {
 	// start listens on a port of loopback and returns the address, and the CA that verifies it.
 	start(ctx context.Context, port int) (address, ca string, err error)
-	stop(ctx context.Context) error
+}
+
+// ServerCalls is what the process of a server does when it is called.
+type ServerCalls struct {
+	server server
+	db     *db.DB // nil of the bare server
+}
+
+// Starting is a server that is to start.
+type Starting struct {
+	Database string // URL; "": the bare server
+	Port     int    // 0: a free one
+	Identity []byte // of the bare server, so that the next one has the same
+}
+
+// Started is a server that hosts can connect to.
+type Started struct{ Address, CA string }
+
+// Start starts the server.
+func (s *ServerCalls) Start(a Starting, out *Started) (err error) {
+	ctx := context.Background()
+	if a.Database == "" {
+		s.server, err = newBare(a.Identity)
+	} else if s.db, err = db.Open(ctx, db.Config{URL: a.Database, MaxConns: 32}); err == nil {
+		s.server = &ours{db: s.db}
+	}
+	if err != nil {
+		return err
+	}
+	out.Address, out.CA, err = s.server.start(ctx, a.Port)
+	return err
+}
+
+// Usage returns what the process has used, with its memory if that is wanted.
+func (s *ServerCalls) Usage(memory bool, u *Usage) error {
+	*u = usage(memory)
+	return nil
+}
+
+// Profile writes a profile of the processor time from now on to a file, or ends it if the name is empty.
+func (s *ServerCalls) Profile(file string, _ *None) error {
+	if file == "" {
+		pprof.StopCPUProfile()
+		return nil
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	return pprof.StartCPUProfile(f) // the file is complete once the profile has ended
+}
+
+// Wake changes the desired state of hosts, so many a second, and wakes them. It returns when each change was committed,
+// in Unix ns. A change raises the host's revision, as a rent does.
+func (s *ServerCalls) Wake(hosts []id.Host, committed *[]int64) error {
+	at := make([]int64, len(hosts))
+	_, err := platform.Paced(context.Background(), waking, len(hosts), wakesPerSecond,
+		func(ctx context.Context, _, i int) error {
+			return s.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+				b := &pgx.Batch{}
+				tx.AfterCommit(func() { at[i] = time.Now().UnixNano() }) // before the wake, which is queued next
+				host.QueueRevision(b, tx, s.server.(*ours).link.Bus(), hosts[i:i+1])
+				return tx.Send(ctx, b)
+			})
+		})
+	*committed = at
+	return err
 }
 
 // ours is the hosts' face of a replica.
@@ -71,8 +141,6 @@ func (o *ours) start(ctx context.Context, port int) (address, ca string, err err
 	return urls[0], ca, err
 }
 
-func (o *ours) stop(ctx context.Context) error { return o.link.Stop(ctx) }
-
 // bare is a NATS server with TLS and without authorisation, and a responder that accepts everything at once.
 type bare struct {
 	cert tls.Certificate
@@ -81,7 +149,8 @@ type bare struct {
 	nc   *nats.Conn
 }
 
-func newBare() (*bare, error) {
+// newIdentity returns a key and its certificate for a bare server.
+func newIdentity() ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -94,10 +163,22 @@ func newBare() (*bare, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &bare{
-		cert: tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key},
-		ca:   string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
-	}, nil
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})...), nil
+}
+
+// newBare returns a server with that identity.
+func newBare(identity []byte) (*bare, error) {
+	cert, err := tls.X509KeyPair(identity, identity)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(identity)
+	return &bare{cert: cert, ca: string(pem.EncodeToMemory(block))}, nil
 }
 
 func (b *bare) start(_ context.Context, port int) (address, ca string, err error) {
@@ -132,11 +213,4 @@ func (b *bare) start(_ context.Context, port int) (address, ca string, err error
 		}
 	}
 	return "tls://" + b.ns.Addr().String(), b.ca, b.nc.Flush()
-}
-
-func (b *bare) stop(context.Context) error {
-	b.nc.Close()
-	b.ns.Shutdown()
-	b.ns.WaitForShutdown()
-	return nil
 }

@@ -14,25 +14,32 @@ import (
 )
 
 const challengedUUIDs = `-- name: ChallengedUUIDs :many
-SELECT DISTINCT g.uuid FROM gpu g JOIN host h ON h.id = g.host_id JOIN host me ON me.id = $1
-WHERE g.uuid = ANY($2::text[]) AND g.removed_at IS NULL AND h.org_id <> me.org_id
-ORDER BY g.uuid
+SELECT DISTINCT me.id AS host_id, g.uuid
+FROM (SELECT unnest($1::uuid[]) AS host_id, unnest($2::text[]) AS uuid) u
+JOIN gpu g ON g.uuid = u.uuid JOIN host h ON h.id = g.host_id JOIN host me ON me.id = u.host_id
+WHERE g.removed_at IS NULL AND h.org_id <> me.org_id
+ORDER BY g.uuid, me.id
 `
 
-// Those of the UUIDs that a host of another organisation lists.
-func (q *Queries) ChallengedUUIDs(ctx context.Context, hostID id.Host, uuids []string) ([]string, error) {
-	rows, err := q.db.Query(ctx, challengedUUIDs, hostID, uuids)
+type ChallengedUUIDsRow struct {
+	HostID id.Host
+	UUID   string
+}
+
+// Those of the UUIDs that hosts list that a host of another organisation lists, too.
+func (q *Queries) ChallengedUUIDs(ctx context.Context, hosts []pgtype.UUID, uuids []string) ([]ChallengedUUIDsRow, error) {
+	rows, err := q.db.Query(ctx, challengedUUIDs, hosts, uuids)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []string{}
+	items := []ChallengedUUIDsRow{}
 	for rows.Next() {
-		var uuid string
-		if err := rows.Scan(&uuid); err != nil {
+		var i ChallengedUUIDsRow
+		if err := rows.Scan(&i.HostID, &i.UUID); err != nil {
 			return nil, err
 		}
-		items = append(items, uuid)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -190,7 +197,7 @@ func (q *Queries) EndContests(ctx context.Context, hostID id.Host) error {
 
 const holdersOfUUIDs = `-- name: HoldersOfUUIDs :many
 
-SELECT g.uuid, g.id, g.host_id, h.org_id, h.name AS host_name, (h.org_id = me.org_id)::boolean AS same_org, me.org_id AS my_org, g.present,
+SELECT me.id AS listed_by, g.uuid, g.id, g.host_id, h.org_id, h.name AS host_name, (h.org_id = me.org_id)::boolean AS same_org, me.org_id AS my_org, g.present,
        (CASE WHEN EXISTS (SELECT FROM replica r WHERE r.seen_at > clock_timestamp() - interval '1 minute'
                                                   AND r.started_at > clock_timestamp() - interval '1 hour') THEN 0
              ELSE extract(epoch FROM clock_timestamp() - coalesce(s.last_sync_at, h.created_at)) END)::bigint AS silent_s,
@@ -201,11 +208,13 @@ SELECT g.uuid, g.id, g.host_id, h.org_id, h.name AS host_name, (h.org_id = me.or
                JOIN lease l ON l.host_id = o.host_id AND o.id = ANY (l.gpu_ids)
                JOIN lease_meter m ON m.lease_id = l.id
                WHERE o.uuid = g.uuid AND oh.org_id = h.org_id AND l.renter_org_id <> l.host_org_id AND m.billed_ms > 0)::boolean AS proven
-FROM gpu g JOIN host h ON h.id = g.host_id JOIN host_status s ON s.host_id = h.id JOIN host me ON me.id = $1
-WHERE g.uuid = ANY($2::text[]) AND g.removed_at IS NULL AND g.contest <> 'challenger' AND g.host_id <> $1
+FROM (SELECT unnest($1::uuid[]) AS host_id, unnest($2::text[]) AS uuid) u
+JOIN gpu g ON g.uuid = u.uuid JOIN host h ON h.id = g.host_id JOIN host_status s ON s.host_id = h.id JOIN host me ON me.id = u.host_id
+WHERE g.removed_at IS NULL AND g.contest <> 'challenger' AND g.host_id <> u.host_id
 `
 
 type HoldersOfUUIDsRow struct {
+	ListedBy id.Host
 	UUID     string
 	ID       id.GPU
 	HostID   id.Host
@@ -221,10 +230,11 @@ type HoldersOfUUIDsRow struct {
 }
 
 // GPUs that hosts of several organisations list.
-// The GPUs that hold UUIDs on other hosts than this, at most one of each, whether both hosts belong to one organisation, and how long the
-// holder's host has not reported: 0 while a server runs that started less than an hour ago, because hosts may not have found it yet.
-func (q *Queries) HoldersOfUUIDs(ctx context.Context, hostID id.Host, uuids []string) ([]HoldersOfUUIDsRow, error) {
-	rows, err := q.db.Query(ctx, holdersOfUUIDs, hostID, uuids)
+// The GPUs that hold UUIDs on other hosts than those that list them, at most one of each UUID that a host lists, whether both hosts belong
+// to one organisation, and how long the holder's host has not reported: 0 while a server runs that started less than an hour ago, because
+// hosts may not have found it yet.
+func (q *Queries) HoldersOfUUIDs(ctx context.Context, hosts []pgtype.UUID, uuids []string) ([]HoldersOfUUIDsRow, error) {
+	rows, err := q.db.Query(ctx, holdersOfUUIDs, hosts, uuids)
 	if err != nil {
 		return nil, err
 	}
@@ -233,6 +243,7 @@ func (q *Queries) HoldersOfUUIDs(ctx context.Context, hostID id.Host, uuids []st
 	for rows.Next() {
 		var i HoldersOfUUIDsRow
 		if err := rows.Scan(
+			&i.ListedBy,
 			&i.UUID,
 			&i.ID,
 			&i.HostID,

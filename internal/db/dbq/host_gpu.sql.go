@@ -53,10 +53,11 @@ func (q *Queries) AbandonedLeases(ctx context.Context, afterMs int64) ([]Abandon
 }
 
 const activeGPUs = `-- name: ActiveGPUs :many
-SELECT id, uuid, health, present, contest FROM gpu WHERE host_id = $1 AND removed_at IS NULL
+SELECT host_id, id, uuid, health, present, contest FROM gpu WHERE host_id = ANY($1::uuid[]) AND removed_at IS NULL
 `
 
 type ActiveGPUsRow struct {
+	HostID  id.Host
 	ID      id.GPU
 	UUID    string
 	Health  string
@@ -64,8 +65,8 @@ type ActiveGPUsRow struct {
 	Contest string
 }
 
-func (q *Queries) ActiveGPUs(ctx context.Context, hostID id.Host) ([]ActiveGPUsRow, error) {
-	rows, err := q.db.Query(ctx, activeGPUs, hostID)
+func (q *Queries) ActiveGPUs(ctx context.Context, hosts []pgtype.UUID) ([]ActiveGPUsRow, error) {
+	rows, err := q.db.Query(ctx, activeGPUs, hosts)
 	if err != nil {
 		return nil, err
 	}
@@ -74,6 +75,7 @@ func (q *Queries) ActiveGPUs(ctx context.Context, hostID id.Host) ([]ActiveGPUsR
 	for rows.Next() {
 		var i ActiveGPUsRow
 		if err := rows.Scan(
+			&i.HostID,
 			&i.ID,
 			&i.UUID,
 			&i.Health,
@@ -452,7 +454,7 @@ func (q *Queries) NeedFullReport(ctx context.Context, argID id.Host) error {
 const putGPUs = `-- name: PutGPUs :exec
 INSERT INTO gpu AS g (host_id, id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, power_limit_w,
                       power_default_w, facts, health, health_reason, in_use, contest, vendor, kind, parent_id, attach_name, rocm_max, display, pcie_measured, hive)
-SELECT $1, unnest($2::uuid[]), unnest($3::text[]), unnest($4::integer[]), unnest($5::text[]), unnest($6::text[]),
+SELECT unnest($1::uuid[]), unnest($2::uuid[]), unnest($3::text[]), unnest($4::integer[]), unnest($5::text[]), unnest($6::text[]),
        unnest($7::text[]), unnest($8::bigint[]), unnest($9::text[]), unnest($10::integer[]),
        unnest($11::boolean[]), unnest($12::float8[]), nullif(unnest($13::integer[]), 0),
        nullif(unnest($14::integer[]), 0), unnest($15::text[])::jsonb, unnest($16::text[]), unnest($17::text[]),
@@ -468,7 +470,7 @@ WHERE NOT g.present
 `
 
 type PutGPUsParams struct {
-	HostID         id.Host
+	Hosts          []pgtype.UUID
 	Ids            []pgtype.UUID
 	Uuids          []string
 	Idxs           []int32
@@ -497,10 +499,10 @@ type PutGPUsParams struct {
 	Hives          []string
 }
 
-// Adds GPUs of a host, or stores what has changed of those that it has. Those keep their health and their contest.
+// Adds GPUs of hosts, or stores what has changed of those that it has. Those keep their health and their contest.
 func (q *Queries) PutGPUs(ctx context.Context, arg PutGPUsParams) error {
 	_, err := q.db.Exec(ctx, putGPUs,
-		arg.HostID,
+		arg.Hosts,
 		arg.Ids,
 		arg.Uuids,
 		arg.Idxs,
@@ -531,25 +533,26 @@ func (q *Queries) PutGPUs(ctx context.Context, arg PutGPUsParams) error {
 	return err
 }
 
-const putHostInventory = `-- name: PutHostInventory :exec
+const putHostInventories = `-- name: PutHostInventories :exec
 
-INSERT INTO host_inventory (host_id, inventory, hash, gpus) VALUES ($1, $2, $3, $4)
+INSERT INTO host_inventory (host_id, inventory, hash, gpus)
+SELECT unnest($1::uuid[]), unnest($2::text[])::jsonb, unnest($3::bytea[]), unnest($4::integer[])
 ON CONFLICT (host_id) DO UPDATE SET inventory = excluded.inventory, hash = excluded.hash, gpus = excluded.gpus
 `
 
-type PutHostInventoryParams struct {
-	HostID    id.Host
-	Inventory []byte
-	Hash      []byte
-	Gpus      *int32
+type PutHostInventoriesParams struct {
+	Hosts       []pgtype.UUID
+	Inventories []string
+	Hashes      [][]byte
+	Gpus        []int32
 }
 
 // GPUs: what hosts have, how it is, and who uses it.
-func (q *Queries) PutHostInventory(ctx context.Context, arg PutHostInventoryParams) error {
-	_, err := q.db.Exec(ctx, putHostInventory,
-		arg.HostID,
-		arg.Inventory,
-		arg.Hash,
+func (q *Queries) PutHostInventories(ctx context.Context, arg PutHostInventoriesParams) error {
+	_, err := q.db.Exec(ctx, putHostInventories,
+		arg.Hosts,
+		arg.Inventories,
+		arg.Hashes,
 		arg.Gpus,
 	)
 	return err
@@ -595,51 +598,59 @@ func (q *Queries) SetGPUHealth(ctx context.Context, health string, reason string
 	return err
 }
 
-const setHostInventory = `-- name: SetHostInventory :exec
-UPDATE host
-SET boot_id = $1, cpu_cores = $2, ram_mb = $3, disk_gb = $4, disk_limited = $5, scratch_gb = $6,
-    runtimes = $7::text[], driver = $8, cuda_max = $9, multi_node = $10, blocked = $11,
-    rdma_gbps = $12, rdma_rails = $13, rdma_link = $14, rdma_isolation = $15, inventory_at = clock_timestamp()
-WHERE id = $16
+const setHostInventories = `-- name: SetHostInventories :exec
+UPDATE host h
+SET boot_id = u.boot_id, cpu_cores = u.cpu_cores, ram_mb = u.ram_mb, disk_gb = u.disk_gb, disk_limited = u.disk_limited,
+    scratch_gb = u.scratch_gb, runtimes = string_to_array(u.runtimes, ','), driver = u.driver, cuda_max = u.cuda_max,
+    multi_node = u.multi_node, blocked = u.blocked, rdma_gbps = u.rdma_gbps, rdma_rails = u.rdma_rails, rdma_link = u.rdma_link,
+    rdma_isolation = u.rdma_isolation, inventory_at = clock_timestamp()
+FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS boot_id, unnest($3::integer[]) AS cpu_cores,
+             unnest($4::bigint[]) AS ram_mb, unnest($5::bigint[]) AS disk_gb, unnest($6::boolean[]) AS disk_limited,
+             unnest($7::bigint[]) AS scratch_gb, unnest($8::text[]) AS runtimes, unnest($9::text[]) AS driver,
+             unnest($10::text[]) AS cuda_max, unnest($11::boolean[]) AS multi_node, unnest($12::text[]) AS blocked,
+             unnest($13::float8[]) AS rdma_gbps, unnest($14::integer[]) AS rdma_rails,
+             unnest($15::text[]) AS rdma_link, unnest($16::text[]) AS rdma_isolation) u
+WHERE h.id = u.id
 `
 
-type SetHostInventoryParams struct {
-	BootID        string
-	CPUCores      int32
-	RAMMb         int64
-	DiskGb        int64
-	DiskLimited   bool
-	ScratchGb     int64
-	Runtimes      []string
-	Driver        string
-	CudaMax       string
-	MultiNode     bool
-	Blocked       string
-	RdmaGbps      float64
-	RdmaRails     int32
-	RdmaLink      string
-	RdmaIsolation string
-	ID            id.Host
+type SetHostInventoriesParams struct {
+	Hosts          []pgtype.UUID
+	BootIds        []string
+	CPUCores       []int32
+	RAMMbs         []int64
+	DiskGbs        []int64
+	DiskLimiteds   []bool
+	ScratchGbs     []int64
+	Runtimes       []string
+	Drivers        []string
+	CudaMaxes      []string
+	MultiNodes     []bool
+	Blockeds       []string
+	RdmaGbps       []float64
+	RdmaRails      []int32
+	RdmaLinks      []string
+	RdmaIsolations []string
 }
 
-func (q *Queries) SetHostInventory(ctx context.Context, arg SetHostInventoryParams) error {
-	_, err := q.db.Exec(ctx, setHostInventory,
-		arg.BootID,
+// The runtimes of a host are a list with commas.
+func (q *Queries) SetHostInventories(ctx context.Context, arg SetHostInventoriesParams) error {
+	_, err := q.db.Exec(ctx, setHostInventories,
+		arg.Hosts,
+		arg.BootIds,
 		arg.CPUCores,
-		arg.RAMMb,
-		arg.DiskGb,
-		arg.DiskLimited,
-		arg.ScratchGb,
+		arg.RAMMbs,
+		arg.DiskGbs,
+		arg.DiskLimiteds,
+		arg.ScratchGbs,
 		arg.Runtimes,
-		arg.Driver,
-		arg.CudaMax,
-		arg.MultiNode,
-		arg.Blocked,
+		arg.Drivers,
+		arg.CudaMaxes,
+		arg.MultiNodes,
+		arg.Blockeds,
 		arg.RdmaGbps,
 		arg.RdmaRails,
-		arg.RdmaLink,
-		arg.RdmaIsolation,
-		arg.ID,
+		arg.RdmaLinks,
+		arg.RdmaIsolations,
 	)
 	return err
 }
@@ -681,11 +692,10 @@ func (q *Queries) TouchInventories(ctx context.Context, hosts []pgtype.UUID, has
 }
 
 const vanishGPUs = `-- name: VanishGPUs :exec
-UPDATE gpu SET present = false
-WHERE host_id = $1 AND removed_at IS NULL AND present AND NOT (uuid = ANY($2::text[]))
+UPDATE gpu SET present = false WHERE id = ANY($1::uuid[]) AND removed_at IS NULL AND present
 `
 
-func (q *Queries) VanishGPUs(ctx context.Context, hostID id.Host, uuids []string) error {
-	_, err := q.db.Exec(ctx, vanishGPUs, hostID, uuids)
+func (q *Queries) VanishGPUs(ctx context.Context, ids []pgtype.UUID) error {
+	_, err := q.db.Exec(ctx, vanishGPUs, ids)
 	return err
 }

@@ -8,17 +8,20 @@ package dbq
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/musterhq/muster/internal/id"
 )
 
 const forgetHostImages = `-- name: ForgetHostImages :exec
 
-DELETE FROM host_image WHERE host_id = $1 AND ref <> ALL ($2::text[])
+DELETE FROM host_image i
+WHERE i.host_id = ANY($1::uuid[]) AND (i.host_id, i.ref) NOT IN (SELECT unnest($2::uuid[]), unnest($3::text[]))
 `
 
 // Public images that lie on hosts.
-func (q *Queries) ForgetHostImages(ctx context.Context, hostID id.Host, refs []string) error {
-	_, err := q.db.Exec(ctx, forgetHostImages, hostID, refs)
+// Removes what of hosts' images they no longer have: the lists are of what they have.
+func (q *Queries) ForgetHostImages(ctx context.Context, hosts []pgtype.UUID, ofHosts []pgtype.UUID, refs []string) error {
+	_, err := q.db.Exec(ctx, forgetHostImages, hosts, ofHosts, refs)
 	return err
 }
 
@@ -48,11 +51,11 @@ func (q *Queries) HostsWithImage(ctx context.Context, ref string) ([]id.Host, er
 
 const putHostImages = `-- name: PutHostImages :exec
 INSERT INTO host_image (host_id, ref, digest)
-SELECT $1, unnest($2::text[]), unnest($3::text[])
+SELECT unnest($1::uuid[]), unnest($2::text[]), unnest($3::text[])
 ON CONFLICT (host_id, ref) DO UPDATE SET digest = excluded.digest WHERE host_image.digest <> excluded.digest
 `
 
-func (q *Queries) PutHostImages(ctx context.Context, hostID id.Host, refs []string, digests []string) error {
-	_, err := q.db.Exec(ctx, putHostImages, hostID, refs, digests)
+func (q *Queries) PutHostImages(ctx context.Context, hosts []pgtype.UUID, refs []string, digests []string) error {
+	_, err := q.db.Exec(ctx, putHostImages, hosts, refs, digests)
 	return err
 }

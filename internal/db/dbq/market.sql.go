@@ -14,6 +14,34 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
+const addOffers = `-- name: AddOffers :exec
+
+INSERT INTO offer (id, host_id, gpu_model, host_share_ppm)
+SELECT n.id, n.host_id, n.model,
+       coalesce((SELECT 1000000 - f.fee_ppm FROM org_fee f JOIN host h ON h.org_id = f.org_id WHERE h.id = n.host_id), $1::integer)
+FROM (SELECT unnest($2::uuid[]) AS id, unnest($3::uuid[]) AS host_id, unnest($4::text[]) AS model) n
+ON CONFLICT (host_id, gpu_model) DO NOTHING
+`
+
+type AddOffersParams struct {
+	UsualSharePpm int32
+	Ids           []pgtype.UUID
+	Hosts         []pgtype.UUID
+	Models        []string
+}
+
+// What the market sells: offers and their prices.
+// New offers have their operator's fee, or the usual one.
+func (q *Queries) AddOffers(ctx context.Context, arg AddOffersParams) error {
+	_, err := q.db.Exec(ctx, addOffers,
+		arg.UsualSharePpm,
+		arg.Ids,
+		arg.Hosts,
+		arg.Models,
+	)
+	return err
+}
+
 const hostIDsOfOrg = `-- name: HostIDsOfOrg :many
 SELECT id FROM host WHERE org_id = $1 ORDER BY id
 `
@@ -70,6 +98,38 @@ func (q *Queries) MissingReports(ctx context.Context, hostID id.Host, sinceMs in
 	for rows.Next() {
 		var i MissingReportsRow
 		if err := rows.Scan(&i.FromMs, &i.ToMs); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const modelsWithoutOffers = `-- name: ModelsWithoutOffers :many
+SELECT DISTINCT g.host_id, g.model FROM gpu g
+WHERE g.host_id = ANY($1::uuid[]) AND g.present AND g.removed_at IS NULL
+  AND NOT EXISTS (SELECT FROM offer o WHERE o.host_id = g.host_id AND o.gpu_model = g.model)
+ORDER BY g.host_id, g.model
+`
+
+type ModelsWithoutOffersRow struct {
+	HostID id.Host
+	Model  string
+}
+
+func (q *Queries) ModelsWithoutOffers(ctx context.Context, hosts []pgtype.UUID) ([]ModelsWithoutOffersRow, error) {
+	rows, err := q.db.Query(ctx, modelsWithoutOffers, hosts)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ModelsWithoutOffersRow{}
+	for rows.Next() {
+		var i ModelsWithoutOffersRow
+		if err := rows.Scan(&i.HostID, &i.Model); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -173,30 +233,6 @@ func (q *Queries) OrgFee(ctx context.Context, orgID id.Org) (int32, error) {
 	return fee_ppm, err
 }
 
-const presentModels = `-- name: PresentModels :many
-SELECT DISTINCT model FROM gpu WHERE host_id = $1 AND present AND removed_at IS NULL ORDER BY model
-`
-
-func (q *Queries) PresentModels(ctx context.Context, hostID id.Host) ([]string, error) {
-	rows, err := q.db.Query(ctx, presentModels, hostID)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []string{}
-	for rows.Next() {
-		var model string
-		if err := rows.Scan(&model); err != nil {
-			return nil, err
-		}
-		items = append(items, model)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const priceChangesOfHost = `-- name: PriceChangesOfHost :many
 SELECT o.gpu_model, p.price, p.at, coalesce(lag(p.price) OVER (PARTITION BY p.offer_id ORDER BY p.at), 0)::bigint AS before
 FROM offer_price p JOIN offer o ON o.id = p.offer_id
@@ -294,34 +330,6 @@ func (q *Queries) SetOrgFee(ctx context.Context, feePpm int32, changedBy id.User
 		return 0, err
 	}
 	return result.RowsAffected(), nil
-}
-
-const syncOffers = `-- name: SyncOffers :exec
-
-INSERT INTO offer (id, host_id, gpu_model, host_share_ppm)
-SELECT n.id, $1, n.model,
-       coalesce((SELECT 1000000 - f.fee_ppm FROM org_fee f JOIN host h ON h.org_id = f.org_id WHERE h.id = $1), $2::integer)
-FROM (SELECT unnest($3::uuid[]) AS id, unnest($4::text[]) AS model) n
-ON CONFLICT (host_id, gpu_model) DO NOTHING
-`
-
-type SyncOffersParams struct {
-	HostID        id.Host
-	UsualSharePpm int32
-	Ids           []pgtype.UUID
-	Models        []string
-}
-
-// What the market sells: offers and their prices.
-// New offers have their operator's fee, or the usual one.
-func (q *Queries) SyncOffers(ctx context.Context, arg SyncOffersParams) error {
-	_, err := q.db.Exec(ctx, syncOffers,
-		arg.HostID,
-		arg.UsualSharePpm,
-		arg.Ids,
-		arg.Models,
-	)
-	return err
 }
 
 const updateOffer = `-- name: UpdateOffer :exec

@@ -1,9 +1,10 @@
 -- GPUs that hosts of several organisations list.
 
 -- name: HoldersOfUUIDs :many
--- The GPUs that hold UUIDs on other hosts than this, at most one of each, whether both hosts belong to one organisation, and how long the
--- holder's host has not reported: 0 while a server runs that started less than an hour ago, because hosts may not have found it yet.
-SELECT g.uuid, g.id, g.host_id, h.org_id, h.name AS host_name, (h.org_id = me.org_id)::boolean AS same_org, me.org_id AS my_org, g.present,
+-- The GPUs that hold UUIDs on other hosts than those that list them, at most one of each UUID that a host lists, whether both hosts belong
+-- to one organisation, and how long the holder's host has not reported: 0 while a server runs that started less than an hour ago, because
+-- hosts may not have found it yet.
+SELECT me.id AS listed_by, g.uuid, g.id, g.host_id, h.org_id, h.name AS host_name, (h.org_id = me.org_id)::boolean AS same_org, me.org_id AS my_org, g.present,
        (CASE WHEN EXISTS (SELECT FROM replica r WHERE r.seen_at > clock_timestamp() - interval '1 minute'
                                                   AND r.started_at > clock_timestamp() - interval '1 hour') THEN 0
              ELSE extract(epoch FROM clock_timestamp() - coalesce(s.last_sync_at, h.created_at)) END)::bigint AS silent_s,
@@ -14,8 +15,9 @@ SELECT g.uuid, g.id, g.host_id, h.org_id, h.name AS host_name, (h.org_id = me.or
                JOIN lease l ON l.host_id = o.host_id AND o.id = ANY (l.gpu_ids)
                JOIN lease_meter m ON m.lease_id = l.id
                WHERE o.uuid = g.uuid AND oh.org_id = h.org_id AND l.renter_org_id <> l.host_org_id AND m.billed_ms > 0)::boolean AS proven
-FROM gpu g JOIN host h ON h.id = g.host_id JOIN host_status s ON s.host_id = h.id JOIN host me ON me.id = @host_id
-WHERE g.uuid = ANY(@uuids::text[]) AND g.removed_at IS NULL AND g.contest <> 'challenger' AND g.host_id <> @host_id;
+FROM (SELECT unnest(@hosts::uuid[]) AS host_id, unnest(@uuids::text[]) AS uuid) u
+JOIN gpu g ON g.uuid = u.uuid JOIN host h ON h.id = g.host_id JOIN host_status s ON s.host_id = h.id JOIN host me ON me.id = u.host_id
+WHERE g.removed_at IS NULL AND g.contest <> 'challenger' AND g.host_id <> u.host_id;
 
 -- name: RemoveGPU :execrows
 -- Removes a GPU from its host unless it is claimed. It changes no row while another transaction holds the host's lock: the caller
@@ -28,10 +30,12 @@ WHERE g.id = @id AND g.host_id = free.id AND g.removed_at IS NULL
                                             AND (c.expires_at IS NULL OR c.expires_at > clock_timestamp()));
 
 -- name: ChallengedUUIDs :many
--- Those of the UUIDs that a host of another organisation lists.
-SELECT DISTINCT g.uuid FROM gpu g JOIN host h ON h.id = g.host_id JOIN host me ON me.id = @host_id
-WHERE g.uuid = ANY(@uuids::text[]) AND g.removed_at IS NULL AND h.org_id <> me.org_id
-ORDER BY g.uuid;
+-- Those of the UUIDs that hosts list that a host of another organisation lists, too.
+SELECT DISTINCT me.id AS host_id, g.uuid
+FROM (SELECT unnest(@hosts::uuid[]) AS host_id, unnest(@uuids::text[]) AS uuid) u
+JOIN gpu g ON g.uuid = u.uuid JOIN host h ON h.id = g.host_id JOIN host me ON me.id = u.host_id
+WHERE g.removed_at IS NULL AND h.org_id <> me.org_id
+ORDER BY g.uuid, me.id;
 
 -- name: DefendGPU :one
 -- Makes the GPU that holds its UUID the incumbent, if staff gave it to its organisation, or another organisation rented it there and was billed

@@ -1,7 +1,8 @@
 -- GPUs: what hosts have, how it is, and who uses it.
 
--- name: PutHostInventory :exec
-INSERT INTO host_inventory (host_id, inventory, hash, gpus) VALUES (@host_id, @inventory, @hash, @gpus)
+-- name: PutHostInventories :exec
+INSERT INTO host_inventory (host_id, inventory, hash, gpus)
+SELECT unnest(@hosts::uuid[]), unnest(@inventories::text[])::jsonb, unnest(@hashes::bytea[]), unnest(@gpus::integer[])
 ON CONFLICT (host_id) DO UPDATE SET inventory = excluded.inventory, hash = excluded.hash, gpus = excluded.gpus;
 
 -- name: TouchInventories :many
@@ -19,21 +20,29 @@ WHERE h.id = same.id AND h.state <> 'retired'
   AND i.gpus = (SELECT count(*) FROM gpu g WHERE g.host_id = h.id AND g.present AND g.removed_at IS NULL AND g.contest <> 'challenger')
 RETURNING h.id;
 
--- name: SetHostInventory :exec
-UPDATE host
-SET boot_id = @boot_id, cpu_cores = @cpu_cores, ram_mb = @ram_mb, disk_gb = @disk_gb, disk_limited = @disk_limited, scratch_gb = @scratch_gb,
-    runtimes = @runtimes::text[], driver = @driver, cuda_max = @cuda_max, multi_node = @multi_node, blocked = @blocked,
-    rdma_gbps = @rdma_gbps, rdma_rails = @rdma_rails, rdma_link = @rdma_link, rdma_isolation = @rdma_isolation, inventory_at = clock_timestamp()
-WHERE id = @id;
+-- name: SetHostInventories :exec
+-- The runtimes of a host are a list with commas.
+UPDATE host h
+SET boot_id = u.boot_id, cpu_cores = u.cpu_cores, ram_mb = u.ram_mb, disk_gb = u.disk_gb, disk_limited = u.disk_limited,
+    scratch_gb = u.scratch_gb, runtimes = string_to_array(u.runtimes, ','), driver = u.driver, cuda_max = u.cuda_max,
+    multi_node = u.multi_node, blocked = u.blocked, rdma_gbps = u.rdma_gbps, rdma_rails = u.rdma_rails, rdma_link = u.rdma_link,
+    rdma_isolation = u.rdma_isolation, inventory_at = clock_timestamp()
+FROM (SELECT unnest(@hosts::uuid[]) AS id, unnest(@boot_ids::text[]) AS boot_id, unnest(@cpu_cores::integer[]) AS cpu_cores,
+             unnest(@ram_mbs::bigint[]) AS ram_mb, unnest(@disk_gbs::bigint[]) AS disk_gb, unnest(@disk_limiteds::boolean[]) AS disk_limited,
+             unnest(@scratch_gbs::bigint[]) AS scratch_gb, unnest(@runtimes::text[]) AS runtimes, unnest(@drivers::text[]) AS driver,
+             unnest(@cuda_maxes::text[]) AS cuda_max, unnest(@multi_nodes::boolean[]) AS multi_node, unnest(@blockeds::text[]) AS blocked,
+             unnest(@rdma_gbps::float8[]) AS rdma_gbps, unnest(@rdma_rails::integer[]) AS rdma_rails,
+             unnest(@rdma_links::text[]) AS rdma_link, unnest(@rdma_isolations::text[]) AS rdma_isolation) u
+WHERE h.id = u.id;
 
 -- name: ActiveGPUs :many
-SELECT id, uuid, health, present, contest FROM gpu WHERE host_id = @host_id AND removed_at IS NULL;
+SELECT host_id, id, uuid, health, present, contest FROM gpu WHERE host_id = ANY(@hosts::uuid[]) AND removed_at IS NULL;
 
 -- name: PutGPUs :exec
--- Adds GPUs of a host, or stores what has changed of those that it has. Those keep their health and their contest.
+-- Adds GPUs of hosts, or stores what has changed of those that it has. Those keep their health and their contest.
 INSERT INTO gpu AS g (host_id, id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, power_limit_w,
                       power_default_w, facts, health, health_reason, in_use, contest, vendor, kind, parent_id, attach_name, rocm_max, display, pcie_measured, hive)
-SELECT @host_id, unnest(@ids::uuid[]), unnest(@uuids::text[]), unnest(@idxs::integer[]), unnest(@pci_buses::text[]), unnest(@models::text[]),
+SELECT unnest(@hosts::uuid[]), unnest(@ids::uuid[]), unnest(@uuids::text[]), unnest(@idxs::integer[]), unnest(@pci_buses::text[]), unnest(@models::text[]),
        unnest(@archs::text[]), unnest(@vram_mbs::bigint[]), unnest(@compute_caps::text[]), unnest(@pcie_gens::integer[]),
        unnest(@nvlinks::boolean[]), unnest(@nvlink_gbps::float8[]), nullif(unnest(@power_limits_w::integer[]), 0),
        nullif(unnest(@power_defaults_w::integer[]), 0), unnest(@facts::text[])::jsonb, unnest(@healths::text[]), unnest(@health_reasons::text[]),
@@ -48,8 +57,7 @@ WHERE NOT g.present
    IS DISTINCT FROM (excluded.idx, excluded.pci_bus, excluded.model, excluded.arch, excluded.vram_mb, excluded.compute_cap, excluded.pcie_gen, excluded.nvlink, excluded.nvlink_gbps, excluded.power_limit_w, excluded.power_default_w, excluded.facts, excluded.in_use, excluded.vendor, excluded.kind, excluded.parent_id, excluded.attach_name, excluded.rocm_max, excluded.display, excluded.pcie_measured, excluded.hive);
 
 -- name: VanishGPUs :exec
-UPDATE gpu SET present = false
-WHERE host_id = @host_id AND removed_at IS NULL AND present AND NOT (uuid = ANY(@uuids::text[]));
+UPDATE gpu SET present = false WHERE id = ANY(@ids::uuid[]) AND removed_at IS NULL AND present;
 
 -- name: SetGPUHealth :exec
 UPDATE gpu SET health = @health, health_reason = @reason WHERE id = @id;

@@ -1,15 +1,18 @@
 -- What the market sells: offers and their prices.
 
--- name: SyncOffers :exec
+-- name: AddOffers :exec
 -- New offers have their operator's fee, or the usual one.
 INSERT INTO offer (id, host_id, gpu_model, host_share_ppm)
-SELECT n.id, @host_id, n.model,
-       coalesce((SELECT 1000000 - f.fee_ppm FROM org_fee f JOIN host h ON h.org_id = f.org_id WHERE h.id = @host_id), @usual_share_ppm::integer)
-FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@models::text[]) AS model) n
+SELECT n.id, n.host_id, n.model,
+       coalesce((SELECT 1000000 - f.fee_ppm FROM org_fee f JOIN host h ON h.org_id = f.org_id WHERE h.id = n.host_id), @usual_share_ppm::integer)
+FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@hosts::uuid[]) AS host_id, unnest(@models::text[]) AS model) n
 ON CONFLICT (host_id, gpu_model) DO NOTHING;
 
--- name: PresentModels :many
-SELECT DISTINCT model FROM gpu WHERE host_id = @host_id AND present AND removed_at IS NULL ORDER BY model;
+-- name: ModelsWithoutOffers :many
+SELECT DISTINCT g.host_id, g.model FROM gpu g
+WHERE g.host_id = ANY(@hosts::uuid[]) AND g.present AND g.removed_at IS NULL
+  AND NOT EXISTS (SELECT FROM offer o WHERE o.host_id = g.host_id AND o.gpu_model = g.model)
+ORDER BY g.host_id, g.model;
 
 -- name: OffersOfHosts :many
 SELECT o.id, o.host_id, o.gpu_model, o.price, o.min_gpus, o.max_duration_s, o.host_share_ppm,

@@ -3,8 +3,6 @@ package host
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
@@ -217,20 +215,6 @@ func contest(ctx context.Context, tx *db.Tx, host id.Host, holder dbq.HoldersOfU
 	}
 	theirs := contestEvent(holder.OrgID, holder.HostID, "gpu.contest", uuid)
 	return Challenger, notifyContest(ctx, tx, theirs, key, title, body)
-}
-
-// defend makes those of a host's GPUs, by UUID, the holders or incumbents that challengers list, too.
-func defend(ctx context.Context, tx *db.Tx, host id.Host, gpus map[string]id.GPU) error {
-	challenged, err := tx.Q.ChallengedUUIDs(ctx, host, slices.Collect(maps.Keys(gpus)))
-	if err != nil {
-		return fmt.Errorf("GPUs of %s that others list: %w", host, err)
-	}
-	for _, uuid := range challenged {
-		if _, err := tx.Q.DefendGPU(ctx, gpus[uuid]); err != nil {
-			return fmt.Errorf("contest %s: %w", uuid, err)
-		}
-	}
-	return nil
 }
 
 // notifyContest notifies the organisation of a host about a GPU that two operators list, and records e, the act on that

@@ -153,7 +153,8 @@ func Enroll(ctx context.Context, tx *db.Tx, p EnrollPolicy, r agentapi.EnrollReq
 	if err != nil {
 		return Host{}, err
 	}
-	if err := putInventory(ctx, tx, host, &r.Inventory, nil); err != nil {
+	_, err = putInventories(ctx, tx, []*checked{{host: host, inv: &r.Inventory}}, true)
+	if err != nil {
 		return Host{}, err
 	}
 	if err := tx.Q.UseEnrollment(ctx, host, t.ID); err != nil {

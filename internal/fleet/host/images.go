@@ -12,22 +12,35 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// queueImages queues the writes of which public images a host has. It ignores malformed entries: the list is only a
-// hint.
-func queueImages(b *pgx.Batch, host id.Host, images []agentapi.CachedImage) {
-	refs, digests := []string{}, []string{}
+// hostImages is which public images hosts have, to be stored.
+type hostImages struct {
+	hosts, of     []id.Host // of has the host of each image
+	refs, digests []string
+}
+
+// add adds the images of a host. It ignores malformed entries: the list is only a hint.
+func (w *hostImages) add(host id.Host, images []agentapi.CachedImage) {
+	w.hosts = append(w.hosts, host)
 	seen := map[string]bool{}
 	for _, i := range images {
 		switch {
-		case len(refs) == agentapi.MaxImages, seen[i.Ref], i.Ref == "", len(i.Ref) > 512, len(i.Digest) > 100,
+		case len(seen) == agentapi.MaxImages, seen[i.Ref], i.Ref == "", len(i.Ref) > 512, len(i.Digest) > 100,
 			!strings.HasPrefix(i.Digest, "sha256:"):
 			continue
 		}
 		seen[i.Ref] = true
-		refs, digests = append(refs, i.Ref), append(digests, i.Digest)
+		w.of, w.refs, w.digests = append(w.of, host), append(w.refs, i.Ref), append(w.digests, i.Digest)
 	}
-	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error { return q.ForgetHostImages(ctx, host, refs) })
-	if len(refs) > 0 {
-		db.Queue(b, func(ctx context.Context, q *dbq.Queries) error { return q.PutHostImages(ctx, host, refs, digests) })
+}
+
+// queue queues the writes.
+func (w *hostImages) queue(b *pgx.Batch) {
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+		return q.ForgetHostImages(ctx, uuids(w.hosts), uuids(w.of), w.refs)
+	})
+	if len(w.refs) > 0 {
+		db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
+			return q.PutHostImages(ctx, uuids(w.of), w.refs, w.digests)
+		})
 	}
 }

@@ -12,12 +12,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
-
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/text"
@@ -35,47 +31,6 @@ const (
 
 // badness orders health states; greater is worse. It lacks unknown states.
 var badness = map[string]int{Healthy: 0, Suspect: 1, Quarantined: 2}
-
-// RecordInventory stores a host's inventory. It adds new GPUs and marks missing ones as not present. A GPU that another
-// host has moves to this one if that host is gone (see holderGone). Otherwise it is refused with fault.Conflict if that
-// host is of the same organisation, and becomes contested if it is not.
-func RecordInventory(ctx context.Context, tx *db.Tx, host id.Host, inv agentapi.Inventory) error {
-	h, err := lockOne(ctx, tx, host)
-	if err != nil {
-		return err
-	}
-	switch {
-	case h.State == Retired:
-		return fault.New(fault.Conflict, "The host is retired.")
-	case h.Simulated != inv.Simulated:
-		return fault.New(fault.Conflict, "The host enrolled with simulated GPUs = %t and now says %t: enrol it again.",
-			h.Simulated, inv.Simulated)
-	}
-	hash, err := HashInventory(inv)
-	if err != nil {
-		return err
-	}
-	if err := checkInventory(&inv); err != nil {
-		return err
-	}
-	if err := putInventory(ctx, tx, host, &inv, hash); err != nil || !h.Ephemeral {
-		return err
-	}
-	return removeMissing(ctx, tx, host)
-}
-
-// removeMissing removes the GPUs that the last inventory of an ephemeral host does not list and that have no claim: its
-// machine was stopped, and started on other ones. Agents go on listing GPUs that fail while the machine runs.
-func removeMissing(ctx context.Context, tx *db.Tx, host id.Host) error {
-	n, err := tx.Q.RemoveMissingGPUs(ctx, host)
-	if err == nil && n > 0 {
-		err = tx.Q.EndContests(ctx, host)
-	}
-	if err != nil {
-		return fmt.Errorf("remove missing GPUs of %s: %w", host, err)
-	}
-	return nil
-}
 
 // checkInventory rejects impossible values and cleans all texts, because renters see them in terminals and pages.
 func checkInventory(inv *agentapi.Inventory) error {
@@ -212,7 +167,7 @@ type Sent struct {
 }
 
 // SameInventories records that hosts sent inventories again, with one statement. The result is false for each that is
-// stored differently or of which a GPU is missing: that one must be stored with RecordInventory.
+// stored differently or of which a GPU is missing: that one must be stored with RecordInventories.
 func SameInventories(ctx context.Context, d *db.DB, all []Sent) ([]bool, error) {
 	hosts, hashes := make([]id.Host, len(all)), make([][]byte, len(all))
 	for i, s := range all {
@@ -242,65 +197,6 @@ func SameInventories(ctx context.Context, d *db.DB, all []Sent) ([]bool, error) 
 		out[i] = stored[s.Host] && sent[s.Host] != nil
 	}
 	return out, nil
-}
-
-// putInventory stores a checked inventory. The host must be locked or new. hash is that of the inventory as the host
-// sent it; nil: the next inventory is stored whatever it is.
-func putInventory(ctx context.Context, tx *db.Tx, host id.Host, inv *agentapi.Inventory, hash []byte) error {
-	var floors []floor
-	b := &pgx.Batch{}
-	queueFloors(b, &floors)
-	found := queueFoundGPUs(b, host, inv)
-	if err := tx.Send(ctx, b); err != nil {
-		return fmt.Errorf("GPUs of %s: %w", host, err)
-	}
-	gpus, err := found.judge(ctx, tx, host, inv)
-	if err != nil {
-		return err
-	}
-	inv.Problems = append(inv.Problems, floorProblems(inv, floors)...)
-	raw, err := json.Marshal(inv)
-	if err != nil {
-		return err
-	}
-	n := int32(len(inv.GPUs))
-	b = &pgx.Batch{}
-	db.Write(b, (*dbq.Queries).PutHostInventory, dbq.PutHostInventoryParams{
-		HostID:    host,
-		Inventory: raw,
-		Hash:      hash,
-		Gpus:      &n,
-	})
-	db.Write(b, (*dbq.Queries).SetHostInventory, dbq.SetHostInventoryParams{
-		ID:            host,
-		BootID:        text.Clip(inv.BootID, 64),
-		CPUCores:      int32(inv.CPUCores),
-		RAMMb:         inv.RAMMB,
-		RdmaGbps:      rdma(inv).Gbps,
-		RdmaRails:     int32(rdma(inv).Rails),
-		RdmaLink:      rdma(inv).Link,
-		RdmaIsolation: rdma(inv).Isolation,
-		DiskGb:        inv.DiskGB,
-		DiskLimited:   inv.DiskLimited,
-		ScratchGb:     scratch(inv),
-		Runtimes:      runtimes(inv),
-		Driver:        text.Clip(inv.Driver, 40),
-		CudaMax:       text.Clip(inv.CUDAMax, 20),
-		MultiNode:     inv.MultiNode,
-		Blocked:       blocked(inv),
-	})
-	queueImages(b, host, inv.Images)
-	gpus.queueWrite(b, host)
-	if err := tx.Send(ctx, b); db.IsUnique(err, "gpu_uuid_active") {
-		return refused(fault.Conflict, "gpu_active", "A GPU of this host was listed by another host at the same time: "+
-			"send the inventory again.")
-	} else if err != nil {
-		return fmt.Errorf("inventory of %s: %w", host, err)
-	}
-	if len(gpus.free) == 0 {
-		return nil
-	}
-	return defend(ctx, tx, host, gpus.free)
 }
 
 // runtimes returns the OCI runtimes of an inventory that renters can choose, sorted and without duplicates.
@@ -370,124 +266,4 @@ func inUse(g *agentapi.GPU) string {
 		return "split into instances (MIG)"
 	}
 	return text.Clip(g.InUse, 200)
-}
-
-// foundGPUs is what is stored of the GPUs of an inventory.
-type foundGPUs struct {
-	known   []dbq.ActiveGPUsRow     // of the host
-	holders []dbq.HoldersOfUUIDsRow // on other hosts
-}
-
-// queueFoundGPUs queues the reads of it.
-func queueFoundGPUs(b *pgx.Batch, host id.Host, inv *agentapi.Inventory) *foundGPUs {
-	f, listed := &foundGPUs{}, make([]string, len(inv.GPUs))
-	for i, g := range inv.GPUs {
-		listed[i] = g.UUID
-	}
-	db.Read(b, &f.known, (*dbq.Queries).ActiveGPUs, host)
-	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
-		f.holders, err = q.HoldersOfUUIDs(ctx, host, listed)
-		return err
-	})
-	return f
-}
-
-// gpuWrites is what is to be stored of a host's GPUs.
-type gpuWrites struct {
-	put    dbq.PutGPUsParams
-	worse  []worseGPU
-	listed []string          // all that are present
-	free   map[string]id.GPU // new ones that no other host holds, by UUID
-}
-
-// worseGPU is a GPU whose health is worse than stored.
-type worseGPU struct {
-	id             id.GPU
-	health, reason string
-}
-
-// judge decides about the GPUs of an inventory, and those that other hosts hold, too.
-func (f *foundGPUs) judge(ctx context.Context, tx *db.Tx, host id.Host, inv *agentapi.Inventory) (*gpuWrites, error) {
-	known, held := make(map[string]dbq.ActiveGPUsRow, len(f.known)), make(map[string]dbq.HoldersOfUUIDsRow, len(f.holders))
-	for _, g := range f.known {
-		known[g.UUID] = g
-	}
-	for _, h := range f.holders {
-		held[h.UUID] = h
-	}
-	w := &gpuWrites{put: dbq.PutGPUsParams{HostID: host}, listed: []string{}, free: map[string]id.GPU{}}
-	ids := make(map[string]id.GPU, len(inv.GPUs))
-	for _, g := range parentsFirst(inv.GPUs) {
-		old, standing := known[g.UUID], NotContested
-		holder, taken := held[g.UUID]
-		var err error
-		switch {
-		case !old.ID.IsZero():
-			ids[g.UUID] = old.ID
-			if taken && Contest(old.Contest) == Challenger { // without a holder, admins decide among challengers
-				err = challengeAgain(ctx, tx, host, old.ID, holder)
-			}
-		case taken:
-			ids[g.UUID] = id.New[id.GPU]()
-			standing, err = contest(ctx, tx, host, holder)
-		default:
-			ids[g.UUID] = id.New[id.GPU]()
-		}
-		if err != nil {
-			return nil, err
-		}
-		if old.ID.IsZero() && standing == NotContested {
-			w.free[g.UUID] = ids[g.UUID]
-		}
-		if err := w.add(g, old, ids[g.UUID], ids[g.Parent], standing); err != nil {
-			return nil, err
-		}
-	}
-	return w, nil
-}
-
-// add adds a GPU, which is old if the host has it already.
-func (w *gpuWrites) add(g *agentapi.GPU, old dbq.ActiveGPUsRow, gpu, parent id.GPU, standing Contest) error {
-	facts, err := json.Marshal(g)
-	if err != nil {
-		return err
-	}
-	health := g.Health
-	if _, ok := badness[health]; !ok {
-		health = Healthy
-	}
-	// An inventory can make a GPU's health worse but not better: only a health event can improve it.
-	if !old.ID.IsZero() && badness[health] > badness[old.Health] {
-		w.worse = append(w.worse, worseGPU{old.ID, health, text.Clip(g.HealthReason, 300)})
-	}
-	linked, gbps := nvlink(g)
-	p := &w.put
-	w.listed = append(w.listed, g.UUID)
-	p.Ids, p.Uuids = append(p.Ids, uuids([]id.GPU{gpu})...), append(p.Uuids, g.UUID)
-	p.Idxs, p.PCIBuses = append(p.Idxs, int32(g.Index)), append(p.PCIBuses, g.PCIBus)
-	p.Models, p.Archs = append(p.Models, g.Model), append(p.Archs, g.Architecture)
-	p.VramMbs, p.ComputeCaps = append(p.VramMbs, g.VRAMMB), append(p.ComputeCaps, g.ComputeCap)
-	gen, measured := pcieGen(g)
-	p.PcieGens, p.PcieMeasureds = append(p.PcieGens, gen), append(p.PcieMeasureds, measured)
-	p.Nvlinks, p.NvlinkGbps = append(p.Nvlinks, linked), append(p.NvlinkGbps, gbps)
-	p.PowerLimitsW = append(p.PowerLimitsW, watts(g.PowerLimitMW))
-	p.PowerDefaultsW = append(p.PowerDefaultsW, watts(g.PowerDefaultMW))
-	p.Facts, p.Healths = append(p.Facts, string(facts)), append(p.Healths, health)
-	p.HealthReasons = append(p.HealthReasons, text.Clip(g.HealthReason, 300))
-	p.InUses, p.Contests = append(p.InUses, inUse(g)), append(p.Contests, string(standing))
-	p.Vendors, p.Kinds = append(p.Vendors, g.VendorOf()), append(p.Kinds, g.KindOf())
-	p.Parents = append(p.Parents, pgtype.UUID{Bytes: parent.UUID(), Valid: true})
-	p.AttachNames = append(p.AttachNames, text.Clip(g.AttachName, 100))
-	p.RocmMaxes, p.Displays = append(p.RocmMaxes, text.Clip(g.Runtimes["rocm"], 20)), append(p.Displays, g.Display)
-	p.Hives = append(p.Hives, g.Hive)
-	return nil
-}
-
-// queueWrite queues the writes.
-func (w *gpuWrites) queueWrite(b *pgx.Batch, host id.Host) {
-	db.Write(b, (*dbq.Queries).PutGPUs, w.put)
-	for _, g := range w.worse {
-		db.Queue(b, func(ctx context.Context, q *dbq.Queries) error { return q.SetGPUHealth(ctx, g.health, g.reason, g.id) })
-	}
-	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error { return q.VanishGPUs(ctx, host, w.listed) })
 }

@@ -80,5 +80,5 @@ func challengeAgain(ctx context.Context, tx *db.Tx, host id.Host, gpu id.GPU, ho
 	if err := tx.Q.SetContest(ctx, string(NotContested), uuids([]id.GPU{gpu})); err != nil {
 		return fmt.Errorf("take %s over: %w", holder.UUID, err)
 	}
-	return defend(ctx, tx, host, map[string]id.GPU{holder.UUID: gpu})
+	return defend(ctx, tx, map[listing]id.GPU{{host, holder.UUID}: gpu})
 }

@@ -42,13 +42,20 @@ type Market struct {
 	cfg  Config
 	view *view
 
-	images      imageHosts
-	popular     popular
-	sizes       sizes
-	inventories *db.Gather[host.Sent, bool]
+	images  imageHosts
+	popular popular
+	sizes   sizes
+	same    *db.Gather[host.Sent, bool]            // finds out which inventories are stored already
+	changed *db.Gather[host.Listed, host.Recorded] // stores the others
 
 	estimates quota
 }
+
+// How many inventories are stored together, and how long that may take. A set keeps its hosts locked while it is stored.
+const (
+	storeAtOnce = 64
+	storeWithin = 10 * time.Second
+)
 
 // New returns a Market. It starts no goroutines. box encrypts the secrets in quoted specs.
 func New(d *db.DB, box *seal.Box, cfg Config) (*Market, error) {
@@ -73,8 +80,9 @@ func New(d *db.DB, box *seal.Box, cfg Config) (*Market, error) {
 	}
 	m := &Market{db: d, box: box, cfg: cfg, images: imageHosts{known: map[string]holders{}}}
 	m.view = newView(d, cfg, rand.Int(), m.loadHosts)
-	m.inventories = db.NewGather(2, 500, 10*time.Second, func(ctx context.Context, all []host.Sent) ([]bool, error) {
+	m.same = db.NewGather(2, 500, storeWithin, func(ctx context.Context, all []host.Sent) ([]bool, error) {
 		return host.SameInventories(ctx, d, all)
 	})
+	m.changed = db.NewGather(2, storeAtOnce, storeWithin, m.storeInventories)
 	return m, nil
 }

@@ -31,28 +31,24 @@ const (
 	MaxPrice = money.Micro(10_000_000_000) // 10,000 per GPU-hour
 )
 
-// SyncOffers creates the missing offers so that there is one per GPU model of the host. It runs in the transaction that
-// recorded the host's inventory. A new offer has no price and is not listed. The offer of a model that is no longer
-// present keeps its terms and sells nothing.
-func (m *Market) SyncOffers(ctx context.Context, tx *db.Tx, of id.Host) error {
-	models, err := tx.Q.PresentModels(ctx, of)
+// SyncOffers creates the missing offers so that there is one per GPU model of each of the hosts. It runs in the
+// transaction that recorded the hosts' inventories. A new offer has no price and is not listed. The offer of a model that
+// is no longer present keeps its terms and sells nothing.
+func (m *Market) SyncOffers(ctx context.Context, tx *db.Tx, of ...id.Host) error {
+	missing, err := tx.Q.ModelsWithoutOffers(ctx, uuids(of))
 	if err != nil {
-		return fmt.Errorf("models of %s: %w", of, err)
+		return fmt.Errorf("models of %d hosts: %w", len(of), err)
 	}
-	if len(models) == 0 {
+	if len(missing) == 0 {
 		return nil
 	}
-	ids := make([]pgtype.UUID, len(models))
-	for i := range ids {
-		ids[i] = pgtype.UUID{Bytes: id.New[id.Offer]().UUID(), Valid: true}
+	p := dbq.AddOffersParams{UsualSharePpm: int32(m.cfg.HostSharePPM)}
+	for _, g := range missing {
+		p.Ids = append(p.Ids, pgtype.UUID{Bytes: id.New[id.Offer]().UUID(), Valid: true})
+		p.Hosts, p.Models = append(p.Hosts, uuids([]id.Host{g.HostID})...), append(p.Models, g.Model)
 	}
-	if err := tx.Q.SyncOffers(ctx, dbq.SyncOffersParams{
-		HostID:        of,
-		UsualSharePpm: int32(m.cfg.HostSharePPM),
-		Ids:           ids,
-		Models:        models,
-	}); err != nil {
-		return fmt.Errorf("offers of %s: %w", of, err)
+	if err := tx.Q.AddOffers(ctx, p); err != nil {
+		return fmt.Errorf("offers of %d hosts: %w", len(of), err)
 	}
 	return nil
 }
@@ -232,20 +228,47 @@ func (m *Market) EnrollHost(ctx context.Context, p host.EnrollPolicy,
 	return h, err
 }
 
-// UpdateInventory stores a host's inventory with host.RecordInventory and updates the host's offers. changed is false
-// if the host sent the same inventory before: then nothing else is written.
+// UpdateInventory stores a host's inventory and updates the host's offers. changed is false if the host sent the same
+// inventory before: then nothing else is written. Inventories that arrive together are stored together. Faults: those of
+// host.RecordInventory.
 func (m *Market) UpdateInventory(ctx context.Context, h id.Host, inv agentapi.Inventory) (changed bool, err error) {
 	hash, err := host.HashInventory(inv)
 	if err != nil {
 		return false, err
 	}
-	if same, err := m.inventories.Do(ctx, host.Sent{Host: h, Hash: hash}); err != nil || same {
+	if same, err := m.same.Do(ctx, host.Sent{Host: h, Hash: hash}); err != nil || same {
 		return false, err
 	}
-	return true, m.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if err := host.RecordInventory(ctx, tx, h, inv); err != nil {
+	sent := host.Listed{Host: h, Inventory: inv, Hash: hash}
+	r, err := m.changed.Do(ctx, sent)
+	if err == nil && r.Alone {
+		var out []host.Recorded
+		if out, err = m.storeInventories(ctx, []host.Listed{sent}); err == nil {
+			r = out[0]
+		}
+	}
+	if err == nil {
+		err = r.Refused
+	}
+	return err == nil, err
+}
+
+// storeInventories stores the inventories of hosts in one transaction, with their offers.
+func (m *Market) storeInventories(ctx context.Context, all []host.Listed) (out []host.Recorded, err error) {
+	err = m.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if out, err = host.RecordInventories(ctx, tx, all); err != nil {
 			return err
 		}
-		return m.SyncOffers(ctx, tx, h)
+		var stored []id.Host
+		for i, r := range out {
+			if r.Stored() {
+				stored = append(stored, all[i].Host)
+			}
+		}
+		if len(stored) == 0 {
+			return nil
+		}
+		return m.SyncOffers(ctx, tx, stored...)
 	})
+	return out, err
 }

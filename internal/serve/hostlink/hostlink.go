@@ -143,7 +143,7 @@ type Link struct {
 // The number of messages of each kind that one replica handles at the same time.
 const (
 	reportWorkers     = 32
-	inventoryWorkers  = 8
+	inventoryWorkers  = 64 // they are stored in sets
 	telemetryWorkers  = 4
 	doorWorkers       = 32
 	disconnectWorkers = 4
