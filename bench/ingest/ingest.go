@@ -21,6 +21,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/heap"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/merkle"
 	"github.com/musterhq/muster/internal/signature"
@@ -54,6 +55,7 @@ type Result struct {
 
 // Measure runs it against the PostgreSQL server at base.
 func Measure(ctx context.Context, base string, c Config) (Result, error) {
+	heap.Tune() // as a server does
 	var w world
 	t, err := platform.NewTemplate(ctx, base, func(ctx context.Context, d *db.DB, _ string) error {
 		if err := w.fill(ctx, d, c.Hosts); err != nil {

@@ -17,10 +17,12 @@ type Gather[A, R any] struct {
 	weight  func(A) int   // of a call; nil: 1
 	runners int           // sets under way at the same time
 	most    int           // weight of one set, unless it is a single call
+	least   int           // weight that must wait for a set to begin while others are under way
 	within  time.Duration // that one set may take
 
 	mu      sync.Mutex
 	waiting []*gathered[A, R]
+	load    int // weight of those that wait
 	running int
 }
 
@@ -45,6 +47,20 @@ func (g *Gather[A, R]) Weighing(weight func(A) int) *Gather[A, R] {
 	return g
 }
 
+// Worth has a set begin beside others only if calls of this weight wait. Fewer wait until no set is under way, so that
+// what a set costs however small it is, is shared by more. It is called before all others.
+func (g *Gather[A, R]) Worth(least int) *Gather[A, R] {
+	g.least = least
+	return g
+}
+
+func (g *Gather[A, R]) weigh(c *gathered[A, R]) int {
+	if g.weight == nil {
+		return 1
+	}
+	return g.weight(c.arg)
+}
+
 // Do makes a call. If ctx ends first, its error is returned and the call may still be made. An error of a set is that
 // of each of its calls, unless it contains several: then each is made again by itself, so that one call's trouble is
 // not the others'.
@@ -52,7 +68,8 @@ func (g *Gather[A, R]) Do(ctx context.Context, arg A) (R, error) {
 	c := &gathered[A, R]{ctx: ctx, arg: arg, done: make(chan struct{})}
 	g.mu.Lock()
 	g.waiting = append(g.waiting, c)
-	if g.running < g.runners {
+	g.load += g.weigh(c)
+	if g.running == 0 || g.running < g.runners && g.load >= g.least {
 		g.running++
 		go g.run()
 	}
@@ -84,21 +101,22 @@ func (g *Gather[A, R]) run() {
 func (g *Gather[A, R]) next() []*gathered[A, R] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	n := 0
-	for left := g.most; n < len(g.waiting); n++ {
-		if g.weight == nil {
-			left--
-		} else {
-			left -= g.weight(g.waiting[n].arg)
-		}
-		if left < 0 && n > 0 {
+	if len(g.waiting) == 0 || g.running > 1 && g.load < g.least { // another runner takes what is left
+		g.running--
+		return nil
+	}
+	n, taken := 0, 0
+	for ; n < len(g.waiting); n++ {
+		w := g.weigh(g.waiting[n])
+		if taken+w > g.most && n > 0 {
 			break
 		}
+		taken += w
 	}
 	set := g.waiting[:n:n]
-	if g.waiting = g.waiting[n:]; n == 0 {
+	g.load -= taken
+	if g.waiting = g.waiting[n:]; len(g.waiting) == 0 {
 		g.waiting = nil
-		g.running--
 	}
 	return set
 }
