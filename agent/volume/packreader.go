@@ -26,6 +26,8 @@ type packReader struct {
 	mu   sync.Mutex
 	urls map[int64]agentapi.PackURL
 	last *openedPack // for the manifest, whose chunks lie together
+
+	buffers sync.Pool // of *[]byte, for whole packs: a new one takes as long to clear as a pack to open
 }
 
 func newPackReader(r *remote, k *chunk.Keys) *packReader {
@@ -37,9 +39,20 @@ type openedPack struct {
 	n     int64
 	from  *packReader
 	bytes []byte // nil: by ranges
+	// own: bytes are of the reader's buffers, and chunks are opened where they lie, each once in a row.
+	own bool
 }
 
-// open reads a pack whole if a quarter of it is needed.
+// release lets the pack's buffer be used again. Chunks of the pack must not be used any more.
+func (o *openedPack) release() {
+	if b := o.bytes; o.own {
+		o.from.buffers.Put(&b)
+	}
+	o.bytes, o.own = nil, false
+}
+
+// open reads a pack whole if a quarter of it is needed. The chunks are requested in their order, and the pack is
+// released afterwards.
 func (p *packReader) open(ctx context.Context, pieces []piece) (*openedPack, error) {
 	need := int64(0)
 	for i, x := range pieces {
@@ -47,10 +60,10 @@ func (p *packReader) open(ctx context.Context, pieces []piece) (*openedPack, err
 			need += int64(x.ref.Length)
 		}
 	}
-	return p.openPack(ctx, pieces[0].ref.Pack, need)
+	return p.openPack(ctx, pieces[0].ref.Pack, need, true)
 }
 
-func (p *packReader) openPack(ctx context.Context, n, need int64) (*openedPack, error) {
+func (p *packReader) openPack(ctx context.Context, n, need int64, once bool) (*openedPack, error) {
 	o := &openedPack{n: n, from: p}
 	u, err := p.url(ctx, n)
 	if err != nil {
@@ -67,10 +80,14 @@ func (p *packReader) openPack(ctx context.Context, n, need int64) (*openedPack, 
 		o.bytes = nil
 	}
 	if need >= u.Bytes/4 {
-		o.bytes, err = p.get(ctx, n, 0, 0)
-		return o, err
+		var buf []byte
+		if b, ok := p.buffers.Get().(*[]byte); ok && once {
+			buf = *b
+		}
+		o.own = once
+		o.bytes, err = p.get(ctx, buf, n, 0, 0)
 	}
-	return o, nil
+	return o, err
 }
 
 // fetch returns a whole pack from the store, as it was stored, for the ranks that get it from this one.
@@ -79,7 +96,7 @@ func (p *packReader) fetch(ctx context.Context, n int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := p.get(ctx, n, 0, 0)
+	b, err := p.get(ctx, nil, n, 0, 0)
 	if sum := sha256.Sum256(b); err == nil && !bytes.Equal(sum[:], u.SHA256) {
 		err = fmt.Errorf("pack %d: %w", n, chunk.ErrCorrupt)
 	}
@@ -135,15 +152,15 @@ func (p *packReader) url(ctx context.Context, n int64) (agentapi.PackURL, error)
 // readTries is how often a pack is read that does not come, or not whole.
 const readTries = 8
 
-// get reads from the store until it answers.
-func (p *packReader) get(ctx context.Context, n, from, length int64) (b []byte, err error) {
+// get reads from the store until it answers, into buf if that is large enough.
+func (p *packReader) get(ctx context.Context, buf []byte, n, from, length int64) (b []byte, err error) {
 	tries := 0
 	err = p.remote.retry(ctx, fromStore, func() (time.Duration, error) {
 		u, err := p.url(ctx, n)
 		if err != nil {
 			return 0, err
 		}
-		if b, err = p.remote.read(ctx, u, from, length); err == nil {
+		if b, err = p.remote.read(ctx, buf, u, from, length); err == nil {
 			return 0, nil
 		}
 		p.mu.Lock()
@@ -160,7 +177,7 @@ func (p *packReader) get(ctx context.Context, n, from, length int64) (b []byte, 
 // chunk returns a chunk of the manifest.
 func (p *packReader) chunk(ctx context.Context, r manifest.Ref) ([]byte, error) {
 	if p.last == nil || p.last.n != r.Pack {
-		o, err := p.openPack(ctx, r.Pack, chunk.PackSize)
+		o, err := p.openPack(ctx, r.Pack, chunk.PackSize, false)
 		if err != nil {
 			return nil, err
 		}
@@ -187,7 +204,7 @@ func (o *openedPack) chunkOnce(ctx context.Context, r manifest.Ref) ([]byte, err
 	blob := []byte(nil)
 	if o.bytes == nil {
 		var err error
-		if blob, err = o.from.get(ctx, o.n, int64(r.Offset), int64(r.Length)); err != nil {
+		if blob, err = o.from.get(ctx, nil, o.n, int64(r.Offset), int64(r.Length)); err != nil {
 			return nil, err
 		}
 	} else {
@@ -197,7 +214,11 @@ func (o *openedPack) chunkOnce(ctx context.Context, r manifest.Ref) ([]byte, err
 		}
 		blob = o.bytes[r.Offset:end]
 	}
-	b, err := o.from.keys.Open(r.ID, blob)
+	open := o.from.keys.Open
+	if o.own || o.bytes == nil {
+		open = o.from.keys.OpenInPlace
+	}
+	b, err := open(r.ID, blob)
 	if err == nil && len(b) != int(r.Size) {
 		err = chunk.ErrCorrupt
 	}

@@ -285,6 +285,7 @@ func (r *restore) pack(ctx context.Context, pieces []piece) error {
 	if err != nil {
 		return err
 	}
+	defer p.release()
 	var last piece
 	var b []byte
 	file, fd := int32(-1), -1

@@ -145,8 +145,9 @@ func (r *remote) store(ctx context.Context, snapshot string, n int64, pack []byt
 	})
 }
 
-// read returns bytes of a pack: length of them from an offset, or all of it if length is 0.
-func (r *remote) read(ctx context.Context, u agentapi.PackURL, from, length int64) ([]byte, error) {
+// read returns bytes of a pack, in buf if that is large enough: length of them from an offset, or all of it if length is
+// 0.
+func (r *remote) read(ctx context.Context, buf []byte, u agentapi.PackURL, from, length int64) ([]byte, error) {
 	want := length
 	if length == 0 {
 		want = u.Bytes
@@ -161,6 +162,9 @@ func (r *remote) read(ctx context.Context, u agentapi.PackURL, from, length int6
 		return nil, err
 	}
 	defer a.Close()
-	b := make([]byte, want)
-	return b, a.Full(b)
+	if int64(cap(buf)) < want {
+		buf = make([]byte, want)
+	}
+	buf = buf[:want]
+	return buf, a.Full(buf)
 }

@@ -62,8 +62,8 @@ func openVolume(cfg wire.Config, log *slog.Logger) (*volumeMount, error) {
 	}
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: storeConns, IdleConnTimeout: time.Minute,
-		TLSHandshakeTimeout: 10 * time.Second, ReadBufferSize: 256 << 10,
-		DialContext: (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout: 10 * time.Second,
+		DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
 	}
 	c := reader.Config{
 		Packs: packs, Keys: keys, URLs: signedBy(v.Packs), HTTP: &http.Client{Transport: transport},

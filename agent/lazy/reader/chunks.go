@@ -181,7 +181,7 @@ func (c *chunks) fetchGroup(refs []manifest.Ref, begun time.Time) {
 	landed := 0
 	err := c.packs.read(context.Background(), refs[0].Pack, int64(refs[0].Offset), parts, begun,
 		func(i int, blob []byte) error {
-			b, err := c.open(refs[i], blob)
+			b, err := c.open(refs[i], blob, c.keys.OpenInPlace)
 			if err != nil {
 				return err
 			}
@@ -197,8 +197,8 @@ func (c *chunks) fetchGroup(refs []manifest.Ref, begun time.Time) {
 	}
 }
 
-func (c *chunks) open(r manifest.Ref, blob []byte) ([]byte, error) {
-	b, err := c.keys.Open(r.ID, blob)
+func (c *chunks) open(r manifest.Ref, blob []byte, open func(chunk.ID, []byte) ([]byte, error)) ([]byte, error) {
+	b, err := open(r.ID, blob)
 	if err == nil && len(b) != int(r.Size) {
 		err = chunk.ErrCorrupt
 	}
@@ -276,7 +276,7 @@ func (c *chunks) openInWindow(ctx context.Context, r manifest.Ref) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
-	return c.open(r, blob)
+	return c.open(r, blob, c.keys.Open) // others read the same window
 }
 
 // dropWindows forgets what was read of a pack.

@@ -111,7 +111,7 @@ func (p *packs) following(n int64) []int64 {
 }
 
 // read reads bytes of a pack, from an offset on, and passes them on in parts of these lengths as they arrive, each
-// once. begun is when the reader began to wait.
+// once and for each to keep. begun is when the reader began to wait.
 func (p *packs) read(ctx context.Context, n int64, from int64, parts []int, begun time.Time,
 	each func(i int, b []byte) error) error {
 	done := 0
@@ -194,13 +194,13 @@ func (p *packs) try(ctx context.Context, n int64, from int64, parts []int, done 
 	if err != nil {
 		return err
 	}
-	length, largest := int64(0), 0
+	length := int64(0)
 	for i, l := range parts {
 		if i < *done {
 			from += int64(l)
 			continue
 		}
-		length, largest = length+int64(l), max(largest, l)
+		length += int64(l)
 	}
 	if from+length > u.Bytes {
 		return chunk.ErrCorrupt
@@ -218,9 +218,8 @@ func (p *packs) try(ctx context.Context, n int64, from int64, parts []int, done 
 		return cause(ctx, err)
 	}
 	defer answer.Close()
-	buf := make([]byte, largest)
 	for *done < len(parts) {
-		b := buf[:parts[*done]]
+		b := make([]byte, parts[*done])
 		if err := answer.Full(b); err != nil {
 			return cause(ctx, err)
 		}

@@ -98,7 +98,7 @@ func (k *Keys) Table(pack []byte) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, table, err := openWith(aead, pack[start:end], []byte(packMagic))
+	_, table, err := openWith(aead, nil, pack[start:end], []byte(packMagic))
 	if err != nil || len(table) == 0 || len(table)%entrySize != 0 {
 		return nil, ErrCorrupt
 	}

@@ -95,7 +95,18 @@ func (k *Keys) Seal(dst []byte, id ID, chunk []byte) ([]byte, error) {
 
 // Open returns the chunk of a blob. It fails with ErrCorrupt unless the blob was sealed for this id in this domain and
 // its bytes have this id.
-func (k *Keys) Open(id ID, blob []byte) ([]byte, error) {
+func (k *Keys) Open(id ID, blob []byte) ([]byte, error) { return k.open(nil, id, blob) }
+
+// OpenInPlace is Open without a copy: the chunk may lie in blob, which is overwritten in any case.
+func (k *Keys) OpenInPlace(id ID, blob []byte) ([]byte, error) {
+	if len(blob) < Overhead {
+		return nil, ErrCorrupt
+	}
+	return k.open(blob[sealedAt:sealedAt], id, blob)
+}
+
+// open opens a blob into dst, which is nil or where the sealed bytes are.
+func (k *Keys) open(dst []byte, id ID, blob []byte) ([]byte, error) {
 	if len(blob) > MaxSize+Overhead {
 		return nil, ErrCorrupt
 	}
@@ -103,7 +114,7 @@ func (k *Keys) Open(id ID, blob []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	flag, chunk, err := openWith(aead, blob, id[:])
+	flag, chunk, err := openWith(aead, dst, blob, id[:])
 	if err != nil {
 		return nil, err
 	}
@@ -145,15 +156,19 @@ func sealWith(aead cipher.AEAD, dst []byte, flag byte, body, name []byte) []byte
 	return aead.Seal(dst, nonce[:], body, append([]byte{flag}, name...))
 }
 
-func openWith(aead cipher.AEAD, blob, name []byte) (flag byte, body []byte, err error) {
+// sealedAt is where the sealed bytes of a blob begin: after flag and nonce.
+const sealedAt = 1 + 12
+
+func openWith(aead cipher.AEAD, dst, blob, name []byte) (flag byte, body []byte, err error) {
 	if len(blob) < Overhead {
 		return 0, nil, ErrCorrupt
 	}
-	body, err = aead.Open(nil, blob[1:13], blob[13:], append([]byte{blob[0]}, name...))
+	flag = blob[0]
+	body, err = aead.Open(dst, blob[1:sealedAt], blob[sealedAt:], append([]byte{flag}, name...))
 	if err != nil {
 		return 0, nil, ErrCorrupt
 	}
-	return blob[0], body, nil
+	return flag, body, nil
 }
 
 var encoder = sync.OnceValue(func() *zstd.Encoder {

@@ -49,6 +49,17 @@ func TestSeal_RoundTrip(t *testing.T) {
 		if len(blob) > len(p)+Overhead {
 			t.Errorf("%d bytes became %d", len(p), len(blob))
 		}
+		if got, err = k.OpenInPlace(id, bytes.Clone(blob)); err != nil || !bytes.Equal(got, p) {
+			t.Errorf("in place, %d bytes came back as %d: %v", len(p), len(got), err)
+		}
+		other := bytes.Clone(blob)
+		other[len(other)-1] ^= 1
+		if got, err = k.OpenInPlace(id, other); !errors.Is(err, ErrCorrupt) || got != nil {
+			t.Errorf("in place, %d changed bytes came back as %d: %v", len(p), len(got), err)
+		}
+		if _, err = k.OpenInPlace(id, blob[:Overhead-1]); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("a blob that is cut off: %v", err)
+		}
 	}
 }
 
