@@ -267,6 +267,12 @@ func pushJobAs(t *testing.T, ref string, alter func(*v1.ConfigFile), opts ...rem
 	if err != nil {
 		t.Fatal(err)
 	}
+	pushProgram(t, ref, program, alter, opts...)
+}
+
+// pushProgram pushes an image with a program as its /job.
+func pushProgram(t *testing.T, ref string, program []byte, alter func(*v1.ConfigFile), opts ...remote.Option) {
+	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for _, dir := range []string{"tmp/"} {

@@ -5,20 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 )
 
 // PullImage makes the daemon pull ref, calling says with each layer's short digest and the daemon's present action on
-// it. The error contains the daemon's message unchanged: the caller classifies it.
+// it. The error contains the daemon's message unchanged: the caller classifies it. When ctx is done, the registry must
+// refuse ref from then on.
 func (e *Engine) PullImage(ctx context.Context, ref string, says func(layer, status string)) error {
-	res, err := e.docker.ImagePull(ctx, ref, client.ImagePullOptions{})
+	pulling, ended := e.cancelLate(ctx)
+	defer ended()
+	res, err := e.docker.ImagePull(pulling, ref, client.ImagePullOptions{})
 	if err != nil {
 		return unavailable(err, "pull the image")
 	}
 	defer res.Close()
-	for m, err := range res.JSONMessages(ctx) {
+	for m, err := range res.JSONMessages(pulling) {
 		if err != nil {
 			return unavailable(err, "pull the image")
 		}
@@ -30,6 +34,30 @@ func (e *Engine) PullImage(ctx context.Context, ref string, says func(layer, sta
 		}
 	}
 	return ctx.Err()
+}
+
+// pullFails is how long a pull may take to fail after its registry began to refuse it.
+const pullFails = 20 * time.Second
+
+// cancelLate returns a context for a pull, which ends with ctx, or later if the daemon uses containerd's store: what it
+// has downloaded of a pull that is cancelled it keeps for eight hours, but it removes it at once if the pull fails.
+// ended must be called when the pull has returned.
+func (e *Engine) cancelLate(ctx context.Context) (pulling context.Context, ended func()) {
+	pulling, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		defer cancel()
+		res, err := e.docker.Info(pulling, client.InfoOptions{})
+		if err != nil || !ofContainerd(res.Info) {
+			return
+		}
+		fails := time.NewTimer(pullFails)
+		defer fails.Stop()
+		select {
+		case <-fails.C:
+		case <-pulling.Done():
+		}
+	})
+	return pulling, func() { stop(); cancel() }
 }
 
 // KeepImage tags ref as tag, removes the tag ref, and returns the image's id and unpacked size in bytes.

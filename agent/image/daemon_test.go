@@ -24,6 +24,7 @@ type daemon struct {
 	tags  map[string]string
 	pulls atomic.Int32
 	gate  chan struct{} // closed: pulls may go on
+	late  chan struct{} // if set: pulls that are cancelled end once it is closed
 	// killed is the error of KeepImage, as if the caller died before it returned.
 	killed error
 	size   int64 // what images unpack to; 0 = 100
@@ -40,6 +41,9 @@ func (d *daemon) PullImage(ctx context.Context, ref string, says func(layer, sta
 	select {
 	case <-d.gate:
 	case <-ctx.Done():
+		if d.late != nil {
+			<-d.late
+		}
 		return ctx.Err()
 	}
 	repo, digest, _ := strings.Cut(ref, "@")

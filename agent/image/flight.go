@@ -15,6 +15,7 @@ type flight struct {
 	pace     *pace
 	cancel   context.CancelFunc // called when the last waiter has left
 	done     chan struct{}
+	ended    <-chan struct{} // closed: the daemon gets nothing more
 
 	mu      sync.Mutex
 	waiting int
@@ -23,6 +24,16 @@ type flight struct {
 	noted   error // what failed in the proxy: the daemon only sees a closed connection
 	image   Image // valid after done
 	err     error // valid after done
+}
+
+// givenUp reports whether the daemon gets nothing more of the download.
+func (f *flight) givenUp() bool {
+	select {
+	case <-f.ended:
+		return true
+	default:
+		return false
+	}
 }
 
 func (f *flight) count(i int, n int64) {

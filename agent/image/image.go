@@ -21,7 +21,8 @@ import (
 
 // Daemon is what a Puller needs of Docker.
 type Daemon interface {
-	// PullImage pulls ref and calls says with each layer's short digest and the daemon's progress on it.
+	// PullImage pulls ref and calls says with each layer's short digest and the daemon's progress on it. It may continue
+	// for a while after ctx is done; the registry refuses everything then.
 	PullImage(ctx context.Context, ref string, says func(layer, status string)) error
 	// KeepImage tags ref as tag, removes the name ref, and returns the image's id and unpacked size in bytes.
 	KeepImage(ctx context.Context, ref, tag string) (id string, size int64, err error)
@@ -174,18 +175,20 @@ func allCached(f *found) agentapi.Progress {
 	return p
 }
 
-// join returns the running download of an image, or starts one. It does not share a download with a tighter limit: an
+// join returns the running download of an image, or starts one: one that was given up does not count, though the daemon
+// may take a while to end it. It does not share a download with a tighter limit: an
 // image that is too big for that lease may fit this one.
 func (p *Puller) join(f *found, maxBytes int64) *flight {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	key := fmt.Sprintf("%s/%d", f.digest, maxBytes)
-	if fl := p.flights[key]; fl != nil {
+	if fl := p.flights[key]; fl != nil && !fl.givenUp() {
 		fl.waiting++
 		return fl
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	fl := &flight{
+		ended:    ctx.Done(),
 		found:    f,
 		unpacked: newBudget(maxBytes),
 		pace:     &pace{now: p.cfg.Now},
@@ -198,10 +201,12 @@ func (p *Puller) join(f *found, maxBytes int64) *flight {
 	go func() {
 		defer close(fl.done)
 		fl.image, fl.err = p.download(ctx, fl)
-		cancel()
 		p.mu.Lock()
-		delete(p.flights, key)
+		if p.flights[key] == fl { // not another one, after this was given up
+			delete(p.flights, key)
+		}
 		p.mu.Unlock()
+		cancel()
 	}()
 	return fl
 }

@@ -64,10 +64,14 @@ func (p *proxy) open(f *flight) (ref string, done func()) {
 	}
 }
 
+// flight returns the pull that a request is for; nil if there is none, or if it was given up.
 func (p *proxy) flight(r *http.Request) *flight {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.pulls[r.PathValue("pull")]
+	if f := p.pulls[r.PathValue("pull")]; f != nil && !f.givenUp() {
+		return f
+	}
+	return nil
 }
 
 func (p *proxy) manifest(w http.ResponseWriter, r *http.Request) {
@@ -127,7 +131,16 @@ func (f *flight) serveLayer(ctx context.Context, w http.ResponseWriter, i int) {
 			return &fromRegistry{f.found.registry, err}
 		}
 		defer body.Close()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
 		defer context.AfterFunc(ctx, func() { body.Close() })() // a silent registry would block the read
+		go func() {
+			select {
+			case <-f.ended:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
 		f.restart(i)
 		measured, done := f.pace.from(body)
 		defer done()

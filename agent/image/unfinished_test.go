@@ -1,6 +1,7 @@
 package image
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"runtime"
@@ -102,4 +103,41 @@ func TestAPullUnderWayIsNotCollected(t *testing.T) {
 	if err := <-done; err != nil || len(e.puller.unfinished.all()) != 0 || len(e.daemon.names()) != 1 {
 		t.Errorf("%v, %v, %v", err, e.puller.unfinished.all(), e.daemon.names())
 	}
+}
+
+// A pull that the daemon has not ended yet, after it was given up, does not hold up another of the same image.
+func TestAPullThatWasGivenUpIsNotShared(t *testing.T) {
+	t.Parallel()
+	reg := serve(t, nil)
+	push(t, reg+"/job:1", build(t, runtime.GOARCH, layer(t, map[string][]byte{"x": []byte("one")})))
+	e := setUp(t, reg)
+	gate, late := make(chan struct{}), make(chan struct{})
+	e.daemon.gate, e.daemon.late = gate, late
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	pull := func(ctx context.Context) {
+		_, err := e.puller.Pull(ctx, Request{Image: reg + "/job:1", MaxBytes: 1 << 30}, func(agentapi.Progress) {})
+		done <- err
+	}
+	began := func(pulls int32) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); e.daemon.pulls.Load() < pulls; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("pull %d did not begin", pulls)
+			}
+		}
+	}
+	go pull(ctx)
+	began(1)
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	go pull(t.Context())
+	began(2)
+	close(gate)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	close(late)
 }
