@@ -4,7 +4,7 @@
 //
 // The server runs in a process of its own, which is killed and started again to measure a restart, and the hosts run in
 // others. So a connection costs each process one file descriptor, and the CPU time of servers and of hosts is known
-// separately. The benchmark's own process starts them, tells them what to do and reads the meters.
+// separately. The benchmark's own process starts them, directs them and reads the meters.
 package fleet
 
 import (
@@ -26,7 +26,7 @@ const EnvHosts = "MUSTER_FLEET_HOSTS"
 const defaultHosts = 1000
 
 // patience limits the time until the whole fleet has reported.
-const patience = 3 * time.Minute
+const patience = 10 * time.Minute
 
 // hosts returns how many hosts to simulate.
 func hosts() (int, error) {

@@ -79,7 +79,7 @@ type process struct {
 	calls   *rpc.Client
 }
 
-// spawn starts this program as one of the processes. It ends with ctx, or when stop or kill is called.
+// spawn starts this program as one of the processes. It ends with ctx, or when kill is called.
 func spawn(ctx context.Context, arg string) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -108,9 +108,6 @@ func call[R any](p *process, what string, arg any) (r R, err error) {
 	}
 	return r, err
 }
-
-// stop ends the process once what it has begun is done.
-func (p *process) stop() error { return errors.Join(p.calls.Close(), p.command.Wait()) }
 
 // kill ends the process at once, as a crash does.
 func (p *process) kill() {

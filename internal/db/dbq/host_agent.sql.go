@@ -8,6 +8,7 @@ package dbq
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/musterhq/muster/internal/id"
 )
 
@@ -118,6 +119,66 @@ func (q *Queries) HostAgentOrder(ctx context.Context, hostID id.Host) (HostAgent
 		&i.Stopped,
 	)
 	return i, err
+}
+
+const hostAgentOrders = `-- name: HostAgentOrders :many
+SELECT h.id, coalesce(a.channel, 'stable') AS channel, coalesce(a.capabilities, '{}')::text[] AS capabilities,
+       coalesce(a.update_state, '') AS update_state, coalesce(a.update_version, '') AS update_version,
+       coalesce(a.update_try, 0)::integer AS update_try, coalesce(a.update_detail, '') AS update_detail,
+       coalesce(c.version, '') AS version, coalesce(c.source, '') AS source, coalesce(c.percent, 0)::integer AS percent,
+       coalesce(c.try, 0)::integer AS try, coalesce(c.stopped, '') AS stopped
+FROM host h
+LEFT JOIN host_agent a ON a.host_id = h.id
+LEFT JOIN agent_channel c ON c.name = coalesce(a.channel, 'stable')
+WHERE h.id = ANY($1::uuid[])
+`
+
+type HostAgentOrdersRow struct {
+	ID            id.Host
+	Channel       string
+	Capabilities  []string
+	UpdateState   string
+	UpdateVersion string
+	UpdateTry     int32
+	UpdateDetail  string
+	Version       string
+	Source        string
+	Percent       int32
+	Try           int32
+	Stopped       string
+}
+
+func (q *Queries) HostAgentOrders(ctx context.Context, hosts []pgtype.UUID) ([]HostAgentOrdersRow, error) {
+	rows, err := q.db.Query(ctx, hostAgentOrders, hosts)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []HostAgentOrdersRow{}
+	for rows.Next() {
+		var i HostAgentOrdersRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Channel,
+			&i.Capabilities,
+			&i.UpdateState,
+			&i.UpdateVersion,
+			&i.UpdateTry,
+			&i.UpdateDetail,
+			&i.Version,
+			&i.Source,
+			&i.Percent,
+			&i.Try,
+			&i.Stopped,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const listAgentChannels = `-- name: ListAgentChannels :many
@@ -240,6 +301,36 @@ func (q *Queries) PutHostAgent(ctx context.Context, arg PutHostAgentParams) erro
 		arg.UpdateVersion,
 		arg.UpdateTry,
 		arg.UpdateDetail,
+	)
+	return err
+}
+
+const putHostAgents = `-- name: PutHostAgents :exec
+INSERT INTO host_agent (host_id, capabilities, update_state, update_version, update_try, update_detail)
+SELECT unnest($1::uuid[]), unnest($2::text[])::text[], unnest($3::text[]), unnest($4::text[]),
+       unnest($5::integer[]), unnest($6::text[])
+ON CONFLICT (host_id) DO UPDATE
+SET capabilities = excluded.capabilities, update_state = excluded.update_state, update_version = excluded.update_version,
+    update_try = excluded.update_try, update_detail = excluded.update_detail, changed_at = clock_timestamp()
+`
+
+type PutHostAgentsParams struct {
+	Hosts          []pgtype.UUID
+	Capabilities   []string
+	UpdateStates   []string
+	UpdateVersions []string
+	UpdateTries    []int32
+	UpdateDetails  []string
+}
+
+func (q *Queries) PutHostAgents(ctx context.Context, arg PutHostAgentsParams) error {
+	_, err := q.db.Exec(ctx, putHostAgents,
+		arg.Hosts,
+		arg.Capabilities,
+		arg.UpdateStates,
+		arg.UpdateVersions,
+		arg.UpdateTries,
+		arg.UpdateDetails,
 	)
 	return err
 }

@@ -167,6 +167,67 @@ func (q *Queries) HostReported(ctx context.Context, clean bool, iD id.Host) erro
 	return err
 }
 
+const hostsForReport = `-- name: HostsForReport :many
+SELECT h.id, h.org_id, h.state, h.revision, h.needs_full_report, h.engine_away,
+       EXISTS (SELECT FROM lease l WHERE l.host_id = h.id AND l.gone_at IS NULL AND l.ended_at IS NOT NULL)::boolean AS ended,
+       (EXISTS (SELECT FROM node_status s JOIN node n ON n.id = s.node_id WHERE s.logs_kept <> '{}' AND n.host_id = h.id)
+        OR EXISTS (SELECT FROM node_replacement r WHERE r.lost_host = h.id AND r.logs_kept <> '{}'))::boolean AS logs_wait
+FROM host h WHERE h.id = ANY($1::uuid[])
+`
+
+type HostsForReportRow struct {
+	ID              id.Host
+	OrgID           id.Org
+	State           string
+	Revision        int64
+	NeedsFullReport bool
+	EngineAway      string
+	Ended           bool
+	LogsWait        bool
+}
+
+// What decides whether full reports without leases of these hosts can be stored together. ended: a lease ended of which such a report
+// may prove that it is gone. logs_wait: such a report may say that a host no longer keeps the logs of leases.
+func (q *Queries) HostsForReport(ctx context.Context, hosts []pgtype.UUID) ([]HostsForReportRow, error) {
+	rows, err := q.db.Query(ctx, hostsForReport, hosts)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []HostsForReportRow{}
+	for rows.Next() {
+		var i HostsForReportRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.OrgID,
+			&i.State,
+			&i.Revision,
+			&i.NeedsFullReport,
+			&i.EngineAway,
+			&i.Ended,
+			&i.LogsWait,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const hostsReported = `-- name: HostsReported :exec
+UPDATE host SET state = CASE WHEN state = 'enrolled' THEN 'active' ELSE state END, needs_full_report = false
+WHERE id = ANY($1::uuid[])
+`
+
+// Is HostReported for several hosts, which are locked, and on which nothing is that should not be there.
+func (q *Queries) HostsReported(ctx context.Context, hosts []pgtype.UUID) error {
+	_, err := q.db.Exec(ctx, hostsReported, hosts)
+	return err
+}
+
 const linkByKey = `-- name: LinkByKey :one
 
 SELECT k.host_id, k.attest_key, k.revoked_at, h.org_id, h.name, h.state,
@@ -399,6 +460,58 @@ func (q *Queries) TouchHostStatus(ctx context.Context, arg TouchHostStatusParams
 	var last_sync_at *time.Time
 	err := row.Scan(&last_sync_at)
 	return last_sync_at, err
+}
+
+const touchHostStatuses = `-- name: TouchHostStatuses :many
+WITH locked AS (
+    SELECT f.host_id FROM host_status f WHERE f.host_id = ANY($1::uuid[]) ORDER BY f.host_id FOR NO KEY UPDATE
+)
+UPDATE host_status s
+SET last_sync_at = clock_timestamp(), full_report_at = clock_timestamp(), revision_seen = greatest(s.revision_seen, u.revision_seen),
+    agent_version = u.agent_version, protocol = u.protocol
+FROM (SELECT unnest($1::uuid[]) AS host_id, unnest($2::bigint[]) AS revision_seen,
+             unnest($3::text[]) AS agent_version, unnest($4::integer[]) AS protocol) u
+JOIN locked ON locked.host_id = u.host_id
+WHERE s.host_id = u.host_id
+RETURNING s.host_id, s.last_sync_at
+`
+
+type TouchHostStatusesParams struct {
+	Hosts         []pgtype.UUID
+	RevisionsSeen []int64
+	AgentVersions []string
+	Protocols     []int32
+}
+
+type TouchHostStatusesRow struct {
+	HostID     id.Host
+	LastSyncAt *time.Time
+}
+
+// Is TouchHostStatus for full reports of several hosts, which are locked in one order.
+func (q *Queries) TouchHostStatuses(ctx context.Context, arg TouchHostStatusesParams) ([]TouchHostStatusesRow, error) {
+	rows, err := q.db.Query(ctx, touchHostStatuses,
+		arg.Hosts,
+		arg.RevisionsSeen,
+		arg.AgentVersions,
+		arg.Protocols,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []TouchHostStatusesRow{}
+	for rows.Next() {
+		var i TouchHostStatusesRow
+		if err := rows.Scan(&i.HostID, &i.LastSyncAt); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const touchHosts = `-- name: TouchHosts :exec

@@ -11,9 +11,28 @@ LEFT JOIN host_agent a ON a.host_id = h.id
 LEFT JOIN agent_channel c ON c.name = coalesce(a.channel, 'stable')
 WHERE h.id = @host_id;
 
+-- name: HostAgentOrders :many
+SELECT h.id, coalesce(a.channel, 'stable') AS channel, coalesce(a.capabilities, '{}')::text[] AS capabilities,
+       coalesce(a.update_state, '') AS update_state, coalesce(a.update_version, '') AS update_version,
+       coalesce(a.update_try, 0)::integer AS update_try, coalesce(a.update_detail, '') AS update_detail,
+       coalesce(c.version, '') AS version, coalesce(c.source, '') AS source, coalesce(c.percent, 0)::integer AS percent,
+       coalesce(c.try, 0)::integer AS try, coalesce(c.stopped, '') AS stopped
+FROM host h
+LEFT JOIN host_agent a ON a.host_id = h.id
+LEFT JOIN agent_channel c ON c.name = coalesce(a.channel, 'stable')
+WHERE h.id = ANY(@hosts::uuid[]);
+
 -- name: PutHostAgent :exec
 INSERT INTO host_agent (host_id, capabilities, update_state, update_version, update_try, update_detail)
 VALUES (@host_id, @capabilities, @update_state, @update_version, @update_try, @update_detail)
+ON CONFLICT (host_id) DO UPDATE
+SET capabilities = excluded.capabilities, update_state = excluded.update_state, update_version = excluded.update_version,
+    update_try = excluded.update_try, update_detail = excluded.update_detail, changed_at = clock_timestamp();
+
+-- name: PutHostAgents :exec
+INSERT INTO host_agent (host_id, capabilities, update_state, update_version, update_try, update_detail)
+SELECT unnest(@hosts::uuid[]), unnest(@capabilities::text[])::text[], unnest(@update_states::text[]), unnest(@update_versions::text[]),
+       unnest(@update_tries::integer[]), unnest(@update_details::text[])
 ON CONFLICT (host_id) DO UPDATE
 SET capabilities = excluded.capabilities, update_state = excluded.update_state, update_version = excluded.update_version,
     update_try = excluded.update_try, update_detail = excluded.update_detail, changed_at = clock_timestamp();

@@ -52,6 +52,15 @@ SELECT org_id, state, revision, needs_full_report, engine_away,
        (up_cap_gb IS NOT NULL OR down_cap_gb IS NOT NULL OR capped_until IS NOT NULL)::boolean AS has_data_cap
 FROM host WHERE id = @id;
 
+-- name: HostsForReport :many
+-- What decides whether full reports without leases of these hosts can be stored together. ended: a lease ended of which such a report
+-- may prove that it is gone. logs_wait: such a report may say that a host no longer keeps the logs of leases.
+SELECT h.id, h.org_id, h.state, h.revision, h.needs_full_report, h.engine_away,
+       EXISTS (SELECT FROM lease l WHERE l.host_id = h.id AND l.gone_at IS NULL AND l.ended_at IS NOT NULL)::boolean AS ended,
+       (EXISTS (SELECT FROM node_status s JOIN node n ON n.id = s.node_id WHERE s.logs_kept <> '{}' AND n.host_id = h.id)
+        OR EXISTS (SELECT FROM node_replacement r WHERE r.lost_host = h.id AND r.logs_kept <> '{}'))::boolean AS logs_wait
+FROM host h WHERE h.id = ANY(@hosts::uuid[]);
+
 -- name: TouchHostStatus :one
 UPDATE host_status
 SET last_sync_at = clock_timestamp(),
@@ -60,6 +69,20 @@ SET last_sync_at = clock_timestamp(),
     agent_version = @agent_version, protocol = @protocol
 WHERE host_id = @host_id
 RETURNING last_sync_at;
+
+-- name: TouchHostStatuses :many
+-- Is TouchHostStatus for full reports of several hosts, which are locked in one order.
+WITH locked AS (
+    SELECT f.host_id FROM host_status f WHERE f.host_id = ANY(@hosts::uuid[]) ORDER BY f.host_id FOR NO KEY UPDATE
+)
+UPDATE host_status s
+SET last_sync_at = clock_timestamp(), full_report_at = clock_timestamp(), revision_seen = greatest(s.revision_seen, u.revision_seen),
+    agent_version = u.agent_version, protocol = u.protocol
+FROM (SELECT unnest(@hosts::uuid[]) AS host_id, unnest(@revisions_seen::bigint[]) AS revision_seen,
+             unnest(@agent_versions::text[]) AS agent_version, unnest(@protocols::integer[]) AS protocol) u
+JOIN locked ON locked.host_id = u.host_id
+WHERE s.host_id = u.host_id
+RETURNING s.host_id, s.last_sync_at;
 
 -- name: TouchHosts :exec
 -- Notes that hosts reported in full and that nothing was new.
@@ -91,6 +114,11 @@ UPDATE host
 SET state = CASE WHEN state = 'enrolled' THEN 'active' ELSE state END,
     needs_full_report = needs_full_report AND NOT @clean::boolean
 WHERE id = @id;
+
+-- name: HostsReported :exec
+-- Is HostReported for several hosts, which are locked, and on which nothing is that should not be there.
+UPDATE host SET state = CASE WHEN state = 'enrolled' THEN 'active' ELSE state END, needs_full_report = false
+WHERE id = ANY(@hosts::uuid[]);
 
 -- name: SetEngineAway :exec
 UPDATE host SET engine_away = @why, needs_full_report = needs_full_report OR @why <> '' WHERE id = @id;

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"slices"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -50,18 +52,18 @@ func (x *Hosts) Agent(ctx context.Context, h Host) (client.HostAgent, error) {
 // version, or nil if the agent should keep its version. If too many hosts of a channel roll a version back, UpdateOrder
 // stops that version for the channel.
 func (a *Agents) UpdateOrder(ctx context.Context, host id.Host, s agentapi.Sync) (*agentapi.UpdateOrder, error) {
-	r, err := a.db.Q.HostAgentOrder(ctx, host)
-	if err != nil {
+	k, err := a.agents.Do(ctx, contact{host, s})
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("agent of %s: %w", host, err)
+	case !k.found:
+		return nil, fmt.Errorf("agent of %s: %w", host, pgx.ErrNoRows)
+	case k.tooOld(s):
+		return nil, nil
 	}
-	if len(s.Capabilities) == 0 && s.Update == nil && len(r.Capabilities) == 0 {
-		return nil, nil // this agent is too old to report updates
-	}
-	now := AgentOf(host, s)
-	if !slices.Equal(now.Capabilities, r.Capabilities) || now.UpdateState != r.UpdateState ||
-		now.UpdateVersion != r.UpdateVersion ||
-		now.UpdateTry != r.UpdateTry || now.UpdateDetail != r.UpdateDetail {
-		err := a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return putAgent(ctx, tx, r, now) })
+	r := k.order()
+	if k.news {
+		err := a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return putAgent(ctx, tx, r, k.now) })
 		if err != nil {
 			return nil, fmt.Errorf("agent of %s: %w", host, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
@@ -177,20 +178,21 @@ func stored(t *testing.T, d *db.DB) (out []string) {
 		"SELECT (to_jsonb(a) - 'id' - 'created_at')::text AS v FROM audit_event a ORDER BY v",
 		"SELECT DISTINCT host_id::text FROM fleet_change ORDER BY host_id::text",
 	} {
-		rows, err := d.Pool.Query(t.Context(), sql)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for rows.Next() {
-			var v string
-			if err := rows.Scan(&v); err != nil {
-				t.Fatal(err)
-			}
-			out = append(out, v)
-		}
-		if err := rows.Err(); err != nil {
-			t.Fatal(err)
-		}
+		out = append(out, rowsOf(t, d, sql)...)
+	}
+	return out
+}
+
+// rowsOf returns the rows of a query of one text.
+func rowsOf(t *testing.T, d *db.DB, sql string) []string {
+	t.Helper()
+	rows, err := d.Pool.Query(t.Context(), sql)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
 	}
 	return out
 }

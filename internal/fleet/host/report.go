@@ -28,17 +28,36 @@ type Report struct {
 	// EngineAway is why the host's container engine does not respond, if this is the first report of the failure; else "".
 	EngineAway string
 
+	// Done is true if the report says nothing about leases, present or past: cluster.ApplyReport would store nothing.
+	Done bool
+
 	hasDataCap bool // the host has a data cap, or is still held back by one
 }
 
 // RecordReport records a host's report: its contact, versions, the revision that it has seen, its leases' traffic, and
 // the images that it received. Reports may be duplicated, late and out of order.
 //
+// Full reports of hosts without leases that arrive together are stored together, unless one ends something.
+//
 // A full report made at the current revision ends the claims of ended leases that it does not show or shows as gone. If
 // it shows nothing that should not be there, a host whose claims were abandoned, or whose container engine did not
 // respond, may sell again. The first full report makes an enrolled host active. While the engine does not respond, a
 // report does not prove that any lease is gone, and the host sells nothing.
 func (a *Agents) RecordReport(ctx context.Context, host id.Host, s agentapi.Sync) (r Report, err error) {
+	if isContact(s) {
+		r, err := a.contacts.Do(ctx, contact{host, s})
+		if err != nil {
+			return Report{}, fmt.Errorf("report of %s: %w", host, err)
+		}
+		if r != nil {
+			return *r, nil
+		}
+	}
+	return a.recordAlone(ctx, host, s)
+}
+
+// recordAlone is RecordReport in a transaction for this report alone.
+func (a *Agents) recordAlone(ctx context.Context, host id.Host, s agentapi.Sync) (r Report, err error) {
 	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if r, err = recordContact(ctx, tx, host, s); err != nil {
 			return err

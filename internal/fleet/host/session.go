@@ -22,6 +22,8 @@ type Agents struct {
 	bus      *bus.Bus // may be nil
 	links    *db.Gather[string, dbq.LinksByKeysRow]
 	sessions *db.Gather[opening, int64]
+	contacts *db.Gather[contact, *Report]
+	agents   *db.Gather[contact, knownAgent]
 }
 
 // When a fleet arrives, its connections are looked up and stored in sets.
@@ -36,6 +38,8 @@ func NewAgents(d *db.DB, b *bus.Bus) *Agents {
 	a := &Agents{db: d, bus: b}
 	a.links = db.NewGather(gatherSets, gatherAtOnce, gatherFor, a.findLinks)
 	a.sessions = db.NewGather(gatherSets, gatherAtOnce, gatherFor, a.openSessions)
+	a.contacts = db.NewGather(gatherSets, storeAtOnce, storeWithin, a.recordContacts)
+	a.agents = db.NewGather(gatherSets, storeAtOnce, storeWithin, a.storeAgents)
 	return a
 }
 

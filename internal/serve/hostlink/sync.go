@@ -145,7 +145,7 @@ func (l *Link) applyStatus(ctx context.Context, h id.Host, s agentapi.Sync) erro
 	if err != nil {
 		return err
 	}
-	if !s.Full && len(s.Leases) == 0 && len(report.Gone) == 0 {
+	if report.Done || !s.Full && len(s.Leases) == 0 && len(report.Gone) == 0 {
 		return nil
 	}
 	return l.clusters.ApplyReport(ctx, h, s, report.Gone)

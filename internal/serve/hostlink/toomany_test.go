@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 	"github.com/musterhq/muster/internal/testing/fleettest"
 )
@@ -47,10 +48,13 @@ func TestOneReportTooManyIsToldHowLongToWait(t *testing.T) {
 	s, clock := newStillSite(t)
 	a, other := s.enroll(), s.enroll()
 	const burst, waitMS = 50, 100
+	leases := []agentapi.LeaseStatus{{ // without one, nothing of a report would be applied
+		LeaseRef: agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}, State: agentapi.NodePulling,
+	}}
 	for i := range burst {
 		if r := a.sync(agentapi.Sync{
-			Full: true,
-			Seq:  uint64(i + 1),
+			Full: true, Leases: leases,
+			Seq: uint64(i + 1),
 		}); r.Error != "" || r.StatusAck != uint64(i+1) || r.RetryMS != 0 {
 			t.Fatalf("report %d: %+v", i, r)
 		}
