@@ -348,6 +348,7 @@ func (h *hostDaemon) engine(simulated bool) (*container.Engine, error) {
 		Attach:      container.Attach(h.flags.attach), // "": Docker's best way when a workload is created
 		Simulated:   simulated,
 		DiskLimited: h.facts.DiskLimited,
+		Infiniband:  rdmaTree("dev/infiniband"),
 		Overlay:     netip.MustParsePrefix("10.77.0.0/20"),
 		Log:         h.log,
 	})

@@ -175,7 +175,7 @@ func (e *Engine) EnsureWorkload(ctx context.Context, w WorkloadSpec) (Container,
 			return Container{}, err
 		}
 	}
-	addRDMA(hc, w.RDMA)
+	addRDMA(hc, e.cfg.Infiniband, w.RDMA)
 	if err := e.hold(facts, attach, w.Lease, hc); err != nil {
 		return Container{}, err
 	}

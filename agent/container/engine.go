@@ -67,6 +67,7 @@ type Config struct {
 	CheckDir    string       // what checks of GPUs need (gpucheck.Prepare); "" = GPUs are not checked
 	FakeCUDA    bool         // CheckDir has the fake CUDA library: simulated GPUs are checked too
 	DiskLimited bool         // the storage driver enforces a size per container
+	Infiniband  string       // folder of the host's RDMA device nodes; "" = /dev/infiniband
 	Overlay     netip.Prefix // the clusters' range, which the bridge must not overlap
 	Log         *slog.Logger
 }
