@@ -36,6 +36,7 @@ type hostFlags struct {
 	fabricDevices []string
 	// fabricProgram puts them into clusters' partitions of the subnet manager; "" = none.
 	fabricProgram string
+	fabricNCCL    string        // path of the NCCL with which fabrics are measured; "" = they are not
 	caps          firewall.Caps // of every lease
 	// The operator's folder for scratches, "" for none, and what they may take, in GB; store is that folder once the host
 	// is known.
@@ -138,7 +139,11 @@ func (f hostFlags) lend(all []agentapi.HCA) (*agentapi.RDMA, []agentapi.Problem)
 	tree := rdmaTree("sys")
 	verbs := hostinfo.ReadVerbs(tree)
 	verbs.Lockable = verbs.Lockable || tree != ""
-	return hostinfo.Lend(all, f.fabricDevices, verbs, f.fabricProgram != "")
+	lent, unlent := hostinfo.Lend(all, f.fabricDevices, verbs, f.fabricProgram != "")
+	if lent != nil {
+		lent.NCCL = f.fabricNCCL != "" && lent.Link != agentapi.LinkEFA // needs a plug-in, which only images have
+	}
+	return lent, unlent
 }
 
 // lent returns the RDMA ports that a workload gets now.

@@ -6,11 +6,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/docker/go-units"
 	"github.com/moby/moby/api/types/container"
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/agent/gpucheck"
+	"github.com/musterhq/muster/agent/guestenv"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
@@ -44,6 +47,32 @@ func addRDMA(hc *container.HostConfig, folder string, ports []agentapi.HCA) {
 	}
 	most := lockable()
 	hc.Ulimits = append(hc.Ulimits, &units.Ulimit{Name: "memlock", Soft: most, Hard: most})
+}
+
+// These are of the nodes' measurement with NCCL: where rank 0 waits for the others, past the preflight's port, and for
+// how long. A node that waits for an image or a volume longer than that costs the measurement, not the start.
+const (
+	reducePort = 29401
+	reduceJoin = time.Minute
+)
+
+// reduceRequest returns what a node measures with NCCL over its ports.
+func reduceRequest(lease agentapi.LeaseSpec, ports []agentapi.HCA) *gpucheck.ReduceRequest {
+	q := &gpucheck.ReduceRequest{
+		Rank:      lease.Rank,
+		Addresses: make([]string, lease.Nodes),
+		Port:      reducePort,
+		JoinMS:    reduceJoin.Milliseconds(),
+		Env:       guestenv.NCCL(lease, ports),
+		MinGbps:   lease.Network.NCCL.MinGbps,
+	}
+	q.Addresses[lease.Rank] = lease.Network.Address
+	for _, p := range lease.Network.Peers {
+		if p.Rank >= 0 && p.Rank < lease.Nodes {
+			q.Addresses[p.Rank] = p.Address
+		}
+	}
+	return q
 }
 
 // lockable returns how much memory a workload with RDMA may lock, in bytes: -1, any amount, except on a machine whose

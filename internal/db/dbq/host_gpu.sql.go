@@ -599,8 +599,8 @@ const setHostInventory = `-- name: SetHostInventory :exec
 UPDATE host
 SET boot_id = $1, cpu_cores = $2, ram_mb = $3, disk_gb = $4, disk_limited = $5, scratch_gb = $6,
     runtimes = $7::text[], driver = $8, cuda_max = $9, multi_node = $10, blocked = $11,
-    rdma_gbps = $12, rdma_rails = $13, rdma_link = $14, rdma_isolation = $15, inventory_at = clock_timestamp()
-WHERE id = $16
+    rdma_gbps = $12, rdma_rails = $13, rdma_link = $14, rdma_isolation = $15, rdma_nccl = $16, inventory_at = clock_timestamp()
+WHERE id = $17
 `
 
 type SetHostInventoryParams struct {
@@ -619,6 +619,7 @@ type SetHostInventoryParams struct {
 	RdmaRails     int32
 	RdmaLink      string
 	RdmaIsolation string
+	RdmaNccl      bool
 	ID            id.Host
 }
 
@@ -639,6 +640,7 @@ func (q *Queries) SetHostInventory(ctx context.Context, arg SetHostInventoryPara
 		arg.RdmaRails,
 		arg.RdmaLink,
 		arg.RdmaIsolation,
+		arg.RdmaNccl,
 		arg.ID,
 	)
 	return err

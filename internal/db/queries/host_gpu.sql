@@ -23,7 +23,7 @@ RETURNING h.id;
 UPDATE host
 SET boot_id = @boot_id, cpu_cores = @cpu_cores, ram_mb = @ram_mb, disk_gb = @disk_gb, disk_limited = @disk_limited, scratch_gb = @scratch_gb,
     runtimes = @runtimes::text[], driver = @driver, cuda_max = @cuda_max, multi_node = @multi_node, blocked = @blocked,
-    rdma_gbps = @rdma_gbps, rdma_rails = @rdma_rails, rdma_link = @rdma_link, rdma_isolation = @rdma_isolation, inventory_at = clock_timestamp()
+    rdma_gbps = @rdma_gbps, rdma_rails = @rdma_rails, rdma_link = @rdma_link, rdma_isolation = @rdma_isolation, rdma_nccl = @rdma_nccl, inventory_at = clock_timestamp()
 WHERE id = @id;
 
 -- name: ActiveGPUs :many

@@ -280,6 +280,7 @@ func putInventory(ctx context.Context, tx *db.Tx, host id.Host, inv *agentapi.In
 		RdmaRails:     int32(rdma(inv).Rails),
 		RdmaLink:      rdma(inv).Link,
 		RdmaIsolation: rdma(inv).Isolation,
+		RdmaNccl:      rdma(inv).NCCL,
 		DiskGb:        inv.DiskGB,
 		DiskLimited:   inv.DiskLimited,
 		ScratchGb:     scratch(inv),

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/agent/gpucheck/fakecuda"
 	"github.com/musterhq/muster/agent/hostinfo/sysfstest"
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/fault"
@@ -65,8 +66,9 @@ func rdmaHost(t *testing.T, p *platform, operator *client.Client, n int, fabric 
 		t.Fatal(err)
 	}
 	h := p.newHost(t, name, "NVIDIA H100 80GB HBM3", 1)
-	h.env = append(h.env, "MUSTER_RDMA_TREE="+rdmaTree(t, n))
-	h.flags = []string{"--fabric-device", "mlx5_0"}
+	cuda, nccl := fakeNCCL(t, h.uuids)
+	h.env = append(h.env, "MUSTER_RDMA_TREE="+rdmaTree(t, n), "MUSTER_CUDA_LIBRARY="+cuda)
+	h.flags = []string{"--fabric-device", "mlx5_0", "--fabric-nccl", nccl}
 	if out, err := h.enroll(e.Token); err != nil {
 		t.Fatalf("enrol: %v\n%s", err, out)
 	}
@@ -92,6 +94,20 @@ func rdmaHost(t *testing.T, p *platform, operator *client.Client, n int, fabric 
 		}
 		return page.Total == 1
 	})
+}
+
+// fakeNCCL builds the fake CUDA library for these GPUs and the fake NCCL, which adds up over the cluster's network, and
+// says that it used an RDMA port.
+func fakeNCCL(t *testing.T, gpus []string) (cuda, nccl string) {
+	t.Helper()
+	dir := t.TempDir()
+	cuda, nccl = filepath.Join(dir, "libcuda.so.1"), filepath.Join(dir, "libnccl.so.2")
+	for _, err := range []error{fakecuda.Build(cuda), fakecuda.BuildNCCL(nccl), fakecuda.Save(cuda+".gpus", gpus)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cuda, nccl
 }
 
 // showsRDMA prints what a node has of RDMA: its device nodes with their numbers, its limit of locked memory, the
@@ -126,7 +142,7 @@ func TestAClusterWithRDMA(t *testing.T) {
 	dear := 100 * money.Micro(money.Unit/1000)
 	spec := p.spec(2, 1, "perl", "-e", showsRDMA)
 	spec.Image, spec.MaxPricePerHour, spec.GPU = p.shellImage(t), &dear, "fabric="+fabric
-	spec.Network = &client.Network{Fabric: "rdma", MinBusbwGbps: 400}
+	spec.Network = &client.Network{Fabric: "rdma"}
 	shown := func(r *renter, c client.Cluster, rank int) (lines string) {
 		t.Helper()
 		eventually(t, "the node has shown what it has", func() bool {
@@ -156,6 +172,11 @@ func TestAClusterWithRDMA(t *testing.T) {
 		}
 	}
 
+	if c, err := r.Cluster(t.Context(), c.ID); err != nil || c.Network.RDMA == nil || c.Network.RDMA.BusbwGbps <= 0 ||
+		c.Network.RDMA.Detail != "" || c.Network.RDMA.NCCL != "2.21.5" {
+		t.Errorf("the ranks measured no RDMA network: %+v (%v)", c.Network.RDMA, err)
+	}
+
 	o := p.renter(t, 50*money.Unit)
 	_, err := o.Rent(t.Context(), spec)
 	if f := fault.From(err); f == nil || f.Kind != fault.NoCapacity ||
@@ -182,6 +203,10 @@ func TestAClusterWithRDMA(t *testing.T) {
 	}
 	release(o, without)
 	release(r, c)
+	eventually(t, "the offers of both hosts say what was measured", func() bool {
+		page, err := operator.Offers(t.Context(), "busbw_rdma > 0 fabric="+fabric, "", client.PageOf{})
+		return err == nil && page.Total == 2
+	})
 
 	var again client.Cluster
 	eventually(t, "the fabric is free for the other organisation", func() bool {
