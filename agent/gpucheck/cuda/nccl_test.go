@@ -28,7 +28,8 @@ func freePort(t *testing.T) int {
 
 // measureTogether runs a measurement of two nodes with the given GPUs and faults, and returns what each found. Nodes of
 // which come is false do not take part.
-func measureTogether(t *testing.T, gpus []string, faults [2][]string, come [2]bool, change func(*gpucheck.Reduce)) [2]agentapi.NCCL {
+func measureTogether(t *testing.T, gpus []string, faults [2][]string, come [2]bool,
+	change func(*gpucheck.Reduce)) [2]agentapi.NCCL {
 	t.Helper()
 	t.Setenv(programEnv, "1")
 	port := freePort(t)
