@@ -23,7 +23,7 @@ func TestGPUsAreCheckedWithCUDA(t *testing.T) {
 	if err := fakecuda.Build(library); err != nil {
 		t.Fatal(err)
 	}
-	dir, err := gpucheck.Prepare(t.TempDir(), library)
+	dir, err := gpucheck.Prepare(t.TempDir(), library, "")
 	if err != nil {
 		t.Fatal(err)
 	}

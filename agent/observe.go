@@ -155,8 +155,16 @@ func statusOf(ref agentapi.LeaseRef, v view, progress agentapi.Progress) agentap
 	if rec.startsAgain() {
 		st.StartsAgain, st.Trouble, st.TroubleDetail = true, rec.Died.Reason, clipped(rec.Died.Detail)
 	}
-	if p := rec.Preflight; p != nil && !p.OK {
+	switch p := rec.Preflight; {
+	case p == nil:
+	case !p.OK:
 		st.Preflight = nil // no verdict before the run is concluded with it: a rank it blames may have died
+	case v.report.NCCL != nil:
+		with := *p
+		with.NCCL = v.report.NCCL
+		st.Preflight = &with
+	case v.spec().Network.NCCL != nil && v.report.State == guest.StateNone:
+		st.Preflight = nil // the server takes the first one; the fabric's figures are to be in it
 	}
 	st.Progress, st.PeersDown, st.PeersDownSince, st.Paths = progress, v.peersDown, v.downSince, v.paths
 	st.AtBarrier = v.ready()

@@ -78,13 +78,14 @@ func (a *Agent) leavePartition(ctx context.Context, r *run, v view) {
 	}
 }
 
-// neighbourOf returns another run with a workload on this host, or "".
+// neighbourOf returns another run with a workload on this host, or "". A run whose containers are removed is none: its
+// record stays until the server has taken note of its end.
 func (a *Agent) neighbourOf(r *run) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, l := range a.leases {
 		for _, o := range l.runs {
-			if o != r && o.rec.WorkID != "" {
+			if o != r && o.rec.WorkID != "" && !o.rec.Down && !o.rec.Gone {
 				return o.ref.String()
 			}
 		}

@@ -29,13 +29,14 @@ func TestWhoGetsRDMA(t *testing.T) {
 		{"not asked for", "", lend(rail), "", 0, ""},
 		{"asked for", agentapi.FabricRDMA, lend(rail), "", 1, ""},
 		{"another node is on the host", agentapi.FabricRDMA, lend(rail), "c0ffee", 0, "is on it"},
+		{"another node was on the host", agentapi.FabricRDMA, lend(rail), "removed", 1, ""},
 		{"another node, not asked for", "", lend(rail), "c0ffee", 0, ""},
 		{"nothing is up", agentapi.FabricRDMA, lend(nil), "", 0, "is up"},
 		{"nothing is lent", agentapi.FabricRDMA, nil, "", 0, "lends no"},
 		{"of a newer server", "rdma2", lend(rail), "", 0, "does not know"},
 	} {
 		own := &run{ref: agentapi.LeaseRef{Lease: "lease_own", Epoch: 1}, rec: record{WorkID: "mine"}}
-		other := &run{ref: agentapi.LeaseRef{Lease: "lease_other", Epoch: 1}, rec: record{WorkID: tc.other}}
+		other := &run{ref: agentapi.LeaseRef{Lease: "lease_other", Epoch: 1}, rec: record{WorkID: tc.other, Down: tc.other == "removed"}}
 		a := &Agent{cfg: Config{RDMA: tc.lent}, leases: map[string]*lease{
 			"lease_own": {runs: []*run{own}}, "lease_other": {runs: []*run{other}},
 		}}

@@ -144,6 +144,17 @@ type ClusterNetwork struct {
 	// RTTMicros and PairGbps are matrices by rank, a row per rank that has measured.
 	RTTMicros [][]float64 `json:"rtt_us,omitempty"`
 	PairGbps  [][]float64 `json:"pair_gbps,omitempty"`
+	// RDMA is what the ranks' GPUs measured over the RDMA ports before the start; nil: nothing was to be measured.
+	RDMA *ClusterRDMA `json:"rdma,omitempty" doc:"what the nodes' GPUs measured with NCCL over the RDMA ports before the start; left out if nothing was to be measured, as when the same hosts had measured within a day"`
+}
+
+// ClusterRDMA is what the nodes of a cluster measured with NCCL over their RDMA ports.
+type ClusterRDMA struct {
+	BusbwGbps float64 `json:"busbw_gbps"`
+	Rails     int     `json:"rails" doc:"how many ports each node used, the least of all nodes"`
+	GDR       bool    `json:"gdr" doc:"whether the ports read the GPUs' memory directly"`
+	NCCL      string  `json:"nccl" doc:"the version of NCCL"`
+	Detail    string  `json:"detail,omitempty" doc:"why there is no figure"`
 }
 
 // Rent rents a cluster by its spec.

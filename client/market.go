@@ -45,7 +45,8 @@ type Offer struct {
 	BusbwGbps       *float64    `json:"busbw_gbps" doc:"all-reduce between hosts of the fabric, measured"`
 	RDMAGbps        float64     `json:"rdma_gbps" doc:"RDMA ports that a whole host comes with (network.fabric in the spec), together in Gbit/s; 0: none" example:"3200"`
 	RDMAIsolation   *string     `json:"rdma_isolation" doc:"sole_tenant: one organisation at a time rents the fabric with RDMA, which separates no tenants itself; partition: each cluster has a partition of the fabric, and other organisations may rent the rest; null: no RDMA" example:"sole_tenant"`
-	BusbwRDMA       *float64    `json:"busbw_rdma" doc:"all-reduce over RDMA, measured; always null: not measured yet"`
+	BusbwRDMA       *float64    `json:"busbw_rdma" doc:"all-reduce over the RDMA ports of whole hosts, in Gbit/s, as the GPUs of a cluster that had this host measured it with NCCL within 30 days, the best of a week; null: not measured"`
+	BusbwNVLink     *float64    `json:"busbw_nvlink" doc:"all-reduce between the host's own GPUs, in Gbit/s, measured likewise; null: not measured"`
 	NetUpMbps       *float64    `json:"net_up_mbps"`
 	NetDownMbps     *float64    `json:"net_down_mbps"`
 	Reliability     *float64    `json:"reliability" doc:"0 to 1"`
@@ -186,8 +187,8 @@ type SpecNetwork struct {
 	MinGbps float64 `json:"min_gbps"`
 	// Fabric is "rdma" for nodes that get all RDMA ports of whole hosts in one fabric.
 	Fabric string `json:"fabric,omitempty" enum:"rdma" doc:"rdma: whole hosts of one fabric, each node with the RDMA ports that its host lends; no other organisation has RDMA in the fabric meanwhile, unless partitions keep them apart (rdma_isolation)"`
-	// MinBusbwGbps is the least bandwidth of a host's RDMA ports.
-	MinBusbwGbps float64 `json:"min_busbw_gbps,omitempty" doc:"with fabric: the least that a host's RDMA ports carry together, in Gbit/s; 0: any"`
+	// MinBusbwGbps is the least all-reduce bandwidth over RDMA, or, where nothing was measured, of a host's ports.
+	MinBusbwGbps float64 `json:"min_busbw_gbps,omitempty" doc:"with fabric: the least bandwidth over RDMA, in Gbit/s: of all-reduce where it was measured (busbw_rdma), else of a host's ports together; where the hosts measure, a start below it fails, free of charge; 0: any"`
 }
 
 // Mount is a volume or a bucket that the nodes find at a path. The last snapshot of a volume is restored before the

@@ -48,7 +48,8 @@ func TestOffer_ShowsAllFacts(t *testing.T) {
 	if want := "Model,Maker,Kind,Architecture,Free," +
 		"VRAM of each,Compute capability,NVLink,PCI Express,Power limit,Degraded,Drives a display,Processor cores,RAM," +
 		"Free disk,Disk limit,Free scratch,Isolation,NVIDIA driver,CUDA, newest," +
-		"Region,Download,Upload,Fabric,RDMA for whole hosts,All-reduce over TCP," +
+		"Region,Download,Upload,Fabric,RDMA for whole hosts,All-reduce over RDMA," +
+		"All-reduce between its GPUs,All-reduce over TCP," +
 		"Clusters of several nodes,Per GPU-hour,Per GPU-second," +
 		"GPUs, at least,Longest rental,GPUs,Reliability"; facts != want {
 		t.Errorf("the facts are %s", facts)

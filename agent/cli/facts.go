@@ -36,6 +36,7 @@ type hostFlags struct {
 	fabricDevices []string
 	// fabricProgram puts them into clusters' partitions of the subnet manager; "" = none.
 	fabricProgram string
+	fabricNCCL    string        // path of the NCCL with which fabrics are measured; "" = they are not
 	caps          firewall.Caps // of every lease
 	// The operator's folder for scratches, "" for none, and what they may take, in GB; store is that folder once the host
 	// is known.
@@ -74,8 +75,8 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 	nodes, _ := hostinfo.NUMA("") // a kernel without NUMA reports none
 	inv.NUMA = hostinfo.Nodes(nodes)
 	inv.NICs = hostinfo.NICs("", f.underlay...)
-	inv.HCAs = hostinfo.HCAs("")
-	rdma, unlent := hostinfo.Lend(inv.HCAs, f.fabricDevices, hostinfo.ReadVerbs(""), f.fabricProgram != "")
+	inv.HCAs = hostinfo.HCAs(rdmaTree("sys"))
+	rdma, unlent := f.lend(inv.HCAs)
 	inv.RDMA, inv.Problems = rdma, append(inv.Problems, unlent...)
 	inv.Problems = append(inv.Problems, markUnderlay(inv.NICs, f.underlay)...)
 	facts, err := f.dockerFacts(ctx)
@@ -121,10 +122,34 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 	return inv, nil
 }
 
+// rdmaTreeEnv names a folder that stands for the host's RDMA devices, for tests: its sys is read as /sys, and the device
+// nodes that workloads get are in its dev/infiniband. Workloads then lock as much memory as the machine allows.
+const rdmaTreeEnv = "MUSTER_RDMA_TREE"
+
+// rdmaTree returns the path of a part of the tree that stands for the host's, "" for the host's own.
+func rdmaTree(part string) string {
+	if root := os.Getenv(rdmaTreeEnv); root != "" {
+		return filepath.Join(root, part)
+	}
+	return ""
+}
+
+// lend marks the ports that workloads get.
+func (f hostFlags) lend(all []agentapi.HCA) (*agentapi.RDMA, []agentapi.Problem) {
+	tree := rdmaTree("sys")
+	verbs := hostinfo.ReadVerbs(tree)
+	verbs.Lockable = verbs.Lockable || tree != ""
+	lent, unlent := hostinfo.Lend(all, f.fabricDevices, verbs, f.fabricProgram != "")
+	if lent != nil {
+		lent.NCCL = f.fabricNCCL != "" && lent.Link != agentapi.LinkEFA // needs a plug-in, which only images have
+	}
+	return lent, unlent
+}
+
 // lent returns the RDMA ports that a workload gets now.
 func (f hostFlags) lent() []agentapi.HCA {
-	all := hostinfo.HCAs("")
-	hostinfo.Lend(all, f.fabricDevices, hostinfo.ReadVerbs(""), f.fabricProgram != "")
+	all := hostinfo.HCAs(rdmaTree("sys"))
+	f.lend(all)
 	return slices.DeleteFunc(all, func(h agentapi.HCA) bool { return !h.Lent })
 }
 

@@ -330,17 +330,27 @@ func (h *hostDaemon) engine(simulated bool) (*container.Engine, error) {
 	}
 	library := os.Getenv(cudaLibraryEnv)
 	check := ""
+	if simulated && library == "" {
+		h.flags.fabricNCCL = "" // there is no CUDA to measure with
+	}
 	if !simulated || library != "" {
 		state, err := filepath.Abs(h.flags.state)
 		if err != nil {
 			return nil, err
 		}
-		if check, err = gpucheck.Prepare(filepath.Join(state, "gpucheck"), library); err != nil {
+		dir := filepath.Join(state, "gpucheck")
+		if check, err = gpucheck.Prepare(dir, library, h.flags.fabricNCCL); err != nil && h.flags.fabricNCCL != "" {
+			h.log.Error("fabrics cannot be measured with --fabric-nccl", "err", err)
+			h.flags.fabricNCCL = ""
+			check, err = gpucheck.Prepare(dir, library, "")
+		}
+		if err != nil {
 			h.log.Error("GPUs cannot be checked before leases start", "err", err)
 		}
 	}
 	return container.New(container.Config{
 		CheckDir:    check,
+		NCCL:        check != "" && h.flags.fabricNCCL != "",
 		FakeCUDA:    simulated && library != "",
 		Docker:      h.flags.docker,
 		Host:        h.identity.Host,
@@ -348,6 +358,7 @@ func (h *hostDaemon) engine(simulated bool) (*container.Engine, error) {
 		Attach:      container.Attach(h.flags.attach), // "": Docker's best way when a workload is created
 		Simulated:   simulated,
 		DiskLimited: h.facts.DiskLimited,
+		Infiniband:  rdmaTree("dev/infiniband"),
 		Overlay:     netip.MustParsePrefix("10.77.0.0/20"),
 		Log:         h.log,
 	})

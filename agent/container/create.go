@@ -176,14 +176,18 @@ func (e *Engine) EnsureWorkload(ctx context.Context, w WorkloadSpec) (Container,
 			return Container{}, err
 		}
 	}
-	addRDMA(hc, w.RDMA)
+	addRDMA(hc, e.cfg.Infiniband, w.RDMA)
+	proof := e.proof(attach, w.Devices, w.Lease.GPUs)
+	if w.Lease.Network.NCCL != nil && e.cfg.NCCL && len(proof.GPUs) > 0 && len(w.RDMA) > 0 {
+		proof.Reduce = reduceRequest(w.Lease, w.RDMA)
+	}
 	if err := e.hold(facts, attach, w.Lease, hc); err != nil {
 		return Container{}, err
 	}
 	return e.pinned(ctx, w.Lease.LeaseRef, client.ContainerCreateOptions{
 		Config: &container.Config{
 			Image:       w.ImageID,
-			Entrypoint:  guest.InitArgs(w.Lease.LeaseRef, e.proof(attach, w.Devices, w.Lease.GPUs), command),
+			Entrypoint:  guest.InitArgs(w.Lease.LeaseRef, proof, command),
 			Env:         env,
 			Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 		},

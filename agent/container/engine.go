@@ -65,8 +65,10 @@ type Config struct {
 	Attach      Attach       // how GPUs are attached; "" = Docker's best way at the time a workload is created
 	Simulated   bool         // the GPUs are simulated: there is nothing to attach
 	CheckDir    string       // what checks of GPUs need (gpucheck.Prepare); "" = GPUs are not checked
+	NCCL        bool         // CheckDir has NCCL: fabrics can be measured with it
 	FakeCUDA    bool         // CheckDir has the fake CUDA library: simulated GPUs are checked too
 	DiskLimited bool         // the storage driver enforces a size per container
+	Infiniband  string       // folder of the host's RDMA device nodes; "" = /dev/infiniband
 	Overlay     netip.Prefix // the clusters' range, which the bridge must not overlap
 	Log         *slog.Logger
 }

@@ -35,11 +35,11 @@ func checking(t *testing.T, e *Engine) (faults func(...string)) {
 	if err := fakecuda.Build(library); err != nil {
 		t.Fatal(err)
 	}
-	dir, err := gpucheck.Prepare(t.TempDir(), library)
+	dir, err := gpucheck.Prepare(t.TempDir(), library, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := gpucheck.Prepare(filepath.Dir(dir), library); err != nil || again != dir {
+	if again, err := gpucheck.Prepare(filepath.Dir(dir), library, ""); err != nil || again != dir {
 		t.Fatalf("prepared again: %s, %v", again, err)
 	}
 	e.cfg.CheckDir, e.cfg.FakeCUDA = dir, true

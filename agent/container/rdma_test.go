@@ -20,12 +20,9 @@ func TestRDMAIsExactlyThePortsGiven(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	was := infiniband
-	infiniband = dir
-	defer func() { infiniband = was }()
 	given := func(ports ...agentapi.HCA) ([]string, *container.HostConfig) {
 		hc := &container.HostConfig{CapDrop: []string{"ALL"}, CapAdd: workCaps}
-		addRDMA(hc, ports)
+		addRDMA(hc, dir, ports)
 		var names []string
 		for _, d := range hc.Devices {
 			if d.PathOnHost != filepath.Join(dir, filepath.Base(d.PathInContainer)) || d.CgroupPermissions != "rw" {
@@ -41,7 +38,7 @@ func TestRDMAIsExactlyThePortsGiven(t *testing.T) {
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Error(diff)
 	}
-	if len(hc.Ulimits) != 1 || hc.Ulimits[0].Name != "memlock" || hc.Ulimits[0].Hard != -1 || hc.Ulimits[0].Soft != -1 {
+	if len(hc.Ulimits) != 1 || hc.Ulimits[0].Name != "memlock" || hc.Ulimits[0].Hard != lockable() || hc.Ulimits[0].Soft != lockable() {
 		t.Errorf("limits %+v", hc.Ulimits)
 	}
 	if len(hc.CapAdd) != len(workCaps) || hc.Privileged {

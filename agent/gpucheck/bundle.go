@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -19,16 +21,17 @@ var libraries = []string{"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.
 
 // Prepare puts what a check needs in a container into a folder below parent, and returns the folder, to be mounted at
 // Dir: this executable, and the loader and C library that it runs with here. So a check runs in any image, whether it
-// has glibc, musl or nothing. A library, if given, is used instead of the driver's: the fake one.
+// has glibc, musl or nothing. A library, if given, is used instead of the driver's: the fake one. nccl is NCCL's library
+// for the measurement with it (Reduce), "" = none.
 //
 // The folder is complete when it gets its name, which depends on what is in it; folders of other versions that are an
 // hour old are removed.
-func Prepare(parent, library string) (string, error) {
-	maps, err := os.ReadFile("/proc/self/maps")
+func Prepare(parent, library, nccl string) (string, error) {
+	mappings, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
 		return "", err
 	}
-	libc, loader := mapped(string(maps))
+	libc, loader := mapped(string(mappings))
 	if libc == "" || loader == "" {
 		return "", errors.New("this program has no C library: it cannot be the check of the GPUs")
 	}
@@ -41,16 +44,28 @@ func Prepare(parent, library string) (string, error) {
 	}
 	if library != "" {
 		files[libraryFile] = library
+		if gpus := library + ".gpus"; regular(gpus) { // drives the fake library
+			files["gpus"] = gpus
+		}
+	}
+	if nccl != "" {
+		more, err := ncclFiles(nccl, libc)
+		if err != nil {
+			return "", err
+		}
+		maps.Copy(files, more)
+		if library == "" && !hasVerbs(more) {
+			return "", errors.New("there is no libibverbs with drivers of RDMA devices on this host: install " +
+				"libibverbs1 and ibverbs-providers")
+		}
 	}
 	hash := sha256.New()
-	for _, name := range append([]string{programFile, loaderFile, libraryFile}, libraries...) {
-		if path, ok := files[name]; ok {
-			info, err := os.Stat(path)
-			if err != nil {
-				return "", err
-			}
-			fmt.Fprintln(hash, name, info.Size(), info.ModTime().UnixNano())
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		info, err := os.Stat(files[name])
+		if err != nil {
+			return "", err
 		}
+		fmt.Fprintln(hash, name, info.Size(), info.ModTime().UnixNano())
 	}
 	dir := filepath.Join(parent, "check-"+hex.EncodeToString(hash.Sum(nil))[:16])
 	if _, err := os.Stat(dir); err == nil {
@@ -97,6 +112,21 @@ func mapped(maps string) (libc, loader string) {
 		}
 	}
 	return libc, loader
+}
+
+// hasVerbs reports whether NCCL's files include what opens RDMA devices.
+func hasVerbs(files map[string]string) bool {
+	for name := range files {
+		if strings.Contains(name, "-rdmav") {
+			return files["libibverbs.so.1"] != ""
+		}
+	}
+	return false
+}
+
+func regular(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
 }
 
 func removeOld(parent string, before time.Time) {

@@ -25,6 +25,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/musterhq/muster/internal/agentapi"
 )
 
 // Dir is where the program, the host's loader and its C library are mounted in a container, read-only.
@@ -35,6 +37,7 @@ const (
 	programFile = "muster-agent"
 	loaderFile  = "ld.so"
 	libraryFile = "libcuda.so.1"
+	ncclFile    = "libnccl.so.2"
 )
 
 // Kinds of failures.
@@ -89,6 +92,8 @@ type Result struct {
 	Failure *Failure `json:"failure,omitempty"`
 	TookMS  int64    `json:"took_ms"`
 	Calls   []Call   `json:"calls,omitempty"` // of CUDA, if they were to be recorded
+
+	reduce *agentapi.NCCL // what was measured with NCCL instead
 }
 
 // Call is how often a function of CUDA returned a code.
@@ -114,9 +119,10 @@ type GPU struct {
 
 // Line is one line of the program's output: progress, or at last the result.
 type Line struct {
-	GPU    string  `json:"gpu,omitempty"`
-	Step   string  `json:"step,omitempty"` // "" with a GPU: it is done
-	Result *Result `json:"result,omitempty"`
+	GPU    string         `json:"gpu,omitempty"`
+	Step   string         `json:"step,omitempty"` // "" with a GPU: it is done
+	Result *Result        `json:"result,omitempty"`
+	Reduce *agentapi.NCCL `json:"reduce,omitempty"` // of the measurement with NCCL
 }
 
 // ErrKilled is returned if something else than this package killed the program: most likely the kernel, because the
@@ -129,6 +135,8 @@ type Check struct {
 	GPUs    []string      // UUIDs that must be there, and no others; none: whatever is there
 	Limit   time.Duration // 0 = DefaultLimit
 	grace   time.Duration // tests'; 0 = five seconds
+	env     []string      // more variables of the program
+	other   func(string)  // gets the lines of its output that are not its own; nil: they are dropped
 }
 
 // DefaultLimit is how long a check may take. The first use of eight GPUs without the persistence daemon takes about a
@@ -162,6 +170,7 @@ func (c Check) Run(ctx context.Context) (Result, error) {
 	cmd := exec.Command(c.Command[0], args...)
 	// Nothing of the image's environment: LD_PRELOAD, CUDA_VISIBLE_DEVICES and the like would decide what is checked.
 	cmd.Env = append([]string{"CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_CACHE_DISABLE=1"}, ownEnv()...)
+	cmd.Env = append(cmd.Env, c.env...)
 	// The child is killed when the thread that started it ends, not only when the process does: the thread is kept.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	runtime.LockOSThread()
@@ -176,7 +185,7 @@ func (c Check) Run(ctx context.Context) (Result, error) {
 	if err := cmd.Start(); err != nil {
 		return Result{}, fmt.Errorf("start the check of the GPUs: %w", err)
 	}
-	var p progress
+	p := progress{other: c.other}
 	done := make(chan error, 1)
 	go func() {
 		p.read(out)
@@ -218,6 +227,7 @@ func kill(cmd *exec.Cmd, done <-chan error, grace time.Duration) {
 // progress is what the program has written so far.
 type progress struct {
 	mu    sync.Mutex
+	other func(string)
 	steps map[string]string // by GPU; "" is the driver as a whole
 	res   *Result
 }
@@ -228,12 +238,17 @@ func (p *progress) read(r io.Reader) {
 	for s.Scan() {
 		var l Line
 		if json.Unmarshal(s.Bytes(), &l) != nil {
+			if p.other != nil {
+				p.other(s.Text())
+			}
 			continue
 		}
 		p.mu.Lock()
 		switch {
 		case l.Result != nil:
 			p.res = l.Result
+		case l.Reduce != nil:
+			p.res = &Result{reduce: l.Reduce}
 		case l.Step == "":
 			delete(p.steps, l.GPU)
 		default:

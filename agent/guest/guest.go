@@ -6,6 +6,7 @@
 package guest
 
 import (
+	"encoding/json"
 	"strconv"
 	"strings"
 
@@ -30,6 +31,8 @@ type Proof struct {
 	Devices []string // device nodes to open
 	GPUs    []string // UUIDs of the GPUs to check with CUDA (package gpucheck)
 	Fake    bool     // the check uses the fake CUDA library
+	// Reduce is what the node measures with NCCL together with the cluster's others; nil: nothing.
+	Reduce *gpucheck.ReduceRequest
 }
 
 // InitArgs returns the workload's entry point: the injected binary as PID 1, which proves that the GPUs work, resolves
@@ -44,6 +47,9 @@ func InitArgs(ref agentapi.LeaseRef, proof Proof, command []string) []string {
 		args = append(args, "--gpus", strings.Join(proof.GPUs, ","))
 		if proof.Fake {
 			args = append(args, "--fake-cuda")
+		}
+		if b, err := json.Marshal(proof.Reduce); err == nil && proof.Reduce != nil {
+			args = append(args, "--nccl", string(b))
 		}
 	}
 	return append(append(args, "--"), command...)
@@ -89,6 +95,8 @@ type Workload struct {
 	Detail string `json:"detail,omitempty"`
 	// GPUCheck is the failure of the check of the GPUs, if that is why the workload was refused.
 	GPUCheck *gpucheck.Failure `json:"gpu_check,omitempty"`
+	// NCCL is what the node measured with NCCL; nil: nothing was asked for.
+	NCCL *agentapi.NCCL `json:"nccl,omitempty"`
 
 	AtMS   int64 `json:"at_ms"`             // milliseconds since 1970 by the host's clock
 	BootMS int64 `json:"boot_ms,omitempty"` // the same moment by CLOCK_BOOTTIME, which cannot be set

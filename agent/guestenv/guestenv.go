@@ -98,6 +98,20 @@ func useRDMA(env map[string]string, spec agentapi.LeaseSpec, ports []agentapi.HC
 	env["NVSHMEM_HCA_LIST"], env["NVSHMEM_REMOTE_TRANSPORT"] = all, "ibrc"
 }
 
+// NCCL returns the variables with which NCCL uses exactly these ports, and the overlay for its bootstrap. The renter's
+// variables are not among them.
+func NCCL(spec agentapi.LeaseSpec, ports []agentapi.HCA) map[string]string {
+	env := defaults(spec)
+	useRDMA(env, spec, ports)
+	for k := range env {
+		if !strings.HasPrefix(k, "NCCL_") {
+			delete(env, k)
+		}
+	}
+	delete(env, "NCCL_DEBUG")
+	return env
+}
+
 // chooseGID has the libraries use the ports' addresses of RoCE v2. NCCL and UCX take one index for all devices; where
 // the ports' differ, they choose by these rules themselves (NCCL from 2.21 on, UCX always).
 func chooseGID(env map[string]string, ports []agentapi.HCA) {

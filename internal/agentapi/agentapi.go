@@ -332,6 +332,7 @@ type Preflight struct {
 	Streams   int       `json:"streams,omitempty"`   // TCP connections used at once; 0: one, of an older agent
 	RTTMicros []float64 `json:"rtt_us,omitempty"`    // median round trip to each rank; 0 for its own
 	PairGbps  []float64 `json:"pair_gbps,omitempty"` // bandwidth to each rank, 0 for its own; empty if not measured
+	NCCL      *NCCL     `json:"nccl,omitempty"`      // what its GPUs measured over RDMA; nil: not asked for
 }
 
 // These are the reasons that hosts report. Those that the REST API has, too, have its names.
@@ -455,7 +456,10 @@ type Network struct {
 	// Partition is which partition of its fabric the cluster's ports must be in, and in no other; nil: the fabric has one
 	// tenant. Only hosts whose Inventory.RDMA has IsolationPartition get it.
 	Partition *Partition `json:"partition,omitempty"`
-	Peers     []Peer     `json:"peers"` // all other ranks; Key and Endpoints empty until known
+	// NCCL has the ranks measure the fabric with NCCL before the start; nil: they do not. Only clusters whose hosts all
+	// have Inventory.RDMA.NCCL get it.
+	NCCL  *NCCLRequest `json:"nccl,omitempty"`
+	Peers []Peer       `json:"peers"` // all other ranks; Key and Endpoints empty until known
 	// Relays lists relays for traffic that has no other path, host:port each, best first. RelayToken opens them until a
 	// while after the lease's run_until, and is renewed when that moves; see LeaseExtension. Secret.
 	Relays     []string `json:"relays,omitempty"`

@@ -8,6 +8,8 @@ type RDMA struct {
 	Isolation string  `json:"isolation"` // IsolationSole, IsolationPartition
 	// Link is what all its ports are: LinkInfiniBand, LinkRoCE or LinkEFA; "" from older agents.
 	Link string `json:"link,omitempty"`
+	// NCCL means that the host can measure its ports with NCCL (Network.NCCL).
+	NCCL bool `json:"nccl,omitempty"`
 }
 
 // The kinds of RDMA networks. Ports of different kinds do not reach each other.

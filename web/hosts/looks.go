@@ -129,7 +129,7 @@ func hostFacts(d host.Detail) [][2]string {
 	facts := [][2]string{
 		{"System", i.OS}, {"Kernel", i.Kernel}, {"CPU", fmt.Sprintf("%s, %d threads", i.CPUModel, i.CPUCores)},
 		{"NUMA nodes", numaText(i)}, {"Network ports", nicsText(i.NICs)},
-		{"RDMA ports", hcasText(i.HCAs)},
+		{"RDMA ports", hcasText(i.HCAs)}, {"All-reduce over RDMA", measuredRDMA(d.RDMA)},
 		{"Memory", view.GiB(i.RAMMB)}, {"Disk for containers", fmt.Sprintf("%d GB", i.DiskGB)},
 		{"Disk limit per node enforced", yesNo(i.DiskLimited)}, {"Scratch for nodes", scratchText(d.ScratchGB)},
 		{"Runtimes", runtimesText(d.Runtimes)},
@@ -199,6 +199,19 @@ func nicsText(nics []agentapi.NIC) string {
 		out = append(out, text)
 	}
 	return strings.Join(out, "; ")
+}
+
+// measuredRDMA describes what clusters measured over the host's RDMA ports, "" if nothing was.
+func measuredRDMA(m *host.MeasuredRDMA) string {
+	if m == nil {
+		return ""
+	}
+	s := fmt.Sprintf("%s Gbit/s with %d hosts, by NCCL %s on %s", view.Gbps(m.BusbwGbps), m.Hosts, m.NCCL,
+		m.At.Format("2 Jan 2006, 15:04 MST"))
+	if m.LocalGbps > 0 {
+		s += fmt.Sprintf("; %s Gbit/s between its own GPUs", view.Gbps(m.LocalGbps))
+	}
+	return s
 }
 
 // hcasText describes the RDMA ports: "mlx5_0 (InfiniBand, 400 Gbit/s)".

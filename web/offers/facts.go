@@ -114,6 +114,8 @@ func factGroups(o client.Offer, currency string) []FactGroup {
 			{"Upload", measured(o.NetUpMbps, "Mbit/s")},
 			{"Fabric", textOr(o.Fabric, "none")},
 			{"RDMA for whole hosts", rdma(o)},
+			{"All-reduce over RDMA", measured(o.BusbwRDMA, "Gbit/s")},
+			{"All-reduce between its GPUs", measured(o.BusbwNVLink, "Gbit/s")},
 			{"All-reduce over TCP", measured(o.BusbwGbps, "Gbit/s")},
 			{"Clusters of several nodes", either(o.MultiNode, "yes", "no")},
 		}},

@@ -37,6 +37,8 @@ type card struct {
 	sms     int
 	fill    kernel
 	work    kernel
+	// from and to are what the measurement with NCCL adds up, and the sums.
+	from, to pointer
 }
 
 // checker runs one check.

@@ -19,7 +19,7 @@ import (
 // programEnv makes this test binary the program.
 const programEnv = "MUSTER_TEST_GPUCHECK"
 
-var fake string // the fake library
+var fake, fakeNCCL string // the fake libraries
 
 func TestMain(m *testing.M) {
 	if os.Getenv(programEnv) != "" {
@@ -29,6 +29,10 @@ func TestMain(m *testing.M) {
 	if err == nil {
 		fake = filepath.Join(dir, "libcuda.so.1")
 		err = fakecuda.Build(fake)
+	}
+	if err == nil {
+		fakeNCCL = filepath.Join(dir, "libnccl.so.2")
+		err = fakecuda.BuildNCCL(fakeNCCL)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

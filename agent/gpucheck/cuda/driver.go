@@ -44,6 +44,7 @@ static muResult mu_device_name(char *s, int n, muDevice d) { return pDeviceGetNa
 static muResult mu_device_uuid(muUUID *u, muDevice d) { return pDeviceGetUuid(u, d); }
 static muResult mu_attribute(int *v, int a, muDevice d) { return pDeviceGetAttribute(v, a, d); }
 static muResult mu_create(muContext *c, muDevice d) { return pCtxCreate(c, MU_CTX_SCHED_BLOCKING_SYNC, d); }
+static muResult mu_primary(muContext *c, muDevice d) { return pDevicePrimaryCtxRetain(c, d); }
 static muResult mu_current(muContext c) { return pCtxSetCurrent(c); }
 static muResult mu_synchronize(void) { return pCtxSynchronize(); }
 static muResult mu_alloc(muPointer *p, size_t n) { return pMemAlloc(p, n); }
@@ -191,6 +192,13 @@ func attribute(d device, which attr) (int, *callError) {
 func createContext(d device) (context, *callError) {
 	var c context
 	err := check("cuCtxCreate", C.mu_create(&c, d))
+	return c, err
+}
+
+// primaryContext returns the context that a device's users share by default, as NCCL does.
+func primaryContext(d device) (context, *callError) {
+	var c context
+	err := check("cuDevicePrimaryCtxRetain", C.mu_primary(&c, d))
 	return c, err
 }
 

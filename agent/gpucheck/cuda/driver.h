@@ -46,6 +46,7 @@ enum {
 	X(DeviceGetUuid, cuDeviceGetUuid, (muUUID *uuid, muDevice device))                                             \
 	X(DeviceGetAttribute, cuDeviceGetAttribute, (int *value, muAttribute attribute, muDevice device))              \
 	X(CtxCreate, cuCtxCreate_v2, (muContext *context, unsigned int flags, muDevice device))                        \
+	X(DevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, (muContext *context, muDevice device))                     \
 	X(CtxDestroy, cuCtxDestroy_v2, (muContext context))                                                            \
 	X(CtxSetCurrent, cuCtxSetCurrent, (muContext context))                                                         \
 	X(CtxSynchronize, cuCtxSynchronize, (void))                                                                    \

@@ -18,17 +18,7 @@ func find(library, mountinfo string) (path string, before []string, err error) {
 	if library != "" {
 		return library, nil, nil
 	}
-	f, err := os.Open(mountinfo)
-	if err != nil {
-		return "libcuda.so.1", nil, nil
-	}
-	defer f.Close()
-	for s := bufio.NewScanner(f); s.Scan(); {
-		fields := strings.Fields(s.Text())
-		if len(fields) < 5 {
-			continue
-		}
-		at := fields[4]
+	for _, at := range mounts(mountinfo) {
 		switch name := filepath.Base(at); {
 		case strings.HasPrefix(name, "libcuda.so."):
 			if native(at) { // the 32-bit libraries are there too
@@ -45,6 +35,21 @@ func find(library, mountinfo string) (path string, before []string, err error) {
 		return "libcuda.so.1", nil, nil
 	}
 	return path, before, nil
+}
+
+// mounts returns where something is mounted, in the order of the list.
+func mounts(mountinfo string) (out []string) {
+	f, err := os.Open(mountinfo)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		if fields := strings.Fields(s.Text()); len(fields) >= 5 {
+			out = append(out, fields[4])
+		}
+	}
+	return out
 }
 
 // native reports whether a library is for 64-bit programs, as this one is.

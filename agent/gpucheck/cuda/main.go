@@ -14,6 +14,9 @@ import (
 // Main is the program: it writes progress and, at last, the result to out, a JSON object a line. It returns the exit
 // code: 0 if a result was written, whatever it is.
 func Main(args []string, out, errs io.Writer) int {
+	if len(args) > 0 && args[0] == "nccl" {
+		return reduceMain(args[1:], out, errs)
+	}
 	fl := flag.NewFlagSet("gpucheck", flag.ContinueOnError)
 	fl.SetOutput(errs)
 	gpus := fl.String("gpus", "", "UUIDs that must be there, and no others")

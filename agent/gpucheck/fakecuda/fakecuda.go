@@ -15,7 +15,12 @@ import (
 const Env = "MUSTER_FAKE_CUDA"
 
 // Build compiles the library to the file out. It needs gcc, and a working directory within the repository.
-func Build(out string) error {
+func Build(out string) error { return build(out, "fake.c", "libcuda.so.1") }
+
+// BuildNCCL compiles the fake NCCL for the same GPUs; see lib/nccl.c.
+func BuildNCCL(out string) error { return build(out, "nccl.c", "libnccl.so.2") }
+
+func build(out, source, name string) error {
 	root, err := repository()
 	if err != nil {
 		return err
@@ -24,10 +29,10 @@ func Build(out string) error {
 	if cc == "" {
 		cc = "gcc"
 	}
-	cmd := exec.Command(cc, "-std=gnu11", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Wl,-soname,libcuda.so.1",
-		"-o", out, filepath.Join(root, "agent/gpucheck/fakecuda/lib/fake.c"), "-lm", "-lpthread")
+	cmd := exec.Command(cc, "-std=gnu11", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Wl,-soname,"+name,
+		"-o", out, filepath.Join(root, "agent/gpucheck/fakecuda/lib", source), "-lm", "-lpthread")
 	if b, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the fake CUDA library: %w\n%s", err, b)
+		return fmt.Errorf("build the fake %s: %w\n%s", name, err, b)
 	}
 	return nil
 }

@@ -37,10 +37,11 @@ import (
 // Init configures the start of one workload.
 type Init struct {
 	Ref     agentapi.LeaseRef
-	NodeDir string          // guest.NodeDir
-	Devices []string        // device nodes that must be there and can be opened: those of the node's GPUs
-	GPUs    *gpucheck.Check // check of the node's GPUs; nil: none
-	Command []string        // environment in exec's format
+	NodeDir string           // guest.NodeDir
+	Devices []string         // device nodes that must be there and can be opened: those of the node's GPUs
+	GPUs    *gpucheck.Check  // check of the node's GPUs; nil: none
+	Reduce  *gpucheck.Reduce // measurement of the fabric with the other nodes, after that; nil: none
+	Command []string         // environment in exec's format
 	Env     []string
 	Stderr  io.Writer // the job's own log, which the renter reads
 }
@@ -62,7 +63,11 @@ func (i Init) Run() int {
 	if err != nil {
 		return i.refuse(line, err)
 	}
-	if err := line.report(guest.Workload{LeaseRef: i.Ref, State: guest.StateAtBarrier}); err != nil {
+	measured := i.measure()
+	if measured.Fails() {
+		return i.refuse(line, slowFabric{measured})
+	}
+	if err := line.report(guest.Workload{LeaseRef: i.Ref, State: guest.StateAtBarrier, NCCL: measured}); err != nil {
 		return i.broken(err)
 	}
 	if err := line.noted(); err != nil {
@@ -86,6 +91,20 @@ func (i Init) Run() int {
 	}
 	return code
 }
+
+// measure measures the fabric with NCCL, together with the cluster's other nodes; nil: nothing is to be measured.
+func (i Init) measure() *agentapi.NCCL {
+	if i.Reduce == nil {
+		return nil
+	}
+	n := i.Reduce.Run(context.Background())
+	return &n
+}
+
+// slowFabric is a fabric that does not do what it was rented for.
+type slowFabric struct{ measured *agentapi.NCCL }
+
+func (e slowFabric) Error() string { return "the RDMA network: " + e.measured.Detail }
 
 // stopOnSignal ends a wait at the barrier as a signal would end any program: PID 1 has no default actions.
 func stopOnSignal() {
@@ -138,9 +157,12 @@ func (i Init) refuse(l *line, err error) int {
 	code := guest.ExitNotRunnable
 	var missing NotFound
 	var noDevice deviceError
+	var slow slowFabric
 	switch {
 	case errors.As(err, &w.GPUCheck):
 		w.Reason, code = agentapi.ReasonGPUFailed, guest.ExitBroken
+	case errors.As(err, &slow):
+		w.Reason, w.NCCL, code = agentapi.ReasonPreflightFailed, slow.measured, guest.ExitBroken
 	case errors.Is(err, errNoCheck):
 		w.Reason, code = agentapi.ReasonRuntimeFailed, guest.ExitBroken
 	case errors.As(err, &missing):

@@ -22,6 +22,7 @@ func initialise(ref agentapi.LeaseRef, args []string) int {
 	devices := fl.String("devices", "", "")
 	gpus := fl.String("gpus", "", "")
 	fake := fl.Bool("fake-cuda", false, "")
+	nccl := fl.String("nccl", "", "")
 	if err := fl.Parse(args); err != nil || fl.NArg() == 0 {
 		return usage()
 	}
@@ -35,6 +36,12 @@ func initialise(ref agentapi.LeaseRef, args []string) int {
 	}
 	if g := list(*gpus); len(g) > 0 {
 		i.GPUs = &gpucheck.Check{Command: gpucheck.InContainer(*fake), GPUs: g}
+	}
+	if *nccl != "" {
+		i.Reduce = &gpucheck.Reduce{Command: gpucheck.ReduceInContainer(*fake)}
+		if err := json.Unmarshal([]byte(*nccl), &i.Reduce.Request); err != nil {
+			return usage()
+		}
 	}
 	return i.Run()
 }

@@ -178,6 +178,12 @@ func clusterShow(s *base.Session) *cobra.Command {
 
 func printCluster(p *base.Printer, c client.Cluster) {
 	busbw := ""
+	rdma := ""
+	if m := c.Network.RDMA; m != nil && m.Detail != "" {
+		rdma = "not measured: " + m.Detail
+	} else if m != nil {
+		rdma = fmt.Sprintf("%.1f Gbps all-reduce by NCCL %s over %d ports, measured at the start", m.BusbwGbps, m.NCCL, m.Rails)
+	}
 	if c.Network.BusbwGbps > 0 {
 		busbw = fmt.Sprintf("%.1f Gbps all-reduce, measured at the start", c.Network.BusbwGbps)
 		if c.Network.OfferedGbps > 0 {
@@ -202,7 +208,7 @@ func printCluster(p *base.Printer, c client.Cluster) {
 		c.BillableSeconds.String()+" s",
 		"Created", base.When(c.CreatedAt), "Running", base.WhenPtr(c.RunningAt), "Ended", base.WhenPtr(c.EndedAt),
 		"Stops", stopsOf(c), "Paid until", base.WhenPtr(c.RunUntil),
-		"Not billed", doubt, "Replacing", replacing, "Network", busbw, "Actions", strings.Join(c.Actions, ", "))
+		"Not billed", doubt, "Replacing", replacing, "Network", busbw, "RDMA", rdma, "Actions", strings.Join(c.Actions, ", "))
 	p.Line("")
 	rows := make([][]string, len(c.Nodes))
 	for i, n := range c.Nodes {

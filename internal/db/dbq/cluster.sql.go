@@ -650,7 +650,13 @@ func (q *Queries) KeptLogs(ctx context.Context, perHost int64, maxRows int32) ([
 
 const leaseFacts = `-- name: LeaseFacts :many
 SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, n.leaving_told, n.uploads_lost_told, c.id, c.org_id, c.created_by, c.name, c.project, c.labels, c.spec, c.secrets, c.image_ref, c.image_digest, c.state, c.reason, c.detail, c.node_count, c.gpus_per_node, c.rate, c.currency, c.budget, c.max_duration_s, c.epoch, c.go_at, c.start_deadline, c.quick_failures, c.money_reason, c.stop_at, c.quote_id, c.network, c.created_at, c.running_at, c.ended_at, c.run_until, c.due_at, c.settled_at, c.runway_told_s, c.runway_dips, c.replace_until, c.replace_note, c.full_look_at, c.start_from, c.start_new, l.epoch AS lease_epoch, l.gpu_ids, l.cpu_cores, l.ram_mb, l.disk_gb, l.run_until AS lease_run_until,
-       coalesce(p.pkey, 0)::integer AS pkey, coalesce(b.name, '')::text AS fabric_name
+       coalesce(p.pkey, 0)::integer AS pkey, coalesce(b.name, '')::text AS fabric_name,
+       -- Whether its hosts measure their fabric: all of them can, and the same hosts have not measured for another cluster within a day.
+       (n.host_id IN (SELECT id FROM host WHERE rdma_nccl) AND (
+           SELECT bool_and(h.rdma_nccl) AND NOT coalesce(bool_and(r.last_at > clock_timestamp() - interval '1 day' AND r.last_hosts = c.node_count
+                      AND r.last_cluster_id <> c.id) AND count(DISTINCT r.last_cluster_id) = 1, false)
+           FROM node m JOIN host h ON h.id = m.host_id LEFT JOIN host_rdma r ON r.host_id = h.id
+           WHERE m.cluster_id = c.id))::boolean AS measures_rdma
 FROM lease l
 JOIN node n ON n.lease_id = l.id
 JOIN cluster c ON c.id = l.cluster_id
@@ -672,6 +678,7 @@ type LeaseFactsRow struct {
 	LeaseRunUntil *time.Time
 	Pkey          int32
 	FabricName    string
+	MeasuresRdma  bool
 }
 
 // Everything the desired state of one host is made of.
@@ -755,6 +762,7 @@ func (q *Queries) LeaseFacts(ctx context.Context, hostID id.Host) ([]LeaseFactsR
 			&i.LeaseRunUntil,
 			&i.Pkey,
 			&i.FabricName,
+			&i.MeasuresRdma,
 		); err != nil {
 			return nil, err
 		}

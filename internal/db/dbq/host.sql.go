@@ -26,7 +26,7 @@ func (q *Queries) CountHostClaims(ctx context.Context, hostID id.Host) (int64, e
 }
 
 const getHost = `-- name: GetHost :one
-SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, h.reclaim_at, h.reclaim_asked_at, h.disk_limited, h.runtimes, h.up_cap_gb, h.down_cap_gb, h.capped_until, h.scratch_gb, h.engine_away, h.rdma_gbps, h.rdma_rails, h.ephemeral, h.rdma_link, h.rdma_isolation, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at, coalesce(f.name, '') AS fabric_name, coalesce(i.inventory, '{}')::jsonb AS inventory
+SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, h.reclaim_at, h.reclaim_asked_at, h.disk_limited, h.runtimes, h.up_cap_gb, h.down_cap_gb, h.capped_until, h.scratch_gb, h.engine_away, h.rdma_gbps, h.rdma_rails, h.ephemeral, h.rdma_link, h.rdma_isolation, h.rdma_nccl, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at, coalesce(f.name, '') AS fabric_name, coalesce(i.inventory, '{}')::jsonb AS inventory
 FROM host h
 JOIN host_status s ON s.host_id = h.id
 LEFT JOIN fabric f ON f.id = h.fabric_id
@@ -79,6 +79,7 @@ func (q *Queries) GetHost(ctx context.Context, iD id.Host, orgID id.Org) (GetHos
 		&i.Host.Ephemeral,
 		&i.Host.RdmaLink,
 		&i.Host.RdmaIsolation,
+		&i.Host.RdmaNccl,
 		&i.HostStatus.HostID,
 		&i.HostStatus.Session,
 		&i.HostStatus.Connected,
@@ -135,7 +136,7 @@ func (q *Queries) HostsThatMayBeRented(ctx context.Context, orgID id.Org) ([]Hos
 }
 
 const listHosts = `-- name: ListHosts :many
-SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, h.reclaim_at, h.reclaim_asked_at, h.disk_limited, h.runtimes, h.up_cap_gb, h.down_cap_gb, h.capped_until, h.scratch_gb, h.engine_away, h.rdma_gbps, h.rdma_rails, h.ephemeral, h.rdma_link, h.rdma_isolation, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at, coalesce(f.name, '') AS fabric_name
+SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, h.reclaim_at, h.reclaim_asked_at, h.disk_limited, h.runtimes, h.up_cap_gb, h.down_cap_gb, h.capped_until, h.scratch_gb, h.engine_away, h.rdma_gbps, h.rdma_rails, h.ephemeral, h.rdma_link, h.rdma_isolation, h.rdma_nccl, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at, coalesce(f.name, '') AS fabric_name
 FROM host h
 JOIN host_status s ON s.host_id = h.id
 LEFT JOIN fabric f ON f.id = h.fabric_id
@@ -206,6 +207,7 @@ func (q *Queries) ListHosts(ctx context.Context, arg ListHostsParams) ([]ListHos
 			&i.Host.Ephemeral,
 			&i.Host.RdmaLink,
 			&i.Host.RdmaIsolation,
+			&i.Host.RdmaNccl,
 			&i.HostStatus.HostID,
 			&i.HostStatus.Session,
 			&i.HostStatus.Connected,
@@ -248,7 +250,7 @@ func (q *Queries) LockHostRows(ctx context.Context, ids []pgtype.UUID) error {
 
 const lockHosts = `-- name: LockHosts :many
 
-SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, h.reclaim_at, h.reclaim_asked_at, h.disk_limited, h.runtimes, h.up_cap_gb, h.down_cap_gb, h.capped_until, h.scratch_gb, h.engine_away, h.rdma_gbps, h.rdma_rails, h.ephemeral, h.rdma_link, h.rdma_isolation, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at
+SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, h.reclaim_at, h.reclaim_asked_at, h.disk_limited, h.runtimes, h.up_cap_gb, h.down_cap_gb, h.capped_until, h.scratch_gb, h.engine_away, h.rdma_gbps, h.rdma_rails, h.ephemeral, h.rdma_link, h.rdma_isolation, h.rdma_nccl, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at
 FROM host h
 JOIN host_status s ON s.host_id = h.id
 WHERE h.id = ANY($1::uuid[])
@@ -306,6 +308,7 @@ func (q *Queries) LockHosts(ctx context.Context, ids []pgtype.UUID) ([]LockHosts
 			&i.Host.Ephemeral,
 			&i.Host.RdmaLink,
 			&i.Host.RdmaIsolation,
+			&i.Host.RdmaNccl,
 			&i.HostStatus.HostID,
 			&i.HostStatus.Session,
 			&i.HostStatus.Connected,
@@ -367,7 +370,7 @@ func (q *Queries) RaiseHostRevisions(ctx context.Context, ids []pgtype.UUID) ([]
 }
 
 const readHost = `-- name: ReadHost :one
-SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, h.reclaim_at, h.reclaim_asked_at, h.disk_limited, h.runtimes, h.up_cap_gb, h.down_cap_gb, h.capped_until, h.scratch_gb, h.engine_away, h.rdma_gbps, h.rdma_rails, h.ephemeral, h.rdma_link, h.rdma_isolation, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at
+SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, h.reclaim_at, h.reclaim_asked_at, h.disk_limited, h.runtimes, h.up_cap_gb, h.down_cap_gb, h.capped_until, h.scratch_gb, h.engine_away, h.rdma_gbps, h.rdma_rails, h.ephemeral, h.rdma_link, h.rdma_isolation, h.rdma_nccl, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at
 FROM host h
 JOIN host_status s ON s.host_id = h.id
 WHERE h.id = $1
@@ -416,6 +419,7 @@ func (q *Queries) ReadHost(ctx context.Context, argID id.Host) (ReadHostRow, err
 		&i.Host.Ephemeral,
 		&i.Host.RdmaLink,
 		&i.Host.RdmaIsolation,
+		&i.Host.RdmaNccl,
 		&i.HostStatus.HostID,
 		&i.HostStatus.Session,
 		&i.HostStatus.Connected,

@@ -603,13 +603,14 @@ UPDATE host h
 SET boot_id = u.boot_id, cpu_cores = u.cpu_cores, ram_mb = u.ram_mb, disk_gb = u.disk_gb, disk_limited = u.disk_limited,
     scratch_gb = u.scratch_gb, runtimes = string_to_array(u.runtimes, ','), driver = u.driver, cuda_max = u.cuda_max,
     multi_node = u.multi_node, blocked = u.blocked, rdma_gbps = u.rdma_gbps, rdma_rails = u.rdma_rails, rdma_link = u.rdma_link,
-    rdma_isolation = u.rdma_isolation, inventory_at = clock_timestamp()
+    rdma_isolation = u.rdma_isolation, rdma_nccl = u.rdma_nccl, inventory_at = clock_timestamp()
 FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS boot_id, unnest($3::integer[]) AS cpu_cores,
              unnest($4::bigint[]) AS ram_mb, unnest($5::bigint[]) AS disk_gb, unnest($6::boolean[]) AS disk_limited,
              unnest($7::bigint[]) AS scratch_gb, unnest($8::text[]) AS runtimes, unnest($9::text[]) AS driver,
              unnest($10::text[]) AS cuda_max, unnest($11::boolean[]) AS multi_node, unnest($12::text[]) AS blocked,
              unnest($13::float8[]) AS rdma_gbps, unnest($14::integer[]) AS rdma_rails,
-             unnest($15::text[]) AS rdma_link, unnest($16::text[]) AS rdma_isolation) u
+             unnest($15::text[]) AS rdma_link, unnest($16::text[]) AS rdma_isolation,
+             unnest($17::boolean[]) AS rdma_nccl) u
 WHERE h.id = u.id
 `
 
@@ -630,6 +631,7 @@ type SetHostInventoriesParams struct {
 	RdmaRails      []int32
 	RdmaLinks      []string
 	RdmaIsolations []string
+	RdmaNccls      []bool
 }
 
 // The runtimes of a host are a list with commas.
@@ -651,6 +653,7 @@ func (q *Queries) SetHostInventories(ctx context.Context, arg SetHostInventories
 		arg.RdmaRails,
 		arg.RdmaLinks,
 		arg.RdmaIsolations,
+		arg.RdmaNccls,
 	)
 	return err
 }

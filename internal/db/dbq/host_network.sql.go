@@ -13,6 +13,45 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
+const hostRDMA = `-- name: HostRDMA :many
+SELECT busbw_gbps, busbw_at, busbw_hosts, local_gbps, nccl FROM host_rdma WHERE host_id = $1 AND busbw_at > $2
+`
+
+type HostRDMARow struct {
+	BusbwGbps  float64
+	BusbwAt    time.Time
+	BusbwHosts int32
+	LocalGbps  float64
+	Nccl       string
+}
+
+// What was measured of a host, until it is too old to say anything.
+func (q *Queries) HostRDMA(ctx context.Context, hostID id.Host, since time.Time) ([]HostRDMARow, error) {
+	rows, err := q.db.Query(ctx, hostRDMA, hostID, since)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []HostRDMARow{}
+	for rows.Next() {
+		var i HostRDMARow
+		if err := rows.Scan(
+			&i.BusbwGbps,
+			&i.BusbwAt,
+			&i.BusbwHosts,
+			&i.LocalGbps,
+			&i.Nccl,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const measuredFabric = `-- name: MeasuredFabric :exec
 UPDATE fabric SET busbw_gbps = $1, busbw_at = $2
 WHERE id = (SELECT min(h.fabric_id::text)::uuid FROM host h WHERE h.id = ANY ($3::uuid[])
@@ -63,6 +102,43 @@ func (q *Queries) MeasuredNet(ctx context.Context, arg MeasuredNetParams) error 
 		arg.MeasuredAt,
 		arg.DownMbps,
 		arg.HostID,
+	)
+	return err
+}
+
+const measuredRDMA = `-- name: MeasuredRDMA :exec
+INSERT INTO host_rdma AS r (host_id, busbw_gbps, busbw_at, busbw_hosts, local_gbps, nccl, last_cluster_id, last_hosts, last_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $4, $3)
+ON CONFLICT (host_id) DO UPDATE SET
+    busbw_gbps  = CASE WHEN r.busbw_gbps >= excluded.busbw_gbps AND r.busbw_at > $8 THEN r.busbw_gbps ELSE excluded.busbw_gbps END,
+    busbw_at    = CASE WHEN r.busbw_gbps >= excluded.busbw_gbps AND r.busbw_at > $8 THEN r.busbw_at ELSE excluded.busbw_at END,
+    busbw_hosts = CASE WHEN r.busbw_gbps >= excluded.busbw_gbps AND r.busbw_at > $8 THEN r.busbw_hosts ELSE excluded.busbw_hosts END,
+    local_gbps  = excluded.local_gbps, nccl = excluded.nccl,
+    last_cluster_id = excluded.last_cluster_id, last_hosts = excluded.last_hosts, last_at = excluded.last_at
+`
+
+type MeasuredRDMAParams struct {
+	HostID     id.Host
+	BusbwGbps  float64
+	MeasuredAt time.Time
+	Hosts      int32
+	LocalGbps  float64
+	Nccl       string
+	ClusterID  pgtype.UUID
+	Since      time.Time
+}
+
+// The better of what was measured lately and now.
+func (q *Queries) MeasuredRDMA(ctx context.Context, arg MeasuredRDMAParams) error {
+	_, err := q.db.Exec(ctx, measuredRDMA,
+		arg.HostID,
+		arg.BusbwGbps,
+		arg.MeasuredAt,
+		arg.Hosts,
+		arg.LocalGbps,
+		arg.Nccl,
+		arg.ClusterID,
+		arg.Since,
 	)
 	return err
 }

@@ -161,7 +161,7 @@ func (q *Queries) FleetGPUs(ctx context.Context, hosts []pgtype.UUID) ([]FleetGP
 const fleetHosts = `-- name: FleetHosts :many
 SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, coalesce(f.name, '') AS fabric_name, f.busbw_gbps, h.simulated,
        h.multi_node, h.cpu_cores, h.ram_mb, h.disk_gb, h.disk_limited, h.scratch_gb, h.runtimes, h.driver, h.cuda_max, s.net_up_mbps, s.net_down_mbps,
-       h.rdma_gbps, h.rdma_rails, h.rdma_link,
+       h.rdma_gbps, h.rdma_rails, h.rdma_link, r.busbw_gbps AS rdma_busbw_gbps, r.busbw_at AS rdma_busbw_at, r.local_gbps AS gpu_busbw_gbps,
        (CASE WHEN h.rdma_gbps > 0 AND h.fabric_id IS NOT NULL AND fabric_partitioned(h.fabric_id) THEN 'partition' ELSE 'sole_tenant' END)::text AS rdma_isolation,
        ('entrypoint' = ANY(coalesce(a.capabilities, '{}')))::boolean AS entrypoint,
        ('volumes' = ANY(coalesce(a.capabilities, '{}')))::boolean AS volumes,
@@ -176,6 +176,7 @@ JOIN host_status s ON s.host_id = h.id
 LEFT JOIN fabric f ON f.id = h.fabric_id
 LEFT JOIN host_inventory i ON i.host_id = h.id
 LEFT JOIN host_agent a ON a.host_id = h.id
+LEFT JOIN host_rdma r ON r.host_id = h.id
 WHERE h.id = ANY($2::uuid[])
   AND h.state = 'active' AND h.blocked = '' AND NOT h.needs_full_report
   AND (h.capped_until IS NULL OR h.capped_until <= clock_timestamp())
@@ -214,6 +215,9 @@ type FleetHostsRow struct {
 	RdmaGbps      float64
 	RdmaRails     int32
 	RdmaLink      string
+	RdmaBusbwGbps *float64
+	RdmaBusbwAt   *time.Time
+	GPUBusbwGbps  *float64
 	RdmaIsolation string
 	Entrypoint    bool
 	Volumes       bool
@@ -262,6 +266,9 @@ func (q *Queries) FleetHosts(ctx context.Context, arg FleetHostsParams) ([]Fleet
 			&i.RdmaGbps,
 			&i.RdmaRails,
 			&i.RdmaLink,
+			&i.RdmaBusbwGbps,
+			&i.RdmaBusbwAt,
+			&i.GPUBusbwGbps,
 			&i.RdmaIsolation,
 			&i.Entrypoint,
 			&i.Volumes,

@@ -605,6 +605,7 @@ type Host struct {
 	Ephemeral       bool
 	RdmaLink        string
 	RdmaIsolation   string
+	RdmaNccl        bool
 }
 
 type HostAgent struct {
@@ -661,6 +662,18 @@ type HostPull struct {
 	Counter string
 	Bytes   int64
 	LastAt  time.Time
+}
+
+type HostRdma struct {
+	HostID        id.Host
+	BusbwGbps     float64
+	BusbwAt       time.Time
+	BusbwHosts    int32
+	LocalGbps     float64
+	Nccl          string
+	LastClusterID pgtype.UUID
+	LastHosts     int32
+	LastAt        time.Time
 }
 
 type HostStatus struct {

@@ -176,7 +176,13 @@ UPDATE node_replacement SET logs_kept = @logs_kept WHERE lost_lease = @lost_leas
 -- name: LeaseFacts :many
 -- Everything the desired state of one host is made of.
 SELECT sqlc.embed(n), sqlc.embed(c), l.epoch AS lease_epoch, l.gpu_ids, l.cpu_cores, l.ram_mb, l.disk_gb, l.run_until AS lease_run_until,
-       coalesce(p.pkey, 0)::integer AS pkey, coalesce(b.name, '')::text AS fabric_name
+       coalesce(p.pkey, 0)::integer AS pkey, coalesce(b.name, '')::text AS fabric_name,
+       -- Whether its hosts measure their fabric: all of them can, and the same hosts have not measured for another cluster within a day.
+       (n.host_id IN (SELECT id FROM host WHERE rdma_nccl) AND (
+           SELECT bool_and(h.rdma_nccl) AND NOT coalesce(bool_and(r.last_at > clock_timestamp() - interval '1 day' AND r.last_hosts = c.node_count
+                      AND r.last_cluster_id <> c.id) AND count(DISTINCT r.last_cluster_id) = 1, false)
+           FROM node m JOIN host h ON h.id = m.host_id LEFT JOIN host_rdma r ON r.host_id = h.id
+           WHERE m.cluster_id = c.id))::boolean AS measures_rdma
 FROM lease l
 JOIN node n ON n.lease_id = l.id
 JOIN cluster c ON c.id = l.cluster_id

@@ -26,13 +26,14 @@ UPDATE host h
 SET boot_id = u.boot_id, cpu_cores = u.cpu_cores, ram_mb = u.ram_mb, disk_gb = u.disk_gb, disk_limited = u.disk_limited,
     scratch_gb = u.scratch_gb, runtimes = string_to_array(u.runtimes, ','), driver = u.driver, cuda_max = u.cuda_max,
     multi_node = u.multi_node, blocked = u.blocked, rdma_gbps = u.rdma_gbps, rdma_rails = u.rdma_rails, rdma_link = u.rdma_link,
-    rdma_isolation = u.rdma_isolation, inventory_at = clock_timestamp()
+    rdma_isolation = u.rdma_isolation, rdma_nccl = u.rdma_nccl, inventory_at = clock_timestamp()
 FROM (SELECT unnest(@hosts::uuid[]) AS id, unnest(@boot_ids::text[]) AS boot_id, unnest(@cpu_cores::integer[]) AS cpu_cores,
              unnest(@ram_mbs::bigint[]) AS ram_mb, unnest(@disk_gbs::bigint[]) AS disk_gb, unnest(@disk_limiteds::boolean[]) AS disk_limited,
              unnest(@scratch_gbs::bigint[]) AS scratch_gb, unnest(@runtimes::text[]) AS runtimes, unnest(@drivers::text[]) AS driver,
              unnest(@cuda_maxes::text[]) AS cuda_max, unnest(@multi_nodes::boolean[]) AS multi_node, unnest(@blockeds::text[]) AS blocked,
              unnest(@rdma_gbps::float8[]) AS rdma_gbps, unnest(@rdma_rails::integer[]) AS rdma_rails,
-             unnest(@rdma_links::text[]) AS rdma_link, unnest(@rdma_isolations::text[]) AS rdma_isolation) u
+             unnest(@rdma_links::text[]) AS rdma_link, unnest(@rdma_isolations::text[]) AS rdma_isolation,
+             unnest(@rdma_nccls::boolean[]) AS rdma_nccl) u
 WHERE h.id = u.id;
 
 -- name: ActiveGPUs :many

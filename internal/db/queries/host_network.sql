@@ -19,3 +19,18 @@ WHERE id = (SELECT min(h.fabric_id::text)::uuid FROM host h WHERE h.id = ANY (@h
 SELECT h.id, h.fabric_id, f.busbw_gbps, s.net_up_mbps, s.net_down_mbps
 FROM host h JOIN host_status s ON s.host_id = h.id LEFT JOIN fabric f ON f.id = h.fabric_id
 WHERE h.id = ANY (@hosts::uuid[]);
+
+-- name: MeasuredRDMA :exec
+-- The better of what was measured lately and now.
+INSERT INTO host_rdma AS r (host_id, busbw_gbps, busbw_at, busbw_hosts, local_gbps, nccl, last_cluster_id, last_hosts, last_at)
+VALUES (@host_id, @busbw_gbps, @measured_at, @hosts, @local_gbps, @nccl, @cluster_id, @hosts, @measured_at)
+ON CONFLICT (host_id) DO UPDATE SET
+    busbw_gbps  = CASE WHEN r.busbw_gbps >= excluded.busbw_gbps AND r.busbw_at > @since THEN r.busbw_gbps ELSE excluded.busbw_gbps END,
+    busbw_at    = CASE WHEN r.busbw_gbps >= excluded.busbw_gbps AND r.busbw_at > @since THEN r.busbw_at ELSE excluded.busbw_at END,
+    busbw_hosts = CASE WHEN r.busbw_gbps >= excluded.busbw_gbps AND r.busbw_at > @since THEN r.busbw_hosts ELSE excluded.busbw_hosts END,
+    local_gbps  = excluded.local_gbps, nccl = excluded.nccl,
+    last_cluster_id = excluded.last_cluster_id, last_hosts = excluded.last_hosts, last_at = excluded.last_at;
+
+-- name: HostRDMA :many
+-- What was measured of a host, until it is too old to say anything.
+SELECT busbw_gbps, busbw_at, busbw_hosts, local_gbps, nccl FROM host_rdma WHERE host_id = @host_id AND busbw_at > @since;

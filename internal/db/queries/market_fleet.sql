@@ -17,7 +17,7 @@ WHERE connected AND last_sync_at > clock_timestamp() - interval '1 millisecond' 
 -- name: FleetHosts :many
 SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, coalesce(f.name, '') AS fabric_name, f.busbw_gbps, h.simulated,
        h.multi_node, h.cpu_cores, h.ram_mb, h.disk_gb, h.disk_limited, h.scratch_gb, h.runtimes, h.driver, h.cuda_max, s.net_up_mbps, s.net_down_mbps,
-       h.rdma_gbps, h.rdma_rails, h.rdma_link,
+       h.rdma_gbps, h.rdma_rails, h.rdma_link, r.busbw_gbps AS rdma_busbw_gbps, r.busbw_at AS rdma_busbw_at, r.local_gbps AS gpu_busbw_gbps,
        (CASE WHEN h.rdma_gbps > 0 AND h.fabric_id IS NOT NULL AND fabric_partitioned(h.fabric_id) THEN 'partition' ELSE 'sole_tenant' END)::text AS rdma_isolation,
        ('entrypoint' = ANY(coalesce(a.capabilities, '{}')))::boolean AS entrypoint,
        ('volumes' = ANY(coalesce(a.capabilities, '{}')))::boolean AS volumes,
@@ -32,6 +32,7 @@ JOIN host_status s ON s.host_id = h.id
 LEFT JOIN fabric f ON f.id = h.fabric_id
 LEFT JOIN host_inventory i ON i.host_id = h.id
 LEFT JOIN host_agent a ON a.host_id = h.id
+LEFT JOIN host_rdma r ON r.host_id = h.id
 WHERE h.id = ANY(@hosts::uuid[])
   AND h.state = 'active' AND h.blocked = '' AND NOT h.needs_full_report
   AND (h.capped_until IS NULL OR h.capped_until <= clock_timestamp())

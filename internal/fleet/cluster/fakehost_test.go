@@ -25,6 +25,8 @@ type fakeHost struct {
 	born time.Time // of the boot
 	seq  uint64
 	old  bool // its agent is of before protocols were numbered
+	// measured is what it measures with NCCL.
+	measured *agentapi.NCCL
 
 	mu      sync.Mutex
 	desired agentapi.Desired
@@ -190,6 +192,9 @@ func (h *fakeHost) advance(r *run) {
 		}
 		r.State, r.AtBarrier = agentapi.NodeReady, true
 		r.Preflight = &agentapi.Preflight{OK: true, BusbwGbps: 10 + float64(r.spec.Rank), PairGbps: pairs(r.spec)}
+		if r.spec.Network.NCCL != nil {
+			r.Preflight.NCCL = h.measured
+		}
 	case agentapi.NodeReady:
 		if r.spec.Go && !r.Started {
 			r.Started, r.Good = true, true

@@ -218,6 +218,9 @@ func (c *Clusters) leaseSpec(r dbq.LeaseFactsRow, peers []dbq.PeersOfHostRow,
 	if r.Pkey > 0 {
 		s.Network.Partition = &agentapi.Partition{Fabric: r.FabricName, Cluster: cl.ID.String(), PKey: int(r.Pkey)}
 	}
+	if r.MeasuresRdma && spec.Network.RDMA() {
+		s.Network.NCCL = &agentapi.NCCLRequest{MinGbps: spec.Network.MinBusbwGbps}
+	}
 	if a := secrets.RegistryAuth; a != nil {
 		s.RegistryAuth = &agentapi.RegistryAuth{Username: a.Username, Password: a.Password}
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
@@ -23,6 +24,7 @@ func (x *lockedCluster) network() {
 		return
 	}
 	net.BusbwGbps, net.OfferedGbps, net.RTTMicros, net.PairGbps = 0, 0, nil, nil
+	net.RDMA = x.measuredRDMA()
 	var hosts []id.Host
 	for _, n := range x.nodes {
 		var p agentapi.Preflight
@@ -41,6 +43,12 @@ func (x *lockedCluster) network() {
 	if len(hosts) < len(x.nodes) {
 		return // a rank did not measure: nothing follows for hosts
 	}
+	if f := x.fabric(); f.BusbwGbps > 0 {
+		x.addWrite(func(ctx context.Context, w *writer) error {
+			w.tx.AfterCommit(func() { w.c.measuredFabric(context.WithoutCancel(ctx), f, w.x.now) })
+			return nil
+		})
+	}
 	if l := lines(hosts, net.PairGbps); len(l) > 1 {
 		x.addWrite(func(ctx context.Context, w *writer) error {
 			offered, err := host.OfferedGbps(ctx, w.tx, hosts) // before this measurement counts in it
@@ -50,6 +58,55 @@ func (x *lockedCluster) network() {
 			w.tx.AfterCommit(func() { w.c.measured(context.WithoutCancel(ctx), l, net.BusbwGbps, w.x.now) })
 			return w.x.compareOffered(net, offered)
 		})
+	}
+}
+
+// fabric returns what all ranks measured over RDMA; without a figure if any rank measured nothing.
+func (x *lockedCluster) fabric() host.Fabric {
+	f := host.Fabric{Cluster: x.row.ID}
+	for _, n := range x.nodes {
+		var p agentapi.Preflight
+		if json.Unmarshal(n.Preflight, &p) != nil || p.NCCL == nil || p.NCCL.Kind != "" || p.NCCL.BusbwGbps <= 0 ||
+			p.NCCL.BusbwGbps > maxGbps || p.NCCL.LocalGbps < 0 || p.NCCL.LocalGbps > maxGbps {
+			return host.Fabric{}
+		}
+		if f.BusbwGbps == 0 || p.NCCL.BusbwGbps < f.BusbwGbps {
+			f.BusbwGbps = p.NCCL.BusbwGbps
+		}
+		f.Hosts = append(f.Hosts, host.FabricHost{Host: n.HostID, LocalGbps: p.NCCL.LocalGbps, NCCL: p.NCCL.Version})
+	}
+	return f
+}
+
+// measuredRDMA returns what a cluster's page says of its RDMA network: the figure, or why there is none; nil if nothing
+// was to be measured.
+func (x *lockedCluster) measuredRDMA() *client.ClusterRDMA {
+	var out *client.ClusterRDMA
+	for _, n := range x.nodes {
+		var p agentapi.Preflight
+		if json.Unmarshal(n.Preflight, &p) != nil || p.NCCL == nil {
+			continue
+		}
+		m := p.NCCL
+		if out == nil {
+			out = &client.ClusterRDMA{BusbwGbps: m.BusbwGbps, Rails: m.Rails, GDR: m.GDR, NCCL: m.Version}
+		}
+		out.BusbwGbps, out.Rails, out.GDR = min(out.BusbwGbps, m.BusbwGbps), min(out.Rails, m.Rails), out.GDR && m.GDR
+		if m.Kind != "" && out.Detail == "" {
+			out.Detail = fmt.Sprintf("rank %d: %s", n.Rank, clip(m.Detail, 500))
+		}
+	}
+	if out != nil && out.Detail != "" {
+		out.BusbwGbps = 0
+	}
+	return out
+}
+
+// measuredFabric stores what was measured over RDMA, as measured does.
+func (c *Clusters) measuredFabric(ctx context.Context, f host.Fabric, at time.Time) {
+	err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return host.RecordFabric(ctx, tx, f, at) })
+	if err != nil {
+		c.log.Warn("what a cluster measured over RDMA is lost", "err", err)
 	}
 }
 

@@ -3,7 +3,9 @@ package cluster_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -116,4 +118,106 @@ func TestRDMAInPartitions(t *testing.T) {
 	w.rounds(ours, "running", in(lifecycle.Running))
 	_, err = w.clusters[0].Release(w.ctx, w.renter, ours.ID)
 	w.must(err)
+}
+
+// measuring makes host n one that measures its ports with NCCL.
+func measuring(n int) agentapi.Inventory {
+	inv := rails(n, agentapi.IsolationSole)
+	inv.RDMA.NCCL = true
+	return inv
+}
+
+// busbwRDMA returns what the offers say was measured over RDMA, by host.
+func (w *world) busbwRDMA() map[string]float64 {
+	w.t.Helper()
+	page, err := w.Market(market.Config{MaxAge: time.Nanosecond}).SearchOffers(w.ctx, market.OfferSearch{})
+	w.must(err)
+	out := map[string]float64{}
+	for _, o := range page.Items {
+		if o.BusbwRDMA != nil {
+			out[o.HostID.String()] = *o.BusbwRDMA
+		}
+	}
+	return out
+}
+
+// The ranks of a cluster with RDMA are asked to measure it if all their hosts can and the same hosts have not within a
+// day. What they measured, the lowest of all ranks, is in the cluster and in the offers of its hosts, and decides which
+// bandwidth they can be rented with.
+func TestRDMAIsMeasured(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{})
+	w.addHostOf(w.operator, 0, measuring(0))
+	w.addHostOf(w.operator, 1, rails(1, agentapi.IsolationSole))
+	asked := func(c cluster.Cluster) (out []bool) {
+		for rank := range c.Nodes {
+			for _, l := range w.desired(w.clusters[0], w.hostOf(c, rank).id).Leases {
+				out = append(out, l.Network.NCCL != nil)
+			}
+		}
+		return out
+	}
+	run := func(want []bool) cluster.Cluster {
+		t.Helper()
+		c, err := w.rentRDMA(w.renter)
+		w.must(err)
+		if got := asked(c); !slices.Equal(got, want) {
+			t.Errorf("asked to measure: %v, want %v", got, want)
+		}
+		c = w.rounds(c, "running", in(lifecycle.Running))
+		if got := asked(c); !slices.Equal(got, want) {
+			t.Errorf("asked to measure while it runs: %v, want %v", got, want)
+		}
+		return c
+	}
+	end := func(c cluster.Cluster) {
+		t.Helper()
+		_, err := w.clusters[0].Release(w.ctx, w.renter, c.ID)
+		w.must(err)
+		w.rounds(c, "released", in(lifecycle.Released))
+	}
+	no, yes := []bool{false, false}, []bool{true, true}
+	end(run(no))
+	w.report(w.hosts[1], measuring(1))
+	for _, h := range w.hosts {
+		h.measured = &agentapi.NCCL{BusbwGbps: 350, LocalGbps: 2000, Ranks: 4, Version: "2.21.5", Net: "IB", Rails: 1}
+	}
+	w.hosts[1].measured.BusbwGbps = 340
+	c := run(yes)
+	if m := c.Network.RDMA; m == nil || m.BusbwGbps != 340 || m.NCCL != "2.21.5" || m.Rails != 1 || m.Detail != "" {
+		t.Errorf("the cluster says %+v", m)
+	}
+	end(c)
+	want := map[string]float64{w.hosts[0].id.String(): 340, w.hosts[1].id.String(): 340}
+	if got := w.busbwRDMA(); !maps.Equal(got, want) {
+		t.Errorf("offers say %v, want %v", got, want)
+	}
+	d, err := host.New(w.d, nil).Get(w.ctx, w.operator, w.hosts[0].id)
+	w.must(err)
+	if m := d.RDMA; m == nil || m.BusbwGbps != 340 || m.LocalGbps != 2000 || m.Hosts != 2 || m.NCCL != "2.21.5" {
+		t.Errorf("the host says %+v", m)
+	}
+	s := spec(2, 2)
+	s.Network = market.Network{Scope: market.ScopeFabric, Fabric: agentapi.FabricRDMA, MinBusbwGbps: 345}
+	if _, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{}); !fault.Is(err,
+		fault.NoCapacity) {
+		t.Errorf("faster than was measured, slower than the ports: %v", err)
+	}
+	end(run(no)) // the same hosts, within a day
+
+	// A day later they measure again. One cannot: nothing is stored, and the cluster starts and says why.
+	w.exec("UPDATE host_rdma SET last_at = last_at - interval '25 hours'")
+	w.hosts[1].measured = &agentapi.NCCL{Kind: agentapi.NCCLPeers, Detail: "not all nodes came to measure"}
+	c = run(yes)
+	if m := c.Network.RDMA; m == nil || m.BusbwGbps != 0 || !strings.Contains(m.Detail, "not all nodes came") {
+		t.Errorf("the cluster says %+v", m)
+	}
+	end(c)
+	if got := w.busbwRDMA(); !maps.Equal(got, want) {
+		t.Errorf("offers say %v, want %v", got, want)
+	}
+	w.exec("UPDATE host_rdma SET busbw_at = busbw_at - interval '31 days'")
+	if got := w.busbwRDMA(); len(got) > 0 {
+		t.Errorf("offers say after a month: %v", got)
+	}
 }

@@ -65,6 +65,16 @@ type Detail struct {
 	Inventory  agentapi.Inventory // empty in lists
 	// Requalify has the last request to reset and check a GPU, of each that had one; nil in lists.
 	Requalify map[id.GPU]RequalifyResult
+	RDMA      *MeasuredRDMA // nil in lists, and if nothing was measured lately
+}
+
+// MeasuredRDMA is what clusters measured with NCCL over a host's RDMA ports: all-reduce over so many hosts, and between
+// the host's own GPUs (0: it has one).
+type MeasuredRDMA struct {
+	BusbwGbps, LocalGbps float64
+	Hosts                int
+	NCCL                 string // its version
+	At                   time.Time
 }
 
 // Hosts implements the use cases of operators: reading and changing their hosts. It is safe for concurrent use.
@@ -128,8 +138,18 @@ func get(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host) (Detail,
 	if d.GPUs, err = listGPUs(ctx, q, []id.Host{host}, d.State == Retired); err != nil {
 		return d, err
 	}
-	d.Requalify, err = requalifies(ctx, q, host)
-	return d, err
+	if d.Requalify, err = requalifies(ctx, q, host); err != nil {
+		return d, err
+	}
+	measured, err := q.HostRDMA(ctx, host, time.Now().Add(-RDMAMeasuredFor)) // for display
+	if err != nil {
+		return d, fmt.Errorf("RDMA network of %s: %w", host, err)
+	}
+	for _, m := range measured {
+		d.RDMA = &MeasuredRDMA{BusbwGbps: m.BusbwGbps, LocalGbps: m.LocalGbps, Hosts: int(m.BusbwHosts), NCCL: m.Nccl,
+			At: m.BusbwAt.UTC()}
+	}
+	return d, nil
 }
 
 func listGPUs(ctx context.Context, q *dbq.Queries, hosts []id.Host, removed bool) ([]GPU, error) {

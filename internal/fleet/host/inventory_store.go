@@ -321,6 +321,7 @@ func (w *inventoryWrites) addHost(c *checked) error {
 	h.MultiNodes, h.Blockeds = append(h.MultiNodes, inv.MultiNode), append(h.Blockeds, blocked(inv))
 	h.RdmaGbps, h.RdmaRails = append(h.RdmaGbps, net.Gbps), append(h.RdmaRails, int32(net.Rails))
 	h.RdmaLinks, h.RdmaIsolations = append(h.RdmaLinks, net.Link), append(h.RdmaIsolations, net.Isolation)
+	h.RdmaNccls = append(h.RdmaNccls, net.NCCL)
 	w.images.add(c.host, inv.Images)
 	return nil
 }

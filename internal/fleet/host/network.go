@@ -12,6 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/text"
 )
 
 // Line is a preflight's measurement of one host: the highest rates at which it sent to and received from another host.
@@ -56,6 +57,44 @@ func RecordNetwork(ctx context.Context, tx *db.Tx, lines []Line, busbwGbps float
 		Since:      &since,
 	}); err != nil {
 		return fmt.Errorf("bus bandwidth of a fabric: %w", err)
+	}
+	return nil
+}
+
+// Fabric is what the ranks of a cluster measured together with NCCL over the RDMA ports of their hosts.
+type Fabric struct {
+	Cluster   id.Cluster
+	BusbwGbps float64 // the lowest that any rank measured
+	Hosts     []FabricHost
+}
+
+// FabricHost is one host's part of it.
+type FabricHost struct {
+	Host      id.Host
+	LocalGbps float64 // between its own GPUs; 0: it has one
+	NCCL      string  // the library's version
+}
+
+// RDMAMeasuredFor is how long a measurement over RDMA counts in offers.
+const RDMAMeasuredFor = 30 * 24 * time.Hour
+
+// RecordFabric stores a measurement over RDMA for search and placement.
+func RecordFabric(ctx context.Context, tx *db.Tx, f Fabric, at time.Time) error {
+	hosts := slices.Clone(f.Hosts)
+	slices.SortFunc(hosts, func(a, b FabricHost) int { return a.Host.Compare(b.Host) }) // same lock order everywhere
+	for _, h := range hosts {
+		if err := tx.Q.MeasuredRDMA(ctx, dbq.MeasuredRDMAParams{
+			HostID:     h.Host,
+			BusbwGbps:  f.BusbwGbps,
+			MeasuredAt: at,
+			Hosts:      int32(len(hosts)),
+			LocalGbps:  h.LocalGbps,
+			Nccl:       text.Clip(h.NCCL, 20),
+			ClusterID:  pgtype.UUID{Bytes: f.Cluster.UUID(), Valid: true},
+			Since:      at.Add(-keepMeasured),
+		}); err != nil {
+			return fmt.Errorf("RDMA network of %s: %w", h.Host, err)
+		}
 	}
 	return nil
 }

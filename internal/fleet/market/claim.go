@@ -153,6 +153,8 @@ func (r *HostRows) assemble() (map[id.Host]*Host, error) {
 			RDMAGbps:      h.RdmaGbps,
 			RDMARails:     int(h.RdmaRails),
 			RDMALink:      h.RdmaLink,
+			RDMABusbwGbps: lately(h.RdmaBusbwGbps, h.RdmaBusbwAt),
+			GPUBusbwGbps:  lately(h.GPUBusbwGbps, h.RdmaBusbwAt),
 			RDMAIsolation: h.RdmaIsolation,
 			NetUpMbps:     h.NetUpMbps,
 			NetDownMbps:   h.NetDownMbps,
@@ -162,6 +164,14 @@ func (r *HostRows) assemble() (map[id.Host]*Host, error) {
 	r.addGPUs(out)
 	r.addOffers(out)
 	return out, r.subtractTaken(out)
+}
+
+// lately returns a measurement that is not too old to count; a zero is none.
+func lately(gbps *float64, at *time.Time) *float64 {
+	if gbps == nil || *gbps <= 0 || at == nil || time.Since(*at) > host.RDMAMeasuredFor {
+		return nil
+	}
+	return gbps
 }
 
 func (r *HostRows) addGPUs(hosts map[id.Host]*Host) {

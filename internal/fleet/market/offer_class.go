@@ -31,6 +31,7 @@ type facts struct {
 	fabric                                   id.Fabric
 	busbwGbps, netUpMbps, netDownMbps        maybe
 	rdmaGbps                                 float64
+	busbwRDMA, busbwGPUs                     maybe
 	rdmaRails                                int
 	rdmaLink, isolation                      string
 	reliability                              maybe
@@ -102,6 +103,8 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 		fabricName:    h.FabricName,
 		busbwGbps:     maybeOf(h.BusbwGbps),
 		rdmaGbps:      h.RDMAGbps,
+		busbwRDMA:     maybeOf(h.RDMABusbwGbps),
+		busbwGPUs:     maybeOf(h.GPUBusbwGbps),
 		rdmaRails:     h.RDMARails,
 		rdmaLink:      h.RDMALink,
 		isolation:     h.RDMAIsolation,

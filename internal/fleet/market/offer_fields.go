@@ -48,7 +48,8 @@ var fieldValues = byField(map[string]fieldValue{
 	"busbw_gbps":         {num: measured(func(f *facts) maybe { return f.busbwGbps })},
 	"rdma_gbps":          {num: known(func(f *facts) float64 { return f.rdmaGbps })},
 	"rdma_isolation":     {text: func(f *facts) string { return f.rdmaIsolation() }},
-	"busbw_rdma":         {num: func(*facts) (float64, bool) { return 0, false }}, // nothing measures it yet
+	"busbw_rdma":         {num: measured(func(f *facts) maybe { return f.busbwRDMA })},
+	"busbw_nvlink":       {num: measured(func(f *facts) maybe { return f.busbwGPUs })},
 	"net_up_mbps":        {num: measured(func(f *facts) maybe { return f.netUpMbps })},
 	"net_down_mbps":      {num: measured(func(f *facts) maybe { return f.netDownMbps })},
 	"reliability":        {num: measured(func(f *facts) maybe { return f.reliability })},

@@ -42,6 +42,8 @@ func (l *lot) offerView() client.Offer {
 		Region:          f.region,
 		BusbwGbps:       f.busbwGbps.pointer(),
 		RDMAGbps:        f.rdmaGbps,
+		BusbwRDMA:       f.busbwRDMA.pointer(),
+		BusbwNVLink:     f.busbwGPUs.pointer(),
 		NetUpMbps:       f.netUpMbps.pointer(),
 		NetDownMbps:     f.netDownMbps.pointer(),
 		Reliability:     f.reliability.pointer(),

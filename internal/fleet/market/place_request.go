@@ -168,7 +168,7 @@ func (a *Request) constraints() []constraint {
 		add(func(f *facts) bool { return f.total == f.hostTotal && f.total == a.GPUs && f.free == a.GPUs },
 			"network.fabric = rdma: whole hosts, whose GPUs are all for one node")
 		if a.MinBusbw > 0 {
-			add(func(f *facts) bool { return f.rdmaGbps >= a.MinBusbw }, "network.min_busbw_gbps = %g", a.MinBusbw)
+			add(func(f *facts) bool { return f.rdmaReaches(a.MinBusbw) }, "network.min_busbw_gbps = %g", a.MinBusbw)
 		}
 	}
 	add(func(f *facts) bool { return f.hasShare(a.GPUs) }, "cpu and memory for %d GPUs", a.GPUs)
@@ -240,4 +240,13 @@ func (f *facts) mayReach(gbps float64) bool {
 	}
 	slow := func(m maybe) bool { return m.known && m.v < gbps*1000 }
 	return !slow(f.netUpMbps) && !slow(f.netDownMbps)
+}
+
+// rdmaReaches reports whether the host's RDMA network is as fast: as it was measured, or, if it was not, by the speed of
+// its ports.
+func (f *facts) rdmaReaches(gbps float64) bool {
+	if f.busbwRDMA.known {
+		return f.busbwRDMA.v >= gbps
+	}
+	return f.rdmaGbps >= gbps
 }

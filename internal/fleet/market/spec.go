@@ -76,7 +76,8 @@ type Network struct {
 	MinGbps float64 `json:"min_gbps"`
 	// Fabric is agentapi.FabricRDMA if each node gets the RDMA ports of a whole host, all in one fabric; "" = none.
 	Fabric string `json:"fabric,omitempty"`
-	// MinBusbwGbps is the least bandwidth of a host's RDMA ports together, in Gbit/s; 0 = any.
+	// MinBusbwGbps is the least all-reduce bandwidth over RDMA in Gbit/s, or, where nothing was measured, that of a host's
+	// ports together; 0 = any.
 	MinBusbwGbps float64 `json:"min_busbw_gbps,omitempty"`
 }
 

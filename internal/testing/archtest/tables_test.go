@@ -89,6 +89,7 @@ var owners = map[string]string{
 	"gpu_claim":               "host",
 	"fabric_claim":            "host",
 	"fabric_partition":        "host", // by fabric_claim's trigger
+	"host_rdma":               "host",
 	"gpu_award":               "host",
 	"gpu_requalify":           "host",
 	"version_floor":           "host",

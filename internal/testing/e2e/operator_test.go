@@ -21,6 +21,7 @@ import (
 type newHost struct {
 	p     *platform
 	state string
+	uuids []string // of its GPUs
 	env   []string
 	flags []string // of muster-agent run, in addition to ours
 	run   *exec.Cmd
@@ -42,7 +43,11 @@ func (p *platform) newHost(t *testing.T, name, model string, gpus int) *newHost 
 	if err := profile.Save(file); err != nil {
 		t.Fatal(err)
 	}
-	h := &newHost{p: p, state: filepath.Join(dir, "state"), env: append(os.Environ(),
+	var uuids []string
+	for _, g := range profile.GPUs {
+		uuids = append(uuids, g.UUID)
+	}
+	h := &newHost{p: p, state: filepath.Join(dir, "state"), uuids: uuids, env: append(os.Environ(),
 		fakeprofile.Env+"="+file, "MUSTER_NVML_LIBRARY="+filepath.Join(bin, "fakenvml", "libnvidia-ml.so.1"))}
 	t.Cleanup(func() { h.close(t) })
 	return h

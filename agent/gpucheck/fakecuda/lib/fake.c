@@ -223,6 +223,15 @@ muResult cuCtxCreate_v2(muContext *context, unsigned int flags, muDevice device)
 	return 0;
 }
 
+muDevicePrimaryCtxRetain cuDevicePrimaryCtxRetain;
+muResult cuDevicePrimaryCtxRetain(muContext *context, muDevice device) {
+	static struct CUctx_st primary[MAX_GPUS];
+	ENTER(device);
+	primary[device].gpu = device;
+	*context = &primary[device];
+	return 0;
+}
+
 muCtxDestroy cuCtxDestroy_v2;
 muResult cuCtxDestroy_v2(muContext context) {
 	ENTER_AS("cuCtxDestroy", context->gpu);
