@@ -47,7 +47,7 @@ test: ## everything CI runs, with the race detector; installs and starts what it
 	@$(SERVICES) --docker --postgres -- scripts/test
 
 .PHONY: test-full
-test-full: test test-long test-matrix test-data test-net test-update test-torch test-jupyter test-gvisor test-disk test-machine ## what takes longer too: the kill matrix, kills of what keeps volumes, hosts behind routers, PyTorch trainings, a virtual machine (three hours)
+test-full: test test-long test-matrix test-data test-net test-update test-torch test-jupyter test-gvisor test-disk test-shared test-machine ## what takes longer too: the kill matrix, kills of what keeps volumes, hosts behind routers, PyTorch trainings, a virtual machine (three hours)
 
 LONG ?= TestAReplicaAndANATSServerAreKilledUnderLoad|TestRanksResumeOnAnotherHost|TestADataSetIsReadByEightRanks
 .PHONY: test-long
@@ -99,6 +99,13 @@ test-gvisor: build ## nodes of two hosts under the distribution's gVisor (runsc)
 test-disk: ## a node that fills its disk, and scratches on btrfs and XFS, on disks of the tests' own (root; three minutes)
 	@scripts/setup build run disk
 	@go test -tags disk ./agent/redteam ./agent/scratch -run 'TestADiskFiller|TestScratchOnOtherFileSystems' -count=1 -v -timeout 10m
+
+SHARED ?= TestNFS|TestCephFS|TestGlusterFS
+.PHONY: test-shared
+test-shared: build ## shared file systems on real servers: CephFS and Gluster with containers, NFS in a Linux that runs as a process (root; eight minutes)
+	@scripts/setup build run shared
+	@go test -tags shared ./agent/sharedfs -run '$(SHARED)' -count=1 -v -timeout 20m
+	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin go test -tags shared ./agent -run TestContainersOnSharedServers -count=1 -v -timeout 20m
 
 .PHONY: test-gpu
 test-gpu: build ## what a machine with NVIDIA GPUs shows: every NVML and CUDA call, inventory, doctor, gpucheck, into docs/hardware/MODEL; without a GPU it runs on simulated ones and says so

@@ -66,6 +66,7 @@ var asides = map[string][]string{
 	"testing/fleettest":   {},
 	"testing/testfield":   {},
 	"testing/s3test":      {},
+	"testing/sharedtest":  {},
 	"testing/e2e":         {},
 	"testing/datakills":   {},
 	"testing/model":       {},
