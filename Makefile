@@ -102,10 +102,9 @@ test-disk: ## a node that fills its disk, and scratches on btrfs and XFS, on dis
 
 SHARED ?= TestNFS|TestCephFS|TestGlusterFS
 .PHONY: test-shared
-test-shared: build ## shared file systems on real servers: CephFS and Gluster with containers, NFS in a Linux that runs as a process (root; eight minutes)
+test-shared: build ## shared file systems on real servers: CephFS, Gluster, and NFS in a Linux that runs as a process (root; five minutes)
 	@scripts/setup build run shared
 	@go test -tags shared ./agent/sharedfs -run '$(SHARED)' -count=1 -v -timeout 20m
-	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin go test -tags shared ./agent -run TestContainersOnSharedServers -count=1 -v -timeout 20m
 
 .PHONY: test-gpu
 test-gpu: build ## what a machine with NVIDIA GPUs shows: every NVML and CUDA call, inventory, doctor, gpucheck, into docs/hardware/MODEL; without a GPU it runs on simulated ones and says so
