@@ -1,7 +1,7 @@
 package sharedfs
 
 import (
-	"reflect"
+	"slices"
 	"testing"
 )
 
@@ -27,7 +27,7 @@ func TestMountsOfAFolder(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, found := pointsOf(tc.line+"\n", "shd_a")
-			if found != tc.found || !reflect.DeepEqual(got, tc.want) {
+			if found != tc.found || !slices.Equal(got, tc.want) {
 				t.Errorf("%v, found %t", got, found)
 			}
 		})
