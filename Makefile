@@ -47,7 +47,7 @@ test: ## everything CI runs, with the race detector; installs and starts what it
 	@$(SERVICES) --docker --postgres -- scripts/test
 
 .PHONY: test-full
-test-full: test test-long test-matrix test-data test-stores test-net test-update test-torch test-jupyter test-gvisor test-disk test-docker test-machine ## what takes longer too: the kill matrix, kills of what keeps volumes, hosts behind routers, PyTorch trainings, a virtual machine (three hours)
+test-full: test test-long test-matrix test-data test-stores test-net test-update test-torch test-jupyter test-gvisor test-disk test-shared test-docker test-machine ## what takes longer too: the kill matrix, kills of what keeps volumes, hosts behind routers, PyTorch trainings, a virtual machine (three hours)
 
 LONG ?= TestAReplicaAndANATSServerAreKilledUnderLoad|TestRanksResumeOnAnotherHost|TestADataSetIsReadByEightRanks
 .PHONY: test-long
@@ -111,6 +111,12 @@ ENGINES ?= 20.10-graph 26-graph 26-containerd 28-graph 28-containerd 29-graph 29
 test-docker: build ## the agent on Docker 20.10, 26, 28 and 29 with both image stores, and a rental of two nodes; ENGINES=29-containerd for one
 	@scripts/setup build run
 	@$(SERVICES) --postgres -- env MUSTER_BIN=$(CURDIR)/bin scripts/test-docker $(ENGINES)
+
+SHARED ?= TestNFS|TestCephFS|TestGlusterFS
+.PHONY: test-shared
+test-shared: build ## shared file systems on real servers: CephFS, Gluster, and NFS in a Linux that runs as a process (root; five minutes)
+	@scripts/setup build run shared
+	@go test -tags shared ./agent/sharedfs -run '$(SHARED)' -count=1 -v -timeout 20m
 
 .PHONY: test-gpu
 test-gpu: build ## what a machine with NVIDIA GPUs shows: every NVML and CUDA call, inventory, doctor, gpucheck, into docs/hardware/MODEL; without a GPU it runs on simulated ones and says so

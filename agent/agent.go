@@ -137,15 +137,15 @@ type Agent struct {
 	shares  shares
 	selves  selves // what workloads request of their own nodes
 
-	syncNow   chan struct{} // a report is due
-	inventory chan struct{} // the inventory must be sent
-	rescan    chan struct{} // Docker's list must be read again
-	fetch     chan struct{} // there may be popular images to fetch
-	resets    chan struct{} // the operator asks for the reset of a GPU
-	shareNow  chan struct{} // shared folders are to be looked at
-	woken     chan struct{} // a desired state came with a wake
-	following sync.Mutex    // serialises changes of what the host should run
-	admitting sync.Mutex    // serialises changes of the firewall and of the state it shall have
+	syncNow   chan struct{}            // a report is due
+	inventory chan struct{}            // the inventory must be sent
+	rescan    chan struct{}            // Docker's list must be read again
+	fetch     chan struct{}            // there may be popular images to fetch
+	resets    chan struct{}            // the operator asks for the reset of a GPU
+	shareNow  map[string]chan struct{} // by shared file system: its folders are to be looked at
+	woken     chan struct{}            // a desired state came with a wake
+	following sync.Mutex               // serialises changes of what the host should run
+	admitting sync.Mutex               // serialises changes of the firewall and of the state it shall have
 	firewall  firewall.Keeper
 	checking  freeCheck
 
@@ -194,9 +194,12 @@ func New(cfg Config) (*Agent, error) {
 		rescan:    make(chan struct{}, 1),
 		fetch:     make(chan struct{}, 1),
 		resets:    make(chan struct{}, 1),
-		shareNow:  make(chan struct{}, 1),
+		shareNow:  map[string]chan struct{}{},
 		woken:     make(chan struct{}, 1),
 		born:      cfg.Now(),
+	}
+	for _, s := range cfg.Shared {
+		a.shareNow[s.Name] = make(chan struct{}, 1)
 	}
 	a.volumes = a.newVolumes(filepath.Join(cfg.StateDir, "snapd"))
 	a.buckets, a.lazies = a.newBuckets(), a.newLazies()

@@ -77,7 +77,12 @@ func (h *sharingHost) ends(spec agentapi.LeaseSpec) {
 func TestASharedFolderIsItsOrganisations(t *testing.T) {
 	t.Parallel()
 	path := sharedfstest.Ext4(t)
-	one, other := newSharingHost(t, path), newSharingHost(t, path)
+	sharedByOrganisation(t, path, path)
+}
+
+// sharedByOrganisation runs clusters on two hosts that have a file system at these paths.
+func sharedByOrganisation(t *testing.T, onOne, onOther string) {
+	one, other := newSharingHost(t, onOne), newSharingHost(t, onOther)
 	if one.marker != other.marker {
 		t.Fatalf("two hosts of one file system report %s and %s", one.marker, other.marker)
 	}
@@ -174,13 +179,16 @@ func options(text string) []string {
 // writing is ended.
 func TestASharedFolderHasAQuota(t *testing.T) {
 	t.Parallel()
-	h := newSharingHost(t, sharedfstest.Ext4(t))
-	spec := h.launch(h.sharing("shd_a", agentapi.MountRW, "fill", "/shared", "close"))
+	sharedWithQuota(t, newSharingHost(t, sharedfstest.Ext4(t)))
+}
+
+func sharedWithQuota(t *testing.T, h *sharingHost) {
+	spec := h.launch(h.sharing("shd_q", agentapi.MountRW, "fill", "/shared", "close"))
 	h.await(spec.LeaseRef, "running", running)
 	poll(t, "writes are refused", func() bool { return strings.Contains(h.logs(), "read-only file system") })
 	h.awaitReport("the folder is closed", func(s agentapi.Sync) bool {
 		return slices.ContainsFunc(s.Shared, func(u agentapi.SharedUse) bool {
-			return u.Folder == "shd_a" && u.Closed && u.Bytes > 50<<20 && u.Bytes < 100<<20
+			return u.Folder == "shd_q" && u.Closed && u.Bytes > 50<<20 && u.Bytes < 100<<20
 		})
 	})
 	h.ends(spec)

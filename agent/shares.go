@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/musterhq/muster/agent/container"
@@ -16,13 +17,11 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// shares is what the agent remembers of shared file systems. Agent.mu guards it, except for measured, which only
-// sharedLoop uses.
+// shares is what the agent remembers of shared file systems. Agent.mu guards it.
 type shares struct {
-	orders   []agentapi.SharedErase        // of the last desired state
-	uses     map[string]agentapi.SharedUse // to report, by folder
-	acked    map[string]agentapi.SharedUse // as last acknowledged
-	measured map[string]*measuredFolder    // by folder
+	orders []agentapi.SharedErase        // of the last desired state
+	uses   map[string]agentapi.SharedUse // to report, by folder
+	acked  map[string]agentapi.SharedUse // as last acknowledged
 }
 
 // measuredFolder is what was measured of a folder last.
@@ -140,25 +139,38 @@ func purgeShared(host id.Host) error {
 	return errors.Join(errs...)
 }
 
-// sharedLoop measures the shared folders of the host's runs, closes those that are over their quotas, and deletes those
-// of which the platform asks it.
+// sharedLoop looks after the shared file systems, each on a goroutine of its own: one whose servers are away delays no
+// other, whose quotas would go unmeasured.
 func (a *Agent) sharedLoop(ctx context.Context) {
-	if len(a.cfg.Shared) == 0 {
-		return
+	var wg sync.WaitGroup
+	for _, s := range a.cfg.Shared {
+		wg.Go(func() { a.lookAfter(ctx, s) })
 	}
+	wg.Wait()
+}
+
+// lookAfter measures the folders of the host's runs on a shared file system, closes those that are over their quotas,
+// and deletes those of which the platform asks it.
+func (a *Agent) lookAfter(ctx context.Context, s *sharedfs.Share) {
 	every := a.cfg.SharedEvery
 	if every == 0 {
 		every = sharedEvery
 	}
-	for pause(ctx, every, a.shareNow) {
-		for _, f := range a.foldersInUse() {
-			a.lookAtFolder(ctx, f)
+	measured := map[string]*measuredFolder{} // by folder
+	for pause(ctx, every, a.shareNow[s.Name]) {
+		for _, f := range a.foldersInUse(s.Name) {
+			if measured[f.Folder] == nil {
+				measured[f.Folder] = &measuredFolder{written: map[agentapi.LeaseRef]int{}}
+			}
+			a.lookAtFolder(ctx, s, f, measured[f.Folder])
 		}
 		a.mu.Lock()
 		orders := slices.Clone(a.shares.orders)
 		a.mu.Unlock()
 		for _, o := range orders {
-			a.eraseFolder(ctx, o)
+			if o.Name == s.Name {
+				a.eraseFolder(ctx, s, o)
+			}
 		}
 	}
 }
@@ -169,8 +181,8 @@ type usedFolder struct {
 	writers []*run
 }
 
-// foldersInUse returns the shared folders of runs whose workload runs.
-func (a *Agent) foldersInUse() (out []usedFolder) {
+// foldersInUse returns the folders of a shared file system that runs have whose workload runs.
+func (a *Agent) foldersInUse(name string) (out []usedFolder) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, l := range a.leases {
@@ -179,6 +191,9 @@ func (a *Agent) foldersInUse() (out []usedFolder) {
 				continue
 			}
 			for _, m := range r.rec.Spec.Shared {
+				if m.Name != name {
+					continue
+				}
 				i := slices.IndexFunc(out, func(f usedFolder) bool { return f.Folder == m.Folder })
 				if i < 0 {
 					i, out = len(out), append(out, usedFolder{SharedMount: m})
@@ -194,19 +209,7 @@ func (a *Agent) foldersInUse() (out []usedFolder) {
 
 // lookAtFolder measures a folder when it is time, and closes it if it is over its quota and has grown since the last
 // look. A folder that is over its quota and does not grow stays open: its renter has to delete something.
-func (a *Agent) lookAtFolder(ctx context.Context, f usedFolder) {
-	s := a.share(f.Name)
-	if s == nil {
-		return
-	}
-	if a.shares.measured == nil {
-		a.shares.measured = map[string]*measuredFolder{}
-	}
-	last := a.shares.measured[f.Folder]
-	if last == nil {
-		last = &measuredFolder{written: map[agentapi.LeaseRef]int{}}
-		a.shares.measured[f.Folder] = last
-	}
+func (a *Agent) lookAtFolder(ctx context.Context, s *sharedfs.Share, f usedFolder, last *measuredFolder) {
 	began := a.cfg.Now()
 	if began.Before(last.next) {
 		return
@@ -231,7 +234,7 @@ func (a *Agent) lookAtFolder(ctx context.Context, f usedFolder) {
 	if deep || bytes > f.QuotaBytes && (grown || len(last.written) > 0) {
 		use.Closed = true
 		for _, r := range f.writers {
-			if why := a.closeFolder(r, f, last); why != "" {
+			if why := a.closeFolder(ctx, s, r, f, last); why != "" {
 				use.Closed, use.Problem = false, clipped(why)
 			}
 		}
@@ -243,14 +246,15 @@ func (a *Agent) lookAtFolder(ctx context.Context, f usedFolder) {
 
 // closeFolder makes a folder read-only in a run's container, and returns why it is not. A run that prevents it for
 // long is ended.
-func (a *Agent) closeFolder(r *run, f usedFolder, last *measuredFolder) (why string) {
+func (a *Agent) closeFolder(ctx context.Context, s *sharedfs.Share, r *run, f usedFolder,
+	last *measuredFolder) (why string) {
 	a.mu.Lock()
 	pid := r.workPID
 	a.mu.Unlock()
 	if pid == 0 {
 		return ""
 	}
-	written, err := sharedfs.Close(pid, f.Folder)
+	written, err := s.Close(ctx, pid, f.Folder)
 	switch {
 	case err == nil:
 		delete(last.written, r.ref)
@@ -278,8 +282,7 @@ func (a *Agent) endOver(r *run, why string) {
 }
 
 // eraseFolder deletes a folder, unless the platform has acknowledged that it is deleted, or a run still has it.
-func (a *Agent) eraseFolder(ctx context.Context, o agentapi.SharedErase) {
-	s := a.share(o.Name)
+func (a *Agent) eraseFolder(ctx context.Context, s *sharedfs.Share, o agentapi.SharedErase) {
 	a.mu.Lock()
 	done := a.shares.acked[o.Folder].Erased || a.shares.uses[o.Folder].Erased
 	for _, l := range a.leases {
@@ -289,7 +292,7 @@ func (a *Agent) eraseFolder(ctx context.Context, o agentapi.SharedErase) {
 		}
 	}
 	a.mu.Unlock()
-	if s == nil || done {
+	if done {
 		return
 	}
 	use := agentapi.SharedUse{Folder: o.Folder}

@@ -332,8 +332,9 @@ func (a *Agent) follow(d agentapi.Desired) error {
 	defer a.mu.Unlock()
 	a.seen, a.known = seen{d.ControlEpoch, d.Revision}, true
 	a.takeRequests(d.Requalify)
-	if a.shares.orders = d.SharedErase; len(d.SharedErase) > 0 {
-		poke(a.shareNow)
+	a.shares.orders = d.SharedErase
+	for _, o := range d.SharedErase {
+		poke(a.shareNow[o.Name]) // nil, which nothing waits on, if this host does not have it
 	}
 	wanted := map[string]agentapi.LeaseSpec{}
 	news := !known

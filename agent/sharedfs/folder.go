@@ -126,15 +126,29 @@ func erase(ctx context.Context, top int, name string) error {
 	if err != nil {
 		return err
 	}
-	err = empty(ctx, fd)
-	unix.Close(fd)
-	if err != nil {
+	defer unix.Close(fd)
+	if err := empty(ctx, fd); err != nil {
 		return err
 	}
-	if err := unix.Unlinkat(all, name, unix.AT_REMOVEDIR); err != nil && !errors.Is(err, unix.ENOENT) {
-		return err
+	return removeEmpty(all, name, fd)
+}
+
+// removeEmpty deletes an entry of a folder: the folder that sub is open on, which lists nothing.
+func removeEmpty(dir int, name string, sub int) error {
+	err := unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+	if errors.Is(err, unix.ENOTEMPTY) {
+		n, bad := dropSnapshots(sub)
+		if bad != nil {
+			return bad
+		}
+		if n > 0 {
+			err = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+		}
 	}
-	return nil
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
 }
 
 // empty deletes what is in a folder.
@@ -182,7 +196,7 @@ func remove(ctx context.Context, dir int, name string) error {
 			return err
 		}
 		if len(names) == 0 {
-			return unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+			return removeEmpty(dir, name, sub)
 		}
 		for _, n := range names {
 			if err := ctx.Err(); err != nil {

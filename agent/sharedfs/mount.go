@@ -27,7 +27,11 @@ func bind(path, marker, name, point string, readOnly bool) error {
 			return err
 		}
 		defer unix.Close(fd)
-		if err := os.MkdirAll(point, 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Dir(point), 0o700); err != nil {
+			return err
+		}
+		// What is mounted at the point may be of a client that has died: nothing can be asked of it.
+		if err := unix.Mkdir(point, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
 			return err
 		}
 		reached("folder")
@@ -77,8 +81,8 @@ func openFolder(path, want, name string) (int, error) {
 // errOther is the error of a host on which another file system is mounted than the one that is meant.
 var errOther = errors.New("another file system than the one of that name is mounted on this host")
 
-// mountedHere reports whether the folder that fd is open on is mounted at point. A mount that was made over another
-// file system, before that was mounted again, is taken away.
+// mountedHere reports whether the folder that fd is open on is mounted at point. A mount of another file system, or of
+// one whose client has died, was made before the operator mounted it again, and is taken away.
 func mountedHere(point string, fd int) (bool, error) {
 	var at, want unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, point, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_INO, &at)
@@ -91,7 +95,7 @@ func mountedHere(point string, fd int) (bool, error) {
 	if err == nil && at.Ino == want.Ino && at.Dev_major == want.Dev_major && at.Dev_minor == want.Dev_minor {
 		return true, nil
 	}
-	return false, errors.Join(err, unmountHere(point))
+	return false, unmountHere(point)
 }
 
 // unbind takes a mount of bind away, and its folder.
@@ -135,9 +139,9 @@ func closeHere(pid int, name string) error {
 	if err != nil {
 		return fmt.Errorf("list the container's mounts: %w", err)
 	}
-	points := pointsOf(string(b), name)
-	if len(points) == 0 {
-		return nil
+	points, found := pointsOf(string(b), name)
+	if !found {
+		return errNoPoint
 	}
 	ns, err := mountns.Open(pid)
 	if err != nil {
@@ -161,20 +165,37 @@ type point struct {
 	path string
 }
 
-// pointsOf returns where a folder is mounted for writing, from a process's list of mounts. The workload cannot mount
-// anything itself.
-func pointsOf(mounts, name string) (out []point) {
+// errNoPoint is the error of a container that has no mount of the folder, as far as the kernel's list shows.
+var errNoPoint = errors.New("the folder's mount is not found in the container")
+
+// dropped is what the kernel adds to the name of a mounted folder that it has dropped from its cache of names. Programs
+// go on writing there.
+const dropped = "//deleted"
+
+// pointsOf returns where a folder is mounted for writing, from a process's list of mounts, and whether it is mounted at
+// all. The workload cannot mount anything itself. Most file systems list the folder as the root of its mount; NFS lists
+// it as part of the source (server:/path).
+func pointsOf(mounts, name string) (out []point, found bool) {
 	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	is := func(path string) bool {
+		return strings.HasSuffix(strings.TrimSuffix(path, dropped), "/"+topDir+"/"+orgsDir+"/"+name)
+	}
 	for line := range strings.Lines(mounts) {
-		f := strings.Fields(line)
-		if len(f) < 6 || !strings.HasSuffix(f[3], "/"+orgsDir+"/"+name) || !strings.HasPrefix(f[5]+",", "rw,") {
+		head, tail, _ := strings.Cut(line, " - ")
+		f, fs := strings.Fields(head), strings.Fields(tail)
+		if len(f) < 6 || len(fs) < 2 || !is(f[3]) && !is(fs[1]) {
 			continue
 		}
-		if id, err := strconv.ParseUint(f[0], 10, 64); err == nil {
+		id, err := strconv.ParseUint(f[0], 10, 64)
+		if err != nil {
+			continue
+		}
+		found = true
+		if strings.HasPrefix(f[5]+",", "rw,") {
 			out = append(out, point{id, unescape.Replace(f[4])})
 		}
 	}
-	return out
+	return out, found
 }
 
 // closeAt makes a mount read-only. The workload may have renamed folders above it, or put links there: they are not

@@ -125,10 +125,16 @@ func (s *Share) Inspect(ctx context.Context) agentapi.SharedFS {
 			if err := unix.Fstatfs(top, &st); err != nil {
 				return err
 			}
-			got.SizeGB = int64(st.Blocks) * st.Bsize / 1e9
+			got.SizeGB = int64(st.Blocks) * st.Frsize / 1e9
 			mounts, err := os.ReadFile("/proc/self/mountinfo")
+			if err != nil {
+				return err
+			}
 			got.Type = typeName(top, string(mounts))
-			return err
+			if isCeph(got.Type) {
+				return mayTooMuch(top)
+			}
+			return nil
 		})
 	})
 	if err != nil {
@@ -193,7 +199,7 @@ func (s *Share) with(want string, f func(context.Context, int) error) func(conte
 
 // Close makes a folder read-only in the container of a process. written: it cannot be, because a program has a file
 // open for writing.
-func Close(pid int, folder string) (written bool, err error) {
-	err = closeIn(pid, folder)
+func (s *Share) Close(ctx context.Context, pid int, folder string) (written bool, err error) {
+	err = s.slow.do(ctx, patience, func(context.Context) error { return closeIn(pid, folder) })
 	return errors.Is(err, errWritten), err
 }

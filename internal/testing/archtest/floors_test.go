@@ -70,6 +70,7 @@ var asides = map[string][]string{
 	"testing/s3test":      {},
 	"testing/cephtest":    {"testing/s3test"},
 	"testing/child":       {"testing/s3test", "testing/cephtest"},
+	"testing/sharedtest":  {},
 	"testing/e2e":         {},
 	"testing/datakills":   {},
 	"testing/datafaults":  {},
