@@ -36,7 +36,8 @@ func TestWhoGetsRDMA(t *testing.T) {
 		{"of a newer server", "rdma2", lend(rail), "", 0, "does not know"},
 	} {
 		own := &run{ref: agentapi.LeaseRef{Lease: "lease_own", Epoch: 1}, rec: record{WorkID: "mine"}}
-		other := &run{ref: agentapi.LeaseRef{Lease: "lease_other", Epoch: 1}, rec: record{WorkID: tc.other, Down: tc.other == "removed"}}
+		other := &run{ref: agentapi.LeaseRef{Lease: "lease_other", Epoch: 1},
+			rec: record{WorkID: tc.other, Down: tc.other == "removed"}}
 		a := &Agent{cfg: Config{RDMA: tc.lent}, leases: map[string]*lease{
 			"lease_own": {runs: []*run{own}}, "lease_other": {runs: []*run{other}},
 		}}

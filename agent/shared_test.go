@@ -120,8 +120,8 @@ func sharedByOrganisation(t *testing.T, onOne, onOther string) {
 	}
 }
 
-// The agent's end does not touch a shared folder that a container has, and the next one does not mount it twice. What is
-// mounted for a lease that the next agent does not know is taken away, and nothing that is in it.
+// The agent's end does not touch a shared folder that a container has, and the next one does not mount it twice. What
+// is mounted for a lease that the next agent does not know is taken away, and nothing that is in it.
 func TestSharedFoldersOutliveTheAgent(t *testing.T) {
 	t.Parallel()
 	h := newSharingHost(t, sharedfstest.Ext4(t))

@@ -86,6 +86,7 @@ func (m *Mounts) State(ref agentapi.LeaseRef, bucket string) State {
 	s := m.Mounts.State(ref, bucket)
 	return State{
 		Ready: s.Ready, Refused: s.Refused, Problem: s.Problem, ByHost: s.ByHost, Files: s.Process.Files,
-		Bytes: s.Process.Bytes, Failing: s.Process.Failing, Uploading: s.Process.Uploading, Uploaded: s.Idle, Starts: s.Starts,
+		Bytes: s.Process.Bytes, Failing: s.Process.Failing, Uploading: s.Process.Uploading, Uploaded: s.Idle,
+		Starts: s.Starts,
 	}
 }

@@ -91,7 +91,8 @@ func (f *hostFlags) add(cmd *cobra.Command) {
 	fl.StringVar(&f.fabricProgram, "fabric-program", "", "program that has the subnet manager put the ports of "+
 		"--fabric-device into a cluster's partition: join|leave FABRIC CLUSTER PKEY PORT-GUID… (default: a fabric has one "+
 		"tenant at a time)")
-	fl.StringVar(&f.fabricNCCL, "fabric-nccl", "", "NCCL's library, such as /usr/lib/x86_64-linux-gnu/libnccl.so.2: before "+
+	fl.StringVar(&f.fabricNCCL, "fabric-nccl", "", "NCCL's library, such as /usr/lib/x86_64-linux-gnu/libnccl.so.2: "+
+		"before "+
 		"a cluster with RDMA starts, its GPUs measure the fabric with it; all hosts of a fabric need the same version "+
 		"(default: nothing is measured)")
 	fl.Var(&f.shares, "shared", "NAME=PATH of a shared file system, such as lab-nfs=/mnt/lab, that is mounted there on "+

@@ -122,8 +122,9 @@ func (f hostFlags) inventory(ctx context.Context, monitor *gpu.Monitor) (agentap
 	return inv, nil
 }
 
-// rdmaTreeEnv names a folder that stands for the host's RDMA devices, for tests: its sys is read as /sys, and the device
-// nodes that workloads get are in its dev/infiniband. Workloads then lock as much memory as the machine allows.
+// rdmaTreeEnv names a folder that stands for the host's RDMA devices, for tests: its sys is read as /sys, and the
+// device nodes that workloads get are in its dev/infiniband. Workloads then lock as much memory as the machine
+// allows.
 const rdmaTreeEnv = "MUSTER_RDMA_TREE"
 
 // rdmaTree returns the path of a part of the tree that stands for the host's, "" for the host's own.

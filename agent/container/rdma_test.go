@@ -38,7 +38,7 @@ func TestRDMAIsExactlyThePortsGiven(t *testing.T) {
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Error(diff)
 	}
-	if len(hc.Ulimits) != 1 || hc.Ulimits[0].Name != "memlock" || hc.Ulimits[0].Hard != lockable() || hc.Ulimits[0].Soft != lockable() {
+	if l := hc.Ulimits; len(l) != 1 || l[0].Name != "memlock" || l[0].Hard != lockable() || l[0].Soft != lockable() {
 		t.Errorf("limits %+v", hc.Ulimits)
 	}
 	if len(hc.CapAdd) != len(workCaps) || hc.Privileged {

@@ -21,8 +21,8 @@ var libraries = []string{"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.
 
 // Prepare puts what a check needs in a container into a folder below parent, and returns the folder, to be mounted at
 // Dir: this executable, and the loader and C library that it runs with here. So a check runs in any image, whether it
-// has glibc, musl or nothing. A library, if given, is used instead of the driver's: the fake one. nccl is NCCL's library
-// for the measurement with it (Reduce), "" = none.
+// has glibc, musl or nothing. A library, if given, is used instead of the driver's: the fake one. nccl is NCCL's
+// library for the measurement with it (Reduce), "" = none.
 //
 // The folder is complete when it gets its name, which depends on what is in it; folders of other versions that are an
 // hour old are removed.

@@ -35,8 +35,8 @@ func aFolder(marker string) agentapi.SharedMount {
 	return agentapi.SharedMount{Name: "lab", Path: "/shared", Folder: "shd_a", Marker: marker, Mode: agentapi.MountRO}
 }
 
-// An agent is killed at each step of a mount and of its end. The next one has one mount, as restricted as it must be, and
-// then none; what is in the folder stays.
+// An agent is killed at each step of a mount and of its end. The next one has one mount, as restricted as it must be,
+// and then none; what is in the folder stays.
 func TestAKillAtAnyStep(t *testing.T) {
 	path := sharedfstest.Ext4(t)
 	share := NewShare(Declared{"lab", path})

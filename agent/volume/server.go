@@ -145,8 +145,8 @@ func (r *remote) store(ctx context.Context, snapshot string, n int64, pack []byt
 	})
 }
 
-// read returns bytes of a pack, in buf if that is large enough: length of them from an offset, or all of it if length is
-// 0.
+// read returns bytes of a pack, in buf if that is large enough: length of them from an offset, or all of it if length
+// is 0.
 func (r *remote) read(ctx context.Context, buf []byte, u agentapi.PackURL, from, length int64) ([]byte, error) {
 	want := length
 	if length == 0 {

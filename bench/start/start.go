@@ -6,8 +6,8 @@
 // the same packages on the same Docker: image look-up, lease files, firewall, guest, overlay, keys exchanged, preflight
 // of both ranks, workload up to its barrier, release, started; both ranks at once, waiting for nothing but the steps
 // themselves. (The agent brings the workload to its barrier during the preflight, the script after it.) The image is
-// there before. The control plane's own share is the same rent on two hosts that do each step in no time and speak as an
-// agent does: what is left is accepting, placing, committing, waking, reporting and deciding.
+// there before. The control plane's own share is the same rent on two hosts that do each step in no time and speak as
+// an agent does: what is left is accepting, placing, committing, waking, reporting and deciding.
 package start
 
 import (

@@ -102,8 +102,8 @@ func group(do func() *callError) *callError {
 	return err
 }
 
-// initRank makes the calling thread's context a rank of a communicator. Within a group, the communicator is ready at the
-// group's end, and is stored at c then.
+// initRank makes the calling thread's context a rank of a communicator. Within a group, the communicator is ready at
+// the group's end, and is stored at c then.
 func initRank(c *communicator, ranks int, u uniqueID, rank int) *callError {
 	return checkNCCL("ncclCommInitRank", C.mn_init(c, C.int(ranks), (*C.mnUniqueId)(unsafe.Pointer(&u)), C.int(rank)))
 }

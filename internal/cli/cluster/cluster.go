@@ -182,7 +182,8 @@ func printCluster(p *base.Printer, c client.Cluster) {
 	if m := c.Network.RDMA; m != nil && m.Detail != "" {
 		rdma = "not measured: " + m.Detail
 	} else if m != nil {
-		rdma = fmt.Sprintf("%.1f Gbps all-reduce by NCCL %s over %d ports, measured at the start", m.BusbwGbps, m.NCCL, m.Rails)
+		rdma = fmt.Sprintf("%.1f Gbps all-reduce by NCCL %s over %d ports, measured at the start", m.BusbwGbps,
+			m.NCCL, m.Rails)
 	}
 	if c.Network.BusbwGbps > 0 {
 		busbw = fmt.Sprintf("%.1f Gbps all-reduce, measured at the start", c.Network.BusbwGbps)

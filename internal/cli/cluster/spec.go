@@ -77,7 +77,8 @@ func (f *specFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.scope, "scope", "", "any, fabric or host: how far apart the nodes may be")
 	fs.Float64Var(&f.minGbps, "min-gbps", 0, "lowest all-reduce bandwidth between nodes, in Gbit/s")
 	fs.StringVar(&f.fabric, "fabric", "", "rdma: whole hosts of one fabric, with their RDMA ports")
-	fs.Float64Var(&f.minBusbw, "min-busbw", 0, "with --fabric: lowest Gbit/s of all-reduce over RDMA as measured, or else of a host's ports together")
+	fs.Float64Var(&f.minBusbw, "min-busbw", 0, "with --fabric: lowest Gbit/s of all-reduce over RDMA as "+
+		"measured, or else of a host's ports together")
 	fs.StringVar(&f.onFailure, "on-node-failure", "", "fail, ignore or replace")
 	_ = cmd.RegisterFlagCompletionFunc("gpu", base.QueryTerms)
 	for name, words := range map[string][]string{

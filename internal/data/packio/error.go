@@ -22,7 +22,8 @@ type Error struct {
 }
 
 // FullCodes are the codes of stores that have no room, or of a quota that is used up. Some give them with status 403.
-var FullCodes = []string{"QuotaExceeded", "InsufficientStorage", "StorageFull", "XMinioStorageFull", "ServiceQuotaExceeded",
+var FullCodes = []string{"QuotaExceeded", "InsufficientStorage", "StorageFull", "XMinioStorageFull",
+	"ServiceQuotaExceeded",
 	"XMinioAdminBucketQuotaExceeded", "InsufficientCapacity"}
 
 // Full reports whether the store has no room.

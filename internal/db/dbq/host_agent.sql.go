@@ -307,7 +307,7 @@ func (q *Queries) PutHostAgent(ctx context.Context, arg PutHostAgentParams) erro
 
 const putHostAgents = `-- name: PutHostAgents :exec
 INSERT INTO host_agent (host_id, capabilities, update_state, update_version, update_try, update_detail)
-SELECT unnest($1::uuid[]), unnest($2::text[])::text[], unnest($3::text[]), unnest($4::text[]),
+SELECT unnest($1::uuid[]), string_to_array(unnest($2::text[]), ','), unnest($3::text[]), unnest($4::text[]),
        unnest($5::integer[]), unnest($6::text[])
 ON CONFLICT (host_id) DO UPDATE
 SET capabilities = excluded.capabilities, update_state = excluded.update_state, update_version = excluded.update_version,
@@ -323,6 +323,7 @@ type PutHostAgentsParams struct {
 	UpdateDetails  []string
 }
 
+// The capabilities of an agent are a list with commas.
 func (q *Queries) PutHostAgents(ctx context.Context, arg PutHostAgentsParams) error {
 	_, err := q.db.Exec(ctx, putHostAgents,
 		arg.Hosts,

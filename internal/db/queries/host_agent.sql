@@ -30,8 +30,9 @@ SET capabilities = excluded.capabilities, update_state = excluded.update_state, 
     update_try = excluded.update_try, update_detail = excluded.update_detail, changed_at = clock_timestamp();
 
 -- name: PutHostAgents :exec
+-- The capabilities of an agent are a list with commas.
 INSERT INTO host_agent (host_id, capabilities, update_state, update_version, update_try, update_detail)
-SELECT unnest(@hosts::uuid[]), unnest(@capabilities::text[])::text[], unnest(@update_states::text[]), unnest(@update_versions::text[]),
+SELECT unnest(@hosts::uuid[]), string_to_array(unnest(@capabilities::text[]), ','), unnest(@update_states::text[]), unnest(@update_versions::text[]),
        unnest(@update_tries::integer[]), unnest(@update_details::text[])
 ON CONFLICT (host_id) DO UPDATE
 SET capabilities = excluded.capabilities, update_state = excluded.update_state, update_version = excluded.update_version,

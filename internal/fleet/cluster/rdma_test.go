@@ -19,6 +19,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 	"github.com/musterhq/muster/internal/testing/fleettest/markettest"
 )
 
@@ -31,7 +32,7 @@ func rails(n int, isolation string) agentapi.Inventory {
 
 func (w *world) report(h *fakeHost, inv agentapi.Inventory) {
 	w.t.Helper()
-	w.tx(func(ctx context.Context, tx *db.Tx) error { return host.RecordInventory(ctx, tx, h.id, inv) })
+	w.tx(func(ctx context.Context, tx *db.Tx) error { return fleettest.RecordInventory(ctx, tx, h.id, inv) })
 }
 
 func (w *world) rentRDMA(who account.Principal) (cluster.Cluster, error) {
@@ -130,7 +131,7 @@ func measuring(n int) agentapi.Inventory {
 // busbwRDMA returns what the offers say was measured over RDMA, by host.
 func (w *world) busbwRDMA() map[string]float64 {
 	w.t.Helper()
-	page, err := w.Market(market.Config{MaxAge: time.Nanosecond}).SearchOffers(w.ctx, market.OfferSearch{})
+	page, err := markettest.New(w.World, market.Config{MaxAge: time.Nanosecond}).SearchOffers(w.ctx, market.OfferSearch{})
 	w.must(err)
 	out := map[string]float64{}
 	for _, o := range page.Items {

@@ -57,9 +57,11 @@ func TestAHostDoesNotEscapeItsRelistLock(t *testing.T) {
 		do      func(w *world, failed *fakeHost)
 		offered int // GPUs, afterwards
 	}{
-		"nothing":        {do: func(*world, *fakeHost) {}},
-		"pause, resume":  {do: func(w *world, h *fakeHost) { w.act(h, host.Drain, host.Resume) }},
-		"price, relist":  {do: func(w *world, h *fakeHost) { markettest.Price(w.World, w.market, w.operator, h.id, 2*price) }},
+		"nothing":       {do: func(*world, *fakeHost) {}},
+		"pause, resume": {do: func(w *world, h *fakeHost) { w.act(h, host.Drain, host.Resume) }},
+		"price, relist": {do: func(w *world, h *fakeHost) {
+			markettest.Price(w.World, w.market, w.operator, h.id, 2*price)
+		}},
 		"one GPU less":   {do: func(w *world, h *fakeHost) { w.reports(h, inventory(0, gpus-1)) }},
 		"other boot id":  {do: func(w *world, h *fakeHost) { w.reports(h, withBoot(inventory(0, gpus), "boot-x")) }},
 		"enrolled again": {do: func(w *world, h *fakeHost) { w.act(h, host.Retire); w.addHost(0, gpus) }},
@@ -138,7 +140,7 @@ func (w *world) strike(h *fakeHost, kind string) {
 // reports records another inventory of a host.
 func (w *world) reports(h *fakeHost, inv agentapi.Inventory) {
 	w.t.Helper()
-	w.tx(func(ctx context.Context, tx *db.Tx) error { return host.RecordInventory(ctx, tx, h.id, inv) })
+	w.tx(func(ctx context.Context, tx *db.Tx) error { return fleettest.RecordInventory(ctx, tx, h.id, inv) })
 }
 
 func withBoot(inv agentapi.Inventory, boot string) agentapi.Inventory {
@@ -149,7 +151,8 @@ func withBoot(inv agentapi.Inventory, boot string) agentapi.Inventory {
 // offered counts the GPUs that a renter can get now, as a server that starts now sees the market.
 func (w *world) offered() int {
 	w.t.Helper()
-	page, err := markettest.New(w.World, market.Config{RelistLock: fairness.RelistLock}).SearchOffers(w.ctx, market.OfferSearch{})
+	m := markettest.New(w.World, market.Config{RelistLock: fairness.RelistLock})
+	page, err := m.SearchOffers(w.ctx, market.OfferSearch{})
 	w.must(err)
 	return page.GPUsFree
 }

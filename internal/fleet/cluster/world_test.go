@@ -113,7 +113,7 @@ func (w *world) addHostOf(operator account.Principal, n int, inv agentapi.Invent
 	agent := w.AddHost(operator, inv, "rack-1", uint64(n+1))
 	h.id, h.key = agent.Host, agent.Attest
 	w.must(h.sync(w.ctx, 0))
-	w.tx(func(ctx context.Context, tx *db.Tx) error { return host.RecordInventory(ctx, tx, h.id, inv) })
+	w.tx(func(ctx context.Context, tx *db.Tx) error { return fleettest.RecordInventory(ctx, tx, h.id, inv) })
 	markettest.Price(w.World, w.market, operator, h.id, price)
 	w.hosts = append(w.hosts, h)
 	return h

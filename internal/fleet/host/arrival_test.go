@@ -86,7 +86,7 @@ func TestSameInventories_OnlyThoseThatAreStored(t *testing.T) {
 		hash, err := host.HashInventory(inv)
 		if err == nil {
 			err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-				return host.RecordInventory(ctx, tx, a.Host, inv)
+				return fleettest.RecordInventory(ctx, tx, a.Host, inv)
 			})
 		}
 		if err != nil {

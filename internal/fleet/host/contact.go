@@ -125,7 +125,8 @@ type knownAgent struct {
 }
 
 // storeAgents stores what agents report of themselves, in one statement for all, and returns what is stored then. A
-// report is left out that says that an update was rolled back, which may stop its channel, and the second one of a host.
+// report is left out that says that an update was rolled back, which may stop its channel, and the second one of a
+// host.
 func (a *Agents) storeAgents(ctx context.Context, all []contact) ([]knownAgent, error) {
 	hosts := make([]id.Host, len(all))
 	for i, c := range all {
@@ -161,7 +162,8 @@ func (a *Agents) storeAgents(ctx context.Context, all []contact) ([]knownAgent, 
 	var p dbq.PutHostAgentsParams
 	for _, i := range changed {
 		k := &out[i]
-		p.Hosts, p.Capabilities = append(p.Hosts, uuids(hosts[i:i+1])...), append(p.Capabilities, "{"+strings.Join(k.now.Capabilities, ",")+"}")
+		p.Hosts = append(p.Hosts, uuids(hosts[i:i+1])...)
+		p.Capabilities = append(p.Capabilities, strings.Join(k.now.Capabilities, ","))
 		p.UpdateStates = append(p.UpdateStates, k.now.UpdateState)
 		p.UpdateVersions = append(p.UpdateVersions, k.now.UpdateVersion)
 		p.UpdateTries = append(p.UpdateTries, k.now.UpdateTry)

@@ -50,6 +50,8 @@ func TestFirstReports_StoredTogetherAsAlone(t *testing.T) {
 			s.Update = &agentapi.UpdateStatus{State: agentapi.UpdateRolledBack, Version: "v2.0.0", Try: 1}
 		case 8:
 			s.Update = &agentapi.UpdateStatus{State: agentapi.UpdateUnmanaged}
+		case 9:
+			s.Capabilities = []string{"null", "null", "x,y", "", "{}"} // of a hostile agent: a name, and what are no names
 		}
 		return s
 	}
@@ -108,7 +110,8 @@ func TestFirstReports_StoredTogetherAsAlone(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmp.Exporter(func(reflect.Type) bool { return true })); diff != "" {
+	exported := cmp.Exporter(func(reflect.Type) bool { return true })
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), exported); diff != "" {
 		t.Errorf("one by one (-) and together (+):\n%s", diff)
 	}
 	const tables = `SELECT to_jsonb(h)::text || (to_jsonb(s) - 'last_sync_at' - 'full_report_at')::text ||

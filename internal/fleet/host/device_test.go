@@ -139,7 +139,7 @@ func TestDisplaysAreStored(t *testing.T) {
 	expect("false true")
 	inv.GPUs[1].Display = false // as an older agent's inventory, too, says it
 	if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		return host.RecordInventory(ctx, tx, h.ID, inv)
+		return fleettest.RecordInventory(ctx, tx, h.ID, inv)
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -38,27 +38,14 @@ type Recorded struct {
 // Stored reports whether the inventory was stored.
 func (r Recorded) Stored() bool { return r.Refused == nil && !r.Alone }
 
-// RecordInventory stores the inventory of one host. Faults: those that RecordInventories refuses inventories with.
-func RecordInventory(ctx context.Context, tx *db.Tx, host id.Host, inv agentapi.Inventory) error {
-	hash, err := HashInventory(inv)
-	if err != nil {
-		return err
-	}
-	out, err := RecordInventories(ctx, tx, []Listed{{host, inv, hash}})
-	if err != nil {
-		return err
-	}
-	return out[0].Refused
-}
-
 // RecordInventories stores the inventories of hosts with the same few statements however many there are. It adds new
 // GPUs and marks missing ones as not present. The results are in the order of all.
 //
 // A GPU that another host has moves to this one if that host is gone (see holderGone). Otherwise it is refused with
 // fault.Conflict if that host is of the same organisation, and becomes contested if it is not. As this locks what
-// belongs to other hosts, and may fail, it is done only for an inventory that is stored without others. The same is true
-// of other rare changes: the health of a GPU that became worse, and GPUs that an ephemeral host no longer has. In a set
-// of several such inventories are left out, as is the second one of the same host.
+// belongs to other hosts, and may fail, it is done only for an inventory that is stored without others. The same is
+// true of other rare changes: the health of a GPU that became worse, and GPUs that an ephemeral host no longer has.
+// In a set of several such inventories are left out, as is the second one of the same host.
 func RecordInventories(ctx context.Context, tx *db.Tx, all []Listed) ([]Recorded, error) {
 	sent := make([]*checked, len(all))
 	hosts := make([]id.Host, len(all))
@@ -124,9 +111,9 @@ func check(l Listed) *checked {
 	return &checked{host: l.Host, inv: &inv, hash: l.Hash, bad: checkInventory(&inv)}
 }
 
-// putInventories stores checked inventories, at most one of each host. The hosts must be locked or new. With alone, there
-// is one inventory, and everything that it changes is stored. Otherwise those are returned, and not stored, that change
-// what a set cannot store.
+// putInventories stores checked inventories, at most one of each host. The hosts must be locked or new. With alone,
+// there is one inventory, and everything that it changes is stored. Otherwise those are returned, and not stored,
+// that change what a set cannot store.
 func putInventories(ctx context.Context, tx *db.Tx, all []*checked, alone bool) (left []*checked, err error) {
 	if len(all) == 0 {
 		return nil, nil
@@ -278,8 +265,8 @@ func healthOf(g *agentapi.GPU) string {
 	return Healthy
 }
 
-// isWorse reports whether the health of a GPU is worse than stored. An inventory can make it worse but not better: only a
-// health event can improve it.
+// isWorse reports whether the health of a GPU is worse than stored. An inventory can make it worse but not better:
+// only a health event can improve it.
 func isWorse(g *agentapi.GPU, old dbq.ActiveGPUsRow) bool {
 	return badness[healthOf(g)] > badness[old.Health]
 }

@@ -120,7 +120,7 @@ func recordAll(t *testing.T, d *db.DB, all []host.Listed) (out []host.Recorded) 
 func recordOne(t *testing.T, d *db.DB, l host.Listed) error {
 	t.Helper()
 	return d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		return host.RecordInventory(ctx, tx, l.Host, l.Inventory)
+		return fleettest.RecordInventory(ctx, tx, l.Host, l.Inventory)
 	})
 }
 

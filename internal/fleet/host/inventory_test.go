@@ -35,7 +35,7 @@ func TestInventoryNamesImages(t *testing.T) {
 		t.Helper()
 		inv.Images = images
 		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			return host.RecordInventory(ctx, tx, h.ID,
+			return fleettest.RecordInventory(ctx, tx, h.ID,
 				inv)
 		}); err != nil {
 			t.Fatal(err)
@@ -79,7 +79,7 @@ func TestInventoryNeverDeletesAndNeverHeals(t *testing.T) {
 	}
 	record := func(inv agentapi.Inventory) error {
 		return d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			return host.RecordInventory(ctx, tx, h.ID,
+			return fleettest.RecordInventory(ctx, tx, h.ID,
 				inv)
 		})
 	}
@@ -259,7 +259,7 @@ func TestAGPUItsOwnerUsesIsNotClaimed(t *testing.T) {
 		t.Helper()
 		inv.GPUs[0].InUse = by
 		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			return host.RecordInventory(ctx, tx, h.ID,
+			return fleettest.RecordInventory(ctx, tx, h.ID,
 				inv)
 		}); err != nil {
 			t.Fatal(err)
@@ -306,7 +306,7 @@ func TestInventory_OutOfRangeNamesTheField(t *testing.T) {
 		inv := fleettest.Inventory(1)
 		spoil(&inv)
 		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			return host.RecordInventory(ctx, tx, h, inv)
+			return fleettest.RecordInventory(ctx, tx, h, inv)
 		})
 		if f := fault.From(err); f == nil || f.Kind != fault.Invalid || len(f.Fields) != 1 || f.Fields[0].Location != field {
 			t.Errorf("%s: %+v", field, f)
@@ -324,7 +324,7 @@ func TestInventory_ItsStatementsDoNotDependOnItsGPUs(t *testing.T) {
 		t.Helper()
 		before := k.Statements.Load()
 		err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			return host.RecordInventory(ctx, tx, h, inv)
+			return fleettest.RecordInventory(ctx, tx, h, inv)
 		})
 		if err != nil {
 			t.Fatal(err)

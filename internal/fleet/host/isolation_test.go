@@ -33,7 +33,7 @@ func TestInventoryNamesRuntimes(t *testing.T) {
 	} {
 		inv.DiskLimited, inv.Runtimes = c.limited, c.said
 		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			return host.RecordInventory(ctx, tx, h.ID,
+			return fleettest.RecordInventory(ctx, tx, h.ID,
 				inv)
 		}); err != nil {
 			t.Fatal(err)

@@ -47,7 +47,7 @@ func TestInventoryNamesPowerLimits(t *testing.T) {
 	} {
 		inv.GPUs[0].PowerLimitMW, inv.GPUs[0].PowerDefaultMW = c.limit, c.made
 		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			return host.RecordInventory(ctx, tx, h.ID,
+			return fleettest.RecordInventory(ctx, tx, h.ID,
 				inv)
 		}); err != nil {
 			t.Fatal(err)

@@ -36,7 +36,7 @@ func TestScratchCountsWhereTheAgentKnowsIt(t *testing.T) {
 	} {
 		inv.Capabilities, inv.ScratchGB = c.says, c.said
 		if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			return host.RecordInventory(ctx, tx, h.ID,
+			return fleettest.RecordInventory(ctx, tx, h.ID,
 				inv)
 		}); err != nil {
 			t.Fatal(err)
@@ -47,7 +47,7 @@ func TestScratchCountsWhereTheAgentKnowsIt(t *testing.T) {
 	}
 	inv.ScratchGB = -1
 	if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-		return host.RecordInventory(ctx, tx, h.ID,
+		return fleettest.RecordInventory(ctx, tx, h.ID,
 			inv)
 	}); !fault.Is(err, fault.Invalid) {
 		t.Errorf("less than none: %v", err)

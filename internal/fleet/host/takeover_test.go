@@ -169,7 +169,7 @@ func TestAGPUMovesToTheHostThatListsItWhenTheOldHostIsGone(t *testing.T) {
 		}
 		if !same[0] {
 			err = d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-				return host.RecordInventory(ctx, tx, h.ID, inventory("GPU-later"))
+				return fleettest.RecordInventory(ctx, tx, h.ID, inventory("GPU-later"))
 			})
 		}
 		if err != nil {

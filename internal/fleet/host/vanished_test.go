@@ -113,7 +113,7 @@ func TestAnEphemeralHostsFormerGPUsAreRemoved(t *testing.T) {
 		expect := func(when string, want int) {
 			t.Helper()
 			if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-				return host.RecordInventory(ctx, tx, h.ID, other)
+				return fleettest.RecordInventory(ctx, tx, h.ID, other)
 			}); err != nil {
 				t.Fatal(err)
 			}

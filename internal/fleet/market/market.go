@@ -51,7 +51,8 @@ type Market struct {
 	estimates quota
 }
 
-// How many inventories are stored together, and how long that may take. A set keeps its hosts locked while it is stored.
+// How many inventories are stored together, and how long that may take. A set keeps its hosts locked while it is
+// stored.
 const (
 	storeAtOnce = 64
 	storeWithin = 10 * time.Second

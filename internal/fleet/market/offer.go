@@ -32,8 +32,8 @@ const (
 )
 
 // SyncOffers creates the missing offers so that there is one per GPU model of each of the hosts. It runs in the
-// transaction that recorded the hosts' inventories. A new offer has no price and is not listed. The offer of a model that
-// is no longer present keeps its terms and sells nothing.
+// transaction that recorded the hosts' inventories. A new offer has no price and is not listed. The offer of a model
+// that is no longer present keeps its terms and sells nothing.
 func (m *Market) SyncOffers(ctx context.Context, tx *db.Tx, of ...id.Host) error {
 	missing, err := tx.Q.ModelsWithoutOffers(ctx, uuids(of))
 	if err != nil {
@@ -229,8 +229,8 @@ func (m *Market) EnrollHost(ctx context.Context, p host.EnrollPolicy,
 }
 
 // UpdateInventory stores a host's inventory and updates the host's offers. changed is false if the host sent the same
-// inventory before: then nothing else is written. Inventories that arrive together are stored together. Faults: those of
-// host.RecordInventory.
+// inventory before: then nothing else is written. Inventories that arrive together are stored together. Faults: those
+// of host.RecordInventories.
 func (m *Market) UpdateInventory(ctx context.Context, h id.Host, inv agentapi.Inventory) (changed bool, err error) {
 	hash, err := host.HashInventory(inv)
 	if err != nil {

@@ -242,8 +242,8 @@ func (f *facts) mayReach(gbps float64) bool {
 	return !slow(f.netUpMbps) && !slow(f.netDownMbps)
 }
 
-// rdmaReaches reports whether the host's RDMA network is as fast: as it was measured, or, if it was not, by the speed of
-// its ports.
+// rdmaReaches reports whether the host's RDMA network is as fast: as it was measured, or, if it was not, by the speed
+// of its ports.
 func (f *facts) rdmaReaches(gbps float64) bool {
 	if f.busbwRDMA.known {
 		return f.busbwRDMA.v >= gbps

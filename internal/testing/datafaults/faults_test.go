@@ -33,11 +33,15 @@ func TestASnapshotWaitsForTheStore(t *testing.T) {
 		do   s3test.Fault
 		want string
 	}{
-		{"busy", s3test.Puts, s3test.Answers(503, "SlowDown"), "the store is overloaded: it answers a write with status 503 SlowDown"},
-		{"full", s3test.Puts, s3test.Answers(507, "InsufficientStorage"), "the store is full: it answers a write with status 507"},
-		{"quota", s3test.Puts, s3test.Answers(403, "QuotaExceeded"), "the store is full: it answers a write with status 403 QuotaExceeded"},
+		{"busy", s3test.Puts, s3test.Answers(503, "SlowDown"),
+			"the store is overloaded: it answers a write with status 503 SlowDown"},
+		{"full", s3test.Puts, s3test.Answers(507, "InsufficientStorage"),
+			"the store is full: it answers a write with status 507"},
+		{"quota", s3test.Puts, s3test.Answers(403, "QuotaExceeded"),
+			"the store is full: it answers a write with status 403 QuotaExceeded"},
 		{"refuses", s3test.Puts, s3test.Answers(403, "AccessDenied"), "the store refuses a signed request"},
-		{"broken", s3test.Puts, s3test.Answers(500, "InternalError"), "the store fails: it answers a write with status 500 InternalError"},
+		{"broken", s3test.Puts, s3test.Answers(500, "InternalError"),
+			"the store fails: it answers a write with status 500 InternalError"},
 		{"cut off", s3test.Puts, func(http.ResponseWriter, *http.Request, http.Handler) { panic(http.ErrAbortHandler) },
 			"the store does not answer"},
 		{"does not look", s3test.Heads, s3test.Answers(503, ""), "the store does not answer"},
@@ -168,8 +172,8 @@ func TestARestoreFromABadStore(t *testing.T) {
 	}
 }
 
-// The scrub does not call lost what a store does not show for a while, names what it has lost or changed, and takes that
-// back when it is there again. The collection goes on after a store that does not delete.
+// The scrub does not call lost what a store does not show for a while, names what it has lost or changed, and takes
+// that back when it is there again. The collection goes on after a store that does not delete.
 func TestTheScrubAndTheCollectionOfABadStore(t *testing.T) {
 	w := newWorld(t)
 	w.write("f", 1<<20, 1)

@@ -17,9 +17,9 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// rdmaTree writes what stands for a machine's RDMA devices: the files of sysfs of two InfiniBand ports, and device nodes
-// with the kernel's numbers (uverbs 231:192+n, umad 231:n, issm 231:64+n). No driver is behind the nodes: a program that
-// opens one gets ENXIO.
+// rdmaTree writes what stands for a machine's RDMA devices: the files of sysfs of two InfiniBand ports, and device
+// nodes with the kernel's numbers (uverbs 231:192+n, umad 231:n, issm 231:64+n). No driver is behind the nodes: a
+// program that opens one gets ENXIO.
 func rdmaTree(t *testing.T, host int) string {
 	t.Helper()
 	root := t.TempDir()
@@ -127,8 +127,8 @@ print "shown\n";
 sleep 1 while 1;
 `
 
-// A renter rents the whole hosts of a fabric with RDMA: each node has exactly the port that its operator lends, may lock
-// memory, and finds the port in its libraries' variables; nothing with which it could manage the fabric, and no
+// A renter rents the whole hosts of a fabric with RDMA: each node has exactly the port that its operator lends, may
+// lock memory, and finds the port in its libraries' variables; nothing with which it could manage the fabric, and no
 // capability more than a node without RDMA. No other organisation gets RDMA in this fabric until the cluster is
 // released; without RDMA, it rents the fabric's third host.
 func TestAClusterWithRDMA(t *testing.T) {

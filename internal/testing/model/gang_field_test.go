@@ -22,6 +22,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/testing/dbtest"
+	"github.com/musterhq/muster/internal/testing/fleettest"
 )
 
 const usd = "USD"
@@ -172,7 +173,7 @@ func (f *field) addHost(n int) {
 	f.report(h, 1, agentapi.LeaseStatus{})
 	price := money.Micro(2_000_000 + 777_777*n)
 	f.tx(func(ctx context.Context, tx *db.Tx) error {
-		if err := host.RecordInventory(ctx, tx, h.id, inv); err != nil {
+		if err := fleettest.RecordInventory(ctx, tx, h.id, inv); err != nil {
 			return err
 		}
 		return f.market.SyncOffers(ctx, tx, h.id)

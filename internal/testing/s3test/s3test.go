@@ -47,7 +47,8 @@ func Start(t testing.TB) *Gateway {
 	}
 	addr := l.Addr().String()
 	_ = l.Close()
-	g := &Gateway{t: t, Config: store.S3Config{Endpoint: "http://" + addr, Bucket: "muster-" + strings.ToLower(rand.Text()),
+	g := &Gateway{t: t, Config: store.S3Config{Endpoint: "http://" + addr,
+		Bucket: "muster-" + strings.ToLower(rand.Text()),
 		Access: cephtest.AccessKey, Secret: cephtest.SecretKey}}
 	if conf := os.Getenv("MUSTER_TEST_CEPH"); conf != "" {
 		g.program = cephtest.At(conf).Radosgw(addr)

@@ -34,8 +34,8 @@ func (h *Host) Docker() *Docker {
 	return h.DockerWith(cmp.Or(os.Getenv(DaemonEnv), "{}")) // not this machine's own configuration
 }
 
-// DaemonEnv names the environment variable with the daemon.json of the engines that tests start. scripts/with-engine sets
-// it to choose the image store.
+// DaemonEnv names the environment variable with the daemon.json of the engines that tests start. scripts/with-engine
+// sets it to choose the image store.
 const DaemonEnv = "MUSTER_TEST_DAEMON"
 
 // DockerWith is Docker with the test's daemon.json.

@@ -9,8 +9,8 @@ import (
 )
 
 // A reserved port refuses connections until something listens, can be listened on repeatedly, and is given to no other
-// test. It does not run in parallel: a process that another test starts has a copy of the listener between fork and exec,
-// so the port would accept connections after the listener was closed here.
+// test. It does not run in parallel: a process that another test starts has a copy of the listener between fork and
+// exec, so the port would accept connections after the listener was closed here.
 func TestAPortIsTheTests(t *testing.T) {
 	addr := Address(t)
 	if Address(t) == addr {
