@@ -115,7 +115,7 @@ test-docker: build ## the agent on Docker 20.10, 26, 28 and 29 with both image s
 SHARED ?= TestNFS|TestCephFS|TestGlusterFS
 .PHONY: test-shared
 test-shared: build ## shared file systems on real servers: CephFS, Gluster, and NFS in a Linux that runs as a process (root; five minutes)
-	@scripts/setup build run shared
+	@scripts/setup build run ceph shared
 	@go test -tags shared ./agent/sharedfs -run '$(SHARED)' -count=1 -v -timeout 20m
 
 .PHONY: test-gpu

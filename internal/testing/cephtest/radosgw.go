@@ -3,7 +3,6 @@ package cephtest
 import (
 	"context"
 	"os/exec"
-	"path/filepath"
 )
 
 // Keys of the user of the object gateways.
@@ -14,18 +13,17 @@ const (
 
 // AddUser makes the user of the object gateways.
 func (c *Cluster) AddUser(ctx context.Context) error {
-	_, err := c.Run(ctx, "radosgw-admin", "user", "create", "--uid", "muster", "--display-name", "muster",
+	return c.run(ctx, "radosgw-admin", "user", "create", "--uid", "muster", "--display-name", "muster",
 		"--access-key", AccessKey, "--secret-key", SecretKey)
-	return err
 }
 
 // At is a Ceph that another process has started.
-func At(conf string) *Cluster { return &Cluster{Dir: filepath.Dir(conf), Conf: conf} }
+func At(conf string) *Cluster { return &Cluster{Conf: conf} }
 
 // Radosgw returns the command that runs an object gateway at addr.
 func (c *Cluster) Radosgw(addr string) func() *exec.Cmd {
 	return func() *exec.Cmd {
-		return c.Command(context.Background(), "radosgw", "-n", "client.admin", "-f", "--rgw-frontends",
+		return c.command(context.Background(), "radosgw", "-n", "client.admin", "-f", "--rgw-frontends",
 			"beast endpoint="+addr)
 	}
 }

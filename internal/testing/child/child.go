@@ -3,10 +3,13 @@ package child
 
 import (
 	"bytes"
+	"fmt"
 	"os/exec"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Process is a program that runs.
@@ -21,6 +24,7 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 	p := &Process{cmd: cmd, died: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = &p.out, &p.out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.WaitDelay = 10 * time.Second // what it has started may keep its output open
 	started := make(chan error)
 	go func() {
 		// The signal comes when the thread ends that started the program, so the thread waits for it.
@@ -34,6 +38,26 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 	}()
 	return p, <-started
 }
+
+// Await waits until the program has printed a line. It fails if the program ends before, or the time is over.
+func (p *Process) Await(line string, within time.Duration) error {
+	for end := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
+		if strings.Contains("\n"+p.Output(), "\n"+line+"\n") {
+			return nil
+		}
+		select {
+		case <-p.died:
+			return fmt.Errorf("%s has ended:\n%s", p.cmd, p.Output())
+		default:
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%s does not print %s:\n%s", p.cmd, line, p.Output())
+		}
+	}
+}
+
+// PID returns the program's process id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Died is closed once the program has ended.
 func (p *Process) Died() <-chan struct{} { return p.died }

@@ -1,32 +1,35 @@
 // Package sharedtest runs the distribution's servers of shared file systems for tests: Ceph and Gluster in a network of
 // their own, with clients in user space, and NFS in a Linux that runs as a process (user-mode-linux), because the
-// kernel of the machine that runs the tests may have no client. `scripts/setup shared` installs them.
+// kernel of the machine that runs the tests may have no client. `scripts/setup ceph shared` installs them.
 package sharedtest
 
 import (
-	"bufio"
 	"embed"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/musterhq/muster/internal/testing/cephtest"
+	"github.com/musterhq/muster/internal/testing/child"
 )
 
 //go:embed *.sh
 var scripts embed.FS
+
+// address is that of all servers. The scripts know it, too.
+const address = "10.99.0.1"
 
 // Server is the servers of one shared file system.
 type Server struct {
 	kind    string // "ceph", "gluster": the name of the script that starts the servers
 	dir     string
 	network string // the file of its network namespace
-	daemons *process
+	daemons *child.Process
 }
 
 // Ceph starts a monitor, a storage daemon and a metadata server.
@@ -43,6 +46,9 @@ func start(t *testing.T, kind string) *Server {
 	}
 	s := &Server{kind: kind, dir: dir}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.WriteFile(filepath.Join(dir, "ceph.sh"), cephtest.Script, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	names, err := scripts.ReadDir(".")
 	if err != nil {
 		t.Fatal(err)
@@ -56,9 +62,9 @@ func start(t *testing.T, kind string) *Server {
 			t.Fatal(err)
 		}
 	}
-	network := child(t, "unshare", "--net", "sh", "-c",
-		"ip link set lo up && ip addr add 10.99.0.1/32 dev lo && echo READY && exec sleep infinity")
-	s.network = fmt.Sprintf("/proc/%d/ns/net", network.Process.Pid)
+	network := run(t, "unshare", "--net", "sh", "-c",
+		"ip link set lo up && ip addr add "+address+"/32 dev lo && echo READY && exec sleep infinity")
+	s.network = fmt.Sprintf("/proc/%d/ns/net", network.PID())
 	s.serve(t, "new")
 	return s
 }
@@ -66,8 +72,8 @@ func start(t *testing.T, kind string) *Server {
 // serve starts the servers in a process namespace, whose processes the kernel kills together, with mounts of their own.
 func (s *Server) serve(t *testing.T, how string) {
 	t.Helper()
-	s.daemons = child(t, "nsenter", "--net="+s.network, "unshare", "--pid", "--mount-proc", "--fork",
-		"--kill-child", "bash", filepath.Join(s.dir, s.kind+".sh"), s.dir, how)
+	s.daemons = run(t, "nsenter", "--net="+s.network, "unshare", "--pid", "--mount-proc", "--fork",
+		"--kill-child", "bash", filepath.Join(s.dir, s.kind+".sh"), s.dir, how, address+":3300")
 }
 
 // Mount mounts the file system as another host would, with a client and caches of its own. as is the name of the client
@@ -81,18 +87,18 @@ func (s *Server) Mount(t *testing.T, as string) string {
 // MountAt mounts the file system at a folder. kill kills its client, and leaves the mount behind.
 func (s *Server) MountAt(t *testing.T, point, as string) (_ string, kill func()) {
 	t.Helper()
-	client := child(t, "nsenter", "--net="+s.network, "bash", filepath.Join(s.dir, "mount.sh"), s.kind, s.dir, point, as)
+	client := run(t, "nsenter", "--net="+s.network, "bash", filepath.Join(s.dir, "mount.sh"), s.kind, s.dir, point, as)
 	t.Cleanup(func() {
 		if exec.Command("timeout", "-s", "KILL", "10", "umount", point).Run() != nil {
 			_ = exec.Command("umount", "-l", point).Run()
 			return
 		}
 		select { // one that is killed leaves what it has locked to its server's patience
-		case <-client.died:
+		case <-client.Died():
 		case <-time.After(10 * time.Second):
 		}
 	})
-	return point, client.kill
+	return point, client.Kill
 }
 
 // Hang stops all servers: they keep their connections and answer nothing.
@@ -129,7 +135,7 @@ func (s *Server) signal(t *testing.T, sig syscall.Signal) {
 
 // Kill kills all servers at once.
 func (s *Server) Kill() {
-	s.daemons.kill()
+	s.daemons.Kill()
 }
 
 // Restart kills all servers and starts them again, on what they had stored.
@@ -154,55 +160,16 @@ func (s *Server) Admin(t *testing.T, script string) string {
 // readyWithin is how long a program may take until it prints that it is ready.
 const readyWithin = time.Minute
 
-// process is a program that runs.
-type process struct {
-	*exec.Cmd
-	died chan struct{}
-}
-
-func (p *process) kill() {
-	_ = p.Process.Kill()
-	<-p.died
-}
-
-// child starts a program that prints READY, and which ends with the test.
-func child(t *testing.T, args ...string) *process {
+// run starts a program that prints READY, and which ends with the test.
+func run(t *testing.T, args ...string) *child.Process {
 	t.Helper()
-	p := &process{exec.Command(args[0], args[1:]...), make(chan struct{})}
-	p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := p.StdoutPipe()
+	p, err := child.Start(exec.Command(args[0], args[1:]...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Stderr = p.Stdout
-	started, ready := make(chan error), make(chan struct{})
-	var text strings.Builder // of the goroutine, until p.died
-	go func() {              // the signal comes when the thread ends that started the program, so the thread waits for it
-		runtime.LockOSThread()
-		err := p.Start()
-		started <- err
-		if err != nil {
-			return
-		}
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			if lines.Text() == "READY" {
-				close(ready)
-			}
-			fmt.Fprintln(&text, lines.Text())
-		}
-		_ = p.Wait()
-		close(p.died)
-	}()
-	if err := <-started; err != nil {
+	t.Cleanup(p.Kill)
+	if err := p.Await("READY", readyWithin); err != nil {
 		t.Fatal(err)
-	}
-	t.Cleanup(p.kill)
-	select {
-	case <-ready:
-	case <-p.died:
-		t.Fatalf("%v has ended: %s", args, text.String())
-	case <-time.After(readyWithin):
-		t.Fatalf("%v is not ready", args)
 	}
 	return p
 }

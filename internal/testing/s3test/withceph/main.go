@@ -37,7 +37,7 @@ func run(command []string) error {
 	if err != nil {
 		return err
 	}
-	ceph, err := cephtest.Start(ctx, monitor)
+	ceph, err := cephtest.Start(monitor)
 	if err != nil {
 		return err
 	}

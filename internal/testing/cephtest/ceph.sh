@@ -1,17 +1,18 @@
-# Starts a small Ceph: ceph.sh DIR new|again. It has one pool for data and one for metadata, each with a single copy.
+# Starts a small Ceph with a file system and prints READY: ceph.sh DIR new|again ADDRESS. The address is of its monitor,
+# 127.0.0.1:3300. Each pool has a single copy.
 set -eu
-dir=$1 how=$2
+dir=$1 how=$2 addr=$3
 export CEPH_CONF=$dir/ceph.conf
 ceph() { command ceph --connect-timeout 10 "$@"; }
 
 if [ "$how" = new ]; then
-  mkdir -p "$dir"/{run,mon,osd,mds}
+  mkdir -p "$dir"/{run,mon,osd,mds,rgw}
   fsid=$(cat /proc/sys/kernel/random/uuid)
   cat >"$CEPH_CONF" <<EOF
 [global]
 fsid = $fsid
-mon host = v2:10.99.0.1:3300
-public addr = 10.99.0.1
+mon host = v2:$addr
+public addr = ${addr%:*}
 keyring = $dir/keyring
 run dir = $dir/run
 admin socket = $dir/run/\$name.\$pid.asok
@@ -31,6 +32,10 @@ osd pool default min size = 1
 osd pool default pg num = 1
 osd pool default pg autoscale mode = off
 osd crush chooseleaf type = 0
+# An object gateway that starts waits for those that were killed until their watches end.
+osd client watch timeout = 1
+rgw cache enabled = false
+rgw data = $dir/rgw
 EOF
   keys="$dir/keyring"
   ceph-authtool --create-keyring "$keys" --gen-key -n mon. --cap mon 'allow *' >/dev/null
@@ -38,7 +43,7 @@ EOF
     --cap mgr 'allow *'
   ceph-authtool "$keys" --gen-key -n osd.0 --cap mon 'allow profile osd' --cap osd 'allow *'
   ceph-authtool "$keys" --gen-key -n mds.a --cap mon 'allow profile mds' --cap osd 'allow *' --cap mds allow
-  monmaptool --create --fsid "$fsid" --addv a '[v2:10.99.0.1:3300]' "$dir/monmap" >/dev/null
+  monmaptool --create --fsid "$fsid" --addv a "[v2:$addr]" "$dir/monmap" >/dev/null
   ceph-mon -i a --mkfs --monmap "$dir/monmap" --keyring "$keys"
 fi
 ceph-mon -i a -f >"$dir/mon.out" 2>&1 &
