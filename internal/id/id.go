@@ -132,6 +132,15 @@ func (v ID[K]) UUIDValue() (pgtype.UUID, error) {
 	return pgtype.UUID{Bytes: v.u, Valid: !v.IsZero()}, nil
 }
 
+// UUIDs returns ids as a parameter of type uuid[], or as elements of one. A zero id becomes NULL.
+func UUIDs[K Kind](ids ...ID[K]) []pgtype.UUID {
+	out := make([]pgtype.UUID, len(ids))
+	for i, v := range ids {
+		out[i] = pgtype.UUID{Bytes: v.u, Valid: !v.IsZero()}
+	}
+	return out
+}
+
 // Value keeps database/sql able to write ids.
 func (v ID[K]) Value() (driver.Value, error) {
 	if v.IsZero() {

@@ -115,7 +115,7 @@ type change struct {
 
 // read gives entries as they are hashed, by id, and what each does to which orgs.
 func read(ctx context.Context, q *dbq.Queries, ids []id.LedgerTx) ([]chained, map[id.LedgerTx][]change, error) {
-	raws := rawIDs(ids)
+	raws := id.UUIDs(ids...)
 	rows, err := q.LedgerTxs(ctx, raws)
 	if err != nil {
 		return nil, nil, err
@@ -152,14 +152,6 @@ func read(ctx context.Context, q *dbq.Queries, ids []id.LedgerTx) ([]chained, ma
 		}, r.ID}
 	}
 	return out, orgs, nil
-}
-
-func rawIDs(ids []id.LedgerTx) []pgtype.UUID {
-	out := make([]pgtype.UUID, len(ids))
-	for i, x := range ids {
-		out[i] = raw(x)
-	}
-	return out
 }
 
 func moved(in []change, org id.Org, currency string, k Kind, n money.Nano) []change {

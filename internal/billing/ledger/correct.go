@@ -56,11 +56,11 @@ func search(ctx context.Context, q *dbq.Queries, text string, before id.LedgerTx
 
 // booked reads entries, oldest first.
 func booked(ctx context.Context, q *dbq.Queries, ids []id.LedgerTx) ([]Booked, error) {
-	rows, err := q.LedgerTxs(ctx, rawIDs(ids))
+	rows, err := q.LedgerTxs(ctx, id.UUIDs(ids...))
 	if err != nil {
 		return nil, err
 	}
-	transfers, err := q.LedgerTransfersOf(ctx, rawIDs(ids))
+	transfers, err := q.LedgerTransfersOf(ctx, id.UUIDs(ids...))
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +156,7 @@ func ChargesLeft(ctx context.Context, q *dbq.Queries, ref, lease string, since t
 
 // chargedFor returns the lease that a charge is for, and its cluster. Faults: Conflict for another entry, NotFound.
 func chargedFor(ctx context.Context, q *dbq.Queries, charge id.LedgerTx) (lease, ref string, err error) {
-	rows, err := q.LedgerTxs(ctx, rawIDs([]id.LedgerTx{charge}))
+	rows, err := q.LedgerTxs(ctx, id.UUIDs(charge))
 	switch {
 	case err != nil:
 		return "", "", fmt.Errorf("compensate: %w", err)

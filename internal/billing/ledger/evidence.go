@@ -46,7 +46,7 @@ func place(ctx context.Context, q *dbq.Queries, entries []billproof.Entry,
 	for i, x := range ids {
 		at[x] = i
 	}
-	links, err := q.LedgerLinksOf(ctx, rawIDs(ids))
+	links, err := q.LedgerLinksOf(ctx, id.UUIDs(ids...))
 	if err != nil || len(links) == 0 {
 		return nil, err
 	}

@@ -53,11 +53,11 @@ func QueueClaims(b *pgx.Batch, org id.Org, mounts []Mount) *Claims {
 }
 
 func idsOf(mounts []Mount) []pgtype.UUID {
-	ids := make([]pgtype.UUID, len(mounts))
+	ids := make([]id.Bucket, len(mounts))
 	for i, m := range mounts {
-		ids[i] = pgtype.UUID{Bytes: m.Bucket.UUID(), Valid: true}
+		ids[i] = m.Bucket
 	}
-	return ids
+	return id.UUIDs(ids...)
 }
 
 // Decide refuses buckets that the organisation does not have, and writers of those that are registered for reading.

@@ -233,7 +233,7 @@ func (v *Volumes) free(ctx context.Context, tx *db.Tx, vol id.Volume) error {
 	if err != nil {
 		return err
 	}
-	rows, err := tx.Q.VolumeWriters(ctx, rawIDs(vol))
+	rows, err := tx.Q.VolumeWriters(ctx, id.UUIDs(vol))
 	if err != nil {
 		return fmt.Errorf("writer of %s: %w", vol, err)
 	}

@@ -63,7 +63,7 @@ func idsOf(mounts []Mount) []pgtype.UUID {
 	for i, m := range mounts {
 		ids[i] = m.Volume
 	}
-	return rawIDs(ids...)
+	return id.UUIDs(ids...)
 }
 
 // Claims are the volumes of a rent, locked.
@@ -175,15 +175,4 @@ func (v *Volumes) endWriter(ctx context.Context, tx *db.Tx, vol id.Volume) error
 		return fmt.Errorf("end the writer of %s: %w", vol, err)
 	}
 	return nil
-}
-
-// rawIDs are ids as a parameter of type uuid[].
-func rawIDs[T interface {
-	UUIDValue() (pgtype.UUID, error)
-}](ids ...T) []pgtype.UUID {
-	out := make([]pgtype.UUID, len(ids))
-	for i, v := range ids {
-		out[i], _ = v.UUIDValue() // never fails
-	}
-	return out
 }

@@ -189,7 +189,7 @@ func (v *Volumes) changed(tx *db.Tx, org id.Org) {
 func (v *Volumes) usable(ctx context.Context, tx *db.Tx, domain id.DataDomain, p parsed,
 	sessions ...id.DataSession) error {
 	n, err := tx.Q.UsablePacks(ctx, dbq.UsablePacksParams{
-		Firsts: p.firsts, Lasts: p.lasts, DomainID: domain, SessionIds: rawIDs(sessions...),
+		Firsts: p.firsts, Lasts: p.lasts, DomainID: domain, SessionIds: id.UUIDs(sessions...),
 	})
 	if err != nil {
 		return fmt.Errorf("packs of %s: %w", p.snapshot, err)
@@ -198,7 +198,7 @@ func (v *Volumes) usable(ctx context.Context, tx *db.Tx, domain id.DataDomain, p
 		return nil
 	}
 	missing, err := tx.Q.MissingPacks(ctx, dbq.MissingPacksParams{
-		Firsts: p.firsts, Lasts: p.lasts, DomainID: domain, SessionIds: rawIDs(sessions...),
+		Firsts: p.firsts, Lasts: p.lasts, DomainID: domain, SessionIds: id.UUIDs(sessions...),
 	})
 	if err != nil {
 		return fmt.Errorf("missing packs of %s: %w", p.snapshot, err)

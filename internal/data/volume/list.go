@@ -194,7 +194,7 @@ func (v *Volumes) sort(ctx context.Context, page []store.Listed) (*find, error) 
 			continue
 		}
 		indexes = append(indexes, int64(len(packs)))
-		packs, domains, ns = append(packs, k), append(domains, rawIDs(k.domain)...), append(ns, k.n)
+		packs, domains, ns = append(packs, k), append(domains, id.UUIDs(k.domain)...), append(ns, k.n)
 	}
 	rows, err := v.d.Q.ListedPacks(ctx, domains, ns, indexes)
 	if err != nil {
@@ -225,7 +225,7 @@ func (f *find) odd(key string) {
 
 func (f *find) stray(k keyed) {
 	s := &f.strays
-	s.Domains, s.Ns = append(s.Domains, rawIDs(k.domain)...), append(s.Ns, k.n)
+	s.Domains, s.Ns = append(s.Domains, id.UUIDs(k.domain)...), append(s.Ns, k.n)
 	s.Sizes, s.Stored = append(s.Sizes, k.Bytes), append(s.Stored, k.At)
 }
 

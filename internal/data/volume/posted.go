@@ -47,7 +47,7 @@ func PostedTo(ctx context.Context, q *dbq.Queries, org id.Org, currency string, 
 		of[domain] = append(of[domain], i)
 		out[i] = Posted{At: r.CreatedAt.UTC(), Domain: domain, Amount: money.Nano(r.Amount)}
 	}
-	names, err := q.DomainNames(ctx, from, rawIDs(domains...))
+	names, err := q.DomainNames(ctx, from, id.UUIDs(domains...))
 	if err != nil {
 		return nil, fmt.Errorf("names of volumes of %s: %w", org, err)
 	}

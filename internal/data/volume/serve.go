@@ -182,7 +182,7 @@ func (v *Volumes) begin(ctx context.Context, tx *db.Tx, row dbq.Volume, who run,
 	mode, cluster := l.Mode, l.ClusterID
 	var writer dbq.VolumeWritersRow
 	if mode != agentapi.MountRO {
-		writers, err := tx.Q.VolumeWriters(ctx, rawIDs(row.ID))
+		writers, err := tx.Q.VolumeWriters(ctx, id.UUIDs(row.ID))
 		if err != nil {
 			return x, fmt.Errorf("writer of %s: %w", row.ID, err)
 		}

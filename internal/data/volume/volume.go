@@ -282,7 +282,7 @@ func (v *Volumes) List(ctx context.Context, org id.Org) ([]Volume, error) {
 
 // Get returns a volume of the organisation. Fault: NotFound.
 func (v *Volumes) Get(ctx context.Context, org id.Org, vol id.Volume) (Volume, error) {
-	rows, err := v.d.Q.Volumes(ctx, org, rawIDs(vol)[0])
+	rows, err := v.d.Q.Volumes(ctx, org, id.UUIDs(vol)[0])
 	if err != nil {
 		return Volume{}, fmt.Errorf("read %s: %w", vol, err)
 	}

@@ -213,7 +213,7 @@ func readUnwell(ctx context.Context, q *dbq.Queries, cl id.Cluster, leases []bon
 	spans []interval.Span) (map[id.Lease]interval.Set, error) {
 	var of []pgtype.UUID
 	for _, l := range leases {
-		of = append(of, uuids(l.Lease)...)
+		of = append(of, id.UUIDs(l.Lease)...)
 	}
 	all := interval.Of(spans...)
 	rows, err := q.RankGapsWithin(ctx, of, all[len(all)-1].End, all[0].Start)

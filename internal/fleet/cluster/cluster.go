@@ -24,14 +24,11 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/jackc/pgx/v5/pgtype"
-
 	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/market"
-	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/text"
 )
@@ -127,14 +124,6 @@ func intp(v *int32) *int {
 	}
 	n := int(*v)
 	return &n
-}
-
-func uuids[K id.Kind](ids ...id.ID[K]) []pgtype.UUID {
-	out := make([]pgtype.UUID, len(ids))
-	for i, v := range ids {
-		out[i] = pgtype.UUID{Bytes: v.UUID(), Valid: !v.IsZero()}
-	}
-	return out
 }
 
 // join puts two pieces of a sentence together.

@@ -56,7 +56,7 @@ const (
 func (x *lockedCluster) strike(n, other *node, kind string) {
 	s := dbq.InsertStrikeParams{HostID: n.HostID, ClusterID: x.row.ID, Kind: kind, At: x.now}
 	if other != nil {
-		s.AgainstOrg = uuids(other.operator)[0]
+		s.AgainstOrg = id.UUIDs(other.operator)[0]
 	}
 	x.strikes = append(x.strikes, s)
 	x.notifyStrike(n, other, kind)
@@ -255,10 +255,10 @@ func (x *lockedCluster) countEnd(d lifecycle.Decision) {
 			a, b = b, a
 		}
 		x.bans = append(x.bans,
-			ban{A: uuids(x.row.OrgID)[0], B: uuids(n.HostID)[0], Until: until},
-			ban{A: uuids(x.row.OrgID)[0], B: uuids(m.HostID)[0], Until: until})
+			ban{A: id.UUIDs(x.row.OrgID)[0], B: id.UUIDs(n.HostID)[0], Until: until},
+			ban{A: id.UUIDs(x.row.OrgID)[0], B: id.UUIDs(m.HostID)[0], Until: until})
 		if a != b {
-			x.bans = append(x.bans, ban{A: uuids(a)[0], B: uuids(b)[0], Until: until})
+			x.bans = append(x.bans, ban{A: id.UUIDs(a)[0], B: id.UUIDs(b)[0], Until: until})
 		}
 	}
 }
@@ -360,7 +360,7 @@ func (x *lockedCluster) lateStarts() {
 		}
 		if len(culprits) > 0 {
 			x.suspended = append(x.suspended, dbq.InsertSuspensionParams{
-				ClusterID: x.row.ID, FromMs: cuts[i], ToMs: cuts[i+1], Class: string(fairness.Proof), Culprits: uuids(culprits...),
+				ClusterID: x.row.ID, FromMs: cuts[i], ToMs: cuts[i+1], Class: string(fairness.Proof), Culprits: id.UUIDs(culprits...),
 			})
 		}
 	}

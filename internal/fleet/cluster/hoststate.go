@@ -48,7 +48,7 @@ func (c *Clusters) HostState(ctx context.Context, hostID id.Host, s agentapi.Syn
 	db.Read(b, &live, (*dbq.Queries).LiveLeases, hostID)
 	if len(leases) > 0 {
 		db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
-			logs, err = q.StoredLogs(ctx, hostID, uuids(leases...))
+			logs, err = q.StoredLogs(ctx, hostID, id.UUIDs(leases...))
 			return err
 		})
 	}

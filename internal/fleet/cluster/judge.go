@@ -52,7 +52,7 @@ func (x *lockedCluster) judge(cases []pendingCase) {
 					FromMs:    s.Start,
 					ToMs:      s.End,
 					Class:     string(s.Class),
-					Culprits:  uuids(v.leases(s.Culprits)...),
+					Culprits:  id.UUIDs(v.leases(s.Culprits)...),
 				})
 			}
 		}
@@ -123,7 +123,7 @@ func readCase(ctx context.Context, q *dbq.Queries, x *lockedCluster, span interv
 	}
 	var leases, hosts []pgtype.UUID
 	for _, r := range c.rows {
-		leases, hosts = append(leases, uuids(r.ID)...), append(hosts, uuids(r.HostID)...)
+		leases, hosts = append(leases, id.UUIDs(r.ID)...), append(hosts, id.UUIDs(r.HostID)...)
 	}
 	var f caseFacts
 	b := &pgx.Batch{}
@@ -369,7 +369,7 @@ func (e *effects) addLate(c pendingCase, verdicts []verdict) {
 			for _, k := range s.Culprits {
 				for _, late := range c.late[v.rows[k].ID] {
 					if late.And(s.Span).Len() > 0 {
-						p.Hosts, p.Kinds = append(p.Hosts, uuids(v.rows[k].HostID)...), append(p.Kinds, "late")
+						p.Hosts, p.Kinds = append(p.Hosts, id.UUIDs(v.rows[k].HostID)...), append(p.Kinds, "late")
 						p.FromMs, p.ToMs = append(p.FromMs, late.Start), append(p.ToMs, late.End)
 					}
 				}

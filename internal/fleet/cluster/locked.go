@@ -76,7 +76,7 @@ func (c *Clusters) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*lockedC
 	b := &pgx.Batch{} // each statement sees the state after the first has the lock
 	db.Read(b, &r, (*dbq.Queries).LockCluster, cl)
 	db.ReadNow(b, &x.now)
-	db.Read(b, &rows, (*dbq.Queries).ClusterNodes, uuids(cl))
+	db.Read(b, &rows, (*dbq.Queries).ClusterNodes, id.UUIDs(cl))
 	db.Read(b, &w, (*dbq.Queries).WindowState, cl)
 	db.Read(b, &x.lost, (*dbq.Queries).LostLeases, cl)
 	db.Read(b, &x.disputed, (*dbq.Queries).OpenUndecided, cl)

@@ -149,7 +149,7 @@ func (q *QuietReports) readRows(ctx context.Context, all []*quietReport) (rows [
 	var leased []id.Host
 	for i, r := range all {
 		agent := host.AgentOf(r.host, r.report)
-		p.Numbers, p.Hosts = append(p.Numbers, int32(i)), append(p.Hosts, uuids(r.host)...)
+		p.Numbers, p.Hosts = append(p.Numbers, int32(i)), append(p.Hosts, id.UUIDs(r.host)...)
 		p.Boots, p.BootMs = append(p.Boots, r.report.BootID), append(p.BootMs, r.report.BootMS)
 		p.Revisions, p.Epochs = append(p.Revisions, r.report.Revision), append(p.Epochs, r.report.ControlEpoch)
 		p.Versions = append(p.Versions, host.VersionOf(r.report))
@@ -166,7 +166,7 @@ func (q *QuietReports) readRows(ctx context.Context, all []*quietReport) (rows [
 	db.Read(b, &rows, (*dbq.Queries).QuietReports, p)
 	var found []dbq.LeasesOfHostsRow
 	if len(leased) > 0 {
-		db.Read(b, &found, (*dbq.Queries).LeasesOfHosts, uuids(leased...))
+		db.Read(b, &found, (*dbq.Queries).LeasesOfHosts, id.UUIDs(leased...))
 	}
 	if err := db.Send(ctx, q.c.db.Q, b); err != nil {
 		return nil, nil, err

@@ -84,7 +84,7 @@ func (c *Clusters) saveGood(ctx context.Context, all []*leasedReport) error {
 	for i, r := range all {
 		hosts[i], traffic[r.host] = r.host, r.report.Leases
 		for _, l := range r.leases {
-			p.Nodes, p.Epochs = append(p.Nodes, uuids(l.row.Node.ID)...), append(p.Epochs, l.row.LeaseEpoch)
+			p.Nodes, p.Epochs = append(p.Nodes, id.UUIDs(l.row.Node.ID)...), append(p.Epochs, l.row.LeaseEpoch)
 			p.Boots, p.BootMs = append(p.Boots, r.report.BootID), append(p.BootMs, r.report.BootMS)
 			p.GoodMs, p.ReportedAt = append(p.GoodMs, l.goodMS), append(p.ReportedAt, r.at)
 		}

@@ -79,7 +79,7 @@ func (c *Clusters) leasesOf(ctx context.Context, hostID id.Host, s agentapi.Sync
 		return err
 	})
 	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
-		rows, err = q.HostLeases(ctx, hostID, uuids(append(named(s), gone...)...))
+		rows, err = q.HostLeases(ctx, hostID, id.UUIDs(append(named(s), gone...)...))
 		return err
 	})
 	err = db.Send(ctx, c.db.Q, b)
@@ -88,10 +88,10 @@ func (c *Clusters) leasesOf(ctx context.Context, hostID id.Host, s agentapi.Sync
 
 // forgetLogs removes kept logs that a full report no longer shows.
 func (c *Clusters) forgetLogs(ctx context.Context, hostID id.Host, s agentapi.Sync) error {
-	if err := c.db.Q.ForgetLogs(ctx, hostID, uuids(named(s)...)); err != nil {
+	if err := c.db.Q.ForgetLogs(ctx, hostID, id.UUIDs(named(s)...)); err != nil {
 		return fmt.Errorf("kept logs of %s: %w", hostID, err)
 	}
-	if err := c.db.Q.ForgetLostLogs(ctx, hostID, uuids(named(s)...)); err != nil {
+	if err := c.db.Q.ForgetLostLogs(ctx, hostID, id.UUIDs(named(s)...)); err != nil {
 		return fmt.Errorf("kept logs of lost leases on %s: %w", hostID, err)
 	}
 	return nil
@@ -186,7 +186,7 @@ func (r leaseReport) appendStatus(p *dbq.SaveNodeStatusesParams) (moved bool, er
 		return false, err
 	}
 	trouble, why := troubleOf(st)
-	p.Nodes = append(p.Nodes, uuids(r.row.Node.ID)...)
+	p.Nodes = append(p.Nodes, id.UUIDs(r.row.Node.ID)...)
 	p.Epochs = append(p.Epochs, r.row.LeaseEpoch)
 	p.GoodMs = append(p.GoodMs, r.goodMS)
 	p.Good = append(p.Good, !unwell(st))
@@ -283,12 +283,12 @@ func (c *Clusters) saveGaps(ctx context.Context, s agentapi.Sync, at time.Time, 
 			continue
 		}
 		for _, gap := range h.gaps(s.BootID, c.cfg.LostAfter) {
-			g.Leases, g.Epochs = append(g.Leases, uuids(h.row.LeaseID)...), append(g.Epochs, h.row.LeaseEpoch)
+			g.Leases, g.Epochs = append(g.Leases, id.UUIDs(h.row.LeaseID)...), append(g.Epochs, h.row.LeaseEpoch)
 			g.FromMs, g.ToMs, g.Unwell = append(g.FromMs, gap.from), append(g.ToMs, gap.to), append(g.Unwell, gap.unwell)
 		}
 		if before := h.row.NodeStatus.ReportedAt; h.row.Node.StartedAt != nil && at.Sub(before) > c.cfg.LostAfter &&
 			len(silent.Hosts) == 0 {
-			silent.Hosts, silent.Kinds = uuids(h.row.Node.HostID), []string{"missing"}
+			silent.Hosts, silent.Kinds = id.UUIDs(h.row.Node.HostID), []string{"missing"}
 			silent.FromMs, silent.ToMs = []int64{before.UnixMilli()}, []int64{at.UnixMilli()}
 		}
 	}

@@ -85,7 +85,7 @@ func (c *Clusters) list(ctx context.Context, org id.Org, r ListRequest) (out []d
 	if len(words) > maxWords {
 		return nil, fault.InvalidField("query.q", "has more than %d words", maxWords)
 	}
-	after, states, limit := uuids(r.After)[0], r.Filter.states(), int32(r.Limit)
+	after, states, limit := id.UUIDs(r.After)[0], r.Filter.states(), int32(r.Limit)
 	newest := len(words) == 0 && (r.Sort == "" || r.Sort == SortNewest)
 	switch {
 	case newest && r.Filter == FilterActive:

@@ -66,7 +66,7 @@ func (l *lockedRental) queueStarts(b *pgx.Batch) {
 		return err
 	})
 	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
-		r, err := q.PaidLately(ctx, seconds, uuids(l.principal.Org)[0], l.c.cfg.Currency)
+		r, err := q.PaidLately(ctx, seconds, id.UUIDs(l.principal.Org)[0], l.c.cfg.Currency)
 		l.starts.own.Paid = rules.Paid(money.Nano(r.Lately), money.Nano(r.Week))
 		return err
 	})
@@ -224,7 +224,7 @@ func (x *lockedCluster) queueStartsEnded(b *pgx.Batch) {
 		}
 		db.Write(b, (*dbq.Queries).InsertExcusedStart, dbq.InsertExcusedStartParams{
 			OrgID: e.row.OrgID, ClusterID: e.row.ClusterID, EndedAt: e.row.EndedAt, HeldMs: e.row.HeldMs, GPUMs: e.rest.gpuMS,
-			Value: e.rest.value, Reason: e.row.Reason, ExcusedBy: uuids(e.excusedBy)[0],
+			Value: e.rest.value, Reason: e.row.Reason, ExcusedBy: id.UUIDs(e.excusedBy)[0],
 			Since: e.row.EndedAt.Add(-fairness.StartExcuse),
 		})
 	}

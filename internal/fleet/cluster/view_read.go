@@ -159,8 +159,8 @@ func readPage(ctx context.Context, q *dbq.Queries, rows []dbq.Cluster) (page, er
 	var nodes []dbq.ClusterNodesRow
 	var gpus []dbq.GPUsOfClustersRow
 	b := &pgx.Batch{}
-	db.Read(b, &nodes, (*dbq.Queries).ClusterNodes, uuids(all...))
-	db.Read(b, &gpus, (*dbq.Queries).GPUsOfClusters, uuids(all...))
+	db.Read(b, &nodes, (*dbq.Queries).ClusterNodes, id.UUIDs(all...))
+	db.Read(b, &gpus, (*dbq.Queries).GPUsOfClusters, id.UUIDs(all...))
 	if paid != nil {
 		queueMeans(b, &p.means, paid.OrgID, paid.Currency)
 	}

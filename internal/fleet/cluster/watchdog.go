@@ -160,7 +160,7 @@ func readClaimed(ctx context.Context, q *dbq.Queries, leases []id.Lease) ([]pgty
 	if len(leases) == 0 {
 		return nil, nil
 	}
-	claimed, err := q.ClaimedLeases(ctx, uuids(leases...))
+	claimed, err := q.ClaimedLeases(ctx, id.UUIDs(leases...))
 	if err != nil {
 		return nil, fmt.Errorf("claims of leases: %w", err)
 	}
@@ -171,7 +171,7 @@ func readClaimed(ctx context.Context, q *dbq.Queries, leases []id.Lease) ([]pgty
 // out of reach for so long that host.AbandonClaims gave it up.
 func (x *lockedCluster) partUnclaimed(ended []id.Lease, claimed []pgtype.UUID) {
 	for _, l := range ended {
-		if slices.Contains(claimed, uuids(l)[0]) {
+		if slices.Contains(claimed, id.UUIDs(l)[0]) {
 			continue
 		}
 		if n := x.byLease(l); n != nil {
@@ -217,7 +217,7 @@ func (c *Clusters) calmBatch(ctx context.Context, tx *db.Tx) (seen, calm int, er
 	}
 	// A statement of its own, so that it sees what is there under the locks.
 	rows, err := tx.Q.KeepCalm(ctx, dbq.KeepCalmParams{
-		Ids:    uuids(ids...),
+		Ids:    id.UUIDs(ids...),
 		LostS:  c.cfg.LostAfter.Seconds(),
 		StepS:  step,
 		LookS:  look,
@@ -235,11 +235,11 @@ func (c *Clusters) calmBatch(ctx context.Context, tx *db.Tx) (seen, calm int, er
 	for _, r := range rows {
 		delete(restless, r.ID)
 		if r.NodeCount == 1 {
-			single, good = append(single, uuids(r.ID)...), append(good, r.GoodMs)
+			single, good = append(single, id.UUIDs(r.ID)...), append(good, r.GoodMs)
 		}
 	}
 	if len(restless) > 0 { // they are not calm again before they have been looked at
-		if err := tx.Q.EndCalm(ctx, uuids(slices.Collect(maps.Keys(restless))...)); err != nil {
+		if err := tx.Q.EndCalm(ctx, id.UUIDs(slices.Collect(maps.Keys(restless))...)); err != nil {
 			return 0, 0, err
 		}
 	}

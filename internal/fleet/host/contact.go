@@ -50,7 +50,7 @@ func recordContacts(ctx context.Context, tx *db.Tx, all []contact) ([]*Report, e
 	for i, c := range all {
 		hosts[i] = c.host
 	}
-	rows, err := tx.Q.HostsForReport(ctx, uuids(hosts))
+	rows, err := tx.Q.HostsForReport(ctx, id.UUIDs(hosts...))
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func recordContacts(ctx context.Context, tx *db.Tx, all []contact) ([]*Report, e
 		}
 		out[i] = &Report{Org: h.OrgID, Revision: h.Revision, Done: !h.LogsWait}
 		of[c.host] = out[i]
-		p.Hosts, p.RevisionsSeen = append(p.Hosts, uuids(hosts[i:i+1])...), append(p.RevisionsSeen, c.sync.Revision)
+		p.Hosts, p.RevisionsSeen = append(p.Hosts, id.UUIDs(hosts[i:i+1]...)...), append(p.RevisionsSeen, c.sync.Revision)
 		p.AgentVersions = append(p.AgentVersions, VersionOf(c.sync))
 		p.Protocols = append(p.Protocols, int32(c.sync.Protocol))
 	}
@@ -104,7 +104,7 @@ func reported(ctx context.Context, tx *db.Tx, hosts []id.Host, known map[id.Host
 	for _, h := range locked {
 		hosts = append(hosts, h.ID)
 	}
-	if err := tx.Q.HostsReported(ctx, uuids(hosts)); err != nil {
+	if err := tx.Q.HostsReported(ctx, id.UUIDs(hosts...)); err != nil {
 		return fmt.Errorf("%d hosts reported: %w", len(hosts), err)
 	}
 	return nil
@@ -132,7 +132,7 @@ func (a *Agents) storeAgents(ctx context.Context, all []contact) ([]knownAgent, 
 	for i, c := range all {
 		hosts[i] = c.host
 	}
-	rows, err := a.db.Q.HostAgentOrders(ctx, uuids(hosts))
+	rows, err := a.db.Q.HostAgentOrders(ctx, id.UUIDs(hosts...))
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +162,7 @@ func (a *Agents) storeAgents(ctx context.Context, all []contact) ([]knownAgent, 
 	var p dbq.PutHostAgentsParams
 	for _, i := range changed {
 		k := &out[i]
-		p.Hosts = append(p.Hosts, uuids(hosts[i:i+1])...)
+		p.Hosts = append(p.Hosts, id.UUIDs(hosts[i:i+1]...)...)
 		p.Capabilities = append(p.Capabilities, strings.Join(k.now.Capabilities, ","))
 		p.UpdateStates = append(p.UpdateStates, k.now.UpdateState)
 		p.UpdateVersions = append(p.UpdateVersions, k.now.UpdateVersion)

@@ -151,10 +151,10 @@ func award(ctx context.Context, tx *db.Tx, uuid string, to id.Host, why string) 
 		standing = Incumbent
 	}
 	// Update the losers first: a unique index allows one row to hold the UUID.
-	if err := tx.Q.SetContest(ctx, string(Challenger), uuids(losers)); err != nil {
+	if err := tx.Q.SetContest(ctx, string(Challenger), id.UUIDs(losers...)); err != nil {
 		return fmt.Errorf("award %s: %w", uuid, err)
 	}
-	if err := tx.Q.SetContest(ctx, string(standing), uuids(winner)); err != nil {
+	if err := tx.Q.SetContest(ctx, string(standing), id.UUIDs(winner...)); err != nil {
 		return fmt.Errorf("award %s: %w", uuid, err)
 	}
 	if err := tx.Q.PutGPUAward(ctx, uuid, owner, why); err != nil {

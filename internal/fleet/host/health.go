@@ -131,7 +131,7 @@ func (a *Agents) GPUs(ctx context.Context, host id.Host) (map[string]id.GPU, err
 
 // GPUsByUUID returns the ids of the host's GPUs by their NVML UUIDs.
 func GPUsByUUID(ctx context.Context, q *dbq.Queries, host id.Host) (map[string]id.GPU, error) {
-	rows, err := q.ActiveGPUs(ctx, uuids([]id.Host{host}))
+	rows, err := q.ActiveGPUs(ctx, id.UUIDs(host))
 	if err != nil {
 		return nil, fmt.Errorf("GPUs of %s: %w", host, err)
 	}

@@ -26,7 +26,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -128,7 +127,7 @@ func (h *Host) Unsellable(now time.Time) string {
 // Lock locks hosts in the order of their ids and returns them in that order. Renting, changing a host's desired state
 // and changing a host all need this lock. Unknown ids are ignored.
 func Lock(ctx context.Context, tx *db.Tx, hosts []id.Host) ([]Host, error) {
-	rows, err := tx.Q.LockHosts(ctx, uuids(hosts))
+	rows, err := tx.Q.LockHosts(ctx, id.UUIDs(hosts...))
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
 	}
@@ -142,7 +141,7 @@ func Lock(ctx context.Context, tx *db.Tx, hosts []id.Host) ([]Host, error) {
 // QueueHosts queues the statement of Lock. The batch stores the hosts in *into.
 func QueueHosts(b *pgx.Batch, hosts []id.Host, into *[]Host) {
 	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
-		rows, err := q.LockHosts(ctx, uuids(hosts))
+		rows, err := q.LockHosts(ctx, id.UUIDs(hosts...))
 		*into = nil
 		for _, r := range rows {
 			*into = append(*into, fromRow(r.Host, r.HostStatus))
@@ -154,13 +153,13 @@ func QueueHosts(b *pgx.Batch, hosts []id.Host, into *[]Host) {
 // QueueLock queues the statement of LockOnly.
 func QueueLock(b *pgx.Batch, hosts []id.Host) {
 	if len(hosts) > 0 {
-		db.Write(b, (*dbq.Queries).LockHostRows, uuids(hosts))
+		db.Write(b, (*dbq.Queries).LockHostRows, id.UUIDs(hosts...))
 	}
 }
 
 // LockOnly locks hosts as Lock does, without reading them.
 func LockOnly(ctx context.Context, tx *db.Tx, hosts []id.Host) error {
-	if err := tx.Q.LockHostRows(ctx, uuids(hosts)); err != nil {
+	if err := tx.Q.LockHostRows(ctx, id.UUIDs(hosts...)); err != nil {
 		return fmt.Errorf("lock: %w", err)
 	}
 	return nil
@@ -214,17 +213,6 @@ func fromRow(h dbq.Host, s dbq.HostStatus) Host {
 			NetUpMbps: s.NetUpMbps, NetDnMbps: s.NetDownMbps,
 		},
 	}
-}
-
-// uuids converts ids to query parameters.
-func uuids[T interface {
-	UUIDValue() (pgtype.UUID, error)
-}](ids []T) []pgtype.UUID {
-	out := make([]pgtype.UUID, len(ids))
-	for i, v := range ids {
-		out[i], _ = v.UUIDValue() // UUIDValue of an id never fails
-	}
-	return out
 }
 
 // Read returns a host of any organisation without locking it. Fault: NotFound.

@@ -153,7 +153,7 @@ func get(ctx context.Context, q *dbq.Queries, org id.Org, host id.Host) (Detail,
 }
 
 func listGPUs(ctx context.Context, q *dbq.Queries, hosts []id.Host, removed bool) ([]GPU, error) {
-	rows, err := q.ListGPUs(ctx, uuids(hosts), removed)
+	rows, err := q.ListGPUs(ctx, id.UUIDs(hosts...), removed)
 	if err != nil {
 		return nil, fmt.Errorf("list GPUs: %w", err)
 	}

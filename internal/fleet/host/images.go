@@ -36,11 +36,11 @@ func (w *hostImages) add(host id.Host, images []agentapi.CachedImage) {
 // queue queues the writes.
 func (w *hostImages) queue(b *pgx.Batch) {
 	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
-		return q.ForgetHostImages(ctx, uuids(w.hosts), uuids(w.of), w.refs)
+		return q.ForgetHostImages(ctx, id.UUIDs(w.hosts...), id.UUIDs(w.of...), w.refs)
 	})
 	if len(w.refs) > 0 {
 		db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
-			return q.PutHostImages(ctx, uuids(w.of), w.refs, w.digests)
+			return q.PutHostImages(ctx, id.UUIDs(w.of...), w.refs, w.digests)
 		})
 	}
 }

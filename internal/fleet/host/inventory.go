@@ -175,7 +175,7 @@ func SameInventories(ctx context.Context, d *db.DB, all []Sent) ([]bool, error) 
 	}
 	var same []id.Host
 	err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
-		same, err = tx.Q.TouchInventories(ctx, uuids(hosts), hashes)
+		same, err = tx.Q.TouchInventories(ctx, id.UUIDs(hosts...), hashes)
 		return err
 	})
 	if err != nil {

@@ -201,9 +201,9 @@ func queueFoundGPUs(b *pgx.Batch, all []*checked) *foundGPUs {
 			of, listed = append(of, c.host), append(listed, g.UUID)
 		}
 	}
-	db.Read(b, &f.known, (*dbq.Queries).ActiveGPUs, uuids(hosts))
+	db.Read(b, &f.known, (*dbq.Queries).ActiveGPUs, id.UUIDs(hosts...))
 	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
-		f.holders, err = q.HoldersOfUUIDs(ctx, uuids(of), listed)
+		f.holders, err = q.HoldersOfUUIDs(ctx, id.UUIDs(of...), listed)
 		return err
 	})
 	return f
@@ -295,7 +295,7 @@ func (w *inventoryWrites) addHost(c *checked) error {
 	if err != nil {
 		return err
 	}
-	host := uuids([]id.Host{c.host})
+	host := id.UUIDs(c.host)
 	i := &w.inventories
 	i.Hosts, i.Inventories = append(i.Hosts, host...), append(i.Inventories, string(raw))
 	i.Hashes, i.Gpus = append(i.Hashes, c.hash), append(i.Gpus, int32(len(inv.GPUs)))
@@ -364,8 +364,8 @@ func (w *inventoryWrites) addGPU(host id.Host, g *agentapi.GPU, old dbq.ActiveGP
 	}
 	linked, gbps := nvlink(g)
 	p := &w.gpus
-	p.Hosts = append(p.Hosts, uuids([]id.Host{host})...)
-	p.Ids, p.Uuids = append(p.Ids, uuids([]id.GPU{gpu})...), append(p.Uuids, g.UUID)
+	p.Hosts = append(p.Hosts, id.UUIDs(host)...)
+	p.Ids, p.Uuids = append(p.Ids, id.UUIDs(gpu)...), append(p.Uuids, g.UUID)
 	p.Idxs, p.PCIBuses = append(p.Idxs, int32(g.Index)), append(p.PCIBuses, g.PCIBus)
 	p.Models, p.Archs = append(p.Models, g.Model), append(p.Archs, g.Architecture)
 	p.VramMbs, p.ComputeCaps = append(p.VramMbs, g.VRAMMB), append(p.ComputeCaps, g.ComputeCap)
@@ -397,7 +397,7 @@ func (w *inventoryWrites) queue(b *pgx.Batch) {
 		db.Queue(b, func(ctx context.Context, q *dbq.Queries) error { return q.SetGPUHealth(ctx, g.health, g.reason, g.id) })
 	}
 	if len(w.missing) > 0 {
-		db.Write(b, (*dbq.Queries).VanishGPUs, uuids(w.missing))
+		db.Write(b, (*dbq.Queries).VanishGPUs, id.UUIDs(w.missing...))
 	}
 }
 
@@ -410,7 +410,7 @@ func defend(ctx context.Context, tx *db.Tx, gpus map[listing]id.GPU) error {
 	for i, l := range all {
 		hosts[i], names[i] = l.host, l.uuid
 	}
-	challenged, err := tx.Q.ChallengedUUIDs(ctx, uuids(hosts), names)
+	challenged, err := tx.Q.ChallengedUUIDs(ctx, id.UUIDs(hosts...), names)
 	if err != nil {
 		return fmt.Errorf("GPUs that several hosts list: %w", err)
 	}

@@ -103,7 +103,7 @@ func RecordFabric(ctx context.Context, tx *db.Tx, f Fabric, at time.Time) error 
 // bandwidth of their fabric if they are all in one; else the slowest direction of their lines; 0 if any line has not
 // been measured.
 func OfferedGbps(ctx context.Context, tx *db.Tx, hosts []id.Host) (float64, error) {
-	rows, err := tx.Q.OfferedNetwork(ctx, uuids(hosts))
+	rows, err := tx.Q.OfferedNetwork(ctx, id.UUIDs(hosts...))
 	if err != nil {
 		return 0, fmt.Errorf("what is offered of the network: %w", err)
 	}

@@ -130,7 +130,7 @@ func NodeTelemetry(ctx context.Context, q *dbq.Queries, leases []id.Lease, from,
 	step time.Duration) ([][]NodeRate, error) {
 	step = max(step, TelemetryStep)
 	before := from.Add(-max(RateHole, 3*step)) // the first rate needs the sample before
-	rows, err := q.ReadNodeTelemetry(ctx, uuids(leases), before.Add(-TelemetryBucket), to)
+	rows, err := q.ReadNodeTelemetry(ctx, id.UUIDs(leases...), before.Add(-TelemetryBucket), to)
 	if err != nil {
 		return nil, fmt.Errorf("read telemetry of nodes: %w", err)
 	}

@@ -96,7 +96,7 @@ func (a *Agents) recordAlone(ctx context.Context, host id.Host, s agentapi.Sync)
 
 // TouchHosts records that hosts reported in full and that nothing was new, with one statement.
 func TouchHosts(ctx context.Context, d *db.DB, hosts []id.Host) error {
-	err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return tx.Q.TouchHosts(ctx, uuids(hosts)) })
+	err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return tx.Q.TouchHosts(ctx, id.UUIDs(hosts...)) })
 	if err != nil {
 		return fmt.Errorf("contact of %d hosts: %w", len(hosts), err)
 	}
@@ -111,7 +111,7 @@ func recordContact(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync
 	b := &pgx.Batch{}
 	db.Read(b, &h, (*dbq.Queries).HostForReport, host)
 	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
-		gone, err = q.UnshownEndedLeases(ctx, host, uuids(shown(s)))
+		gone, err = q.UnshownEndedLeases(ctx, host, id.UUIDs(shown(s)...))
 		return err
 	})
 	err := tx.Send(ctx, b)
@@ -189,12 +189,12 @@ func applyFull(ctx context.Context, tx *db.Tx, host id.Host, h dbq.HostForReport
 		return nil, err // the revision changed meanwhile; the next report decides
 	}
 	if len(gone) > 0 {
-		if err := tx.Q.EndLeaseClaims(ctx, EndReleased, uuids(gone), host); err != nil {
+		if err := tx.Q.EndLeaseClaims(ctx, EndReleased, id.UUIDs(gone...), host); err != nil {
 			return nil, fmt.Errorf("end claims on %s: %w", host, err)
 		}
 	}
 	if h.State == string(Enrolled) || h.NeedsFullReport {
-		foreign, err := tx.Q.CountForeignShown(ctx, uuids(shown), host)
+		foreign, err := tx.Q.CountForeignShown(ctx, id.UUIDs(shown...), host)
 		if err != nil {
 			return nil, fmt.Errorf("what is left on %s: %w", host, err)
 		}

@@ -31,7 +31,7 @@ func Wake(ctx context.Context, d *db.DB, b *bus.Bus, hosts []id.Host) error {
 // hosts must not be empty; b may be nil.
 func QueueRevision(batch *pgx.Batch, tx *db.Tx, b *bus.Bus, hosts []id.Host) {
 	var rows []dbq.RaiseHostRevisionsRow
-	db.Read(batch, &rows, (*dbq.Queries).RaiseHostRevisions, uuids(hosts))
+	db.Read(batch, &rows, (*dbq.Queries).RaiseHostRevisions, id.UUIDs(hosts...))
 	tx.AfterCommit(func() {
 		for _, r := range rows {
 			b.Wake(r.ID, r.Revision)

@@ -126,7 +126,7 @@ type opening struct {
 func (a *Agents) openSessions(ctx context.Context, all []opening) ([]int64, error) {
 	var p dbq.OpenHostSessionsParams
 	for _, o := range all {
-		p.Hosts, p.Previous = append(p.Hosts, uuids([]id.Host{o.link.Host})...), append(p.Previous, o.link.Session)
+		p.Hosts, p.Previous = append(p.Hosts, id.UUIDs(o.link.Host)...), append(p.Previous, o.link.Session)
 		p.NatsServers = append(p.NatsServers, o.conn.Server)
 		p.NatsClients = append(p.NatsClients, int64(o.conn.Client))
 		p.Instances = append(p.Instances, text.Clip(o.conn.Instance, 64))

@@ -77,7 +77,7 @@ func challengeAgain(ctx context.Context, tx *db.Tx, host id.Host, gpu id.GPU, ho
 	if err != nil || !took {
 		return err
 	}
-	if err := tx.Q.SetContest(ctx, string(NotContested), uuids([]id.GPU{gpu})); err != nil {
+	if err := tx.Q.SetContest(ctx, string(NotContested), id.UUIDs(gpu)); err != nil {
 		return fmt.Errorf("take %s over: %w", holder.UUID, err)
 	}
 	return defend(ctx, tx, map[listing]id.GPU{{host, holder.UUID}: gpu})

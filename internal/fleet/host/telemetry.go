@@ -97,7 +97,7 @@ func bound(n, most int) int { return min(max(n, -1), most) }
 // caller must limit the times to those that the reader may see.
 func Telemetry(ctx context.Context, q *dbq.Queries, gpus []id.GPU, from, to time.Time,
 	step time.Duration) ([]Series, error) {
-	rows, err := q.ReadTelemetry(ctx, uuids(gpus), from.Add(-TelemetryBucket), to)
+	rows, err := q.ReadTelemetry(ctx, id.UUIDs(gpus...), from.Add(-TelemetryBucket), to)
 	if err != nil {
 		return nil, fmt.Errorf("read telemetry: %w", err)
 	}

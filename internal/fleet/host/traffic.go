@@ -55,7 +55,7 @@ func appendTraffic(p *dbq.PutLeaseTrafficParams, host id.Host, leases []agentapi
 			continue
 		}
 		seen[l.LeaseRef] = true
-		p.Hosts, p.Leases = append(p.Hosts, uuids([]id.Host{host})...), append(p.Leases, uuids([]id.Lease{v})...)
+		p.Hosts, p.Leases = append(p.Hosts, id.UUIDs(host)...), append(p.Leases, id.UUIDs(v)...)
 		p.Epochs = append(p.Epochs, int32(l.Epoch))
 		p.Opened, p.Refused = append(p.Opened, l.Traffic.Opened), append(p.Refused, l.Traffic.Refused)
 		p.UpBytes, p.DownBytes = append(p.UpBytes, l.Traffic.Up), append(p.DownBytes, l.Traffic.Down)

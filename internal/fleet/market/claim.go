@@ -71,7 +71,7 @@ func (m *Market) QueueHosts(b *pgx.Batch, ids []id.Host, lock bool) *HostRows {
 	if len(ids) == 0 {
 		return r
 	}
-	named := uuids(ids)
+	named := id.UUIDs(ids...)
 	if lock {
 		db.Write(b, (*dbq.Queries).LockHostRows, named)
 	}

@@ -59,7 +59,7 @@ func (m *Market) SetFee(ctx context.Context, tx *db.Tx, who account.Principal, o
 	if n == 0 {
 		return fault.New(fault.NotFound, "organisation not found")
 	}
-	if err := tx.Q.SetOfferShares(ctx, int32(million-feePPM), uuids(hosts)); err != nil {
+	if err := tx.Q.SetOfferShares(ctx, int32(million-feePPM), id.UUIDs(hosts...)); err != nil {
 		return fmt.Errorf("fee of %s: %w", org, err)
 	}
 	if _, err := notify.Add(ctx, tx, notify.Notice{

@@ -35,7 +35,7 @@ const (
 // transaction that recorded the hosts' inventories. A new offer has no price and is not listed. The offer of a model
 // that is no longer present keeps its terms and sells nothing.
 func (m *Market) SyncOffers(ctx context.Context, tx *db.Tx, of ...id.Host) error {
-	missing, err := tx.Q.ModelsWithoutOffers(ctx, uuids(of))
+	missing, err := tx.Q.ModelsWithoutOffers(ctx, id.UUIDs(of...))
 	if err != nil {
 		return fmt.Errorf("models of %d hosts: %w", len(of), err)
 	}
@@ -45,7 +45,7 @@ func (m *Market) SyncOffers(ctx context.Context, tx *db.Tx, of ...id.Host) error
 	p := dbq.AddOffersParams{UsualSharePpm: int32(m.cfg.HostSharePPM)}
 	for _, g := range missing {
 		p.Ids = append(p.Ids, pgtype.UUID{Bytes: id.New[id.Offer]().UUID(), Valid: true})
-		p.Hosts, p.Models = append(p.Hosts, uuids([]id.Host{g.HostID})...), append(p.Models, g.Model)
+		p.Hosts, p.Models = append(p.Hosts, id.UUIDs(g.HostID)...), append(p.Models, g.Model)
 	}
 	if err := tx.Q.AddOffers(ctx, p); err != nil {
 		return fmt.Errorf("offers of %d hosts: %w", len(of), err)
@@ -168,7 +168,7 @@ func (m *Market) OffersOf(ctx context.Context, hosts ...id.Host) (map[id.Host][]
 }
 
 func readOffers(ctx context.Context, q *dbq.Queries, hosts ...id.Host) (map[id.Host][]client.OwnOffer, error) {
-	rows, err := q.OffersOfHosts(ctx, uuids(hosts))
+	rows, err := q.OffersOfHosts(ctx, id.UUIDs(hosts...))
 	if err != nil {
 		return nil, fmt.Errorf("offers of hosts: %w", err)
 	}

@@ -154,7 +154,7 @@ func (m *Market) mayQuote(ctx context.Context, tx *db.Tx, org id.Org, spec Spec,
 
 // withinHoldingLimit returns QuotaExceeded if the quote would keep a GPU for longer than an organisation's quotes may.
 func (m *Market) withinHoldingLimit(ctx context.Context, tx *db.Tx, q Quote) error {
-	seconds, err := tx.Q.HeldByQuotes(ctx, q.Org, uuids(q.Placement.gpuIDs()))
+	seconds, err := tx.Q.HeldByQuotes(ctx, q.Org, id.UUIDs(q.Placement.gpuIDs()...))
 	if err != nil {
 		return fmt.Errorf("holding time of %s: %w", q.Org, err)
 	}
@@ -182,7 +182,7 @@ func (m *Market) insertQuote(ctx context.Context, tx *db.Tx, q Quote) error {
 	}
 	_, err = tx.Q.InsertQuote(ctx, dbq.InsertQuoteParams{
 		ID: q.ID, OrgID: q.Org, UserID: q.User, Spec: spec, Secrets: m.box.Seal(hidden, belongs(q.ID)), Placement: placement,
-		GPUIds: uuids(q.Placement.gpuIDs()), Rate: q.Placement.Rate, CreatedAt: q.CreatedAt, ExpiresAt: q.ExpiresAt,
+		GPUIds: id.UUIDs(q.Placement.gpuIDs()...), Rate: q.Placement.Rate, CreatedAt: q.CreatedAt, ExpiresAt: q.ExpiresAt,
 	})
 	if err != nil {
 		return fmt.Errorf("write %s: %w", q.ID, err)

@@ -38,15 +38,6 @@ type fleetRead struct {
 	gangs *Gangs
 }
 
-// uuids converts ids to a query parameter.
-func uuids[K id.Kind](ids []id.ID[K]) []pgtype.UUID {
-	out := make([]pgtype.UUID, len(ids))
-	for i, v := range ids {
-		out[i] = pgtype.UUID{Bytes: v.UUID(), Valid: true}
-	}
-	return out
-}
-
 // Intervals for reading values that change slowly.
 const (
 	mediansEvery     = time.Minute
