@@ -18,6 +18,18 @@ import (
 
 var markerShape = regexp.MustCompile(`^[A-Z2-7]{26}$`)
 
+// Most hosts have no shared file systems. That is stored for so many hosts together, within this time.
+const (
+	noneAtOnce = 500
+	noneWithin = 10 * time.Second
+)
+
+// forgetHosts stores that hosts have no shared file systems.
+func (s *Shared) forgetHosts(ctx context.Context, hosts []id.Host) ([]struct{}, error) {
+	err := s.d.Q.ForgetSharedHosts(ctx, id.UUIDs(hosts...))
+	return make([]struct{}, len(hosts)), err
+}
+
 // RecordHost stores what a host reports of its shared file systems. It leaves out what our agent would not send.
 func (s *Shared) RecordHost(ctx context.Context, h id.Host, all []agentapi.SharedFS) error {
 	p := dbq.RecordSharedHostParams{HostID: h, Names: []string{}, Markers: []string{}, FsTypes: []string{},
@@ -33,7 +45,12 @@ func (s *Shared) RecordHost(ctx context.Context, h id.Host, all []agentapi.Share
 		p.SizesGb = append(p.SizesGb, min(max(f.SizeGB, 0), 1<<40))
 		p.Problems = append(p.Problems, text.Clip(agentapi.CleanText(f.Problem), 500))
 	}
-	err := s.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return tx.Q.RecordSharedHost(ctx, p) })
+	var err error
+	if len(p.Names) == 0 {
+		_, err = s.none.Do(ctx, h)
+	} else {
+		err = s.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return tx.Q.RecordSharedHost(ctx, p) })
+	}
 	if err != nil {
 		return fmt.Errorf("shared file systems of %s: %w", h, err)
 	}

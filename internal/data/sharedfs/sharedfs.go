@@ -47,10 +47,16 @@ var NameShape = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 type Shared struct {
 	d *db.DB
 	b *bus.Bus // nil: hosts are not woken
+
+	none *db.Gather[id.Host, struct{}] // stores that hosts have none
 }
 
 // New returns the use cases on d.
-func New(d *db.DB, b *bus.Bus) *Shared { return &Shared{d, b} }
+func New(d *db.DB, b *bus.Bus) *Shared {
+	s := &Shared{d: d, b: b}
+	s.none = db.NewGather(2, noneAtOnce, noneWithin, s.forgetHosts)
+	return s
+}
 
 // FS is a shared file system as an organisation sees it.
 type FS struct {

@@ -88,6 +88,15 @@ func (q *Queries) DeleteSharedFoldersOfOrg(ctx context.Context, orgID id.Org) er
 	return err
 }
 
+const forgetSharedHosts = `-- name: ForgetSharedHosts :exec
+DELETE FROM shared_host WHERE host_id = ANY($1::uuid[])
+`
+
+func (q *Queries) ForgetSharedHosts(ctx context.Context, hosts []pgtype.UUID) error {
+	_, err := q.db.Exec(ctx, forgetSharedHosts, hosts)
+	return err
+}
+
 const hostsOfShared = `-- name: HostsOfShared :many
 SELECT h.id FROM shared_fs s
 JOIN shared_host x ON x.name = s.name AND x.marker = s.marker

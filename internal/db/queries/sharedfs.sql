@@ -44,6 +44,9 @@ SET marker = excluded.marker, fs_type = excluded.fs_type, size_gb = excluded.siz
 WHERE (x.marker, x.fs_type, x.size_gb, x.problem)
       IS DISTINCT FROM (excluded.marker, excluded.fs_type, excluded.size_gb, excluded.problem);
 
+-- name: ForgetSharedHosts :exec
+DELETE FROM shared_host WHERE host_id = ANY(@hosts::uuid[]);
+
 -- name: ListSharedFS :many
 -- The file systems that an organisation declares, those where it has a folder, and those that hosts have now.
 SELECT s.id, s.org_id, s.name, s.kind, s.quota_gb, s.marker, s.created_at,

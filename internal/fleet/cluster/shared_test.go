@@ -67,6 +67,9 @@ func TestRentWithASharedFileSystem(t *testing.T) {
 	report(1, agentapi.SharedFS{Marker: oneMarker, Problem: "it does not answer"})
 	refused("the other host cannot use it")
 	report(1, agentapi.SharedFS{Marker: oneMarker, Type: "nfs4"})
+	w.Must(s.RecordHost(w.ctx, w.hosts[1].id, nil))
+	refused("the other host has none any more")
+	report(1, agentapi.SharedFS{Marker: oneMarker, Type: "nfs4"})
 	c := w.runUp(sp)
 	var folders []string
 	for _, h := range w.hosts {
