@@ -192,6 +192,15 @@ func (c *control) Volume(ctx context.Context, q agentapi.VolumeRequest) (agentap
 func (c *control) want(specs ...agentapi.LeaseSpec) {
 	c.mu.Lock()
 	c.desired.Revision++
+	for _, old := range c.desired.Leases { // the server sends what they need until their volumes are closed
+		if !slices.ContainsFunc(specs, func(s agentapi.LeaseSpec) bool { return s.LeaseRef == old.LeaseRef }) {
+			l := agentapi.EndingLease{LeaseRef: old.LeaseRef}
+			for _, m := range old.Mounts {
+				l.Keys = append(l.Keys, agentapi.VolumeKey{Volume: m.Volume, Key: m.Key})
+			}
+			c.desired.Ending = append(c.desired.Ending, l)
+		}
+	}
 	c.desired.Leases = specs
 	w, a := agentapi.Wake{Revision: c.desired.Revision}, c.agent
 	c.mu.Unlock()

@@ -28,6 +28,7 @@ type run struct {
 	status agentapi.LeaseStatus
 
 	want       *agentapi.LeaseSpec
+	keys       map[string][]byte // of its volumes, once it has ended
 	dismissed  bool
 	superseded bool
 	reported   bool               // the server has committed a report in which the run is gone

@@ -21,6 +21,7 @@ func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
 	a.mu.Lock()
 	v := view{
 		want:       r.want,
+		keys:       r.keys,
 		dismissed:  r.dismissed,
 		superseded: r.superseded,
 		rec:        r.rec,

@@ -97,6 +97,7 @@ type step struct {
 // there now.
 type view struct {
 	want       *agentapi.LeaseSpec // complete, from the server; nil if it has not answered or does not want the run
+	keys       map[string][]byte   // of the run's volumes, from the server, once the run has ended
 	dismissed  bool                // the server does not want the run: only the server's answer sets this
 	superseded bool                // a later epoch of the lease is wanted
 	expired    bool                // run_until has passed

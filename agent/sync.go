@@ -346,6 +346,7 @@ func (a *Agent) follow(d agentapi.Desired) error {
 			return err
 		}
 	}
+	a.keepKeys(d.Ending)
 	if a.dismissRest(wanted) || news {
 		poke(a.syncNow) // the server learns at once of new runs, and that this host knows what has ended
 	}
@@ -402,6 +403,20 @@ func (a *Agent) dismissRest(wanted map[string]agentapi.LeaseSpec) (some bool) {
 		poke(l.kick)
 	}
 	return some
+}
+
+// keepKeys keeps the keys with which runs that have ended store what their volumes have. Callers hold a.mu.
+func (a *Agent) keepKeys(ending []agentapi.EndingLease) {
+	for _, l := range ending {
+		r := a.find(l.LeaseRef)
+		if r == nil {
+			continue
+		}
+		r.keys = make(map[string][]byte, len(l.Keys))
+		for _, k := range l.Keys {
+			r.keys[k.Volume] = k.Key
+		}
+	}
 }
 
 // extend moves a run's authorised end. The new end is on the disk before it counts, so that an agent without a server

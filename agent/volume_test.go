@@ -228,12 +228,28 @@ func TestKillsDuringSnapshots(t *testing.T) {
 		at := one.step(first.LeaseRef)
 		poll(t, "the job to go on", func() bool { return one.step(first.LeaseRef) > at })
 	}
-	// A lease that ends before a restarted agent has its keys again keeps what was committed last. So one more snapshot.
-	id := checkpoint.NewID()
-	first.Mounts[0].SnapshotNow = id
-	one.want(first)
-	poll(t, "the snapshot before the end", func() bool { s, ok := p.Last(); return ok && s.ID == id })
 	one.want()
+	one.await(first.LeaseRef, "gone", gone)
+	second := two.launch(two.mounted())
+	two.await(second.LeaseRef, "running", running)
+	two.want()
+	two.await(second.LeaseRef, "gone", gone)
+	if a, b := one.number(first.LeaseRef, `ends at step (\d+)`), two.number(second.LeaseRef, `begins at step (\d+)`); a != b {
+		t.Errorf("it ended at step %d, and the next began at %d", a, b)
+	}
+}
+
+// A lease ends while its host has no agent. The next agent gets the keys of its volumes, and stores what they have.
+func TestALeaseEndsWhileTheAgentIsAway(t *testing.T) {
+	t.Parallel()
+	p := volumetest.New(t)
+	one, two := newVolumeHost(t, p), newVolumeHost(t, p)
+	first := one.launch(one.mounted())
+	one.await(first.LeaseRef, "running", running)
+	poll(t, "some steps", func() bool { return one.step(first.LeaseRef) > 0 })
+	one.stop()
+	one.want()
+	one.start()
 	one.await(first.LeaseRef, "gone", gone)
 	second := two.launch(two.mounted())
 	two.await(second.LeaseRef, "running", running)

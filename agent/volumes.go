@@ -92,6 +92,9 @@ func (a *Agent) volumesMade(v view) (bool, error) {
 func (a *Agent) attachVolume(v view, r *run, m agentapi.Mount) {
 	ref := r.ref
 	at, known := a.volumes.Wanted(ref, m.Volume)
+	if len(m.Key) == 0 {
+		m.Key = v.keys[m.Volume]
+	}
 	if len(m.Key) > 0 {
 		at.Mount = m
 	} else if !known {

@@ -378,6 +378,8 @@ type Desired struct {
 	Requalify []GPUOrder `json:"requalify,omitempty"`
 	// SharedErase lists folders to delete on shared file systems that the host reports.
 	SharedErase []SharedErase `json:"shared_erase,omitempty"`
+	// Ending lists leases that have ended and whose volumes the host may still store.
+	Ending []EndingLease `json:"ending,omitempty"`
 }
 
 // LeaseSpec is one node to run.

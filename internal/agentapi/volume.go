@@ -50,6 +50,19 @@ const (
 	VolumeSessionS = 3600
 )
 
+// EndingLease is a lease that has ended, with what its host needs to store what its volumes have: an agent that was
+// restarted has lost the keys, which are only in memory.
+type EndingLease struct {
+	LeaseRef
+	Keys []VolumeKey `json:"keys"`
+}
+
+// VolumeKey is the key of a volume's data domain: see Mount.Key. Secret.
+type VolumeKey struct {
+	Volume string `json:"volume"`
+	Key    []byte `json:"key"`
+}
+
 // Mount is a volume of a lease.
 type Mount struct {
 	// Path is where the workload finds it: absolute, clean, not / and not inside another mount.

@@ -88,6 +88,53 @@ func (q *Queries) DeleteVolumeWriter(ctx context.Context, volumeID id.Volume) er
 	return err
 }
 
+const endingMountsOfHost = `-- name: EndingMountsOfHost :many
+SELECT l.id AS lease_id, l.epoch, m.volume_id, v.domain_id, d.key_sealed
+FROM lease l
+JOIN volume_mount m ON m.cluster_id = l.cluster_id AND m.mode <> 'ro'
+JOIN data_session x ON x.volume_id = m.volume_id AND x.lease_id = l.id AND x.epoch = l.epoch AND x.closed_at IS NULL
+JOIN volume v ON v.id = m.volume_id AND v.deleted_at IS NULL
+JOIN data_domain d ON d.id = v.domain_id
+WHERE l.host_id = $1 AND l.gone_at IS NULL
+  AND l.ended_at > clock_timestamp() - make_interval(secs => $2::double precision)
+ORDER BY l.id, m.volume_id
+`
+
+type EndingMountsOfHostRow struct {
+	LeaseID   id.Lease
+	Epoch     int32
+	VolumeID  id.Volume
+	DomainID  id.DataDomain
+	KeySealed []byte
+}
+
+// The volumes of a host's leases that have ended, which the host may still store, with their sealed keys.
+func (q *Queries) EndingMountsOfHost(ctx context.Context, hostID id.Host, flushS float64) ([]EndingMountsOfHostRow, error) {
+	rows, err := q.db.Query(ctx, endingMountsOfHost, hostID, flushS)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []EndingMountsOfHostRow{}
+	for rows.Next() {
+		var i EndingMountsOfHostRow
+		if err := rows.Scan(
+			&i.LeaseID,
+			&i.Epoch,
+			&i.VolumeID,
+			&i.DomainID,
+			&i.KeySealed,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const headSnapshot = `-- name: HeadSnapshot :many
 SELECT s.volume_id, s.seq, s.id, s.root_id, s.root_pack, s.root_offset, s.root_length, s.root_size, s.packs, s.logical_bytes, s.added_bytes, s.files, s.left_out, s.cut_at, s.committed_at, s.cause, s.consistency, s.label, s.lease_id, s.epoch, s.deleted_at, s.whole FROM volume_snapshot s JOIN volume v ON v.id = s.volume_id AND v.head_seq = s.seq
 WHERE v.id = $1 AND s.deleted_at IS NULL

@@ -155,6 +155,18 @@ JOIN volume v ON v.id = m.volume_id
 JOIN data_domain d ON d.id = v.domain_id
 WHERE l.host_id = @host_id AND l.ended_at IS NULL;
 
+-- name: EndingMountsOfHost :many
+-- The volumes of a host's leases that have ended, which the host may still store, with their sealed keys.
+SELECT l.id AS lease_id, l.epoch, m.volume_id, v.domain_id, d.key_sealed
+FROM lease l
+JOIN volume_mount m ON m.cluster_id = l.cluster_id AND m.mode <> 'ro'
+JOIN data_session x ON x.volume_id = m.volume_id AND x.lease_id = l.id AND x.epoch = l.epoch AND x.closed_at IS NULL
+JOIN volume v ON v.id = m.volume_id AND v.deleted_at IS NULL
+JOIN data_domain d ON d.id = v.domain_id
+WHERE l.host_id = @host_id AND l.gone_at IS NULL
+  AND l.ended_at > clock_timestamp() - make_interval(secs => @flush_s::double precision)
+ORDER BY l.id, m.volume_id;
+
 -- name: ReadingProblems :many
 -- Why reads of a cluster's nodes wait or fail, of the volumes that they read on demand.
 SELECT DISTINCT ON (x.volume_id) x.volume_id, x.problem FROM lease l

@@ -124,6 +124,7 @@ type desiredFacts struct {
 	buckets []dbq.BucketsOfHostRow
 	shared  []dbq.SharedOfHostRow
 	erases  []dbq.SharedErasesOfHostRow
+	ending  []dbq.EndingMountsOfHostRow
 
 	requalify []agentapi.GPUOrder
 }
@@ -140,6 +141,10 @@ func (f *desiredFacts) queueRead(b *pgx.Batch, hostID id.Host) {
 	db.Read(b, &f.buckets, (*dbq.Queries).BucketsOfHost, hostID)
 	db.Read(b, &f.shared, (*dbq.Queries).SharedOfHost, hostID)
 	db.Read(b, &f.erases, (*dbq.Queries).SharedErasesOfHost, hostID)
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
+		f.ending, err = q.EndingMountsOfHost(ctx, hostID, agentapi.VolumeFlushMaxS)
+		return err
+	})
 }
 
 // desiredOf returns the desired state. Only here are the renters' secrets decrypted.
@@ -171,7 +176,9 @@ func (c *Clusters) desiredOf(f desiredFacts) (*agentapi.Desired, error) {
 			Name: e.Name, Marker: e.Marker, Folder: e.FolderID.String(),
 		})
 	}
-	return d, nil
+	var err error
+	d.Ending, err = c.ending(f.ending)
+	return d, err
 }
 
 func (c *Clusters) leaseSpec(r dbq.LeaseFactsRow, peers []dbq.PeersOfHostRow,

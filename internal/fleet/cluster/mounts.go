@@ -11,8 +11,8 @@ import (
 	"github.com/musterhq/muster/internal/fleet/market"
 )
 
-// mounts returns what a host needs to know of a cluster's volumes. Only here are the keys of data domains decrypted for
-// hosts.
+// mounts returns what a host needs to know of a cluster's volumes. Only here and in ending are the keys of data domains
+// decrypted for hosts.
 func (c *Clusters) mounts(cl dbq.Cluster, rows []dbq.MountsOfHostRow) (out []agentapi.Mount, lazy []agentapi.LazyMount,
 	err error) {
 	var spec market.Spec
@@ -46,6 +46,23 @@ func (c *Clusters) mounts(cl dbq.Cluster, rows []dbq.MountsOfHostRow) (out []age
 		}
 	}
 	return out, lazy, nil
+}
+
+// ending returns the keys of volumes that leases wrote, by lease: the rows are in this order.
+func (c *Clusters) ending(rows []dbq.EndingMountsOfHostRow) (out []agentapi.EndingLease, err error) {
+	for _, r := range rows {
+		key, err := volume.OpenKey(c.cfg.Box, r.DomainID, r.KeySealed)
+		if err != nil {
+			return nil, fmt.Errorf("key of %s: %w", r.VolumeID, err)
+		}
+		ref := agentapi.LeaseRef{Lease: r.LeaseID.String(), Epoch: int(r.Epoch)}
+		if len(out) == 0 || out[len(out)-1].LeaseRef != ref {
+			out = append(out, agentapi.EndingLease{LeaseRef: ref})
+		}
+		l := &out[len(out)-1]
+		l.Keys = append(l.Keys, agentapi.VolumeKey{Volume: r.VolumeID.String(), Key: key})
+	}
+	return out, nil
 }
 
 // buckets returns what a host needs to know of a cluster's buckets. Only here are their credentials decrypted for

@@ -74,3 +74,66 @@ func TestRentWithAVolume(t *testing.T) {
 		t.Fatalf("no volume: %v", err)
 	}
 }
+
+// A lease that has ended has the keys of the volumes that it writes in its host's desired state, until its session is
+// closed: for that host only, and not for readers.
+func TestALeaseThatHasEndedKeepsItsKeys(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
+	folder, err := store.OpenFolder(t.TempDir(), "http://muster.test", bytes.Repeat([]byte{7}, 32))
+	w.Must(err)
+	vols := volume.New(w.d, folder, volume.Config{Currency: "USD", Box: w.Box()})
+	vol, _, err := vols.Create(w.ctx, w.renter, volume.NewVolume{Name: "data", SizeGB: 5}, idem.Request{})
+	w.Must(err)
+	for _, h := range w.hosts {
+		w.exec(`INSERT INTO host_agent (host_id, capabilities) VALUES ($1, '{volumes}')
+			ON CONFLICT (host_id) DO UPDATE SET capabilities = excluded.capabilities`, h.id)
+		w.exec(`UPDATE host SET scratch_gb = 10 WHERE id = $1`, h.id)
+	}
+	s := spec(1, 1)
+	s.Mounts = []client.Mount{{Path: "/data", Volume: vol.ID, Mode: agentapi.MountRW}}
+	writer := w.runUp(s)
+	s.Mounts[0].Mode = agentapi.MountRO
+	reader := w.runUp(s)
+	sessions := map[*fakeHost]agentapi.VolumeRequest{}
+	for _, h := range w.hosts {
+		l := w.desired(w.clusters[0], h.id).Leases[0]
+		r := agentapi.VolumeRequest{LeaseRef: l.LeaseRef, Volume: vol.ID.String(), Op: agentapi.VolumeOpen,
+			Open: &agentapi.OpenVolume{Mode: l.Mounts[0].Mode}}
+		reply := vols.Serve(w.ctx, h.id, r)
+		if reply.Error != nil {
+			t.Fatal(reply.Error)
+		}
+		r.Session = reply.Open.Session
+		sessions[h] = r
+	}
+	at := w.hostOf(writer, 0)
+	key := w.desired(w.clusters[0], at.id).Leases[0].Mounts[0].Key
+	for _, c := range []cluster.Cluster{writer, reader} {
+		if _, err := w.clusters[0].Release(w.ctx, w.renter, c.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ending := func(what string, want int) {
+		t.Helper()
+		for _, h := range w.hosts {
+			d := w.desired(w.clusters[0], h.id)
+			if h != at && len(d.Ending) > 0 || h == at && len(d.Ending) != want {
+				t.Fatalf("%s: %+v", what, d.Ending)
+			}
+			for _, l := range d.Ending {
+				if l.LeaseRef != sessions[h].LeaseRef || len(l.Keys) != 1 || l.Keys[0].Volume != vol.ID.String() ||
+					!bytes.Equal(l.Keys[0].Key, key) {
+					t.Fatalf("%s: %+v", what, l)
+				}
+			}
+		}
+	}
+	ending("after the release", 1)
+	r := sessions[at]
+	r.Op, r.Open, r.Close = agentapi.VolumeClose, nil, &agentapi.CloseVolume{}
+	if reply := vols.Serve(w.ctx, at.id, r); reply.Error != nil {
+		t.Fatal(reply.Error)
+	}
+	ending("after its session was closed", 0)
+}
