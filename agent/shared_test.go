@@ -197,6 +197,7 @@ func sharedWithQuota(t *testing.T, h *sharingHost) {
 	if !strings.Contains(st.Detail, "over its quota") || !strings.Contains(st.Detail, "lab") {
 		t.Errorf("the node's end says %q", st.Detail)
 	}
+	h.ends(spec)
 }
 
 // A folder is deleted at the platform's request, with all that a hostile image has left there, and nothing else is.

@@ -158,8 +158,8 @@ func TestStorageIsPosted(t *testing.T) {
 	w.Exec("UPDATE data_meter SET numerator = numerator + 5::numeric * 3600000000000000000")
 	charge()
 	now := time.Now()
-	list, err := PostedTo(t.Context(), w.d.Q, w.who.Org, "USD", id.UUIDs(id.First[id.DataDomain]())[0], now.Add(-time.Hour),
-		now.Add(time.Hour))
+	list, err := PostedTo(t.Context(), w.d.Q, w.who.Org, "USD", id.UUIDs(id.First[id.DataDomain]())[0],
+		now.Add(-time.Hour), now.Add(time.Hour))
 	if err != nil || len(list) != 2 || list[0].Amount != money.Nano(posted) || list[1].Amount < 5 {
 		t.Fatalf("%+v %v", list, err)
 	}

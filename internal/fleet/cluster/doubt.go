@@ -360,7 +360,8 @@ func (x *lockedCluster) lateStarts() {
 		}
 		if len(culprits) > 0 {
 			x.suspended = append(x.suspended, dbq.InsertSuspensionParams{
-				ClusterID: x.row.ID, FromMs: cuts[i], ToMs: cuts[i+1], Class: string(fairness.Proof), Culprits: id.UUIDs(culprits...),
+				ClusterID: x.row.ID, FromMs: cuts[i], ToMs: cuts[i+1], Class: string(fairness.Proof),
+				Culprits: id.UUIDs(culprits...),
 			})
 		}
 	}
