@@ -59,6 +59,19 @@ func (h *host) request(spec agentapi.LeaseSpec, p *volumetest.Platform) agentapi
 	return last
 }
 
+// goesOn runs the job of a lease that has ended on another host, and checks that it begins where that one ended.
+func (h *host) goesOn(before *host, ended agentapi.LeaseSpec) {
+	h.t.Helper()
+	next := h.launch(h.mounted())
+	h.await(next.LeaseRef, "running", running)
+	h.want()
+	h.await(next.LeaseRef, "gone", gone)
+	a, b := before.number(ended.LeaseRef, `ends at step (\d+)`), h.number(next.LeaseRef, `begins at step (\d+)`)
+	if a != b {
+		h.t.Errorf("it ended at step %d, and the next began at %d", a, b)
+	}
+}
+
 // step is the job's step on the host.
 func (h *host) step(ref agentapi.LeaseRef) int {
 	b, err := os.ReadFile(filepath.Join(scratch.Data(h.scratch.VolumePath(ref, "vol_a")), "step"))
@@ -230,13 +243,7 @@ func TestKillsDuringSnapshots(t *testing.T) {
 	}
 	one.want()
 	one.await(first.LeaseRef, "gone", gone)
-	second := two.launch(two.mounted())
-	two.await(second.LeaseRef, "running", running)
-	two.want()
-	two.await(second.LeaseRef, "gone", gone)
-	if a, b := one.number(first.LeaseRef, `ends at step (\d+)`), two.number(second.LeaseRef, `begins at step (\d+)`); a != b {
-		t.Errorf("it ended at step %d, and the next began at %d", a, b)
-	}
+	two.goesOn(one, first)
 }
 
 // A lease ends while its host has no agent. The next agent gets the keys of its volumes, and stores what they have.
@@ -251,13 +258,7 @@ func TestALeaseEndsWhileTheAgentIsAway(t *testing.T) {
 	one.want()
 	one.start()
 	one.await(first.LeaseRef, "gone", gone)
-	second := two.launch(two.mounted())
-	two.await(second.LeaseRef, "running", running)
-	two.want()
-	two.await(second.LeaseRef, "gone", gone)
-	if a, b := one.number(first.LeaseRef, `ends at step (\d+)`), two.number(second.LeaseRef, `begins at step (\d+)`); a != b {
-		t.Errorf("it ended at step %d, and the next began at %d", a, b)
-	}
+	two.goesOn(one, first)
 }
 
 // A volume that is written elsewhere is refused before anything runs, in words.

@@ -1,14 +1,11 @@
 package cluster_test
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/data/store"
-	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/idem"
@@ -18,19 +15,12 @@ import (
 func TestRentWithALazyVolume(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
-	folder, err := store.OpenFolder(t.TempDir(), "http://muster.test", bytes.Repeat([]byte{7}, 32))
-	w.Must(err)
-	vols := volume.New(w.d, folder, volume.Config{Currency: "USD", Box: w.Box()})
-	vol, _, err := vols.Create(w.ctx, w.renter, volume.NewVolume{Name: "data", SizeGB: 5000}, idem.Request{})
-	w.Must(err)
+	vols, vol := w.volume(5000)
 	s := spec(2, 1)
 	s.Mounts = []client.Mount{{Path: "/data", Volume: vol.ID, Mode: agentapi.MountRO, Lazy: true, CacheGB: 7}}
-	for _, h := range w.hosts {
-		w.exec(`INSERT INTO host_agent (host_id, capabilities) VALUES ($1, '{volumes}')
-			ON CONFLICT (host_id) DO UPDATE SET capabilities = excluded.capabilities`, h.id)
-		w.exec(`UPDATE host SET scratch_gb = 10 WHERE id = $1`, h.id)
-	}
-	_, _, err = w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
+	w.mountVolumes()
+	w.scratches(10)
+	_, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
 	if !fault.Is(err, fault.NoCapacity) || !strings.Contains(explained(err), "can mount lazy volumes") {
 		t.Fatalf("no host can mount it: %v %s", err, explained(err))
 	}

@@ -13,15 +13,33 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 )
 
+// volume creates a volume of the renter's.
+func (w *world) volume(gb int64) (*volume.Volumes, volume.Volume) {
+	w.t.Helper()
+	folder, err := store.OpenFolder(w.t.TempDir(), "http://muster.test", bytes.Repeat([]byte{7}, 32))
+	w.Must(err)
+	vols := volume.New(w.d, folder, volume.Config{Currency: "USD", Box: w.Box()})
+	v, _, err := vols.Create(w.ctx, w.renter, volume.NewVolume{Name: "data", SizeGB: gb}, idem.Request{})
+	w.Must(err)
+	return vols, v
+}
+
+// mountVolumes lets all hosts mount volumes.
+func (w *world) mountVolumes() {
+	for _, h := range w.hosts {
+		w.exec(`INSERT INTO host_agent (host_id, capabilities) VALUES ($1, '{volumes}')
+			ON CONFLICT (host_id) DO UPDATE SET capabilities = excluded.capabilities`, h.id)
+	}
+}
+
+// scratches sets the size of all hosts' scratches.
+func (w *world) scratches(gb int) { w.exec(`UPDATE host SET scratch_gb = $1`, gb) }
+
 // A cluster with a volume runs only on a host that can mount it, is its only writer, and its host gets the key.
 func TestRentWithAVolume(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 2})
-	folder, err := store.OpenFolder(t.TempDir(), "http://muster.test", bytes.Repeat([]byte{7}, 32))
-	w.Must(err)
-	vols := volume.New(w.d, folder, volume.Config{Currency: "USD", Box: w.Box()})
-	vol, _, err := vols.Create(w.ctx, w.renter, volume.NewVolume{Name: "data", SizeGB: 5}, idem.Request{})
-	w.Must(err)
+	_, vol := w.volume(5)
 	s := spec(1, 1)
 	s.Mounts = []client.Mount{{Path: "/data", Volume: vol.ID, Mode: agentapi.MountRW,
 		Snapshot: client.SnapshotPolicy{EveryS: 600, OnEnd: true}}}
@@ -29,17 +47,12 @@ func TestRentWithAVolume(t *testing.T) {
 		fault.NoCapacity) {
 		t.Fatalf("no host can mount volumes: %v", err)
 	}
-	for _, h := range w.hosts {
-		w.exec(`INSERT INTO host_agent (host_id, capabilities) VALUES ($1, '{volumes}')
-			ON CONFLICT (host_id) DO UPDATE SET capabilities = excluded.capabilities`, h.id)
-	}
+	w.mountVolumes()
 	if _, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{}); !fault.Is(err,
 		fault.NoCapacity) {
 		t.Fatalf("no host has room for the volume: %v", err)
 	}
-	for _, h := range w.hosts { // for one volume of 5 GB with its clones, not for two
-		w.exec(`UPDATE host SET scratch_gb = 10 WHERE id = $1`, h.id)
-	}
+	w.scratches(10) // for one volume of 5 GB with its clones, not for two
 	c := w.runUp(s)
 	var got []agentapi.Mount
 	for _, h := range w.hosts {
@@ -51,7 +64,7 @@ func TestRentWithAVolume(t *testing.T) {
 		len(got[0].Key) != 32 || got[0].Snapshot.EveryS != 600 || !got[0].Snapshot.OnEnd || got[0].SnapshotNow != "" {
 		t.Fatalf("%+v", got)
 	}
-	_, _, err = w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
+	_, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
 	if f := fault.From(err); f == nil || f.Kind != fault.Conflict || len(f.Fields) != 1 ||
 		f.Fields[0].Location != "mounts[0].volume" {
 		t.Fatalf("a second writer: %v", err)
@@ -80,16 +93,9 @@ func TestRentWithAVolume(t *testing.T) {
 func TestALeaseThatHasEndedKeepsItsKeys(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
-	folder, err := store.OpenFolder(t.TempDir(), "http://muster.test", bytes.Repeat([]byte{7}, 32))
-	w.Must(err)
-	vols := volume.New(w.d, folder, volume.Config{Currency: "USD", Box: w.Box()})
-	vol, _, err := vols.Create(w.ctx, w.renter, volume.NewVolume{Name: "data", SizeGB: 5}, idem.Request{})
-	w.Must(err)
-	for _, h := range w.hosts {
-		w.exec(`INSERT INTO host_agent (host_id, capabilities) VALUES ($1, '{volumes}')
-			ON CONFLICT (host_id) DO UPDATE SET capabilities = excluded.capabilities`, h.id)
-		w.exec(`UPDATE host SET scratch_gb = 10 WHERE id = $1`, h.id)
-	}
+	vols, vol := w.volume(5)
+	w.mountVolumes()
+	w.scratches(10)
 	s := spec(1, 1)
 	s.Mounts = []client.Mount{{Path: "/data", Volume: vol.ID, Mode: agentapi.MountRW}}
 	writer := w.runUp(s)
