@@ -40,6 +40,7 @@ type Offer struct {
 	DiskLimited     bool        `json:"disk_limited" doc:"a node cannot write more than its disk_gb, nor can its neighbours"`
 	ScratchGB       int64       `json:"scratch_gb" doc:"free of the fast disk that nodes can ask for scratch on; included in the price; 0: the host has none"`
 	Runtimes        []string    `json:"runtimes" doc:"OCI runtimes that workloads can be run with: runc, runsc (gVisor); in queries: runtime"`
+	Shared          []string    `json:"shared" doc:"shared file systems that the host has, by name; a cluster can mount them (mounts in the spec)" example:"[\"lab-nfs\"]"`
 	Region          string      `json:"region"`
 	Fabric          *string     `json:"fabric"`
 	BusbwGbps       *float64    `json:"busbw_gbps" doc:"all-reduce between hosts of the fabric, measured"`

@@ -47,7 +47,7 @@ func TestOffer_ShowsAllFacts(t *testing.T) {
 	facts := strings.Join(names, ",")
 	if want := "Model,Maker,Kind,Architecture,Free," +
 		"VRAM of each,Compute capability,NVLink,PCI Express,Power limit,Degraded,Drives a display,Processor cores,RAM," +
-		"Free disk,Disk limit,Free scratch,Isolation,NVIDIA driver,CUDA, newest," +
+		"Free disk,Disk limit,Free scratch,Isolation,Shared file systems,NVIDIA driver,CUDA, newest," +
 		"Region,Download,Upload,Fabric,RDMA for whole hosts,All-reduce over RDMA," +
 		"All-reduce between its GPUs,All-reduce over TCP," +
 		"Clusters of several nodes,Per GPU-hour,Per GPU-second," +

@@ -105,6 +105,7 @@ func factGroups(o client.Offer, currency string) []FactGroup {
 			{"Disk limit", either(o.DiskLimited, "enforced", "not enforced")},
 			{"Free scratch", either(o.ScratchGB > 0, fmt.Sprintf("%d GB", o.ScratchGB), "none")},
 			{"Isolation", either(slices.Contains(o.Runtimes, agentapi.RuntimeRunsc), "containers, gVisor", "containers")},
+			{"Shared file systems", either(len(o.Shared) > 0, strings.Join(o.Shared, ", "), "none")},
 		}},
 		{"Software", []Fact{{"NVIDIA driver", otherwiseNone(o.Driver)}, {"CUDA, newest", otherwiseNone(o.CUDAMax)},
 			{"ROCm, newest", otherwiseNone(o.ROCmMax)}}},

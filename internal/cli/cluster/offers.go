@@ -109,5 +109,8 @@ func note(o client.Offer) string {
 	if slices.Contains(o.Runtimes, "runsc") {
 		words = append(words, "gVisor")
 	}
+	for _, name := range o.Shared {
+		words = append(words, "shared "+name)
+	}
 	return strings.Join(words, ", ")
 }

@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,8 +13,10 @@ import (
 	"github.com/musterhq/muster/internal/data/sharedfs"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
+	"github.com/musterhq/muster/internal/testing/fleettest/markettest"
 )
 
 const (
@@ -70,6 +73,12 @@ func TestRentWithASharedFileSystem(t *testing.T) {
 	w.Must(s.RecordHost(w.ctx, w.hosts[1].id, nil))
 	refused("the other host has none any more")
 	report(1, agentapi.SharedFS{Marker: oneMarker, Type: "nfs4"})
+	found, err := markettest.New(w.World, market.Config{MaxAge: time.Nanosecond}).SearchOffers(w.ctx,
+		market.OfferSearch{Query: "shared = lab-nfs"})
+	w.Must(err)
+	if len(found.Items) != 2 || !slices.Equal(found.Items[0].Shared, []string{"lab-nfs"}) {
+		t.Errorf("offers with the file system: %+v", found.Items)
+	}
 	c := w.runUp(sp)
 	var folders []string
 	for _, h := range w.hosts {

@@ -43,6 +43,7 @@ var fieldValues = byField(map[string]fieldValue{
 	"scratch_gb":         {num: known(func(f *facts) int64 { return f.scratchFreeGB })},
 	"disk_limited":       {num: flag(func(f *facts) bool { return f.diskLimited })},
 	"runtime":            {text: func(f *facts) string { return f.runtimes }},
+	"shared":             {text: func(f *facts) string { return f.shared }},
 	"region":             {text: func(f *facts) string { return f.region }},
 	"fabric":             {text: func(f *facts) string { return f.fabricName }},
 	"busbw_gbps":         {num: measured(func(f *facts) maybe { return f.busbwGbps })},

@@ -39,6 +39,7 @@ func (l *lot) offerView() client.Offer {
 		DiskLimited:     f.diskLimited,
 		ScratchGB:       f.scratchFreeGB,
 		Runtimes:        strings.Fields(f.runtimes),
+		Shared:          strings.Fields(f.shared),
 		Region:          f.region,
 		BusbwGbps:       f.busbwGbps.pointer(),
 		RDMAGbps:        f.rdmaGbps,

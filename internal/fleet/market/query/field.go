@@ -95,6 +95,8 @@ var Fields = numbered([]Field{
 		Example: "disk_limited = true"},
 	{Name: "runtime", Kind: Set, About: "OCI runtime: runc, or runsc for gVisor",
 		Example: "runtime = runsc"},
+	{Name: "shared", Kind: Set, About: "shared file system that the host has",
+		Example: "shared = lab-nfs"},
 	{Name: "region", Kind: Text, About: "region",
 		Example: "region in [eu-west,eu-north]"},
 	{Name: "fabric", Kind: Text, About: "fast network that hosts share",
