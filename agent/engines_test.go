@@ -92,7 +92,7 @@ func onDisk(t *testing.T) (sum int64) {
 	t.Helper()
 	root := os.Getenv("MUSTER_TEST_ENGINE_ROOT")
 	if root == "" {
-		t.Skip("scripts/with-engine starts the engine")
+		t.Fatal("MUSTER_TEST_ENGINE_ROOT is not set: run this test with scripts/with-engine")
 	}
 	err := filepath.WalkDir(root, func(_ string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {

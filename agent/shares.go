@@ -139,8 +139,8 @@ func purgeShared(host id.Host) error {
 	return errors.Join(errs...)
 }
 
-// sharedLoop looks after the shared file systems, each on a goroutine of its own: one whose servers are away delays no
-// other, whose quotas would go unmeasured.
+// sharedLoop measures the shared file systems, each on a separate goroutine: while the servers of one are away, the
+// quotas of the others are measured.
 func (a *Agent) sharedLoop(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, s := range a.cfg.Shared {

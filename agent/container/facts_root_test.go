@@ -41,7 +41,8 @@ func TestDataRoot(t *testing.T) {
 	}
 }
 
-// A containerd that was started with a folder or configuration of its own is asked for it by its process.
+// The folder of a running containerd is read from the arguments of its process, and from the configuration that they
+// name.
 func TestDataRootOfARunningContainerd(t *testing.T) {
 	dir := t.TempDir()
 	config := filepath.Join(dir, "c.toml")

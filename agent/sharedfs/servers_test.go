@@ -247,7 +247,7 @@ func renamed(t *testing.T, one, other *Share, marker string) {
 	wg.Wait()
 }
 
-// container starts a process with mounts of its own, which has the folder at target.
+// container starts a process in a new mount namespace, in which the folder is mounted at target.
 func container(t *testing.T, point string) (pid int, target string) {
 	t.Helper()
 	target = t.TempDir()

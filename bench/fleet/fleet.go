@@ -2,9 +2,9 @@
 // with the agent's own link code. Beside it, in the same run, the same hosts do the same with a bare NATS server that
 // answers every request at once.
 //
-// The server runs in a process of its own, which is killed and started again to measure a restart, and the hosts run in
-// others. So a connection costs each process one file descriptor, and the CPU time of servers and of hosts is known
-// separately. The benchmark's own process starts them, directs them and reads the meters.
+// The benchmark starts the server and the hosts as separate processes, directs them, and reads the meters. So each
+// process needs one file descriptor for a connection, and the CPU times of the server and of the hosts are known
+// separately. To measure a restart, the benchmark kills the server and starts it again.
 package fleet
 
 import (

@@ -82,8 +82,8 @@ func TestNodesReduceTogether(t *testing.T) {
 	}
 }
 
-// Each way in which NCCL can fail has a kind of its own and a sentence that names the cause. What shows nothing about
-// the network does not keep the workload from starting.
+// Each failure of NCCL has its kind and a sentence that names the cause. A failure that shows nothing about the network
+// does not keep the workload from starting.
 func TestReduceFailures(t *testing.T) {
 	for name, c := range map[string]struct {
 		faults [2][]string
@@ -151,7 +151,7 @@ func TestAReduceThatHangs(t *testing.T) {
 	hangs := [2][]string{{"nccl hang ncclAllReduce"}, {"nccl hang ncclAllReduce"}}
 	for rank, n := range measureTogether(t, pair, hangs, both, short) {
 		if n.Kind != agentapi.NCCLSetup || !strings.Contains(n.Detail, "all-reduce within the node: no end within") {
-			t.Errorf("rank %d, by itself: %+v", rank, n)
+			t.Errorf("rank %d without the others: %+v", rank, n)
 		}
 	}
 	for rank, n := range measureTogether(t, []string{gpuA}, hangs, both, short) {

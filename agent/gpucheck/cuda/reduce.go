@@ -228,7 +228,7 @@ const factor = 2654435761
 // checked is the part of the buffers whose sums are compared, in words.
 func (r *reducer) checked() int { return min(r.largest, 8<<20) / 4 }
 
-// fill writes a pattern of its own into each rank's buffer.
+// fill writes a pattern into each rank's buffer. Each rank has another pattern.
 func (r *reducer) fill(first int) *callError {
 	words := make([]uint32, r.checked())
 	for i, g := range r.cards {

@@ -31,7 +31,7 @@ type Listed struct {
 type Recorded struct {
 	// Refused is why the inventory was not stored: a fault.
 	Refused error
-	// Alone is true if nothing was stored because the inventory needs a transaction of its own, see RecordInventories.
+	// Alone is true if nothing was stored because the inventory must be stored without others, see RecordInventories.
 	Alone bool
 }
 

@@ -11,5 +11,5 @@
 //   - Memory and goroutines stay bounded meanwhile.
 //
 // Lazy mounts, buckets and copies have their own tests with the same faults: agent/lazy, agent/bucket, and
-// internal/data/volume. The package has no code of its own.
+// internal/data/volume. The package has tests only.
 package datafaults

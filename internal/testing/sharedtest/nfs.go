@@ -52,7 +52,7 @@ type NFS struct{}
 // Served is the folder that the server exports, as the server sees it.
 const Served = "/mnt/served"
 
-// Mount mounts the file system with caches of its own, as another host would.
+// Mount mounts the file system with separate caches, as another host would.
 func (NFS) Mount(t *testing.T, _ string) string {
 	t.Helper()
 	point := t.TempDir()

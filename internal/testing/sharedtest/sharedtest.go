@@ -76,7 +76,7 @@ func (s *Server) serve(t *testing.T, how string) {
 		"--kill-child", "bash", filepath.Join(s.dir, s.kind+".sh"), s.dir, how, address+":3300")
 }
 
-// Mount mounts the file system as another host would, with a client and caches of its own. as is the name of the client
+// Mount mounts the file system with a separate client and caches, as another host would. as is the name of the client
 // for Ceph: "lab" may read and write, "admin" may do everything.
 func (s *Server) Mount(t *testing.T, as string) string {
 	t.Helper()
