@@ -66,10 +66,14 @@ func NoCommand(cmd *cobra.Command, word string) error {
 		cmd.CommandPath())
 }
 
-// FlagError returns the error for flags that a command does not take. It names the flag that was probably meant.
+// FlagError returns the error for flags that a command does not take, or whose values are wrong. It names the flag that
+// was probably meant.
 func FlagError(cmd *cobra.Command, err error) error {
+	said := err.Error()
 	var unknown *pflag.NotExistError
-	if errors.As(err, &unknown) {
+	var wrong *pflag.InvalidValueError
+	switch {
+	case errors.As(err, &unknown):
 		var known []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if !f.Hidden {
@@ -79,8 +83,42 @@ func FlagError(cmd *cobra.Command, err error) error {
 		if like := text.Nearest(unknown.GetSpecifiedName(), known); like != "" {
 			return fault.New(fault.Invalid, "%s; did you mean --%s? See %s --help", err, like, cmd.CommandPath())
 		}
+	case errors.As(err, &wrong):
+		said = fmt.Sprintf("--%s: %s", wrong.GetFlag().Name, wanted(wrong))
 	}
-	return fault.New(fault.Invalid, "%s; see %s --help", err, cmd.CommandPath())
+	return fault.New(fault.Invalid, "%s; see %s --help", said, cmd.CommandPath())
+}
+
+// wanted says what the value of a flag must be.
+func wanted(wrong *pflag.InvalidValueError) string {
+	switch wrong.GetFlag().Value.Type() {
+	case "int", "int64":
+		return fmt.Sprintf("want a whole number, not %q", wrong.GetValue())
+	case "float64":
+		return fmt.Sprintf("want a number, not %q", wrong.GetValue())
+	case "bool":
+		return fmt.Sprintf("want true or false, not %q", wrong.GetValue())
+	}
+	return wrong.Unwrap().Error()
+}
+
+// checkFlags returns the error for flags that are missing or exclude each other. Cobra's own checks come later and
+// return errors that are no faults.
+func checkFlags(cmd *cobra.Command) error {
+	var missing []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if len(f.Annotations[cobra.BashCompOneRequiredFlag]) > 0 && !f.Changed {
+			missing = append(missing, "--"+f.Name)
+		}
+	})
+	if len(missing) > 0 {
+		return fault.New(fault.Invalid, "%s needs %s; see %s --help", cmd.CommandPath(), strings.Join(missing, " and "),
+			cmd.CommandPath())
+	}
+	if err := cmd.ValidateFlagGroups(); err != nil {
+		return FlagError(cmd, err)
+	}
+	return nil
 }
 
 // DidYouMean returns "; did you mean NAME?" with the name among names that word was probably meant to be, or "".

@@ -34,7 +34,12 @@ func (s *Session) Flags(cmd *cobra.Command) {
 // OutputFlag adds --output alone, for a command that needs no platform.
 func (s *Session) OutputFlag(cmd *cobra.Command) {
 	cmd.PersistentFlags().StringVarP(&s.Output, "output", "o", outputTable, strings.Join(outputs, ", "))
-	cmd.PersistentPreRunE = func(*cobra.Command, []string) error { return checkOutput(s.Output) }
+	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if err := checkOutput(s.Output); err != nil {
+			return err
+		}
+		return checkFlags(cmd)
+	}
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp))
 }
 

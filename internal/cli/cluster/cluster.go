@@ -172,11 +172,20 @@ func gpusOf(c client.Cluster) int {
 func clusterShow(s *base.Session) *cobra.Command {
 	return onCluster(s, "show", "Show a cluster", func(cmd *cobra.Command, c *client.Client, cl id.Cluster) error {
 		v, err := c.Cluster(cmd.Context(), cl)
-		return s.Result(cmd, v, err, func(p *base.Printer) { printCluster(p, v) })
+		if err != nil {
+			return err
+		}
+		var mounts []mounted
+		if !s.ForPrograms() {
+			if mounts, err = mountsOf(cmd.Context(), c, v); err != nil {
+				return err
+			}
+		}
+		return s.Show(cmd, v, func(p *base.Printer) { printCluster(p, v, mounts) })
 	})
 }
 
-func printCluster(p *base.Printer, c client.Cluster) {
+func printCluster(p *base.Printer, c client.Cluster, mounts []mounted) {
 	busbw := ""
 	rdma := ""
 	if m := c.Network.RDMA; m != nil && m.Detail != "" {
@@ -217,6 +226,7 @@ func printCluster(p *base.Printer, c client.Cluster) {
 			cmp.Or(n.HostName, n.HostID.Short()), progressOf(n)}
 	}
 	p.Table([]string{">RANK", "STATE", ">GPUS", "MODEL", "ADDRESS", "HOST", ""}, rows)
+	printMounts(p, mounts)
 	for _, n := range c.Nodes {
 		if u := n.Progress.Uploads; u != nil {
 			p.Line("Rank %d has not uploaded %s yet: %s.", n.Rank, base.Counted(u.Files, "file"),

@@ -33,7 +33,7 @@ the GPUs before you do. To claim them, ask for a quote.`,
 	fs.IntVar(&r.Nodes, "nodes", 0, "nodes (default 1)")
 	fs.IntVar(&r.GPUsPerNode, "gpus", 0, "GPUs per node (default 1)")
 	fs.StringVar(&r.GPU, "gpu", "", "offer query every node must match, such as 'gpu_model=H100 vram_gb>=80'")
-	fs.Int64Var(&r.DiskGB, "disk", 0, "GB per node (default 10)")
+	base.Gigabytes(fs, &r.DiskGB, "disk", 0, "disk space per node (default 10)")
 	fs.StringVar(&r.Scope, "scope", "", "any, fabric or host: how far apart the nodes may be")
 	fs.Float64Var(&r.MinGbps, "min-gbps", 0, "least all-reduce bandwidth between nodes")
 	_ = cmd.RegisterFlagCompletionFunc("gpu", base.QueryTerms)

@@ -58,10 +58,10 @@ func (f *specFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.envFile, "env-file", "", "file of KEY=VALUE lines; unlike --env, other users of this machine "+
 		"cannot see them")
 	fs.StringArrayVarP(&f.ports, "port", "p", nil, "PORT, which is tcp, or PORT/http, which the page links to; repeatable")
-	fs.Int64Var(&f.disk, "disk", 0, "disk space per node in GB (default 10)")
+	base.Gigabytes(fs, &f.disk, "disk", 0, "disk space per node (default 10)")
 	fs.BoolVar(&f.diskLimited, "disk-limited", false, "only hosts that enforce the limit of --disk")
-	fs.Int64Var(&f.scratch, "scratch-gb", 0, "GB per node of a fast disk, empty at /scratch, gone with the node; "+
-		"included in the price")
+	base.Gigabytes(fs, &f.scratch, "scratch-gb", 0, "space per node on a fast disk, empty at /scratch, gone with the "+
+		"node; included in the price")
 	fs.StringArrayVar(&f.mounts, "mount", nil,
 		"VOLUME:PATH[:ro|:ranks][:every=SECONDS], a volume by id or name, VOLUME:PATH:ro:lazy[:cache=GB], a volume that is "+
 			"read when needed, bucket:NAME:PATH[:ro][:cache=GB], a bucket of yours, or shared:NAME:PATH[:ro], your folder on "+
@@ -143,118 +143,10 @@ func (f *specFlags) spec(cmd *cobra.Command, command []string) (client.Spec, err
 	if err := bad.Err(); err != nil {
 		return s, err
 	}
-	if err := f.volumes(cmd, &s); err != nil {
+	if err := f.readMounts(cmd, &s); err != nil {
 		return s, err
 	}
 	return s, f.secrets(cmd, &s)
-}
-
-// volumes reads --mount. Names of volumes and buckets are looked up.
-func (f *specFlags) volumes(cmd *cobra.Command, s *client.Spec) error {
-	for _, arg := range f.mounts {
-		if name, ok := strings.CutPrefix(arg, "shared:"); ok && !strings.HasPrefix(name, "/") {
-			m, err := sharedMount(name)
-			if err != nil {
-				return err
-			}
-			s.Mounts = append(s.Mounts, m)
-			continue
-		}
-		if name, ok := bucketOf(arg); ok {
-			m, err := f.bucket(cmd, name)
-			if err != nil {
-				return err
-			}
-			s.Mounts = append(s.Mounts, m)
-			continue
-		}
-		words := strings.Split(arg, ":")
-		if len(words) < 2 {
-			return fault.InvalidField("--mount", "want VOLUME:PATH, such as training-data:/data")
-		}
-		m := client.Mount{Path: words[1], Mode: "rw", Snapshot: client.SnapshotPolicy{OnNotice: true, OnEnd: true}}
-		for _, word := range words[2:] {
-			every, ok := strings.CutPrefix(word, "every=")
-			seconds, err := base.ParseSeconds(every)
-			cache, cached := strings.CutPrefix(word, "cache=")
-			gb, err2 := strconv.ParseInt(cache, 10, 64)
-			switch {
-			case word == "ro" || word == "rw" || word == "ranks":
-				m.Mode = word
-			case word == "lazy":
-				m.Lazy = true
-			case ok && err == nil:
-				m.Snapshot.EveryS = int(seconds)
-			case cached && err2 == nil:
-				m.CacheGB = gb
-			default:
-				return fault.InvalidField("--mount",
-					"want VOLUME:PATH[:ro|:ranks][:every=SECONDS] or VOLUME:PATH:ro:lazy[:cache=GB], not %s", word)
-			}
-		}
-		if m.Mode == "ro" {
-			m.Snapshot = client.SnapshotPolicy{}
-		}
-		var err error
-		if m.Volume, err = id.Parse[id.Volume](words[0]); err != nil && f.session != nil {
-			m.Volume, err = base.FindVolume(cmd.Context(), f.session.Client(cmd), words[0])
-		}
-		if err != nil {
-			return err
-		}
-		s.Mounts = append(s.Mounts, m)
-	}
-	return nil
-}
-
-// bucketOf returns the part of a mount after "bucket:"; a bucket's id needs no such word. "bucket:/data" is a volume of
-// that name.
-func bucketOf(arg string) (string, bool) {
-	if rest, ok := strings.CutPrefix(arg, "bucket:"); ok && !strings.HasPrefix(rest, "/") {
-		return rest, true
-	}
-	return arg, strings.HasPrefix(arg, "bkt_")
-}
-
-// bucket reads NAME:PATH[:ro][:cache=GB].
-func (f *specFlags) bucket(cmd *cobra.Command, arg string) (client.Mount, error) {
-	const want = "want bucket:NAME:PATH[:ro][:cache=GB], such as bucket:results:/results"
-	words := strings.Split(arg, ":")
-	if len(words) < 2 {
-		return client.Mount{}, fault.InvalidField("--mount", want)
-	}
-	m := client.Mount{Path: words[1], Mode: "rw"}
-	for _, word := range words[2:] {
-		cache, ok := strings.CutPrefix(word, "cache=")
-		gb, err := strconv.ParseInt(cache, 10, 64)
-		switch {
-		case word == "ro" || word == "rw":
-			m.Mode = word
-		case ok && err == nil:
-			m.CacheGB = gb
-		default:
-			return client.Mount{}, fault.InvalidField("--mount", want+", not %s", word)
-		}
-	}
-	var err error
-	if m.Bucket, err = id.Parse[id.Bucket](words[0]); err != nil && f.session != nil {
-		m.Bucket, err = base.FindBucket(cmd.Context(), f.session.Client(cmd), words[0])
-	}
-	return m, err
-}
-
-// sharedMount reads NAME:PATH[:ro] of a shared file system.
-func sharedMount(arg string) (client.Mount, error) {
-	words := strings.Split(arg, ":")
-	m := client.Mount{Shared: words[0], Mode: "rw"}
-	switch {
-	case len(words) == 3 && (words[2] == "ro" || words[2] == "rw"):
-		m.Mode = words[2]
-	case len(words) != 2:
-		return m, fault.InvalidField("--mount", "want shared:NAME:PATH[:ro], such as shared:lab-nfs:/shared")
-	}
-	m.Path = words[1]
-	return m, nil
 }
 
 func lay[T comparable](to *T, flag T) {

@@ -261,9 +261,9 @@ func hostSet(s *base.Session) *cobra.Command {
 	cmd.Flags().BoolVar(&unlist, "unlist", false, "take the price off: nothing new is rented")
 	cmd.Flags().StringVar(&channel, "agent-channel", "", "channel of agent versions: stable, another one of the "+
 		"platform, or off to update by hand")
-	cmd.Flags().Int64Var(&upCap, "up-cap-gb", 0, "GB that leases may send over its line a month before it takes no new "+
-		"ones; running leases continue; 0: no cap")
-	cmd.Flags().Int64Var(&downCap, "down-cap-gb", 0, "the same for what they receive")
+	base.Gigabytes(cmd.Flags(), &upCap, "up-cap-gb", 0, "what leases may send over its line a month before it takes no "+
+		"new ones; running leases continue; 0: no cap")
+	base.Gigabytes(cmd.Flags(), &downCap, "down-cap-gb", 0, "the same for what they receive")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		change := client.HostChange{GPUModel: model, Unlist: unlist}
 		var bad fault.Fields

@@ -79,7 +79,7 @@ of these hosts with --shared NAME=PATH. The first host writes a marker there, by
 		},
 	}
 	cmd.Flags().StringVar(&n.Kind, "kind", "other", "nfs, cephfs, gluster, lustre, beegfs, weka or other")
-	cmd.Flags().Int64Var(&n.QuotaGB, "quota", 0, "GB that each organisation may store there")
+	base.Gigabytes(cmd.Flags(), &n.QuotaGB, "quota", 0, "what each organisation may store there")
 	_ = cmd.MarkFlagRequired("quota")
 	return cmd
 }

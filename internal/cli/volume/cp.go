@@ -183,11 +183,11 @@ func (f *copying) upload(cmd *cobra.Command, s *base.Session, name, from, to str
 	return s.Result(cmd, resultOf(out), j.Remove(), func(p *base.Printer) {
 		if out.Unchanged {
 			p.Line("Snapshot %d has all of it already: %s of %s. No snapshot was made.", t.HeadSeq,
-				base.Counted(int(out.Files), "file"), bytesOf(out.Bytes))
+				base.Counted(int(out.Files), "file"), base.Bytes(out.Bytes))
 			return
 		}
 		p.Line("Snapshot %d has %s of %s: %s were read, %s sent.", out.Seq, base.Counted(int(out.Files), "file"),
-			bytesOf(out.Bytes), bytesOf(out.Read), bytesOf(out.Moved))
+			base.Bytes(out.Bytes), base.Bytes(out.Read), base.Bytes(out.Moved))
 		f.notes(p, out)
 	})
 }
@@ -236,7 +236,7 @@ func (f *copying) dryUpload(cmd *cobra.Command, s *base.Session, c *client.Clien
 	out, err := f.run(cmd, c, t, vol, head, &transfer.Upload{From: from, To: elements(to), Dry: true})
 	return s.Result(cmd, resultOf(out), err, func(p *base.Printer) {
 		p.Line("%s of %s would be uploaded, for which about %s would be sent. Nothing was changed.",
-			base.Counted(int(out.Files), "file"), bytesOf(out.Bytes), bytesOf(out.Moved))
+			base.Counted(int(out.Files), "file"), base.Bytes(out.Bytes), base.Bytes(out.Moved))
 		f.notes(p, out)
 	})
 }
@@ -284,11 +284,11 @@ func (f *copying) download(cmd *cobra.Command, s *base.Session, name, from, to s
 	return s.Result(cmd, copied{Files: out.Files, Bytes: out.Bytes, Moved: out.Moved}, nil, func(p *base.Printer) {
 		if f.dry {
 			p.Line("%s of %s would be downloaded. Nothing was changed.", base.Counted(int(out.Files), "file"),
-				bytesOf(out.Bytes))
+				base.Bytes(out.Bytes))
 			return
 		}
 		p.Line("Copied %s of %s to %s: %s were received, %s were here already.", base.Counted(int(out.Files), "file"),
-			bytesOf(out.Bytes), to, bytesOf(out.Moved), bytesOf(out.Kept))
+			base.Bytes(out.Bytes), to, base.Bytes(out.Moved), base.Bytes(out.Kept))
 	})
 }
 
@@ -420,11 +420,11 @@ func (m *meter) end() {
 
 // lineOf describes progress after a time: how much, how fast, and how long it will take.
 func lineOf(p transfer.Progress, moved string, after time.Duration) string {
-	line := fmt.Sprintf("%s of %s", bytesOf(p.Done), bytesOf(p.Total))
+	line := fmt.Sprintf("%s of %s", base.Bytes(p.Done), base.Bytes(p.Total))
 	rate := float64(p.Done) / max(after.Seconds(), 0.001)
 	if after >= time.Second && p.Done > 0 {
 		left := time.Duration(float64(p.Total-p.Done) / rate * float64(time.Second)).Round(time.Second)
-		line += fmt.Sprintf(", %s/s, %s left", bytesOf(int64(rate)), left)
+		line += fmt.Sprintf(", %s/s, %s left", base.Bytes(int64(rate)), left)
 	}
-	return line + fmt.Sprintf(", %s %s", bytesOf(p.Moved), moved)
+	return line + fmt.Sprintf(", %s %s", base.Bytes(p.Moved), moved)
 }

@@ -42,32 +42,13 @@ func list(s *base.Session) *cobra.Command {
 			return s.Result(cmd, all, err, func(p *base.Printer) {
 				rows := make([][]string, len(all.Items))
 				for i, v := range all.Items {
-					rows[i] = []string{v.Name, v.ID.String(), fmt.Sprintf("%d GB", v.SizeGB), bytesOf(v.StoredBytes),
-						v.PricePerHour.Plain(), durable(v)}
+					rows[i] = []string{v.Name, v.ID.String(), fmt.Sprintf("%d GB", v.SizeGB), base.Bytes(v.StoredBytes),
+						v.PricePerHour.Plain(), base.Durable(v)}
 				}
 				p.Table([]string{"NAME", "ID", "SIZE", "STORED", "PER HOUR", "DURABLE TO"}, rows)
 			})
 		},
 	}
-}
-
-func durable(v client.Volume) string {
-	if v.DurableTo == nil {
-		return "no snapshot"
-	}
-	return v.DurableTo.UTC().Format(time.DateTime)
-}
-
-func bytesOf(n int64) string {
-	switch {
-	case n >= 1e9:
-		return fmt.Sprintf("%.1f GB", float64(n)/1e9)
-	case n >= 1e6:
-		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
-	case n >= 1e3:
-		return fmt.Sprintf("%.1f kB", float64(n)/1e3)
-	}
-	return fmt.Sprintf("%d B", n)
 }
 
 func show(s *base.Session) *cobra.Command {
@@ -98,18 +79,11 @@ func writerOf(v client.Volume) (called, cluster string) {
 }
 
 func print(p *base.Printer, v client.Volume) {
-	pending := ""
-	if v.PendingBytes > 0 {
-		pending = bytesOf(v.PendingBytes)
-		if v.ETASeconds > 0 {
-			pending += fmt.Sprintf(", durable in about %s", time.Duration(v.ETASeconds)*time.Second)
-		}
-	}
 	writer, cluster := writerOf(v)
-	p.Facts("Volume", v.Name, "Id", v.ID.String(), "Size", fmt.Sprintf("%d GB", v.SizeGB), "Durable to", durable(v),
-		"Label", v.Label, "Consistency", v.Consistency, "Not durable yet", pending, "Problem", v.Problem,
-		"Files", strconv.FormatInt(v.Files, 10), "Their size", bytesOf(v.Bytes),
-		"Stored", bytesOf(v.StoredBytes), "Price per hour", v.PricePerHour.Plain(),
+	p.Facts("Volume", v.Name, "Id", v.ID.String(), "Size", fmt.Sprintf("%d GB", v.SizeGB), "Durable to", base.Durable(v),
+		"Label", v.Label, "Consistency", v.Consistency, "Not durable yet", base.Pending(v), "Problem", v.Problem,
+		"Files", strconv.FormatInt(v.Files, 10), "Their size", base.Bytes(v.Bytes),
+		"Stored", base.Bytes(v.StoredBytes), "Price per hour", v.PricePerHour.Plain(),
 		"Snapshots", strconv.FormatInt(v.Snapshots, 10), "Keeps the last", strconv.Itoa(v.Keep), writer, cluster)
 }
 
@@ -123,7 +97,7 @@ func create(s *base.Session) *cobra.Command {
 			return s.Result(cmd, v, err, func(p *base.Printer) { print(p, v) })
 		},
 	}
-	cmd.Flags().Int64Var(&n.SizeGB, "size", 10, "GB that its files may take together")
+	base.Gigabytes(cmd.Flags(), &n.SizeGB, "size", 10, "what its files may take together, such as 100, 100GB or 2TB")
 	cmd.Flags().IntVar(&n.Keep, "keep", 0, "last snapshots that are kept whatever their age (default 3)")
 	return cmd
 }
@@ -155,7 +129,7 @@ func set(s *base.Session) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "the new name")
-	cmd.Flags().Int64Var(&size, "size", 0, "GB, from the next start on")
+	base.Gigabytes(cmd.Flags(), &size, "size", 0, "the new size, from the next start on")
 	cmd.Flags().IntVar(&keep, "keep", 0, "last snapshots that are kept")
 	return cmd
 }
@@ -206,7 +180,7 @@ func snapshots(s *base.Session) *cobra.Command {
 				rows := make([][]string, len(all.Items))
 				for i, x := range all.Items {
 					rows[i] = []string{strconv.FormatInt(x.Seq, 10), x.CutAt.UTC().Format(time.DateTime), x.Cause, x.Label,
-						strconv.FormatInt(x.Files, 10), bytesOf(x.Bytes), bytesOf(x.AddedBytes), consistencyOf(x)}
+						strconv.FormatInt(x.Files, 10), base.Bytes(x.Bytes), base.Bytes(x.AddedBytes), consistencyOf(x)}
 				}
 				p.Table([]string{"SEQ", "SHOWS", "CAUSE", "LABEL", "FILES", "SIZE", "ADDED", "CONSISTENCY"}, rows)
 			})
@@ -300,7 +274,7 @@ func files(s *base.Session) *cobra.Command {
 					case "symlink":
 						name += " -> " + f.Target
 					}
-					rows[i] = []string{f.Mode, bytesOf(f.Bytes), f.ModifiedAt.UTC().Format(time.DateTime), name}
+					rows[i] = []string{f.Mode, base.Bytes(f.Bytes), f.ModifiedAt.UTC().Format(time.DateTime), name}
 				}
 				p.Table([]string{"MODE", "SIZE", "CHANGED", "NAME"}, rows)
 			})

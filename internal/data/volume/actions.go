@@ -95,7 +95,7 @@ func (v *Volumes) Request(ctx context.Context, who account.Principal, vol id.Vol
 			return fmt.Errorf("hosts of %s: %w", vol, err)
 		}
 		if len(hosts) == 0 {
-			return fault.New(fault.Conflict, "no cluster writes the volume: its last snapshot has everything")
+			return fault.New(fault.Conflict, "no cluster writes the volume now, so there is nothing to take a snapshot of")
 		}
 		if snap = row.WantedID; !snap.IsZero() {
 			return nil

@@ -1,0 +1,27 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+)
+
+// A mistake in the flags ends with exit code 2 and says what is wanted, before a platform is needed.
+func TestMistakesInFlags(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"bucket create results":                            "muster bucket create needs --bucket and --endpoint",
+		"shared declare lab-nfs --kind nfs":                "muster shared declare needs --quota",
+		"volume create data --size 5GiB":                   `--size: want whole gigabytes, such as 100, 100GB or 2TB, not "5GiB"`,
+		"cluster list --limit many":                        `--limit: want a whole number, not "many"`,
+		"cluster create --min-gbps fast":                   `--min-gbps: want a number, not "fast"`,
+		"volume create data --sise 5":                      "did you mean --size?",
+		"login https://x.example --sign-up a --with-token": "none of the others can be",
+	} {
+		var out, errs strings.Builder
+		code := Run(t.Context(), "test", strings.Fields(line), []string{"HOME=" + t.TempDir()}, strings.NewReader(""), &out,
+			&errs)
+		if code != 2 || !strings.Contains(errs.String(), want) || !strings.Contains(errs.String(), "--help") {
+			t.Errorf("%s: exit %d, %s; want %q", line, code, errs.String(), want)
+		}
+	}
+}
