@@ -209,7 +209,8 @@ func TestReseal_SecretsOpenWithTheNewSecretAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err := account.New(g.db, account.Config{Box: both, HashMemoryKiB: cheapHash}).Reseal(t.Context()); err != nil || n != 1 {
+	withBoth := account.New(g.db, account.Config{Box: both, HashMemoryKiB: cheapHash})
+	if n, err := withBoth.Reseal(t.Context()); err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
 	box, err := seal.NewBox(fresh)

@@ -108,7 +108,7 @@ func makeTemplate(base string) (string, error) {
 		if _, err := c.Exec(ctx, "SELECT pg_advisory_lock(727274)"); err != nil {
 			return err
 		}
-		defer c.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock(727274)") //nolint:errcheck // nothing to do
+		defer c.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock(727274)")
 		var ready bool
 		if err := c.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)",
 			name).Scan(&ready); err != nil || ready {
