@@ -6,15 +6,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"errors"
 	"io"
-	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,6 +19,7 @@ import (
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
 // A pull that is given up half way leaves nothing on the engine's disk, whichever store the engine has.
@@ -87,29 +84,14 @@ func TestEngineKeepsNothingOfAPullThatIsGivenUp(t *testing.T) {
 	poll(t, "the half that was pulled is gone", func() bool { return onDisk(t)-before < size/8 })
 }
 
-// onDisk is how many bytes the engine's folder takes.
-func onDisk(t *testing.T) (sum int64) {
+// onDisk is how many bytes the engine's folder takes, but for its logs.
+func onDisk(t *testing.T) int64 {
 	t.Helper()
 	root := os.Getenv("MUSTER_TEST_ENGINE_ROOT")
 	if root == "" {
 		t.Fatal("MUSTER_TEST_ENGINE_ROOT is not set: run this test with scripts/with-engine")
 	}
-	err := filepath.WalkDir(root, func(_ string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil || d.IsDir() {
-			return err
-		}
-		info, err := d.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if st, ok := info.Sys().(*syscall.Stat_t); err == nil && ok {
-			sum += st.Blocks * 512
-		}
-		return err
-	})
+	sum, err := testnet.Stored(root)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log"
 	"net/http"
 	"net/http/httptest"
@@ -18,7 +17,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -33,6 +31,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/testing/testnet"
 )
 
 // The registries, in the internet of the test's own: one that keeps to the rules, and a hostile one.
@@ -411,23 +410,7 @@ func (b *box) images() []string {
 
 // stored is how many bytes the engine's folder takes on the disk, but for its logs.
 func (b *box) stored(t *testing.T) int64 {
-	var sum int64
-	err := filepath.WalkDir(filepath.Join(b.host.Dir(), "docker"), func(path string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it was just removed
-		}
-		if err != nil || d.IsDir() || strings.HasSuffix(path, ".log") {
-			return err
-		}
-		info, err := d.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if st, ok := info.Sys().(*syscall.Stat_t); err == nil && ok {
-			sum += st.Blocks * 512
-		}
-		return err
-	})
+	sum, err := testnet.Stored(filepath.Join(b.host.Dir(), "docker"))
 	if err != nil {
 		t.Error(err)
 	}

@@ -102,7 +102,8 @@ type Config struct {
 	SessionIdle    time.Duration // a session unused for so long ends; 0 = 14 days
 	SessionMax     time.Duration // a session ends after so long; 0 = 90 days
 	RotateAfter    time.Duration // a session's secret is due for a new one; 0 = 12 h
-	HashSlots      int           // passwords hashed at a time, HashMemory each; 0 = one per CPU
+	HashSlots      int           // passwords hashed at a time; 0 = one per CPU
+	HashMemoryKiB  int           // memory one hash takes while it is made, at least 8; 0 = 19 MiB; tests take less
 	AccountTries   int           // sign-ins per account and 15 min; 0 = 10
 	AddressTries   int           // sign-ins per address and 15 min; 0 = 60
 	SignUpsPerHour int           // per address; 0 = 20
@@ -140,6 +141,7 @@ func (c Config) withDefaults() Config {
 	set(&c.RecheckEvery, 15*time.Second)
 	set(&c.DeviceInterval, 5*time.Second)
 	setInt(&c.HashSlots, runtime.GOMAXPROCS(0))
+	setInt(&c.HashMemoryKiB, hashMemoryKiB)
 	setInt(&c.AccountTries, 10)
 	setInt(&c.AddressTries, 60)
 	setInt(&c.SignUpsPerHour, 20)
@@ -158,7 +160,7 @@ type Accounts struct {
 // New makes the use cases; it starts nothing.
 func New(d *db.DB, cfg Config) *Accounts {
 	cfg = cfg.withDefaults()
-	return &Accounts{db: d, cfg: cfg, hasher: newHasher(cfg.HashSlots)}
+	return &Accounts{db: d, cfg: cfg, hasher: newHasher(cfg.HashSlots, cfg.HashMemoryKiB)}
 }
 
 // Page is a cut of a list that is ordered newest first.

@@ -258,7 +258,8 @@ func TestChangeRole_EndsOpenStreams(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	a := account.New(d, account.Config{RecheckEvery: 5 * time.Millisecond, PublicURL: "http://muster.test",
-		Post: func(context.Context, *db.Tx, account.Letter) error { return nil }})
+		HashMemoryKiB: cheapHash,
+		Post:          func(context.Context, *db.Tx, account.Letter) error { return nil }})
 	x := team{t, d, a, nil, account.Principal{}}
 	x.ada = x.person("ada")
 	bob := x.join("bob", account.RoleMember)

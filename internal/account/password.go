@@ -23,11 +23,11 @@ const (
 	MaxPassword = 200
 )
 
-// HashMemory is the memory one hash takes while it is made, in bytes.
-const HashMemory = 19 << 20
-
-// present is OWASP's recommendation for argon2id where memory is shared with a server (2024).
-var present = cost{memoryKiB: HashMemory >> 10, passes: 2, lanes: 1}
+// The cost of a hash is OWASP's recommendation for argon2id where memory is shared with a server (2024).
+const (
+	hashMemoryKiB = 19 << 10
+	hashPasses    = 2
+)
 
 const (
 	saltLen = 16
@@ -44,15 +44,17 @@ type cost struct {
 // hasher makes and checks password hashes, a few at a time.
 type hasher struct {
 	slots   chan struct{}
+	present cost // of new hashes
 	waiting atomic.Int64
 	decoy   string // matches no password; checked for unknown users so that they take as long
 }
 
-func newHasher(slots int) *hasher {
+func newHasher(slots, memoryKiB int) *hasher {
+	present := cost{memoryKiB: uint32(memoryKiB), passes: hashPasses, lanes: 1}
 	salt, key := make([]byte, saltLen), make([]byte, keyLen)
 	rand.Read(salt)
 	rand.Read(key)
-	return &hasher{slots: make(chan struct{}, slots), decoy: phc(present, salt, key)}
+	return &hasher{slots: make(chan struct{}, slots), present: present, decoy: phc(present, salt, key)}
 }
 
 func (h *hasher) enter(ctx context.Context) (leave func(), err error) {
@@ -79,7 +81,7 @@ func (h *hasher) hash(ctx context.Context, password string) (string, error) {
 	defer leave()
 	salt := make([]byte, saltLen)
 	rand.Read(salt)
-	return phc(present, salt, derive(present, password, salt, keyLen)), nil
+	return phc(h.present, salt, derive(h.present, password, salt, keyLen)), nil
 }
 
 // check reports whether password made encoded. weak: it did, at a cost below the present one: hash it again.
@@ -94,7 +96,7 @@ func (h *hasher) check(ctx context.Context, encoded, password string) (ok, weak 
 	}
 	defer leave()
 	ok = subtle.ConstantTimeCompare(key, derive(c, password, salt, uint32(len(key)))) == 1
-	return ok, ok && (c.memoryKiB < present.memoryKiB || c.passes < present.passes), nil
+	return ok, ok && (c.memoryKiB < h.present.memoryKiB || c.passes < h.present.passes), nil
 }
 
 func derive(c cost, password string, salt []byte, n uint32) []byte {

@@ -11,7 +11,7 @@ import (
 
 func TestHashRoundTrip(t *testing.T) {
 	t.Parallel()
-	h := newHasher(1)
+	h := New(nil, Config{}).hasher // as in production
 	encoded, err := h.hash(t.Context(), "correct horse")
 	if err != nil || !strings.HasPrefix(encoded, "$argon2id$v=19$m=19456,t=2,p=1$") {
 		t.Fatalf("%q, %v", encoded, err)
@@ -30,15 +30,15 @@ func TestOldCostIsSeen(t *testing.T) {
 	t.Parallel()
 	c := cost{memoryKiB: 64, passes: 1, lanes: 1}
 	salt := []byte("0123456789abcdef")
-	if ok, weak, err := newHasher(1).check(t.Context(), phc(c, salt, derive(c, "pw", salt, keyLen)), "pw"); !ok || !weak ||
-		err != nil {
+	old := phc(c, salt, derive(c, "pw", salt, keyLen))
+	if ok, weak, err := newHasher(1, hashMemoryKiB).check(t.Context(), old, "pw"); !ok || !weak || err != nil {
 		t.Errorf("%v, weak %v, %v", ok, weak, err)
 	}
 }
 
 func TestHashQueueIsBounded(t *testing.T) {
 	t.Parallel()
-	h := newHasher(1)
+	h := newHasher(1, hashMemoryKiB)
 	leave, err := h.enter(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestHashQueueIsBounded(t *testing.T) {
 }
 
 func FuzzParsePHC(f *testing.F) {
-	f.Add(newHasher(1).decoy)
+	f.Add(newHasher(1, hashMemoryKiB).decoy)
 	f.Add("$argon2id$v=19$m=99999999,t=2,p=1$AAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA")
 	f.Fuzz(func(t *testing.T, s string) {
 		c, salt, key, err := parsePHC(s)

@@ -33,7 +33,7 @@ func newGuarded(t *testing.T) guarded {
 	}
 	var sent []account.Letter
 	d := dbtest.New(t)
-	x := team{t, d, account.New(d, account.Config{PublicURL: "http://muster.test", Box: box,
+	x := team{t, d, account.New(d, account.Config{PublicURL: "http://muster.test", Box: box, HashMemoryKiB: cheapHash,
 		Post: func(_ context.Context, _ *db.Tx, l account.Letter) error {
 			sent = append(sent, l)
 			return nil
@@ -209,14 +209,15 @@ func TestReseal_SecretsOpenWithTheNewSecretAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err := account.New(g.db, account.Config{Box: both}).Reseal(t.Context()); err != nil || n != 1 {
+	withBoth := account.New(g.db, account.Config{Box: both, HashMemoryKiB: cheapHash})
+	if n, err := withBoth.Reseal(t.Context()); err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
 	box, err := seal.NewBox(fresh)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.a = account.New(g.db, account.Config{Box: box})
+	g.a = account.New(g.db, account.Config{Box: box, HashMemoryKiB: cheapHash})
 	if err := g.finish(g.challenge(), g.code(0)); err != nil {
 		t.Error(err)
 	}

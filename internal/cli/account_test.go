@@ -11,7 +11,7 @@ func TestPasswordAndSessionsByCommand(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t)
 	p.signUp("ada@example.com")
-	acc := account.New(p.db, account.Config{})
+	acc := account.New(p.db, account.Config{HashMemoryKiB: 64})
 	signIn := func(password string) error {
 		_, _, err := acc.SignIn(t.Context(), account.SignIn{
 			Email:     "ada@example.com",

@@ -12,7 +12,7 @@ import (
 // admin makes an admin of the user who is logged in, and logs in with a token that has the scope.
 func (p *testPlatform) admin(email string) {
 	p.t.Helper()
-	accounts := account.New(p.db, account.Config{})
+	accounts := account.New(p.db, account.Config{HashMemoryKiB: 64})
 	if err := accounts.SetAdmin(p.t.Context(), email, true); err != nil {
 		p.t.Fatal(err)
 	}

@@ -104,6 +104,7 @@ func newPlatform(t *testing.T) *testPlatform {
 	}
 	accounts := account.New(p.db, account.Config{
 		DeviceInterval: time.Millisecond,
+		HashMemoryKiB:  64, // a hash of 19 MiB takes 0.3 s with the race detector
 		Post: func(context.Context, *db.Tx, account.Letter) error {
 			return nil
 		},

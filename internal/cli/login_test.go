@@ -40,7 +40,7 @@ func TestLogin_GrantedInABrowser(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t)
 	p.signUp("ada@example.com")
-	accounts := account.New(p.db, account.Config{})
+	accounts := account.New(p.db, account.Config{HashMemoryKiB: 64})
 	_, ada, err := accounts.SignIn(t.Context(), account.SignIn{
 		Email:    "ada@example.com",
 		Password: "correct horse battery",

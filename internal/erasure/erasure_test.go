@@ -34,7 +34,7 @@ type person struct {
 func newPerson(t *testing.T) *person {
 	t.Helper()
 	d := dbtest.New(t)
-	a := account.New(d, account.Config{})
+	a := account.New(d, account.Config{HashMemoryKiB: 64})
 	_, err := a.Register(t.Context(), account.SignUp{
 		Email:    email,
 		Password: password,

@@ -54,7 +54,8 @@ func newStranger(t *testing.T) *stranger {
 	}, log)
 	x.must(err)
 	x.accounts = account.New(d, account.Config{
-		PublicURL: "https://muster.test",
+		HashMemoryKiB: 64,
+		PublicURL:     "https://muster.test",
 		Post: func(_ context.Context, _ *db.Tx, l account.Letter) error {
 			x.mail = append(x.mail, l)
 			return nil

@@ -58,12 +58,14 @@ func checkOf(t *testing.T, gpus []string, faults ...string) gpucheck.Check {
 	}
 	t.Setenv(fakecuda.Env, profile)
 	t.Setenv(programEnv, "1")
-	return gpucheck.Check{Command: []string{"/proc/self/exe", "--library", fake, "--work", "20ms"},
+	return gpucheck.Check{Command: []string{"/proc/self/exe", "--library", fake, "--work", "20ms", "--memory", "4"},
 		GPUs: []string{gpuA, gpuB}}
 }
 
 func TestGPUsThatCompute(t *testing.T) {
-	res, err := checkOf(t, []string{gpuB, gpuA}).Run(t.Context())
+	c := checkOf(t, []string{gpuB, gpuA})
+	c.Command = append(c.Command, "--memory", "64") // as by default
+	res, err := c.Run(t.Context())
 	if err != nil || res.Failure != nil {
 		t.Fatalf("%v, %+v", err, res.Failure)
 	}
@@ -78,7 +80,7 @@ func TestGPUsThatCompute(t *testing.T) {
 	if res.Calls != nil {
 		t.Errorf("recorded without a wish: %+v", res.Calls)
 	}
-	c := checkOf(t, []string{gpuA, gpuB}, "error cuCtxCreate 802 "+gpuB)
+	c = checkOf(t, []string{gpuA, gpuB}, "error cuCtxCreate 802 "+gpuB)
 	c.Command = append(c.Command, "--calls")
 	res, err = c.Run(t.Context())
 	if err != nil || !slices.Contains(res.Calls, gpucheck.Call{Call: "cuInit", Times: 1}) ||
@@ -152,7 +154,7 @@ func TestHang(t *testing.T) {
 		t.Run(fault, func(t *testing.T) {
 			c := checkOf(t, []string{gpuA, gpuB}, fault)
 			c.Limit = 10 * time.Second // the other GPU, with little to do, finishes in this time also on a busy machine
-			c.Command = append(c.Command, "--work", "200ms", "--memory", "4")
+			c.Command = append(c.Command, "--work", "200ms")
 			res, err := c.Run(t.Context())
 			if err != nil || res.Failure == nil {
 				t.Fatalf("%v, %+v", err, res)

@@ -107,7 +107,10 @@ func openOn(t *testing.T, d *db.DB, change ...func(*api.Config, *account.Config)
 		PublicURL:        "http://muster.test",
 		CallerPerMinute:  -1,
 		AddressPerMinute: -1,
-	}, account.Config{SignUpsPerHour: 1000}
+	}, account.Config{
+		SignUpsPerHour: 1000,
+		HashMemoryKiB:  64, // a hash of 19 MiB takes 0.3 s with the race detector
+	}
 	for _, c := range change {
 		c(&cfg, &acc)
 	}

@@ -44,7 +44,8 @@ type tenant struct {
 func newTenant(t *testing.T) *tenant {
 	t.Helper()
 	d := dbtest.New(t)
-	x := &tenant{t: t, d: d, accounts: account.New(d, account.Config{RecheckEvery: 10 * time.Millisecond})}
+	x := &tenant{t: t, d: d, accounts: account.New(d, account.Config{RecheckEvery: 10 * time.Millisecond,
+		HashMemoryKiB: 64})}
 	x.gateway = New(Config{
 		Accounts: x.accounts,
 		Clusters: cluster.New(d, nil, nil, cluster.Config{}),

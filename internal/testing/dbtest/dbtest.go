@@ -108,6 +108,7 @@ func makeTemplate(base string) (string, error) {
 		if _, err := c.Exec(ctx, "SELECT pg_advisory_lock(727274)"); err != nil {
 			return err
 		}
+		defer c.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock(727274)")
 		var ready bool
 		if err := c.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)",
 			name).Scan(&ready); err != nil || ready {
@@ -128,15 +129,33 @@ func makeTemplate(base string) (string, error) {
 	})
 }
 
+// admins are this process's connections for creating and dropping databases: base URL → *adminConn. A connection costs
+// as much CPU time as a database.
+var admins sync.Map
+
+type adminConn struct {
+	mu   sync.Mutex
+	conn *pgx.Conn
+}
+
 func admin(base string, f func(context.Context, *pgx.Conn) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	c, err := pgx.Connect(ctx, base)
-	if err != nil {
-		return err
+	v, _ := admins.LoadOrStore(base, &adminConn{})
+	a := v.(*adminConn)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.conn != nil && a.conn.Ping(ctx) != nil { // the server was killed or restarted
+		_ = a.conn.Close(ctx)
+		a.conn = nil
 	}
-	defer c.Close(context.WithoutCancel(ctx))
-	return f(ctx, c)
+	if a.conn == nil {
+		var err error
+		if a.conn, err = pgx.Connect(ctx, base); err != nil {
+			return err
+		}
+	}
+	return f(ctx, a.conn)
 }
 
 func with(base, database string) string {
