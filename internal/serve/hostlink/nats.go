@@ -34,9 +34,11 @@ const (
 	// A host that disappears without closing its connection is noticed after three missed pings.
 	pingEvery   = 10 * time.Second
 	missedPings = 2
-	// handshakesPerCore limits the new connections per second and core: about as many as are authorised in that time.
-	// Others are closed before their TLS handshake, which is the costly part, and come again.
-	handshakesPerCore = 500
+	// connectionsPerCore limits the new connections per second and core. Others are closed at once and come again. How
+	// many of the accepted ones go on is decided by admission.
+	connectionsPerCore = 2000
+	// tlsTimeout is how long a TLS handshake may take, in seconds. Most of that is admissionWait.
+	tlsTimeout = 15
 )
 
 // NATSConfig returns the part of a NATS server's configuration that this platform requires: accounts, limits, and
@@ -94,7 +96,8 @@ func (l *Link) startServer(ctx context.Context) error {
 		MaxPingsOut:       missedPings,
 	}
 	// The limit of handshakes can be set only here; the certificate is set below.
-	conf += fmt.Sprintf("tls { connection_rate_limit: %d, timeout: 10 }\n", handshakesPerCore*runtime.GOMAXPROCS(0))
+	conf += fmt.Sprintf("tls { connection_rate_limit: %d, timeout: %d }\n", connectionsPerCore*runtime.GOMAXPROCS(0),
+		tlsTimeout)
 	if err := o.ProcessConfigString(conf); err != nil {
 		return fmt.Errorf("NATS configuration: %w", err)
 	}
@@ -105,6 +108,7 @@ func (l *Link) startServer(ctx context.Context) error {
 	if o.TLSConfig, l.cfg.NATSCA, err = l.cfg.serverTLS(l.keys); err != nil {
 		return err
 	}
+	l.admission.config(o.TLSConfig) // of TLS connections; those over WebSockets do not wait
 	if l.cfg.WebSocketListen != "" {
 		if o.Websocket.Host, o.Websocket.Port, err = hostPort(l.cfg.WebSocketListen); err != nil {
 			return err
