@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
@@ -49,6 +50,7 @@ type Starting struct {
 	Database string // URL; "": the bare server
 	Port     int    // 0: a free one
 	Identity []byte // of the bare server, so that the next one has the same
+	Watchdog bool   // clusters are tended
 }
 
 // Started is a server that hosts can connect to.
@@ -60,7 +62,7 @@ func (s *ServerCalls) Start(a Starting, out *Started) (err error) {
 	if a.Database == "" {
 		s.server, err = newBare(a.Identity)
 	} else if s.db, err = db.Open(ctx, db.Config{URL: a.Database, MaxConns: 32}); err == nil {
-		s.server = &ours{db: s.db}
+		s.server = &ours{db: s.db, watchdog: a.Watchdog}
 	}
 	if err != nil {
 		return err
@@ -88,6 +90,16 @@ func (s *ServerCalls) Profile(file string, _ *None) error {
 	return pprof.StartCPUProfile(f) // the file is complete once the profile has ended
 }
 
+// Ready does what /readyz does.
+func (s *ServerCalls) Ready(None, *None) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	if err := s.db.Ping(ctx); err != nil {
+		return err
+	}
+	return errors.Join(s.db.SchemaReady(ctx), s.server.(*ours).link.NATSReady(ctx))
+}
+
 // Wake changes the desired state of hosts, so many a second, and wakes them. It returns when each change was committed,
 // in Unix ns. A change raises the host's revision, as a rent does.
 func (s *ServerCalls) Wake(hosts []id.Host, committed *[]int64) error {
@@ -107,8 +119,9 @@ func (s *ServerCalls) Wake(hosts []id.Host, committed *[]int64) error {
 
 // ours is the hosts' face of a replica.
 type ours struct {
-	db   *db.DB
-	link *hostlink.Link
+	db       *db.DB
+	link     *hostlink.Link
+	watchdog bool
 }
 
 func (o *ours) start(ctx context.Context, port int) (address, ca string, err error) {
@@ -137,8 +150,21 @@ func (o *ours) start(ctx context.Context, port int) (address, ca string, err err
 	if err != nil {
 		return "", "", err
 	}
+	if o.watchdog {
+		go tend(context.WithoutCancel(ctx), clusters)
+	}
 	urls, ca, err := o.link.AgentURLs()
 	return urls[0], ca, err
+}
+
+// tend lets the watchdog look at clusters as the worker does, until the process ends.
+func tend(ctx context.Context, c *cluster.Clusters) {
+	for {
+		if r, err := c.Watchdog(ctx); err != nil || r.Failed > 0 {
+			fmt.Fprintln(os.Stderr, "watchdog:", r.Failed, "clusters could not be tended:", err)
+		}
+		time.Sleep(watchdogPause)
+	}
 }
 
 // bare is a NATS server with TLS and without authorisation, and a responder that accepts everything at once.

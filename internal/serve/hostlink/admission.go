@@ -35,6 +35,7 @@ type admission struct {
 	now func() time.Time
 	// messages returns how many messages wait, of those that a host sends when it connects.
 	messages func() int
+	closed   chan struct{}
 
 	mu       sync.Mutex
 	waiting  []chan struct{} // closed when the connection is admitted; oldest first
@@ -44,8 +45,11 @@ type admission struct {
 }
 
 func newAdmission(now func() time.Time, messages func() int) *admission {
-	return &admission{now: now, messages: messages}
+	return &admission{now: now, messages: messages, closed: make(chan struct{})}
 }
+
+// close refuses the connections that wait. It must be called once.
+func (a *admission) close() { close(a.closed) }
 
 // wait returns nil when the connection may go on with its handshake, and an error if it must come again later.
 func (a *admission) wait(ctx context.Context) error {
@@ -72,6 +76,7 @@ func (a *admission) wait(ctx context.Context) error {
 	case <-turn:
 		return nil
 	case <-patience.C:
+	case <-a.closed:
 	case <-ctx.Done():
 	}
 	a.mu.Lock()

@@ -296,6 +296,7 @@ func (l *Link) Stop(ctx context.Context) error {
 		}
 	}
 	server := ""
+	l.admission.close()
 	if l.ns != nil {
 		l.ns.Shutdown()
 		l.ns.WaitForShutdown()
