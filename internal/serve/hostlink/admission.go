@@ -36,6 +36,7 @@ type admission struct {
 	// messages returns how many messages wait, of those that a host sends when it connects.
 	messages func() int
 	closed   chan struct{}
+	close    func() // refuses the connections that wait
 
 	mu       sync.Mutex
 	waiting  []chan struct{} // closed when the connection is admitted; oldest first
@@ -45,11 +46,10 @@ type admission struct {
 }
 
 func newAdmission(now func() time.Time, messages func() int) *admission {
-	return &admission{now: now, messages: messages, closed: make(chan struct{})}
+	a := &admission{now: now, messages: messages, closed: make(chan struct{})}
+	a.close = sync.OnceFunc(func() { close(a.closed) })
+	return a
 }
-
-// close refuses the connections that wait. It must be called once.
-func (a *admission) close() { close(a.closed) }
 
 // wait returns nil when the connection may go on with its handshake, and an error if it must come again later.
 func (a *admission) wait(ctx context.Context) error {
