@@ -30,6 +30,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/metrics"
 	"github.com/musterhq/muster/internal/serve/hostlink"
 )
 
@@ -88,6 +89,25 @@ func (s *ServerCalls) Profile(file string, _ *None) error {
 		return err
 	}
 	return pprof.StartCPUProfile(f) // the file is complete once the profile has ended
+}
+
+// Messages returns what happened to hosts' messages, by kind and result.
+func (s *ServerCalls) Messages(_ None, out *map[string]float64) error {
+	all, err := metrics.Gatherer().Gather()
+	*out = map[string]float64{}
+	for _, f := range all {
+		if f.GetName() != "muster_host_messages_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			key := ""
+			for _, l := range m.GetLabel() {
+				key += " " + l.GetValue()
+			}
+			(*out)[key[1:]] = m.GetCounter().GetValue()
+		}
+	}
+	return err
 }
 
 // Ready does what /readyz does.

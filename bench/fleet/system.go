@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -108,6 +109,7 @@ func (s *system) play(ctx context.Context, members []member) (r round, err error
 		return r, err
 	}
 	r.Arrive = cost.perHost(r.Hosts)
+	s.progress("arrived in %.1f s: %+v", r.ArriveS, r.Arrive)
 	if err := s.measure(ctx, &r, empty.Memory); err != nil {
 		return r, err
 	}
@@ -132,6 +134,7 @@ func (s *system) play(ctx context.Context, members []member) (r round, err error
 		return r, err
 	}
 	r.Restart = cost.perHost(r.Hosts)
+	s.progress("came back in %.1f s: %+v", r.RestartS, r.Restart)
 	troubles, err := each[Troubles](s.fleet, "Count", None{})
 	for _, t := range troubles {
 		r.Refused, r.Late = r.Refused+t.Refused, r.Late+t.Late
@@ -150,10 +153,26 @@ func (s *system) play(ctx context.Context, members []member) (r round, err error
 		return r, fmt.Errorf("theft: %w", err)
 	}
 	r.AfterTheftS = stolen.Seconds()
+	s.progress("came back %.1f s after the end of a theft", r.AfterTheftS)
 	if r.Survived, err = s.survive(ctx, members); err != nil {
 		return r, fmt.Errorf("running clusters: %w", err)
 	}
 	return r, nil
+}
+
+// progress reports what has been measured so far: the table comes at the end, minutes later.
+func (s *system) progress(format string, args ...any) {
+	who := "bare NATS"
+	if s.start.Database != "" {
+		who = "ours"
+	}
+	fmt.Fprintf(os.Stderr, "  %s: "+format+"\n", append([]any{who}, args...)...)
+	if s.start.Database == "" {
+		return
+	}
+	if n, err := call[map[string]float64](s.server, "Messages", None{}); err == nil {
+		fmt.Fprintf(os.Stderr, "    messages since the server's start: %v\n", n)
+	}
 }
 
 // perHost returns what each of n hosts has cost.
@@ -194,6 +213,7 @@ func (s *system) measure(ctx context.Context, r *round, empty float64) error {
 		return err
 	}
 	r.Idle.MemoryKB = (full.Memory - empty) / 1000 / float64(r.Hosts)
+	s.progress("idle: %+v", r.Idle)
 	return nil
 }
 

@@ -30,7 +30,8 @@ const (
 
 // admission lets connections wait before their TLS handshake, the first costly step, until the replica has finished
 // enough of the work of those before them. When a fleet arrives at once, the replica is neither overloaded nor idle,
-// and few hosts are refused: one that is refused comes back only after seconds, and its handshake was in vain.
+// and few hosts are refused: one that is refused comes back only after seconds, and its handshake was in vain. Until
+// start all wait.
 type admission struct {
 	now func() time.Time
 	// messages returns how many messages wait, of those that a host sends when it connects.
@@ -39,6 +40,7 @@ type admission struct {
 	close    func() // refuses the connections that wait
 
 	mu       sync.Mutex
+	open     bool            // connections can be authorised
 	waiting  []chan struct{} // closed when the connection is admitted; oldest first
 	admitted []time.Time     // connections that were admitted and have not asked for authorisation yet; oldest first
 	last     time.Time       // when the last one was admitted
@@ -49,6 +51,13 @@ func newAdmission(now func() time.Time, messages func() int) *admission {
 	a := &admission{now: now, messages: messages, closed: make(chan struct{})}
 	a.close = sync.OnceFunc(func() { close(a.closed) })
 	return a
+}
+
+// start begins to admit connections.
+func (a *admission) start() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.open = true
 }
 
 // wait returns nil when the connection may go on with its handshake, and an error if it must come again later.
@@ -124,7 +133,8 @@ func (a *admission) free() bool {
 	for len(a.admitted) > 0 && now.Sub(a.admitted[0]) > handshakeFor {
 		a.admitted = a.admitted[1:]
 	}
-	return now.Sub(a.last) >= admissionPace || len(a.admitted) < enoughHandshakes && a.messages() < enoughMessages
+	return a.open && (now.Sub(a.last) >= admissionPace ||
+		len(a.admitted) < enoughHandshakes && a.messages() < enoughMessages)
 }
 
 // arrived notes that a connection has asked for its authorisation.

@@ -12,11 +12,38 @@ import (
 
 // All clocks are those of synctest bubbles: they move when all goroutines wait.
 
+// opened returns an admission that has started.
+func opened(messages func() int) *admission {
+	a := newAdmission(time.Now, messages)
+	a.start()
+	return a
+}
+
+// Connections that come before the replica can authorise them wait until it can.
+func TestAdmissionBeforeTheStart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a, began := newAdmission(time.Now, func() int { return 0 }), time.Now()
+		time.AfterFunc(time.Second, a.start)
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				err := a.wait(t.Context())
+				if took := time.Since(began); err != nil || took < time.Second || took > time.Second+2*admissionTick {
+					t.Errorf("one waited for %v: %v", took, err)
+				}
+			})
+		}
+		wg.Wait()
+		time.Sleep(2 * admissionTick) // serve ends
+	})
+}
+
 // A connection that comes alone does not wait, however many messages wait.
 func TestAdmissionOfOneIsImmediate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a, began := newAdmission(time.Now, func() int { return enoughMessages }), time.Now()
+		a, began := opened(func() int { return enoughMessages }), time.Now()
 		if err := a.wait(t.Context()); err != nil || time.Since(began) > 0 {
 			t.Errorf("it waited for %v: %v", time.Since(began), err)
 		}
@@ -29,7 +56,7 @@ func TestAdmissionOfManyIsPaced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const handshake, all = 100 * time.Millisecond, 1000
-		a := newAdmission(time.Now, func() int { return 0 })
+		a := opened(func() int { return 0 })
 		began := time.Now()
 		var wg sync.WaitGroup
 		var underWay, most atomic.Int64
@@ -63,7 +90,7 @@ func TestAdmissionUnderLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var messages atomic.Int64
 		messages.Store(enoughMessages)
-		a := newAdmission(time.Now, func() int { return int(messages.Load()) })
+		a := opened(func() int { return int(messages.Load()) })
 		const all = 2000
 		var wg sync.WaitGroup
 		var admitted, refused atomic.Int64
@@ -112,7 +139,7 @@ func TestAdmissionUnderLoad(t *testing.T) {
 func TestAdmissionForgetsTheDead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a := newAdmission(time.Now, func() int { return 0 })
+		a := opened(func() int { return 0 })
 		for range enoughHandshakes + 1 { // none of them asks for its authorisation; the first comes alone
 			if err := a.wait(t.Context()); err != nil {
 				t.Fatal(err)
@@ -153,5 +180,6 @@ func TestAdmissionForgetsTheDead(t *testing.T) {
 		if took := time.Since(began); took > admissionTick {
 			t.Errorf("a server that stops waits for its waiting connections: %v", took)
 		}
+		time.Sleep(2 * admissionTick) // serve ends
 	})
 }

@@ -247,6 +247,7 @@ func (l *Link) Start(d Domain) error {
 			return fmt.Errorf("listen on %s: %w", s.subject, err)
 		}
 	}
+	l.admission.start()
 	l.watchKeys()
 	l.pulse(l.ctx)
 	l.loop(host.PulseEvery, l.pulse)

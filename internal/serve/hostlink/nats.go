@@ -127,7 +127,7 @@ func (l *Link) startServer(ctx context.Context) error {
 	ns.SetLoggerV2(natsLog{l.log.With("part", "nats")}, false, false, false)
 	ns.Start()
 	l.ns = ns
-	if !ns.ReadyForConnections(10 * time.Second) {
+	if !ns.ReadyForConnections(natsPatience) {
 		return errors.New("the embedded NATS server did not start; its log says why")
 	}
 	return nil
@@ -168,6 +168,10 @@ func (l *Link) setRoutes(ctx context.Context, o *server.Options) error {
 	return nil
 }
 
+// ownTimeout is how long one of the platform's own connections may take. A server that starts while all hosts come back
+// has little processor time for it.
+const ownTimeout = 10 * time.Second
+
 // connect opens one of the platform's own connections.
 func (l *Link) connect(ctx context.Context, role string) (*nats.Conn, error) {
 	kp := l.keys.users[role]
@@ -180,6 +184,7 @@ func (l *Link) connect(ctx context.Context, role string) (*nats.Conn, error) {
 		nats.Nkey(public, kp.Sign),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond),
+		nats.Timeout(ownTimeout),
 		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) {
 			subject := ""
 			if s != nil {
@@ -202,7 +207,8 @@ func (l *Link) connect(ctx context.Context, role string) (*nats.Conn, error) {
 	return l.connectExternal(ctx, opts)
 }
 
-// natsPatience is how long a replica waits at its start for a NATS server: they may start at the same time.
+// natsPatience is how long a replica waits at its start for a NATS server: external ones may start at the same time, and
+// the embedded one may have little processor time.
 const natsPatience = 30 * time.Second
 
 // connectExternal connects to an external NATS server. While none of them accepts connections it tries again, for
