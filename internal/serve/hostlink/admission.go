@@ -16,12 +16,12 @@ const (
 	admissionWait = 8 * time.Second
 	// maxAdmissions limits the memory of waiting connections, about 30 kB each.
 	maxAdmissions = 4096
-	// enoughHandshakes and enoughMessages are how much work keeps a replica busy: connections between the beginning of
-	// their handshake and their authorisation, and messages that wait.
+	// enoughHandshakes and enoughWork are how much keeps a replica busy: connections between the beginning of their
+	// handshake and their authorisation, and work that waits in a queue.
 	enoughHandshakes = 64
-	enoughMessages   = 128
+	enoughWork       = maxBacklog / 4
 	// admissionPace is how often connections are admitted even if there is enough work.
-	admissionPace = 10 * time.Millisecond
+	admissionPace = 50 * time.Millisecond
 	// admissionTick is how often it is checked whether there is enough work, while connections wait.
 	admissionTick = 2 * time.Millisecond
 	// handshakeFor is how long an admitted connection counts as one that will ask for its authorisation.
@@ -34,10 +34,10 @@ const (
 // start all wait.
 type admission struct {
 	now func() time.Time
-	// messages returns how many messages wait, of those that a host sends when it connects.
-	messages func() int
-	closed   chan struct{}
-	close    func() // refuses the connections that wait
+	// busy reports whether enoughWork waits, of what hosts send when they connect.
+	busy   func() bool
+	closed chan struct{}
+	close  func() // refuses the connections that wait
 
 	mu       sync.Mutex
 	open     bool            // connections can be authorised
@@ -47,8 +47,8 @@ type admission struct {
 	serving  bool            // serve runs
 }
 
-func newAdmission(now func() time.Time, messages func() int) *admission {
-	a := &admission{now: now, messages: messages, closed: make(chan struct{})}
+func newAdmission(now func() time.Time, busy func() bool) *admission {
+	a := &admission{now: now, busy: busy, closed: make(chan struct{})}
 	a.close = sync.OnceFunc(func() { close(a.closed) })
 	return a
 }
@@ -134,7 +134,7 @@ func (a *admission) free() bool {
 		a.admitted = a.admitted[1:]
 	}
 	return a.open && (now.Sub(a.last) >= admissionPace ||
-		len(a.admitted) < enoughHandshakes && a.messages() < enoughMessages)
+		len(a.admitted) < enoughHandshakes && !a.busy())
 }
 
 // arrived notes that a connection has asked for its authorisation.

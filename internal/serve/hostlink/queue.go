@@ -135,11 +135,11 @@ func (q *queue) waitingOf(from id.Host) int {
 	return 0
 }
 
-// waiting returns how many messages wait.
-func (q *queue) waiting() int {
+// behind reports whether a new message would wait for longer than d.
+func (q *queue) behind(d time.Duration) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.size
+	return q.backlog(id.Host{}) > d
 }
 
 // backlog estimates when a message that arrives now would be handled. Before it, each line has as many turns as the
