@@ -212,7 +212,7 @@ func (c *crowd) idle(ctx context.Context, d time.Duration) error {
 	var refused atomic.Int64
 	var all sync.WaitGroup
 	for _, h := range c.hosts {
-		h.calm.Sent(h.readings().Samples, time.Now().Add(-rand.N(agentapi.CalmTelemetry*4/5)))
+		h.calm.Sent(h.readings().Samples, time.Now().Add(-rand.N(agentapi.CalmTelemetry*9/10)))
 	}
 	beat := func(every time.Duration, do func(*simulated)) {
 		tick := time.NewTicker(every / time.Duration(len(c.hosts)))

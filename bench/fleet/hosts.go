@@ -52,7 +52,7 @@ type Troubles struct {
 }
 
 // Lease gives hosts leases, which they report from now on.
-func (h *HostCalls) Lease(all leases, _ *None) error {
+func (h *HostCalls) Lease(all Leases, _ *None) error {
 	h.crowd.lease(all)
 	return nil
 }

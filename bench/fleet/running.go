@@ -130,17 +130,17 @@ func lost(ctx context.Context, d *db.DB) (clusters, gaps int, err error) {
 	return clusters, gaps, err
 }
 
-// leases are what the hosts' leases are, by host.
-type leases map[id.Host]held
+// Leases are what the hosts' leases are, by host.
+type Leases map[id.Host]Held
 
-// held is the leases of one host.
-type held struct {
+// Held is the leases of one host.
+type Held struct {
 	Leases   []string
 	Revision int64
 }
 
 // addClusters adds clusters that run on the hosts, and returns their leases.
-func addClusters(ctx context.Context, d *db.DB, members []member, n int) (leases, error) {
+func addClusters(ctx context.Context, d *db.DB, members []member, n int) (Leases, error) {
 	renters, err := platform.AddRenters(ctx, d, 1, 1)
 	if err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func addClusters(ctx context.Context, d *db.DB, members []member, n int) (leases
 		return nil, err
 	}
 	defer rows.Close()
-	out := leases{}
+	out := Leases{}
 	for rows.Next() {
 		var h id.Host
 		var l id.Lease
@@ -177,13 +177,13 @@ func addClusters(ctx context.Context, d *db.DB, members []member, n int) (leases
 		if err := rows.Scan(&h, &l, &revision); err != nil {
 			return nil, err
 		}
-		out[h] = held{append(out[h].Leases, l.String()), revision}
+		out[h] = Held{append(out[h].Leases, l.String()), revision}
 	}
 	return out, rows.Err()
 }
 
 // lease gives hosts their leases: from now on they report that those run and are well.
-func (c *crowd) lease(all leases) {
+func (c *crowd) lease(all Leases) {
 	for _, h := range c.hosts {
 		if l, ok := all[h.id]; ok {
 			h.revision = l.Revision
