@@ -18,7 +18,7 @@ const (
 	maxAdmissions = 4096
 	// enoughHandshakes and enoughWork are how much keeps a replica busy: connections between the beginning of their
 	// handshake and their authorisation, and work that waits in a queue.
-	enoughHandshakes = 64
+	enoughHandshakes = 32
 	enoughWork       = maxBacklog / 4
 	// admissionPace is how often connections are admitted even if there is enough work.
 	admissionPace = 50 * time.Millisecond
