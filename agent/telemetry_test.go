@@ -47,7 +47,8 @@ func (s *sampled) between(from, to int) []time.Duration {
 }
 
 // With a lease telemetry is sent every ten seconds, and every second for a minute after a wake that wants it, however
-// many wakes come. Without one, and without such a wake, the same readings are sent every four to five minutes. The clock is the synctest bubble's: it moves when all goroutines wait.
+// many wakes come. Without one, and without such a wake, the same readings are sent every four to five minutes. The
+// clock is the synctest bubble's: it moves when all goroutines wait.
 func TestTelemetryIsQuickWhileWatched(t *testing.T) {
 	t.Parallel()
 	j, err := journal.Open(t.TempDir(), journal.Config{BootID: "boot", Now: time.Now})

@@ -21,8 +21,8 @@ const (
 	argThief  = "fleet-thief"  // that steals processor time
 )
 
-// Process runs what the benchmark starts itself as: a server, hosts, or a thief. It obeys the calls on its standard input until
-// that ends. ok is false if args name none of them.
+// Process runs what the benchmark starts itself as: a server, hosts, or a thief. It obeys the calls on its
+// standard input until that ends. ok is false if args name none of them.
 func Process(args []string) (code int, ok bool) {
 	if len(args) != 1 {
 		return 0, false

@@ -64,8 +64,8 @@ const (
 	waking         = 16 // connections
 )
 
-// EnvProfiles is a folder for profiles of the server's processor time while hosts arrive, idle and return; without it, none
-// are written.
+// EnvProfiles is a folder for profiles of the server's processor time while hosts arrive, idle and return; without
+// it, none are written.
 const EnvProfiles = "MUSTER_FLEET_PROFILES"
 
 // Rows measures a fleet that arrives at once, reports, loses its server and comes back.

@@ -26,7 +26,7 @@ const (
 	leasedReport = 14 * time.Second
 	// watchdogPause is the pause between passes of the watchdog, as in the worker.
 	watchdogPause = time.Second
-	// readyEvery is how often the server is asked whether it is ready.
+	// readyEvery is how often it is checked whether the server is ready.
 	readyEvery = 100 * time.Millisecond
 )
 
@@ -36,7 +36,7 @@ type survived struct {
 	Lost     int     `json:"lost"`       // that do not run any more, or lost a node
 	Gaps     int     `json:"gaps"`       // whose time is not confirmed without interruption
 	ReadyS   float64 `json:"ready_s"`    // from SIGKILL until the new server was ready
-	SlowestS float64 `json:"slowest_s"`  // the slowest answer to the question whether it is ready, after that
+	SlowestS float64 `json:"slowest_s"`  // the slowest answer that it is ready, after that
 	AllBackS float64 `json:"all_back_s"` // from SIGKILL until all hosts had reported
 }
 
@@ -78,7 +78,7 @@ func (s *system) survive(ctx context.Context, members []member) (out survived, e
 	var watch sync.WaitGroup
 	var slowest atomic.Int64
 	var unready error
-	watch.Go(func() { slowest.Store(int64(s.askReady(watching, &unready))) })
+	watch.Go(func() { slowest.Store(int64(s.watchReady(watching, &unready))) })
 	defer watch.Wait()
 	defer stop()
 	if _, err := call[None](s.server, "Ready", None{}); err != nil {
@@ -101,9 +101,9 @@ func (s *system) survive(ctx context.Context, members []member) (out survived, e
 	return out, err
 }
 
-// askReady asks the server again and again whether it is ready, until ctx ends. It returns how long the slowest answer
+// watchReady checks again and again whether the server is ready, until ctx ends. It returns how long the slowest answer
 // took.
-func (s *system) askReady(ctx context.Context, failed *error) (slowest time.Duration) {
+func (s *system) watchReady(ctx context.Context, failed *error) (slowest time.Duration) {
 	tick := time.NewTicker(readyEvery)
 	defer tick.Stop()
 	for {

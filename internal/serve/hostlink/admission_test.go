@@ -74,8 +74,9 @@ func TestAdmissionOfManyIsPaced(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if limit := int64(enoughHandshakes + handshake/admissionPace + 2); most.Load() > limit || most.Load() < enoughHandshakes {
-			t.Errorf("%d handshakes at once, want %d to %d", most.Load(), enoughHandshakes, limit)
+		limit := int64(enoughHandshakes + handshake/admissionPace + 2)
+		if n := most.Load(); n > limit || n < enoughHandshakes {
+			t.Errorf("%d handshakes at once, want %d to %d", n, enoughHandshakes, limit)
 		}
 		if took, least := time.Since(began), all*handshake/(enoughHandshakes+2); took < least || took > 2*least {
 			t.Errorf("%d took %v, want about %v", all, took, least)

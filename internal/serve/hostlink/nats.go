@@ -207,8 +207,8 @@ func (l *Link) connect(ctx context.Context, role string) (*nats.Conn, error) {
 	return l.connectExternal(ctx, opts)
 }
 
-// natsPatience is how long a replica waits at its start for a NATS server: external ones may start at the same time, and
-// the embedded one may have little processor time.
+// natsPatience is how long a replica waits at its start for a NATS server: external ones may start at the same time,
+// and the embedded one may have little processor time.
 const natsPatience = 30 * time.Second
 
 // connectExternal connects to an external NATS server. While none of them accepts connections it tries again, for
