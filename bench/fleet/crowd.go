@@ -56,7 +56,7 @@ func connect(members []member, address, ca string) (*crowd, error) {
 		}
 		h := &simulated{
 			conn: link.New(link.NewIdentity(m.Host.ID, reply, key, m.Host.Key), slog.New(slog.DiscardHandler)),
-			id:   m.Host.ID, inventory: inventoryOf(m), boot: bootOf(m), 
+			id:   m.Host.ID, inventory: inventoryOf(m), boot: bootOf(m),
 			leases: []agentapi.LeaseStatus{}, born: time.Now(), up: make(chan struct{}, 1),
 		}
 		c.hosts = append(c.hosts, h)
