@@ -6,6 +6,7 @@ import (
 
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/journal"
+	"github.com/musterhq/muster/agent/link"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
@@ -139,9 +140,10 @@ const (
 	telemetryIdle = 10 * time.Second
 )
 
-// telemetryLoop sends samples: every second while a person watches, otherwise every ten.
+// telemetryLoop sends samples: every second while a person watches, otherwise every ten. While nothing of a lease is on
+// the host, and no person watches, it sends only those that say something new; see link.Calm.
 func (a *Agent) telemetryLoop(ctx context.Context) {
-	last := time.Time{}
+	last, calm := time.Time{}, link.Calm{}
 	for pause(ctx, telemetryLive, nil) {
 		a.mu.Lock()
 		live := a.cfg.Now().Before(a.watched)
@@ -150,11 +152,12 @@ func (a *Agent) telemetryLoop(ctx context.Context) {
 			continue
 		}
 		last = a.cfg.Now()
-		a.sample(ctx)
+		a.sample(ctx, live, &calm)
 	}
 }
 
-func (a *Agent) sample(ctx context.Context) {
+// sample sends one sample of each GPU and run. With live it does so although nothing has changed.
+func (a *Agent) sample(ctx context.Context, live bool, calm *link.Calm) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	nodes := a.nodeSamples()
@@ -162,7 +165,8 @@ func (a *Agent) sample(ctx context.Context) {
 	if err != nil {
 		batch.Samples = nil // the inventory and the health events contain the cause
 	}
-	if len(batch.Samples)+len(nodes) == 0 {
+	now := a.cfg.Now()
+	if len(batch.Samples)+len(nodes) == 0 || !live && !a.leased() && !calm.Due(batch.Samples, now) {
 		return
 	}
 	if anchor, ok := a.journal.Anchor(); ok {
@@ -172,7 +176,10 @@ func (a *Agent) sample(ctx context.Context) {
 	}
 	if err := a.cfg.Link.Telemetry(agentapi.Telemetry{Samples: batch.Samples, Nodes: nodes}); err != nil {
 		a.log.Debug("telemetry is lost", "err", err)
+		*calm = link.Calm{}
+		return
 	}
+	calm.Sent(batch.Samples, now)
 }
 
 const (

@@ -46,8 +46,9 @@ func (s *sampled) between(from, to int) []time.Duration {
 	return out
 }
 
-// Telemetry is sent every ten seconds, and every second for a minute after a wake that asks for it, however many wakes
-// come. The clock is the synctest bubble's: it moves when all goroutines wait.
+// With a lease telemetry is sent every ten seconds, and every second for a minute after a wake that wants it, however
+// many wakes come. Without one, and without such a wake, the same readings are sent every four to five minutes. The
+// clock is the synctest bubble's: it moves when all goroutines wait.
 func TestTelemetryIsQuickWhileWatched(t *testing.T) {
 	t.Parallel()
 	j, err := journal.Open(t.TempDir(), journal.Config{BootID: "boot", Now: time.Now})
@@ -57,7 +58,8 @@ func TestTelemetryIsQuickWhileWatched(t *testing.T) {
 	defer j.Close()
 	synctest.Test(t, func(t *testing.T) {
 		s := &sampled{born: time.Now()}
-		a := &Agent{cfg: Config{Now: time.Now, GPUs: s, Link: s}, journal: j, known: true, syncNow: make(chan struct{}, 1)}
+		a := &Agent{cfg: Config{Now: time.Now, GPUs: s, Link: s}, journal: j, known: true, syncNow: make(chan struct{}, 1),
+			leases: map[string]*lease{"lease": {runs: []*run{{}}}}}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go a.telemetryLoop(ctx)
@@ -90,6 +92,16 @@ func TestTelemetryIsQuickWhileWatched(t *testing.T) {
 		every("still watched", 150, 210, 60, telemetryLive)
 		until(310)
 		every("not watched any more", 210, 310, 10, telemetryIdle)
+		a.mu.Lock()
+		clear(a.leases)
+		a.mu.Unlock()
+		until(1510)
+		if got := s.between(310, 1510); len(got) < 4 || len(got) > 5 {
+			t.Errorf("without a lease: %d samples in 20 minutes: %v", len(got), got)
+		}
+		a.Wake(agentapi.Wake{Watch: true})
+		until(1540)
+		every("watched without a lease", 1510, 1540, 30, telemetryLive)
 		if slices.ContainsFunc(s.between(0, 310), func(at time.Duration) bool { return at < telemetryLive }) {
 			t.Error("a sample before the first second")
 		}

@@ -14,10 +14,12 @@ import (
 
 	"github.com/musterhq/muster/agent/link"
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/id"
 )
 
 // simulated is a host with a connection.
 type simulated struct {
+	id        id.Host
 	conn      *link.Conn
 	woken     atomic.Int64 // when the last wake arrived, in Unix ns; 0: none did
 	inventory agentapi.Inventory
@@ -25,8 +27,14 @@ type simulated struct {
 	born      time.Time
 	epoch     int64
 	seq       uint64
+	calm      link.Calm
+	leases    []agentapi.LeaseStatus
+	revision  int64
 	up        chan struct{} // connected
 }
+
+// bootOf returns the id of a host's boot.
+func bootOf(m member) string { return "boot-" + m.Host.ID.String() }
 
 // crowd is the simulated hosts of one round.
 type crowd struct {
@@ -39,7 +47,7 @@ type crowd struct {
 // connect starts connecting all hosts to the given address, without waiting for them.
 func connect(members []member, address, ca string) (*crowd, error) {
 	c := &crowd{}
-	for i, m := range members {
+	for _, m := range members {
 		reply := agentapi.EnrollReply{Host: m.Host.ID.String(), NATS: []string{address}, NATSCA: ca}
 		key, err := nkeys.FromSeed(m.Link)
 		if err != nil {
@@ -47,8 +55,9 @@ func connect(members []member, address, ca string) (*crowd, error) {
 			return nil, err
 		}
 		h := &simulated{
-			conn:      link.New(link.NewIdentity(m.Host.ID, reply, key, m.Host.Key), slog.New(slog.DiscardHandler)),
-			inventory: inventoryOf(m), boot: fmt.Sprintf("boot-%d", i), born: time.Now(), up: make(chan struct{}, 1),
+			conn: link.New(link.NewIdentity(m.Host.ID, reply, key, m.Host.Key), slog.New(slog.DiscardHandler)),
+			id:   m.Host.ID, inventory: inventoryOf(m), boot: bootOf(m),
+			leases: []agentapi.LeaseStatus{}, born: time.Now(), up: make(chan struct{}, 1),
 		}
 		c.hosts = append(c.hosts, h)
 		err = h.conn.Start(link.Handlers{
@@ -130,12 +139,12 @@ func (c *crowd) persist(ctx context.Context, request func() error) bool {
 	return false
 }
 
-// report sends one report of a host without leases.
+// report sends one report: all leases are well.
 func (h *simulated) report(ctx context.Context) error {
 	h.seq++
 	reply, err := h.conn.Sync(ctx, agentapi.Sync{
 		Protocol: agentapi.Protocol, AgentVersion: "bench", BootID: h.boot, BootMS: time.Since(h.born).Milliseconds() + 1000,
-		ControlEpoch: h.epoch, Full: true, Leases: []agentapi.LeaseStatus{}, Seq: h.seq,
+		ControlEpoch: h.epoch, Full: true, Leases: h.leases, Seq: h.seq, Revision: h.revision,
 		Capabilities: agentapi.Capabilities(),
 	})
 	switch {
@@ -144,7 +153,7 @@ func (h *simulated) report(ctx context.Context) error {
 	case reply.StatusAck != h.seq:
 		return fmt.Errorf("the report was not stored: %s", reply.Error)
 	}
-	h.epoch = reply.ControlEpoch
+	h.epoch, h.revision = reply.ControlEpoch, reply.Revision
 	return nil
 }
 
@@ -190,18 +199,22 @@ func inventoryOf(m member) agentapi.Inventory {
 	return inv
 }
 
-// How often the hosts of an idle fleet report and send telemetry: as agents without leases do.
+// How often the hosts of an idle fleet report, and read their GPUs: as agents without leases do.
 const (
 	idleReport     = 60 * time.Second
 	telemetryEvery = 10 * time.Second
 )
 
-// idle lets the hosts idle: each reports and sends telemetry of its GPUs as often as an agent.
+// idle lets the hosts idle: each reports as often as an agent, and sends telemetry of its GPUs when an agent would that
+// has been running for long.
 func (c *crowd) idle(ctx context.Context, d time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	var refused atomic.Int64
 	var all sync.WaitGroup
+	for _, h := range c.hosts {
+		h.calm.Sent(h.readings().Samples, time.Now().Add(-rand.N(agentapi.CalmTelemetry*9/10)))
+	}
 	beat := func(every time.Duration, do func(*simulated)) {
 		tick := time.NewTicker(every / time.Duration(len(c.hosts)))
 		defer tick.Stop()
@@ -223,7 +236,14 @@ func (c *crowd) idle(ctx context.Context, d time.Duration) error {
 			})
 		})
 	})
-	all.Go(func() { beat(telemetryEvery, func(h *simulated) { _ = h.conn.Telemetry(h.readings()) }) })
+	all.Go(func() {
+		beat(telemetryEvery, func(h *simulated) {
+			t, now := h.readings(), time.Now()
+			if h.calm.Due(t.Samples, now) && h.conn.Telemetry(t) == nil {
+				h.calm.Sent(t.Samples, now)
+			}
+		})
+	})
 	all.Wait()
 	if n := refused.Load(); n > int64(len(c.hosts))/100 {
 		return fmt.Errorf("%d reports of an idle fleet were refused", n)

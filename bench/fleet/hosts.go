@@ -51,6 +51,17 @@ type Troubles struct {
 	Late    int64 // requests without an answer
 }
 
+// Lease gives hosts leases, which they report from now on.
+func (h *HostCalls) Lease(all Leases, _ *None) error {
+	h.crowd.lease(all)
+	return nil
+}
+
+// Run lets the hosts report for some time as often as agents.
+func (h *HostCalls) Run(d time.Duration, _ *None) error {
+	return h.crowd.run(context.Background(), d)
+}
+
 // Count returns what went wrong so far.
 func (h *HostCalls) Count(_ None, t *Troubles) error {
 	*t = Troubles{h.crowd.refusals.Load(), h.crowd.late.Load()}

@@ -18,20 +18,26 @@ import (
 const (
 	argServer = "fleet-server" // of one server
 	argHosts  = "fleet-hosts"  // of hosts
+	argThief  = "fleet-thief"  // that steals processor time
 )
 
-// Process runs what the benchmark starts itself as: a server, or hosts. It obeys the calls on its standard input until
-// that ends. ok is false if args name neither.
+// Process runs what the benchmark starts itself as: a server, hosts, or a thief. It obeys the calls on its
+// standard input until that ends. ok is false if args name none of them.
 func Process(args []string) (code int, ok bool) {
-	if len(args) != 1 || (args[0] != argServer && args[0] != argHosts) {
+	if len(args) != 1 {
 		return 0, false
 	}
 	calls := rpc.NewServer()
 	var err error
-	if args[0] == argServer {
+	switch args[0] {
+	case argServer:
 		err = calls.RegisterName("Process", &ServerCalls{})
-	} else {
+	case argHosts:
 		err = calls.RegisterName("Process", &HostCalls{})
+	case argThief:
+		err = calls.RegisterName("Process", &ThiefCalls{})
+	default:
+		return 0, false
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, args[0]+":", err)

@@ -6,8 +6,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/musterhq/muster/bench/platform"
 	"github.com/musterhq/muster/bench/table"
 	"github.com/musterhq/muster/internal/db"
@@ -23,6 +21,10 @@ type round struct {
 	Restart   cost    `json:"restart"`    // of one host
 	Quiet     cost    `json:"quiet"`      // of one report
 	Idle      idle    `json:"idle"`
+	// AfterTheftS is from the end of the theft of half of the processor time, during which the server was killed, until
+	// all hosts had reported; 0: before.
+	AfterTheftS float64  `json:"after_theft_s"`
+	Survived    survived `json:"survived"`
 	// Wakes are the times from the commit of a change to its arrival at the host.
 	Wakes    []time.Duration `json:"wakes"`
 	Refused  int64           `json:"refused"`  // requests that were refused with TooMany
@@ -62,8 +64,8 @@ const (
 	waking         = 16 // connections
 )
 
-// EnvProfiles is a folder for profiles of the server's processor time while hosts arrive and return; without it, none
-// are written.
+// EnvProfiles is a folder for profiles of the server's processor time while hosts arrive, idle and return; without
+// it, none are written.
 const EnvProfiles = "MUSTER_FLEET_PROFILES"
 
 // Rows measures a fleet that arrives at once, reports, loses its server and comes back.
@@ -103,14 +105,6 @@ func Rows(ctx context.Context, base string) ([]table.Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := pgx.Connect(ctx, at)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = c.Close(ctx) }()
-	if err := c.QueryRow(ctx, "SELECT avg(session)::float8 FROM host_status").Scan(&our.Sessions); err != nil {
-		return nil, err
-	}
 	return rows(our, beside), nil
 }
 
@@ -124,6 +118,10 @@ func rows(our, beside round) []table.Row {
 	alone := func(what, unit string, a, most float64, want string) table.Row { // the baseline has no database
 		return table.Row{Goal: 7, Name: name + what, Unit: unit, Ours: a, Baseline: most, BaselineName: "wanted",
 			Ratio: a / most, Want: want, Met: a <= most, Details: details}
+	}
+	ours := func(what, unit string, a, most float64, want string) table.Row { // the baseline stores nothing
+		return table.Row{Goal: 11, Name: name + what, Unit: unit, Ours: a, Baseline: most, BaselineName: "wanted",
+			Ratio: a / max(most, 1), Want: want, Met: a <= most, Details: details}
 	}
 	used := func(what string, our, bare cost, most float64) table.Row {
 		return row(11, "CPU of "+what+", of the server and PostgreSQL", "ms", our.platform(), bare.platform(),
@@ -147,6 +145,12 @@ func rows(our, beside round) []table.Row {
 		alone("idle, WAL", "MB/s", our.Idle.WALPerSecond, 0.3, "≤ 0.3 MB/s at 10,000 hosts"),
 		row(7, "the server's live memory per host", "kB", our.Idle.MemoryKB, beside.Idle.MemoryKB, "≤ 1.3",
 			our.Idle.MemoryKB <= 1.3*beside.Idle.MemoryKB),
+		ours("all report after half of the CPU was stolen for 60 s and the server killed, after the end of the theft", "s",
+			our.AfterTheftS, 30, "≤ 30 s"),
+		ours(fmt.Sprintf("%d running clusters lost after the server was killed", our.Survived.Clusters), "",
+			float64(our.Survived.Lost), 0, "none"),
+		ours("the same, ready after the server was killed", "s", our.Survived.ReadyS, 2, "≤ 2 s"),
+		ours("the same, slowest answer of /readyz", "s", our.Survived.SlowestS, 2, "≤ 2 s"),
 		wakeRow(name, our.Wakes),
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
@@ -29,6 +30,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/metrics"
 	"github.com/musterhq/muster/internal/serve/hostlink"
 )
 
@@ -49,6 +51,7 @@ type Starting struct {
 	Database string // URL; "": the bare server
 	Port     int    // 0: a free one
 	Identity []byte // of the bare server, so that the next one has the same
+	Watchdog bool   // clusters are tended
 }
 
 // Started is a server that hosts can connect to.
@@ -60,7 +63,7 @@ func (s *ServerCalls) Start(a Starting, out *Started) (err error) {
 	if a.Database == "" {
 		s.server, err = newBare(a.Identity)
 	} else if s.db, err = db.Open(ctx, db.Config{URL: a.Database, MaxConns: 32}); err == nil {
-		s.server = &ours{db: s.db}
+		s.server = &ours{db: s.db, watchdog: a.Watchdog}
 	}
 	if err != nil {
 		return err
@@ -88,6 +91,35 @@ func (s *ServerCalls) Profile(file string, _ *None) error {
 	return pprof.StartCPUProfile(f) // the file is complete once the profile has ended
 }
 
+// Messages returns what happened to hosts' messages, by kind and result.
+func (s *ServerCalls) Messages(_ None, out *map[string]float64) error {
+	all, err := metrics.Gatherer().Gather()
+	*out = map[string]float64{}
+	for _, f := range all {
+		if f.GetName() != "muster_host_messages_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			key := ""
+			for _, l := range m.GetLabel() {
+				key += " " + l.GetValue()
+			}
+			(*out)[key[1:]] = m.GetCounter().GetValue()
+		}
+	}
+	return err
+}
+
+// Ready does what /readyz does.
+func (s *ServerCalls) Ready(None, *None) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	if err := s.db.Ping(ctx); err != nil {
+		return err
+	}
+	return errors.Join(s.db.SchemaReady(ctx), s.server.(*ours).link.NATSReady(ctx))
+}
+
 // Wake changes the desired state of hosts, so many a second, and wakes them. It returns when each change was committed,
 // in Unix ns. A change raises the host's revision, as a rent does.
 func (s *ServerCalls) Wake(hosts []id.Host, committed *[]int64) error {
@@ -107,8 +139,9 @@ func (s *ServerCalls) Wake(hosts []id.Host, committed *[]int64) error {
 
 // ours is the hosts' face of a replica.
 type ours struct {
-	db   *db.DB
-	link *hostlink.Link
+	db       *db.DB
+	link     *hostlink.Link
+	watchdog bool
 }
 
 func (o *ours) start(ctx context.Context, port int) (address, ca string, err error) {
@@ -137,8 +170,21 @@ func (o *ours) start(ctx context.Context, port int) (address, ca string, err err
 	if err != nil {
 		return "", "", err
 	}
+	if o.watchdog {
+		go tend(context.WithoutCancel(ctx), clusters)
+	}
 	urls, ca, err := o.link.AgentURLs()
 	return urls[0], ca, err
+}
+
+// tend lets the watchdog look at clusters as the worker does, until the process ends.
+func tend(ctx context.Context, c *cluster.Clusters) {
+	for {
+		if r, err := c.Watchdog(ctx); err != nil || r.Failed > 0 {
+			fmt.Fprintln(os.Stderr, "watchdog:", r.Failed, "clusters could not be tended:", err)
+		}
+		time.Sleep(watchdogPause)
+	}
 }
 
 // bare is a NATS server with TLS and without authorisation, and a responder that accepts everything at once.

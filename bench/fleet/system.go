@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -74,7 +75,7 @@ func (s *system) profiled(name string, f func() error) error {
 }
 
 // play lets all hosts arrive at a server, report for a while, and come back after the server was killed and started
-// again.
+// again; our server is killed again while processor time is stolen, and while clusters run.
 func (s *system) play(ctx context.Context, members []member) (r round, err error) {
 	r.Hosts = len(members)
 	defer func() {
@@ -108,6 +109,7 @@ func (s *system) play(ctx context.Context, members []member) (r round, err error
 		return r, err
 	}
 	r.Arrive = cost.perHost(r.Hosts)
+	s.progress("arrived in %.1f s: %+v", r.ArriveS, r.Arrive)
 	if err := s.measure(ctx, &r, empty.Memory); err != nil {
 		return r, err
 	}
@@ -132,14 +134,45 @@ func (s *system) play(ctx context.Context, members []member) (r round, err error
 		return r, err
 	}
 	r.Restart = cost.perHost(r.Hosts)
+	s.progress("came back in %.1f s: %+v", r.RestartS, r.Restart)
 	troubles, err := each[Troubles](s.fleet, "Count", None{})
 	for _, t := range troubles {
 		r.Refused, r.Late = r.Refused+t.Refused, r.Late+t.Late
 	}
-	if err == nil && s.start.Database != "" { // last: the hosts' reports do not know the revisions that this raises
-		r.Wakes, err = s.wakeTimes(ctx, members)
+	if err != nil || s.start.Database == "" {
+		return r, err
 	}
-	return r, err
+	if r.Sessions, err = s.sessions(ctx); err != nil {
+		return r, err
+	}
+	if r.Wakes, err = s.wakeTimes(ctx, members); err != nil {
+		return r, err
+	}
+	stolen, err := s.robbed(ctx)
+	if err != nil {
+		return r, fmt.Errorf("theft: %w", err)
+	}
+	r.AfterTheftS = stolen.Seconds()
+	s.progress("came back %.1f s after the end of a theft", r.AfterTheftS)
+	if r.Survived, err = s.survive(ctx, members); err != nil {
+		return r, fmt.Errorf("running clusters: %w", err)
+	}
+	return r, nil
+}
+
+// progress reports what has been measured so far: the table comes at the end, minutes later.
+func (s *system) progress(format string, args ...any) {
+	who := "bare NATS"
+	if s.start.Database != "" {
+		who = "ours"
+	}
+	fmt.Fprintf(os.Stderr, "  %s: "+format+"\n", append([]any{who}, args...)...)
+	if s.start.Database == "" {
+		return
+	}
+	if n, err := call[map[string]float64](s.server, "Messages", None{}); err == nil {
+		fmt.Fprintf(os.Stderr, "    messages since the server's start: %v\n", n)
+	}
 }
 
 // perHost returns what each of n hosts has cost.
@@ -172,10 +205,15 @@ func (s *system) measure(ctx context.Context, r *round, empty float64) error {
 	if err != nil {
 		return err
 	}
-	if r.Idle, err = s.idle(ctx); err != nil {
+	err = s.profiled("idle", func() (err error) {
+		r.Idle, err = s.idle(ctx)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	r.Idle.MemoryKB = (full.Memory - empty) / 1000 / float64(r.Hosts)
+	s.progress("idle: %+v", r.Idle)
 	return nil
 }
 
@@ -203,6 +241,17 @@ func (s *system) idle(ctx context.Context) (out idle, err error) {
 	out.ServerPercent, out.HostsPercent = percent(cost.server), percent(cost.hosts)
 	out.PostgresPercent, out.WALPerSecond = percent(cost.postgres), (after-wal)/1e6/took.Seconds()
 	return out, err
+}
+
+// sessions returns how many sessions each host has had.
+func (s *system) sessions(ctx context.Context) (n float64, err error) {
+	c, err := pgx.Connect(ctx, s.start.Database)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = c.Close(ctx) }()
+	err = c.QueryRow(ctx, "SELECT avg(session)::float8 FROM host_status").Scan(&n)
+	return n, err
 }
 
 // wal returns how many bytes of WAL the database's server has written; 0 without one.

@@ -148,19 +148,20 @@ func open(ctx context.Context, base string, z size) (*side, error) {
 		if err != nil {
 			return err
 		}
-		todo := []string{"SET statement_timeout = 0", id7}
+		todo := []string{"SET statement_timeout = 0", platform.ID7}
 		if z.clusters > 0 {
 			with := strings.NewReplacer("$1", "'"+me.UUID().String()+"'", "$2", fmt.Sprint(z.clusters))
 			todo = append(todo, with.Replace(past))
 			todo = append(append(todo, pastRows...), "DROP TABLE past")
 		}
-		for n, statements := range map[int][]string{z.leases: earned, z.runs: running} {
-			if n > 0 {
-				for _, q := range statements {
-					todo = append(todo, strings.NewReplacer("%[1]s", me.UUID().String(), "%[2]s", other.UUID().String(),
-						"%[3]d", fmt.Sprint(n), "%%", "%").Replace(q))
-				}
+		if z.leases > 0 {
+			for _, q := range earned {
+				todo = append(todo, strings.NewReplacer("%[1]s", me.UUID().String(), "%[2]s", other.UUID().String(),
+					"%[3]d", fmt.Sprint(z.leases)).Replace(q))
 			}
+		}
+		if z.runs > 0 {
+			todo = append(todo, platform.Running(me, z.runs)...)
 		}
 		todo = append(todo, linked)
 		c, err := d.Pool.Acquire(ctx)

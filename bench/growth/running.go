@@ -13,13 +13,11 @@ import (
 	"github.com/musterhq/muster/bench/platform"
 	"github.com/musterhq/muster/bench/table"
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/money"
 )
 
 const (
@@ -42,7 +40,7 @@ func Running(ctx context.Context, base string) ([]table.Row, error) {
 		return nil, err
 	}
 	defer s.close()
-	if err := s.hold(ctx); err != nil {
+	if err := platform.HoldForRunning(ctx, s.srv.DB, s.renters[0].Org); err != nil {
 		return nil, fmt.Errorf("holds: %w", err)
 	}
 	out, err := s.reports(ctx, meter)
@@ -77,49 +75,6 @@ func Running(ctx context.Context, base string) ([]table.Row, error) {
 		out = append(out, r)
 	}
 	return out, nil
-}
-
-// hold gives every running cluster the money that is held for it.
-func (s *side) hold(ctx context.Context) error {
-	clusters, err := ids[id.Cluster](ctx, s.srv.DB, "SELECT id FROM cluster WHERE state = 'running' ORDER BY id")
-	if err != nil {
-		return err
-	}
-	for len(clusters) > 0 {
-		n := min(len(clusters), 500)
-		entries := make([]ledger.Entry, n)
-		for i, c := range clusters[:n] {
-			entries[i] = ledger.Entry{Kind: "topup", Key: "topup:" + c.String(), Transfers: []ledger.Transfer{{
-				Debit:  ledger.StripeClearing(platform.Currency),
-				Credit: ledger.Hold(s.renters[0].Org, c, platform.Currency), Amount: 100 * money.Unit,
-			}}}
-		}
-		clusters = clusters[n:]
-		err := s.srv.DB.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			_, err := ledger.PostAll(ctx, tx, entries)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func ids[T any](ctx context.Context, d *db.DB, sql string) (out []T, err error) {
-	rows, err := d.Pool.Query(ctx, sql)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var v T
-		if err := rows.Scan(&v); err != nil {
-			return nil, err
-		}
-		out = append(out, v)
-	}
-	return out, rows.Err()
 }
 
 // rented is a host with leases and what it reports.

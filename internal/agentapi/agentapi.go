@@ -9,6 +9,7 @@ package agentapi
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Protocol is the version of this wire format. A server of protocol N accepts agents of N−1 and N. An agent of protocol
@@ -494,7 +495,12 @@ type HealthEvent struct {
 	BootMS int64  `json:"boot_ms"`
 }
 
-// Telemetry is a batch of samples: every second while a viewer is present, else every 10 s.
+// CalmTelemetry is the longest time between two telemetry messages of a host without leases. As long as its GPUs'
+// readings do not change noticeably, it sends no more; older agents send one every ten seconds.
+const CalmTelemetry = 5 * time.Minute
+
+// Telemetry is a batch of samples: every second while a viewer is present, else every 10 s, or at most CalmTelemetry
+// apart on a host without leases.
 type Telemetry struct {
 	Samples []GPUSample `json:"samples"`
 	// Nodes are samples of the runs whose workload runs. Older agents send none.

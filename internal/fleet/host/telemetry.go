@@ -19,6 +19,9 @@ const (
 	TelemetryStep = 10 * time.Second
 	// TelemetryBucket is the time that one row of history covers.
 	TelemetryBucket = 5 * time.Minute
+	// readingFor is how long a sample counts as a GPU's present reading. A host without leases may send the same readings
+	// every agentapi.CalmTelemetry, one such message may be lost, and samples are stored a while after they arrive.
+	readingFor = 2*agentapi.CalmTelemetry + time.Minute
 )
 
 // Sample is one reading of one GPU. A value of -1 means that the device does not report it.
@@ -122,7 +125,8 @@ func Telemetry(ctx context.Context, q *dbq.Queries, gpus []id.GPU, from, to time
 	return out, nil
 }
 
-// Readings returns the newest sample of each GPU within the last five minutes. The GPUs come from Get and belong to one
+// Readings returns the newest sample of each GPU within readingFor. A GPU without a lease whose host is connected had
+// about these readings until now: see agentapi.CalmTelemetry. The GPUs come from Get and belong to one
 // host; GPUs without a sample are omitted.
 func (x *Hosts) Readings(ctx context.Context, gpus []GPU) (map[id.GPU]Sample, error) {
 	ids := make([]id.GPU, len(gpus))
@@ -130,7 +134,7 @@ func (x *Hosts) Readings(ctx context.Context, gpus []GPU) (map[id.GPU]Sample, er
 		ids[i] = g.ID
 	}
 	now := time.Now() // for display
-	series, err := Telemetry(ctx, x.db.Q, ids, now.Add(-TelemetryBucket), now, TelemetryStep)
+	series, err := Telemetry(ctx, x.db.Q, ids, now.Add(-readingFor), now, TelemetryStep)
 	if err != nil {
 		return nil, err
 	}

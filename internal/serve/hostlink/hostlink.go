@@ -129,7 +129,8 @@ type Link struct {
 	// Each kind of message has a queue of its own, so that none delays the others.
 	reports, inventories, telemetry, doors, disconnects, data *queue
 	// wakes has the wakes that wait for the state that they carry.
-	wakes *queue
+	wakes     *queue
+	admission *admission
 
 	subs     []*nats.Subscription // set by Start
 	limits   *limits
@@ -231,7 +232,10 @@ func (l *Link) Start(d Domain) error {
 			l.disconnects.add(id.Host{}, m, l.handleDisconnect)
 		}},
 		// This must be the last: when the first host is admitted, all other handlers must be ready.
-		{l.auth, server.AuthCalloutSubject, func(m *nats.Msg) { l.doors.add(id.Host{}, m, l.handleAuth) }},
+		{l.auth, server.AuthCalloutSubject, func(m *nats.Msg) {
+			l.admission.arrived()
+			l.doors.add(id.Host{}, m, l.handleAuth)
+		}},
 	} {
 		// With a queue group, exactly one replica handles each message.
 		sub, err := s.nc.QueueSubscribe(s.subject, "hostlink", s.handle)
@@ -243,6 +247,7 @@ func (l *Link) Start(d Domain) error {
 			return fmt.Errorf("listen on %s: %w", s.subject, err)
 		}
 	}
+	l.admission.start()
 	l.watchKeys()
 	l.pulse(l.ctx)
 	l.loop(host.PulseEvery, l.pulse)
@@ -292,6 +297,7 @@ func (l *Link) Stop(ctx context.Context) error {
 		}
 	}
 	server := ""
+	l.admission.close()
 	if l.ns != nil {
 		l.ns.Shutdown()
 		l.ns.WaitForShutdown()
@@ -325,6 +331,9 @@ func (l *Link) makeQueues() {
 	l.disconnects = with("disconnect", disconnectWorkers, nil)
 	c.longest = wakeBacklog // a wake waits as long as it takes: if it were dropped, the host would learn later
 	l.wakes = with("wake", wakeWorkers, l.wakePlain)
+	l.admission = newAdmission(l.cfg.Now, func() bool {
+		return l.doors.behind(enoughWork) || l.inventories.behind(enoughWork) || l.reports.behind(enoughWork)
+	})
 }
 
 func (l *Link) queues() []*queue {

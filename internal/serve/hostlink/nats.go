@@ -34,9 +34,11 @@ const (
 	// A host that disappears without closing its connection is noticed after three missed pings.
 	pingEvery   = 10 * time.Second
 	missedPings = 2
-	// handshakesPerCore limits the new connections per second and core: about as many as are authorised in that time.
-	// Others are closed before their TLS handshake, which is the costly part, and come again.
-	handshakesPerCore = 500
+	// connectionsPerCore limits the new connections per second and core. Others are closed at once and come again. How
+	// many of the accepted ones go on is decided by admission.
+	connectionsPerCore = 2000
+	// tlsTimeout is how long a TLS handshake may take, in seconds. Most of that is admissionWait.
+	tlsTimeout = 15
 )
 
 // NATSConfig returns the part of a NATS server's configuration that this platform requires: accounts, limits, and
@@ -94,7 +96,8 @@ func (l *Link) startServer(ctx context.Context) error {
 		MaxPingsOut:       missedPings,
 	}
 	// The limit of handshakes can be set only here; the certificate is set below.
-	conf += fmt.Sprintf("tls { connection_rate_limit: %d, timeout: 10 }\n", handshakesPerCore*runtime.GOMAXPROCS(0))
+	conf += fmt.Sprintf("tls { connection_rate_limit: %d, timeout: %d }\n", connectionsPerCore*runtime.GOMAXPROCS(0),
+		tlsTimeout)
 	if err := o.ProcessConfigString(conf); err != nil {
 		return fmt.Errorf("NATS configuration: %w", err)
 	}
@@ -105,6 +108,7 @@ func (l *Link) startServer(ctx context.Context) error {
 	if o.TLSConfig, l.cfg.NATSCA, err = l.cfg.serverTLS(l.keys); err != nil {
 		return err
 	}
+	l.admission.config(o.TLSConfig) // of TLS connections; those over WebSockets do not wait
 	if l.cfg.WebSocketListen != "" {
 		if o.Websocket.Host, o.Websocket.Port, err = hostPort(l.cfg.WebSocketListen); err != nil {
 			return err
@@ -123,7 +127,7 @@ func (l *Link) startServer(ctx context.Context) error {
 	ns.SetLoggerV2(natsLog{l.log.With("part", "nats")}, false, false, false)
 	ns.Start()
 	l.ns = ns
-	if !ns.ReadyForConnections(10 * time.Second) {
+	if !ns.ReadyForConnections(natsPatience) {
 		return errors.New("the embedded NATS server did not start; its log says why")
 	}
 	return nil
@@ -164,6 +168,10 @@ func (l *Link) setRoutes(ctx context.Context, o *server.Options) error {
 	return nil
 }
 
+// ownTimeout is how long one of the platform's own connections may take. A server that starts while all hosts come back
+// has little processor time for it.
+const ownTimeout = 10 * time.Second
+
 // connect opens one of the platform's own connections.
 func (l *Link) connect(ctx context.Context, role string) (*nats.Conn, error) {
 	kp := l.keys.users[role]
@@ -176,6 +184,7 @@ func (l *Link) connect(ctx context.Context, role string) (*nats.Conn, error) {
 		nats.Nkey(public, kp.Sign),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond),
+		nats.Timeout(ownTimeout),
 		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) {
 			subject := ""
 			if s != nil {
@@ -198,7 +207,8 @@ func (l *Link) connect(ctx context.Context, role string) (*nats.Conn, error) {
 	return l.connectExternal(ctx, opts)
 }
 
-// natsPatience is how long a replica waits at its start for a NATS server: they may start at the same time.
+// natsPatience is how long a replica waits at its start for a NATS server: external ones may start at the same time,
+// and the embedded one may have little processor time.
 const natsPatience = 30 * time.Second
 
 // connectExternal connects to an external NATS server. While none of them accepts connections it tries again, for

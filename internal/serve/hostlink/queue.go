@@ -135,6 +135,13 @@ func (q *queue) waitingOf(from id.Host) int {
 	return 0
 }
 
+// behind reports whether a new message would wait for longer than d.
+func (q *queue) behind(d time.Duration) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.backlog(id.Host{}) > d
+}
+
 // backlog estimates when a message that arrives now would be handled. Before it, each line has as many turns as the
 // host's own line has messages, and one more. Callers hold q.mu.
 func (q *queue) backlog(from id.Host) time.Duration {
