@@ -29,7 +29,10 @@ type lease struct {
 	windows  []Window
 	// unpostedSince is since when proven time waits to be booked, unix ms; 0: none does.
 	unpostedSince int64
-	readAt        int64 // PostgreSQL's clock when it was read, unix ms
+	// run is the run that the meter took segments of last, and runSeq the highest number that is stored of it.
+	run    runKey
+	runSeq int64
+	readAt int64 // PostgreSQL's clock when it was read, unix ms
 }
 
 func (l *lease) ended() bool   { return l.EndedAt != nil }
@@ -134,6 +137,8 @@ func leaseOf(r dbq.LeasesByIDRow, m dbq.LeaseMeter, now time.Time) *lease {
 		energy:        m.EnergyMj,
 		frozen:        m.Frozen,
 		unpostedSince: m.UnpostedSinceMs,
+		run:           m.RunKey.Bytes,
+		runSeq:        m.RunSeq,
 		readAt:        now.UnixMilli(),
 		terms: Terms{
 			Life:     Interval{Start: r.CreatedAt.UnixMilli(), End: forever},
