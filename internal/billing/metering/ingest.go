@@ -35,6 +35,10 @@ type Delivery struct {
 // committed, and what will never be accepted, with the reason. After an error nothing was stored and the agents send
 // again.
 func IngestAll(ctx context.Context, d *db.DB, in []Delivery) ([][]agentapi.UsageAck, error) {
+	return ingestAll(ctx, d, &contracts{}, in)
+}
+
+func ingestAll(ctx context.Context, d *db.DB, of *contracts, in []Delivery) ([][]agentapi.UsageAck, error) {
 	began, out := time.Now(), make([][]agentapi.UsageAck, len(in))
 	var hosts []pgtype.UUID
 	for _, v := range in {
@@ -54,14 +58,19 @@ func IngestAll(ctx context.Context, d *db.DB, in []Delivery) ([][]agentapi.Usage
 	}
 	checked := receive(in, keys)
 	var rs []*received
-	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		rs = rs[:0]
-		for _, c := range checked { // a retried transaction judges afresh
-			r := *c
-			rs = append(rs, &r)
-		}
-		return ingest(ctx, tx, rs)
-	})
+	take := func(all bool) error {
+		return d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			rs = rs[:0]
+			for _, c := range checked { // a retried transaction judges afresh
+				r := *c
+				rs = append(rs, &r)
+			}
+			return ingest(ctx, tx, of, rs, all)
+		})
+	}
+	if err = take(false); db.IsUnique(err, "") { // a meter did not know what is stored
+		err = take(true)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("ingest from %d hosts: %w", len(hosts), err)
 	}
@@ -101,8 +110,9 @@ func attestKeys(ctx context.Context, q *dbq.Queries, hosts []pgtype.UUID) (map[i
 	return keys, nil
 }
 
-func ingest(ctx context.Context, tx *db.Tx, rs []*received) error {
-	k, err := readKnown(ctx, tx, rs)
+// ingest takes in segments. With all, it looks for each of them among those that are stored, whatever the meters say.
+func ingest(ctx context.Context, tx *db.Tx, of *contracts, rs []*received, all bool) error {
+	k, err := readKnown(ctx, tx, of, rs, all)
 	if err != nil {
 		return err
 	}
@@ -126,6 +136,7 @@ func ingest(ctx context.Context, tx *db.Tx, rs []*received) error {
 	if err := quarantine(ctx, tx, k.leases, rs); err != nil {
 		return err
 	}
+	noteStored(k, rs)
 	touched := make([]*lease, 0, len(k.leases))
 	for _, l := range sorted(k.leases) {
 		if _, ok := add[l.ID]; ok || l.freezing {
@@ -219,13 +230,14 @@ type anchorKey struct {
 type known struct {
 	leases   map[id.Lease]*lease
 	anchors  map[anchorKey]*agentapi.Anchor // that they name
-	accepted map[segmentKey][]byte          // the hashes of those that are stored
+	accepted map[segmentKey][]byte          // the hashes of those that are stored, as far as they matter
+	last     map[run]int64                  // the highest number that is stored of the segments' runs
 	now      int64                          // PostgreSQL's clock, unix ms; 0 if there are no leases
 }
 
 // readKnown locks the meters of the segments' leases and then reads what the segments are judged by. It also draws the
 // batches' numbers.
-func readKnown(ctx context.Context, tx *db.Tx, rs []*received) (*known, error) {
+func readKnown(ctx context.Context, tx *db.Tx, contracts *contracts, rs []*received, all bool) (*known, error) {
 	meters, err := lockOf(ctx, tx, rs)
 	if err != nil {
 		return nil, err
@@ -233,16 +245,18 @@ func readKnown(ctx context.Context, tx *db.Tx, rs []*received) (*known, error) {
 	var rows struct {
 		anchors []dbq.TimeAnchor
 		known   []dbq.KnownSegmentsRow
+		lasts   []int64
 		numbers []int64
 	}
-	named, runs, batches := namedAnchors(rs), runsOf(rs), batchesOf(rs)
+	named, batches := namedAnchors(rs), batchesOf(rs)
+	look, last := lookupsOf(rs, meters, all)
 	b := &pgx.Batch{}
-	leases := queueWithMeters(b, meters, true)
+	leases := contracts.queue(b, meters)
 	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
 		rows.anchors, err = q.AnchorsOfHosts(ctx, named.hosts, named.boots, named.numbers)
 		return err
 	})
-	db.Read(b, &rows.known, (*dbq.Queries).KnownSegments, runs)
+	look.queue(b, &rows.known, &rows.lasts)
 	if len(batches) > 0 {
 		db.Read(b, &rows.numbers, (*dbq.Queries).NewBatchNumbers, int32(len(batches)))
 	}
@@ -251,6 +265,9 @@ func readKnown(ctx context.Context, tx *db.Tx, rs []*received) (*known, error) {
 	}
 	if len(rows.numbers) != len(batches) {
 		return nil, fmt.Errorf("%d numbers for %d batches", len(rows.numbers), len(batches))
+	}
+	if len(rows.lasts) != len(look.runs) {
+		return nil, fmt.Errorf("the highest numbers of %d of %d runs", len(rows.lasts), len(look.runs))
 	}
 	for i, b := range batches {
 		b.id = rows.numbers[i]
@@ -263,6 +280,7 @@ func readKnown(ctx context.Context, tx *db.Tx, rs []*received) (*known, error) {
 		leases:   make(map[id.Lease]*lease, len(of)),
 		anchors:  make(map[anchorKey]*agentapi.Anchor, len(rows.anchors)),
 		accepted: make(map[segmentKey][]byte, len(rows.known)+len(rs)),
+		last:     last,
 	}
 	for _, l := range of {
 		k.leases[l.ID], k.now = l, l.readAt // the same of all
@@ -272,6 +290,9 @@ func readKnown(ctx context.Context, tx *db.Tx, rs []*received) (*known, error) {
 	}
 	for _, r := range rows.known {
 		k.accepted[segmentKey{r.LeaseID, int(r.Epoch), r.BootID, r.Seq}] = r.PayloadHash
+	}
+	for i, n := range rows.lasts {
+		k.last[look.runs[i]] = n
 	}
 	return k, nil
 }
@@ -296,29 +317,6 @@ func namedAnchors(rs []*received) (out anchorList) {
 	return out
 }
 
-// runsOf returns the keys of segments as runs of numbers.
-func runsOf(rs []*received) (out dbq.KnownSegmentsParams) {
-	var last *received
-	for _, r := range rs {
-		if r.refused != "" {
-			continue
-		}
-		if last != nil && r.follows(last) {
-			out.Lasts[len(out.Lasts)-1] = r.Seq
-		} else {
-			out.Leases, out.Epochs = append(out.Leases, raw(r.lease)), append(out.Epochs, int32(r.Epoch))
-			out.Boots, out.Firsts, out.Lasts = append(out.Boots, r.BootID), append(out.Firsts, r.Seq), append(out.Lasts, r.Seq)
-		}
-		last = r
-	}
-	return out
-}
-
-// follows reports whether r is the segment after before.
-func (r *received) follows(before *received) bool {
-	return r.Seq == before.Seq+1 && r.lease == before.lease && r.Epoch == before.Epoch && r.BootID == before.BootID
-}
-
 // queueSegments queues the writes of the segments that are accepted, and of the lists that were signed as a whole those
 // that hold any of them.
 func queueSegments(b *pgx.Batch, rs []*received) error {
@@ -329,7 +327,7 @@ func queueSegments(b *pgx.Batch, rs []*received) error {
 	}
 	stored := map[*batch]bool{}
 	for _, r := range rs {
-		if r.refused != "" || r.known || r.waits {
+		if !r.accepted() {
 			continue
 		}
 		p.Leases, p.Epochs = append(p.Leases, raw(r.lease)), append(p.Epochs, int32(r.Epoch))
@@ -373,7 +371,7 @@ func queueSegments(b *pgx.Batch, rs []*received) error {
 func queueDeaf(b *pgx.Batch, rs []*received) {
 	var p dbq.InsertDeafSpansParams
 	for _, r := range rs {
-		if r.refused != "" || r.known || r.waits {
+		if !r.accepted() {
 			continue
 		}
 		ranks, spans := deafSpans(r.Segment, r.anchor)

@@ -29,7 +29,10 @@ type lease struct {
 	windows  []Window
 	// unpostedSince is since when proven time waits to be booked, unix ms; 0: none does.
 	unpostedSince int64
-	readAt        int64 // PostgreSQL's clock when it was read, unix ms
+	// run is the run that the meter took segments of last, and runSeq the highest number that is stored of it.
+	run    runKey
+	runSeq int64
+	readAt int64 // PostgreSQL's clock when it was read, unix ms
 }
 
 func (l *lease) ended() bool   { return l.EndedAt != nil }
@@ -106,10 +109,7 @@ func (r leaseRows) with(meters []dbq.LeaseMeter) ([]*lease, error) {
 	if len(r.leases) != len(meters) {
 		return nil, fmt.Errorf("%d meters of %d leases", len(meters), len(r.leases))
 	}
-	byLease := make(map[id.Lease][]Price, len(meters))
-	for _, p := range r.prices {
-		byLease[p.LeaseID] = append(byLease[p.LeaseID], Price{p.FromMs, p.Rate})
-	}
+	byLease := pricesByLease(r.prices)
 	byCluster := make(map[id.Cluster][]Window, len(meters))
 	for _, w := range r.windows {
 		byCluster[w.ClusterID] = append(byCluster[w.ClusterID], windowOf(w))
@@ -126,6 +126,14 @@ func (r leaseRows) with(meters []dbq.LeaseMeter) ([]*lease, error) {
 	return out, nil
 }
 
+func pricesByLease(rows []dbq.LeasePricesRow) map[id.Lease][]Price {
+	out := make(map[id.Lease][]Price, len(rows))
+	for _, p := range rows {
+		out[p.LeaseID] = append(out[p.LeaseID], Price{p.FromMs, p.Rate})
+	}
+	return out
+}
+
 // leaseOf returns a lease with its meter, without prices and windows.
 func leaseOf(r dbq.LeasesByIDRow, m dbq.LeaseMeter, now time.Time) *lease {
 	l := &lease{
@@ -134,6 +142,8 @@ func leaseOf(r dbq.LeasesByIDRow, m dbq.LeaseMeter, now time.Time) *lease {
 		energy:        m.EnergyMj,
 		frozen:        m.Frozen,
 		unpostedSince: m.UnpostedSinceMs,
+		run:           m.RunKey.Bytes,
+		runSeq:        m.RunSeq,
 		readAt:        now.UnixMilli(),
 		terms: Terms{
 			Life:     Interval{Start: r.CreatedAt.UnixMilli(), End: forever},

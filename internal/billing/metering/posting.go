@@ -180,6 +180,7 @@ func metersOf(leases []*lease) (p dbq.UpdateMetersParams) {
 		p.Posted, p.PostedBilled = append(p.Posted, int64(m.Posted)), append(p.PostedBilled, m.PostedBilledMS)
 		p.HostPosted, p.Energies = append(p.HostPosted, int64(m.HostPosted)), append(p.Energies, l.energy)
 		p.Frozen, p.UnpostedSince = append(p.Frozen, l.frozen), append(p.UnpostedSince, l.unpostedSince)
+		p.RunKeys, p.RunSeqs = append(p.RunKeys, uuidOf(l.run)), append(p.RunSeqs, l.runSeq)
 	}
 	return p
 }

@@ -48,6 +48,9 @@ type received struct {
 	waits    bool            // neither: to be sent again
 }
 
+// accepted reports whether r is stored by this transaction, once all is decided.
+func (r *received) accepted() bool { return r.refused == "" && !r.known && !r.waits }
+
 func (r *received) inRange() bool {
 	return r.BootID != "" && len(r.BootID) <= maxBootID && utf8.ValidString(r.BootID) &&
 		!strings.ContainsRune(r.BootID, 0) &&
@@ -99,19 +102,19 @@ func (r *received) quarantined() (payload []byte, hash [32]byte) {
 // acknowledged, so the highest number that was processed stands for all before it; what must be sent again stops the
 // acknowledgements of its run.
 func acks(rs []*received) []agentapi.UsageAck {
-	type run struct {
+	type runRef struct {
 		agentapi.LeaseRef
 		boot string
 	}
-	stop := map[run]int64{}
-	of := func(r *received) run { return run{agentapi.LeaseRef{Lease: r.Lease, Epoch: r.Epoch}, r.BootID} }
+	stop := map[runRef]int64{}
+	of := func(r *received) runRef { return runRef{agentapi.LeaseRef{Lease: r.Lease, Epoch: r.Epoch}, r.BootID} }
 	for _, r := range rs {
 		if s, ok := stop[of(r)]; r.waits && (!ok || r.Seq < s) {
 			stop[of(r)] = r.Seq
 		}
 	}
 	var out []agentapi.UsageAck
-	last := map[run]int{} // index in out of the run's acknowledgement
+	last := map[runRef]int{} // index in out of the run's acknowledgement
 	for _, r := range rs {
 		k := of(r)
 		if s, ok := stop[k]; ok && r.Seq >= s {

@@ -805,6 +805,35 @@ func (q *Queries) KnownSegments(ctx context.Context, arg KnownSegmentsParams) ([
 	return items, nil
 }
 
+const lastNumbers = `-- name: LastNumbers :many
+SELECT coalesce((
+    SELECT max(k.seq) FROM usage_segment k WHERE k.lease_id = u.lease_id AND k.epoch = u.epoch AND k.boot_id = u.boot_id), 0)::bigint AS last
+FROM (SELECT unnest($1::uuid[]) AS lease_id, unnest($2::integer[]) AS epoch, unnest($3::text[]) AS boot_id,
+             generate_subscripts($1::uuid[], 1) AS n) u
+ORDER BY u.n
+`
+
+// The highest number that is stored of each run, in their order; 0: none is.
+func (q *Queries) LastNumbers(ctx context.Context, leases []pgtype.UUID, epochs []int32, boots []string) ([]int64, error) {
+	rows, err := q.db.Query(ctx, lastNumbers, leases, epochs, boots)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []int64{}
+	for rows.Next() {
+		var last int64
+		if err := rows.Scan(&last); err != nil {
+			return nil, err
+		}
+		items = append(items, last)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const lastWindow = `-- name: LastWindow :one
 SELECT cluster_id, n, opened_ms, confirmed_until_ms, closed_ms, doubt_from_ms, limit_ms
 FROM cluster_window
@@ -1110,6 +1139,70 @@ func (q *Queries) LeasesByID(ctx context.Context, ids []pgtype.UUID) ([]LeasesBy
 	return items, nil
 }
 
+const leasesWithWindows = `-- name: LeasesWithWindows :many
+SELECT l.id, l.epoch, l.run_until, l.covered_from_ms, l.created_at, l.ended_at, l.settled_at, coalesce(w.n, 0)::bigint AS n,
+       coalesce(w.opened_ms, 0)::bigint AS opened_ms, coalesce(w.confirmed_until_ms, 0)::bigint AS confirmed_until_ms,
+       w.closed_ms, w.doubt_from_ms, w.limit_ms
+FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS since) u
+JOIN lease l ON l.id = u.id
+LEFT JOIN LATERAL (
+    SELECT k.n, k.opened_ms, k.confirmed_until_ms, k.closed_ms, k.doubt_from_ms, k.limit_ms FROM cluster_window k
+    WHERE k.cluster_id = l.cluster_id AND coalesce(k.closed_ms, 9223372036854775807) > u.since
+    OFFSET 0) w ON true
+ORDER BY l.id, w.n
+`
+
+type LeasesWithWindowsRow struct {
+	ID               id.Lease
+	Epoch            int32
+	RunUntil         *time.Time
+	CoveredFromMs    int64
+	CreatedAt        time.Time
+	EndedAt          *time.Time
+	SettledAt        *time.Time
+	N                int64
+	OpenedMs         int64
+	ConfirmedUntilMs int64
+	ClosedMs         *int64
+	DoubtFromMs      *int64
+	LimitMs          *int64
+}
+
+// What changes of leases, once for each of their windows that end after since, or once if there is none (n is 0).
+func (q *Queries) LeasesWithWindows(ctx context.Context, ids []pgtype.UUID, since []int64) ([]LeasesWithWindowsRow, error) {
+	rows, err := q.db.Query(ctx, leasesWithWindows, ids, since)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LeasesWithWindowsRow{}
+	for rows.Next() {
+		var i LeasesWithWindowsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Epoch,
+			&i.RunUntil,
+			&i.CoveredFromMs,
+			&i.CreatedAt,
+			&i.EndedAt,
+			&i.SettledAt,
+			&i.N,
+			&i.OpenedMs,
+			&i.ConfirmedUntilMs,
+			&i.ClosedMs,
+			&i.DoubtFromMs,
+			&i.LimitMs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listQuarantine = `-- name: ListQuarantine :many
 SELECT q.id, q.host_id, q.lease_id, q.reason, q.payload, q.received_at
 FROM segment_quarantine q
@@ -1181,7 +1274,7 @@ func (q *Queries) LiveLeaseIDs(ctx context.Context, clusterID id.Cluster) ([]id.
 
 const lockMetersOfCluster = `-- name: LockMetersOfCluster :many
 SELECT lease_id, settled_through_ms, proven_ms, billed_ms, numerator, posted, posted_billed_ms, host_posted, energy_mj, frozen,
-       unposted_since_ms
+       unposted_since_ms, run_key, run_seq
 FROM lease_meter
 WHERE lease_id IN (SELECT id FROM lease WHERE cluster_id = $1)
 ORDER BY lease_id
@@ -1209,6 +1302,8 @@ func (q *Queries) LockMetersOfCluster(ctx context.Context, clusterID id.Cluster)
 			&i.EnergyMj,
 			&i.Frozen,
 			&i.UnpostedSinceMs,
+			&i.RunKey,
+			&i.RunSeq,
 		); err != nil {
 			return nil, err
 		}
@@ -1222,7 +1317,7 @@ func (q *Queries) LockMetersOfCluster(ctx context.Context, clusterID id.Cluster)
 
 const lockMetersOfHosts = `-- name: LockMetersOfHosts :many
 SELECT m.lease_id, m.settled_through_ms, m.proven_ms, m.billed_ms, m.numerator, m.posted, m.posted_billed_ms, m.host_posted,
-       m.energy_mj, m.frozen, m.unposted_since_ms
+       m.energy_mj, m.frozen, m.unposted_since_ms, m.run_key, m.run_seq
 FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::uuid[]) AS host_id) u
 JOIN lease l ON l.id = u.id AND l.host_id = u.host_id
 JOIN lease_meter m ON m.lease_id = l.id
@@ -1252,6 +1347,8 @@ func (q *Queries) LockMetersOfHosts(ctx context.Context, ids []pgtype.UUID, host
 			&i.EnergyMj,
 			&i.Frozen,
 			&i.UnpostedSinceMs,
+			&i.RunKey,
+			&i.RunSeq,
 		); err != nil {
 			return nil, err
 		}
@@ -1264,7 +1361,7 @@ func (q *Queries) LockMetersOfHosts(ctx context.Context, ids []pgtype.UUID, host
 }
 
 const metersByID = `-- name: MetersByID :many
-SELECT m.lease_id, m.settled_through_ms, m.proven_ms, m.billed_ms, m.numerator, m.posted, m.posted_billed_ms, m.host_posted, m.energy_mj, m.frozen, m.unposted_since_ms, l.settled_at
+SELECT m.lease_id, m.settled_through_ms, m.proven_ms, m.billed_ms, m.numerator, m.posted, m.posted_billed_ms, m.host_posted, m.energy_mj, m.frozen, m.unposted_since_ms, m.run_key, m.run_seq, l.settled_at
 FROM lease_meter m JOIN lease l ON l.id = m.lease_id
 WHERE m.lease_id = ANY($1::uuid[])
 ORDER BY m.lease_id
@@ -1297,6 +1394,8 @@ func (q *Queries) MetersByID(ctx context.Context, ids []pgtype.UUID) ([]MetersBy
 			&i.LeaseMeter.EnergyMj,
 			&i.LeaseMeter.Frozen,
 			&i.LeaseMeter.UnpostedSinceMs,
+			&i.LeaseMeter.RunKey,
+			&i.LeaseMeter.RunSeq,
 			&i.SettledAt,
 		); err != nil {
 			return nil, err
@@ -1310,7 +1409,7 @@ func (q *Queries) MetersByID(ctx context.Context, ids []pgtype.UUID) ([]MetersBy
 }
 
 const metersOfClusters = `-- name: MetersOfClusters :many
-SELECT m.lease_id, m.settled_through_ms, m.proven_ms, m.billed_ms, m.numerator, m.posted, m.posted_billed_ms, m.host_posted, m.energy_mj, m.frozen, m.unposted_since_ms, l.settled_at
+SELECT m.lease_id, m.settled_through_ms, m.proven_ms, m.billed_ms, m.numerator, m.posted, m.posted_billed_ms, m.host_posted, m.energy_mj, m.frozen, m.unposted_since_ms, m.run_key, m.run_seq, l.settled_at
 FROM lease_meter m JOIN lease l ON l.id = m.lease_id
 WHERE l.cluster_id = ANY($1::uuid[])
 ORDER BY m.lease_id
@@ -1343,6 +1442,8 @@ func (q *Queries) MetersOfClusters(ctx context.Context, clusters []pgtype.UUID) 
 			&i.LeaseMeter.EnergyMj,
 			&i.LeaseMeter.Frozen,
 			&i.LeaseMeter.UnpostedSinceMs,
+			&i.LeaseMeter.RunKey,
+			&i.LeaseMeter.RunSeq,
 			&i.SettledAt,
 		); err != nil {
 			return nil, err
@@ -1888,13 +1989,14 @@ const updateMeters = `-- name: UpdateMeters :exec
 UPDATE lease_meter m
 SET settled_through_ms = u.settled_through_ms, proven_ms = u.proven_ms::bigint[], billed_ms = u.billed_ms, numerator = u.numerator,
     posted = u.posted, posted_billed_ms = u.posted_billed_ms, host_posted = u.host_posted, energy_mj = u.energy_mj, frozen = u.frozen,
-    unposted_since_ms = u.unposted_since_ms
+    unposted_since_ms = u.unposted_since_ms, run_key = u.run_key, run_seq = u.run_seq
 FROM (SELECT unnest($1::uuid[]) AS lease_id, unnest($2::bigint[]) AS settled_through_ms,
              unnest($3::text[]) AS proven_ms, -- array literals: unnest would flatten arrays
              unnest($4::bigint[]) AS billed_ms, unnest($5::numeric[]) AS numerator, unnest($6::bigint[]) AS posted,
              unnest($7::bigint[]) AS posted_billed_ms, unnest($8::bigint[]) AS host_posted,
              unnest($9::bigint[]) AS energy_mj, unnest($10::boolean[]) AS frozen,
-             unnest($11::bigint[]) AS unposted_since_ms) u
+             unnest($11::bigint[]) AS unposted_since_ms, unnest($12::uuid[]) AS run_key,
+             unnest($13::bigint[]) AS run_seq) u
 WHERE m.lease_id = u.lease_id
 `
 
@@ -1910,6 +2012,8 @@ type UpdateMetersParams struct {
 	Energies      []int64
 	Frozen        []bool
 	UnpostedSince []int64
+	RunKeys       []pgtype.UUID
+	RunSeqs       []int64
 }
 
 func (q *Queries) UpdateMeters(ctx context.Context, arg UpdateMetersParams) error {
@@ -1925,6 +2029,8 @@ func (q *Queries) UpdateMeters(ctx context.Context, arg UpdateMetersParams) erro
 		arg.Energies,
 		arg.Frozen,
 		arg.UnpostedSince,
+		arg.RunKeys,
+		arg.RunSeqs,
 	)
 	return err
 }

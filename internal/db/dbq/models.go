@@ -774,6 +774,8 @@ type LeaseMeter struct {
 	EnergyMj         int64
 	Frozen           bool
 	UnpostedSinceMs  int64
+	RunKey           pgtype.UUID
+	RunSeq           int64
 }
 
 type LeasePrice struct {

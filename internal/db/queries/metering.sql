@@ -49,12 +49,25 @@ FROM lease
 WHERE id = ANY(@ids::uuid[])
 ORDER BY id;
 
+-- name: LeasesWithWindows :many
+-- What changes of leases, once for each of their windows that end after since, or once if there is none (n is 0).
+SELECT l.id, l.epoch, l.run_until, l.covered_from_ms, l.created_at, l.ended_at, l.settled_at, coalesce(w.n, 0)::bigint AS n,
+       coalesce(w.opened_ms, 0)::bigint AS opened_ms, coalesce(w.confirmed_until_ms, 0)::bigint AS confirmed_until_ms,
+       w.closed_ms, w.doubt_from_ms, w.limit_ms
+FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@since::bigint[]) AS since) u
+JOIN lease l ON l.id = u.id
+LEFT JOIN LATERAL (
+    SELECT k.n, k.opened_ms, k.confirmed_until_ms, k.closed_ms, k.doubt_from_ms, k.limit_ms FROM cluster_window k
+    WHERE k.cluster_id = l.cluster_id AND coalesce(k.closed_ms, 9223372036854775807) > u.since
+    OFFSET 0) w ON true
+ORDER BY l.id, w.n;
+
 -- name: ClusterOfLease :one
 SELECT cluster_id FROM lease WHERE id = $1;
 
 -- name: LockMetersOfCluster :many
 SELECT lease_id, settled_through_ms, proven_ms, billed_ms, numerator, posted, posted_billed_ms, host_posted, energy_mj, frozen,
-       unposted_since_ms
+       unposted_since_ms, run_key, run_seq
 FROM lease_meter
 WHERE lease_id IN (SELECT id FROM lease WHERE cluster_id = $1)
 ORDER BY lease_id
@@ -63,7 +76,7 @@ FOR UPDATE;
 -- name: LockMetersOfHosts :many
 -- Of pairs of lease and host, those where the lease is the host's.
 SELECT m.lease_id, m.settled_through_ms, m.proven_ms, m.billed_ms, m.numerator, m.posted, m.posted_billed_ms, m.host_posted,
-       m.energy_mj, m.frozen, m.unposted_since_ms
+       m.energy_mj, m.frozen, m.unposted_since_ms, m.run_key, m.run_seq
 FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@hosts::uuid[]) AS host_id) u
 JOIN lease l ON l.id = u.id AND l.host_id = u.host_id
 JOIN lease_meter m ON m.lease_id = l.id
@@ -88,13 +101,14 @@ ORDER BY m.lease_id;
 UPDATE lease_meter m
 SET settled_through_ms = u.settled_through_ms, proven_ms = u.proven_ms::bigint[], billed_ms = u.billed_ms, numerator = u.numerator,
     posted = u.posted, posted_billed_ms = u.posted_billed_ms, host_posted = u.host_posted, energy_mj = u.energy_mj, frozen = u.frozen,
-    unposted_since_ms = u.unposted_since_ms
+    unposted_since_ms = u.unposted_since_ms, run_key = u.run_key, run_seq = u.run_seq
 FROM (SELECT unnest(@leases::uuid[]) AS lease_id, unnest(@settled::bigint[]) AS settled_through_ms,
              unnest(@proven::text[]) AS proven_ms, -- array literals: unnest would flatten arrays
              unnest(@billed::bigint[]) AS billed_ms, unnest(@numerators::numeric[]) AS numerator, unnest(@posted::bigint[]) AS posted,
              unnest(@posted_billed::bigint[]) AS posted_billed_ms, unnest(@host_posted::bigint[]) AS host_posted,
              unnest(@energies::bigint[]) AS energy_mj, unnest(@frozen::boolean[]) AS frozen,
-             unnest(@unposted_since::bigint[]) AS unposted_since_ms) u
+             unnest(@unposted_since::bigint[]) AS unposted_since_ms, unnest(@run_keys::uuid[]) AS run_key,
+             unnest(@run_seqs::bigint[]) AS run_seq) u
 WHERE m.lease_id = u.lease_id;
 
 -- name: UnfreezeMeter :exec
@@ -258,6 +272,14 @@ CROSS JOIN LATERAL (
     SELECT k.lease_id, k.epoch, k.boot_id, k.seq, k.payload_hash FROM usage_segment k
     WHERE k.lease_id = u.lease_id AND k.epoch = u.epoch AND k.boot_id = u.boot_id AND k.seq BETWEEN u.first AND u.last
     OFFSET 0) s;
+
+-- name: LastNumbers :many
+-- The highest number that is stored of each run, in their order; 0: none is.
+SELECT coalesce((
+    SELECT max(k.seq) FROM usage_segment k WHERE k.lease_id = u.lease_id AND k.epoch = u.epoch AND k.boot_id = u.boot_id), 0)::bigint AS last
+FROM (SELECT unnest(@leases::uuid[]) AS lease_id, unnest(@epochs::integer[]) AS epoch, unnest(@boots::text[]) AS boot_id,
+             generate_subscripts(@leases::uuid[], 1) AS n) u
+ORDER BY u.n;
 
 -- name: NewBatchNumbers :many
 SELECT nextval('segment_batch_id')::bigint AS id FROM generate_series(1, @count::integer);
