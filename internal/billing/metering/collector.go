@@ -34,9 +34,8 @@ type Collector struct {
 
 // NewCollector makes a Collector for this replica.
 func NewCollector(d *db.DB) *Collector {
-	var of contracts
 	ingest := func(ctx context.Context, all []Delivery) ([][]agentapi.UsageAck, error) {
-		return ingestAll(ctx, d, &of, all)
+		return IngestAll(ctx, d, all)
 	}
 	c := &Collector{db: d}
 	c.deliveries = db.NewGather(collecting, maxCollected, collectFor, ingest).

@@ -35,10 +35,6 @@ type Delivery struct {
 // committed, and what will never be accepted, with the reason. After an error nothing was stored and the agents send
 // again.
 func IngestAll(ctx context.Context, d *db.DB, in []Delivery) ([][]agentapi.UsageAck, error) {
-	return ingestAll(ctx, d, &contracts{}, in)
-}
-
-func ingestAll(ctx context.Context, d *db.DB, of *contracts, in []Delivery) ([][]agentapi.UsageAck, error) {
 	began, out := time.Now(), make([][]agentapi.UsageAck, len(in))
 	var hosts []pgtype.UUID
 	for _, v := range in {
@@ -65,7 +61,7 @@ func ingestAll(ctx context.Context, d *db.DB, of *contracts, in []Delivery) ([][
 				r := *c
 				rs = append(rs, &r)
 			}
-			return ingest(ctx, tx, of, rs, all)
+			return ingest(ctx, tx, rs, all)
 		})
 	}
 	if err = take(false); db.IsUnique(err, "") { // a meter did not know what is stored
@@ -111,8 +107,8 @@ func attestKeys(ctx context.Context, q *dbq.Queries, hosts []pgtype.UUID) (map[i
 }
 
 // ingest takes in segments. With all, it looks for each of them among those that are stored, whatever the meters say.
-func ingest(ctx context.Context, tx *db.Tx, of *contracts, rs []*received, all bool) error {
-	k, err := readKnown(ctx, tx, of, rs, all)
+func ingest(ctx context.Context, tx *db.Tx, rs []*received, all bool) error {
+	k, err := readKnown(ctx, tx, rs, all)
 	if err != nil {
 		return err
 	}
@@ -237,7 +233,7 @@ type known struct {
 
 // readKnown locks the meters of the segments' leases and then reads what the segments are judged by. It also draws the
 // batches' numbers.
-func readKnown(ctx context.Context, tx *db.Tx, contracts *contracts, rs []*received, all bool) (*known, error) {
+func readKnown(ctx context.Context, tx *db.Tx, rs []*received, all bool) (*known, error) {
 	meters, err := lockOf(ctx, tx, rs)
 	if err != nil {
 		return nil, err
@@ -251,7 +247,7 @@ func readKnown(ctx context.Context, tx *db.Tx, contracts *contracts, rs []*recei
 	named, batches := namedAnchors(rs), batchesOf(rs)
 	look, last := lookupsOf(rs, meters, all)
 	b := &pgx.Batch{}
-	leases := contracts.queue(b, meters)
+	leases := queueWithMeters(b, meters, true)
 	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
 		rows.anchors, err = q.AnchorsOfHosts(ctx, named.hosts, named.boots, named.numbers)
 		return err

@@ -109,7 +109,10 @@ func (r leaseRows) with(meters []dbq.LeaseMeter) ([]*lease, error) {
 	if len(r.leases) != len(meters) {
 		return nil, fmt.Errorf("%d meters of %d leases", len(meters), len(r.leases))
 	}
-	byLease := pricesByLease(r.prices)
+	byLease := make(map[id.Lease][]Price, len(meters))
+	for _, p := range r.prices {
+		byLease[p.LeaseID] = append(byLease[p.LeaseID], Price{p.FromMs, p.Rate})
+	}
 	byCluster := make(map[id.Cluster][]Window, len(meters))
 	for _, w := range r.windows {
 		byCluster[w.ClusterID] = append(byCluster[w.ClusterID], windowOf(w))
@@ -124,14 +127,6 @@ func (r leaseRows) with(meters []dbq.LeaseMeter) ([]*lease, error) {
 		out[i].terms.Prices, out[i].windows = byLease[l.ID], byCluster[l.ClusterID]
 	}
 	return out, nil
-}
-
-func pricesByLease(rows []dbq.LeasePricesRow) map[id.Lease][]Price {
-	out := make(map[id.Lease][]Price, len(rows))
-	for _, p := range rows {
-		out[p.LeaseID] = append(out[p.LeaseID], Price{p.FromMs, p.Rate})
-	}
-	return out
 }
 
 // leaseOf returns a lease with its meter, without prices and windows.
