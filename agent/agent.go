@@ -250,8 +250,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	for _, loop := range []func(context.Context){
 		a.syncLoop, a.wakeLoop, a.inventoryLoop, a.meterLoop, a.telemetryLoop, a.cleanLoop,
-		a.scanLoop, a.firewallLoop, a.prefetchLoop, a.sweepScratch, a.sweepBuckets, a.sweepLazies, a.sweepMounts, a.sweepShared,
-		a.checkLoop, a.memoryLoop,
+		a.scanLoop, a.firewallLoop, a.prefetchLoop, a.sweepScratch, a.sweepBuckets, a.sweepLazies, a.sweepMounts,
+		a.sweepShared, a.checkLoop, a.memoryLoop,
 		a.resetLoop, a.volumes.Run, a.sharedLoop,
 		func(ctx context.Context) { a.cfg.Engine.Watch(ctx, a.containerChanged) }} {
 		loops.Go(func() { loop(ctx) })

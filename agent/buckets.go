@@ -157,7 +157,8 @@ func (a *Agent) newBuckets() *bucket.Mounts {
 
 // offersBuckets reports whether nodes with buckets can run here.
 func (a *Agent) offersBuckets() bool {
-	return a.cfg.Scratch != nil && a.cfg.Scratch.HoldsVolumes() && a.buckets.Usable() && a.mountProbe.ok(context.Background())
+	return a.cfg.Scratch != nil && a.cfg.Scratch.HoldsVolumes() && a.buckets.Usable() &&
+		a.mountProbe.ok(context.Background())
 }
 
 // sweepBuckets ends mounts that belong to no known run. It is called once.

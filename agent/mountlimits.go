@@ -68,8 +68,8 @@ func (a *Agent) mounting() (refs []agentapi.LeaseRef) {
 	return refs
 }
 
-// ensureMounts makes the limits of all mounts as they should be. A failure is repeated by firewallLoop, and ends no other
-// run's start: what one run mounts begins with confine, which needs its limits. Callers hold a.admitting.
+// ensureMounts makes the limits of all mounts as they should be. firewallLoop tries again what has failed. A failure
+// ends no other run's start: what a run mounts begins with confine, which needs its limits. Callers hold a.admitting.
 func (a *Agent) ensureMounts(ctx context.Context) {
 	for _, ref := range a.mounting() {
 		cfg, ok := a.mountLimits(ref)

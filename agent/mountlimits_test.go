@@ -18,7 +18,8 @@ import (
 func withBucket(t *testing.T, a *Agent, ref agentapi.LeaseRef) {
 	t.Helper()
 	rec := a.find(ref).rec
-	rec.Started, rec.Spec.Egress, rec.Spec.Buckets = false, "full", []agentapi.BucketMount{{Bucket: "bkt_a", Path: "/results"}}
+	rec.Started, rec.Spec.Egress = false, "full"
+	rec.Spec.Buckets = []agentapi.BucketMount{{Bucket: "bkt_a", Path: "/results"}}
 	must(t, a.disk.save(ref, rec))
 }
 

@@ -38,8 +38,8 @@ func hostGroup(host8 string) (string, error) {
 
 // makeGroup makes the control group of a run's mounts and returns its path below cgroupFS.
 func makeGroup(host8, run string) (string, error) {
-	// In another namespace of control groups, kernels before 6.12 count levels from a top that is not seen there: no packet
-	// would match.
+	// In another namespace of control groups, kernels before 6.12 count levels from a top that is not seen there: no
+	// packet would match.
 	if ns, err := os.Readlink("/proc/thread-self/ns/cgroup"); err != nil || ns != initCgroupNS {
 		return "", fmt.Errorf("this process is in a namespace of control groups (%s, %v)", ns, err)
 	}
