@@ -211,8 +211,8 @@ func TestMountsShareTheLimitOfTheirLease(t *testing.T) {
 }
 
 // The counters of a run's mounts survive a change of the run's guest or limits and a damaged table, which is repaired;
-// a later agent finds them. What goes to networks that the host is in is not on the line. The table of a run that is not
-// known is removed, and that of another one stays.
+// a later agent finds them. What goes to networks that the host is in is not on the line. The table of a run that is
+// not known is removed, and that of another one stays.
 func TestMountsAreCountedOn(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)

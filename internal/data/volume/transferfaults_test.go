@@ -175,7 +175,7 @@ func TestADownloadFromABadStore(t *testing.T) {
 }
 
 // A store that goes back to an earlier state answers for the packs of the last snapshot with those of the one before:
-// sealed with the same key, and as long. Neither a download nor an upload takes them for what they are not: both name
+// sealed with the same key, with chunks as long and at the same places. Neither a download nor an upload takes them for what they are not: both name
 // it, nothing that is here or in the volume changes, and both succeed once the store is as it was.
 func TestAStoreWithOldVersions(t *testing.T) {
 	t.Parallel()
@@ -190,7 +190,7 @@ func TestAStoreWithOldVersions(t *testing.T) {
 	}
 	dir, to := t.TempDir(), t.TempDir()
 	vol := w.create("data")
-	w.write(dir, map[string][]byte{"state": noise(3 << 20), "sub/g": noise(1000)})
+	w.write(dir, map[string][]byte{"state": noise(1000), "sub/g": noise(1000)})
 	_, err := w.upload(vol.ID, dir)
 	w.Must(err)
 	first := packs()
@@ -198,7 +198,7 @@ func TestAStoreWithOldVersions(t *testing.T) {
 	w.Must(err)
 	before := digest(t, to)
 
-	second := noise(3 << 20)
+	second := noise(1000)
 	slices.Reverse(second)
 	small := noise(1000)
 	slices.Reverse(small)

@@ -308,12 +308,12 @@ func TestAStoreWithOldVersions(t *testing.T) {
 		}
 		return out
 	}
-	w.write("state", 3<<20, 1)
+	w.write("state", 1000, 1)
 	if _, err := w.snapshot(); err != nil {
 		t.Fatal(err)
 	}
 	first := keys()
-	w.write("state", 3<<20, 2)
+	w.write("state", 1000, 2)
 	if _, err := w.snapshot(); err != nil {
 		t.Fatal(err)
 	}
