@@ -175,8 +175,9 @@ func TestADownloadFromABadStore(t *testing.T) {
 }
 
 // A store that goes back to an earlier state answers for the packs of the last snapshot with those of the one before:
-// sealed with the same key, with chunks as long and at the same places. Neither a download nor an upload takes them for what they are not: both name
-// it, nothing that is here or in the volume changes, and both succeed once the store is as it was.
+// sealed with the same key, with chunks as long and at the same places. Neither a download nor an upload takes them for
+// what they are not: both name it, nothing that is here or in the volume changes, and both succeed once the store is as
+// it was.
 func TestAStoreWithOldVersions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Config{})
