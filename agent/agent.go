@@ -137,17 +137,18 @@ type Agent struct {
 	shares  shares
 	selves  selves // what workloads request of their own nodes
 
-	syncNow   chan struct{}            // a report is due
-	inventory chan struct{}            // the inventory must be sent
-	rescan    chan struct{}            // Docker's list must be read again
-	fetch     chan struct{}            // there may be popular images to fetch
-	resets    chan struct{}            // the operator asks for the reset of a GPU
-	shareNow  map[string]chan struct{} // by shared file system: its folders are to be looked at
-	woken     chan struct{}            // a desired state came with a wake
-	following sync.Mutex               // serialises changes of what the host should run
-	admitting sync.Mutex               // serialises changes of the firewall and of the state it shall have
-	firewall  firewall.Keeper
-	checking  freeCheck
+	syncNow    chan struct{}            // a report is due
+	inventory  chan struct{}            // the inventory must be sent
+	rescan     chan struct{}            // Docker's list must be read again
+	fetch      chan struct{}            // there may be popular images to fetch
+	resets     chan struct{}            // the operator asks for the reset of a GPU
+	shareNow   map[string]chan struct{} // by shared file system: its folders are to be looked at
+	woken      chan struct{}            // a desired state came with a wake
+	following  sync.Mutex               // serialises changes of what the host should run
+	admitting  sync.Mutex               // serialises changes of the firewall and of the state it shall have
+	firewall   firewall.Keeper
+	mountProbe mountProbe
+	checking   freeCheck
 
 	mu      sync.Mutex
 	leases  map[string]*lease
@@ -249,8 +250,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	for _, loop := range []func(context.Context){
 		a.syncLoop, a.wakeLoop, a.inventoryLoop, a.meterLoop, a.telemetryLoop, a.cleanLoop,
-		a.scanLoop, a.firewallLoop, a.prefetchLoop, a.sweepScratch, a.sweepBuckets, a.sweepLazies, a.sweepShared,
-		a.checkLoop, a.memoryLoop,
+		a.scanLoop, a.firewallLoop, a.prefetchLoop, a.sweepScratch, a.sweepBuckets, a.sweepLazies, a.sweepMounts,
+		a.sweepShared, a.checkLoop, a.memoryLoop,
 		a.resetLoop, a.volumes.Run, a.sharedLoop,
 		func(ctx context.Context) { a.cfg.Engine.Watch(ctx, a.containerChanged) }} {
 		loops.Go(func() { loop(ctx) })

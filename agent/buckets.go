@@ -150,13 +150,15 @@ func bucketDir(host id.Host) string {
 // newBuckets returns the mounts of the host's buckets.
 func (a *Agent) newBuckets() *bucket.Mounts {
 	return bucket.New(bucket.Config{
-		Dir: bucketDir(a.cfg.Host), Program: a.cfg.MountProgram, AnyAddress: a.cfg.AnyStore, Log: a.log, Changed: a.kickAll,
+		Dir: bucketDir(a.cfg.Host), Program: a.cfg.MountProgram, AnyAddress: a.cfg.AnyStore, Confine: a.confine,
+		Log: a.log, Changed: a.kickAll,
 	})
 }
 
 // offersBuckets reports whether nodes with buckets can run here.
 func (a *Agent) offersBuckets() bool {
-	return a.cfg.Scratch != nil && a.cfg.Scratch.HoldsVolumes() && a.buckets.Usable()
+	return a.cfg.Scratch != nil && a.cfg.Scratch.HoldsVolumes() && a.buckets.Usable() &&
+		a.mountProbe.ok(context.Background())
 }
 
 // sweepBuckets ends mounts that belong to no known run. It is called once.

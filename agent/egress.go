@@ -67,7 +67,7 @@ func (a *Agent) firewallLoop(ctx context.Context) {
 			}
 		}
 		a.mu.Unlock()
-		if !guests {
+		if !guests && len(a.mounting()) == 0 {
 			continue // the next start makes it
 		}
 		if err := a.ensureFirewall(ctx); err != nil && ctx.Err() == nil {
@@ -84,11 +84,13 @@ func (a *Agent) firewallLoop(ctx context.Context) {
 func (a *Agent) ensureFirewall(ctx context.Context) error {
 	a.admitting.Lock()
 	defer a.admitting.Unlock()
-	return a.firewall.Ensure(ctx, firewall.Config{
+	err := a.firewall.Ensure(ctx, firewall.Config{
 		Host8:  container.Host8(a.cfg.Host),
 		Leases: a.egresses(),
 		Caps:   a.cfg.Caps,
 	})
+	a.ensureMounts(ctx)
+	return err
 }
 
 // egresses returns what the guests are allowed, by address.

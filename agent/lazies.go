@@ -53,8 +53,8 @@ func (a *Agent) newLazies() *lazy.Mounts {
 		}
 	}
 	return lazy.New(lazy.Config{
-		Dir: lazyDir(a.cfg.Host), Program: a.cfg.MountProgram, Server: a.sendVolume, Env: env, Log: a.log,
-		Changed: a.kickAll,
+		Dir: lazyDir(a.cfg.Host), Program: a.cfg.MountProgram, Server: a.sendVolume, Env: env,
+		Confine: a.confine, Log: a.log, Changed: a.kickAll,
 	})
 }
 

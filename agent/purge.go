@@ -35,8 +35,9 @@ func Purge(ctx context.Context, host id.Host, stateDir string, engine *container
 	mounts := bucket.New(bucket.Config{Dir: bucketDir(host)})
 	lazies := lazy.New(lazy.Config{Dir: lazyDir(host)})
 	none := func(agentapi.LeaseRef) bool { return false }
-	errs = append(errs, mounts.Sweep(ctx, none), lazies.Sweep(ctx, none), purgeScratch(stateDir, store),
-		purgeShared(host))
+	errs = append(errs, mounts.Sweep(ctx, none), lazies.Sweep(ctx, none),
+		firewall.SweepMounts(ctx, container.Host8(host), func(string) bool { return false }),
+		purgeScratch(stateDir, store), purgeShared(host))
 	folders, err := filepath.Glob(filepath.Join(disk{dir: stateDir}.leases(), "*"))
 	errs = append(errs, err)
 	for _, f := range folders {

@@ -55,6 +55,7 @@ type record struct {
 
 	Traffic     agentapi.Traffic `json:"traffic,omitzero"`      // so far
 	TrafficRead agentapi.Traffic `json:"traffic_read,omitzero"` // the firewall's counters at that moment
+	MountsRead  mountsRead       `json:"mounts_read,omitzero"`  // those of the run's mounts
 }
 
 const (

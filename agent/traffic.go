@@ -11,12 +11,12 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// trafficEvery is how often the counters of the firewall and the overlays are stored and reported. They also are at the
-// end of a run.
+// trafficEvery is how often the counters of the firewall, the overlays and the mounts are stored and reported. They
+// also are at the end of a run.
 const trafficEvery = 5 * time.Minute
 
-// countTraffic adds the counters of the firewall and the overlays of every run to its record. Figures that cannot be
-// read or written now are added the next time: both keep counting.
+// countTraffic adds the counters of the firewall, the overlays and the mounts of every run to its record. Figures that
+// cannot be read or written now are added the next time: all keep counting.
 func (a *Agent) countTraffic(ctx context.Context) {
 	a.admitting.Lock() // no element of the table is added or removed between reading and note
 	defer a.admitting.Unlock()
@@ -25,6 +25,9 @@ func (a *Agent) countTraffic(ctx context.Context) {
 		a.log.Warn("traffic could not be counted", "err", err)
 	}
 	a.noteTraffic(flows)
+	for _, ref := range a.mounting() {
+		a.countMounts(ctx, ref)
+	}
 }
 
 func (a *Agent) noteTraffic(flows map[netip.Addr]firewall.Traffic) {

@@ -278,13 +278,16 @@ func (a *Agent) dropVolumes(ctx context.Context, r *run, v view) error {
 			paths = append(paths, a.cfg.Scratch.VolumePath(r.ref, id))
 		}
 	}
-	if len(paths) == 0 {
+	if len(paths) == 0 && !hasMounts(v.spec()) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	errs := []error{a.volumes.Detach(ctx, r.ref), a.buckets.Detach(ctx, r.ref),
 		a.lazies.Detach(ctx, r.ref)}
+	if hasMounts(v.spec()) {
+		errs = append(errs, a.endMounts(ctx, r.ref))
+	}
 	for _, p := range paths {
 		errs = append(errs, scratch.Release(p))
 	}

@@ -20,6 +20,7 @@ type Config struct {
 	Program string // muster-mount
 	// AnyAddress also accepts http, and addresses that are not on the internet.
 	AnyAddress bool
+	Confine    func(ref agentapi.LeaseRef, pid int) error // see fusemount.Config
 	Log        *slog.Logger
 	Changed    func() // is called when a State has changed; nil: nothing is
 }
@@ -62,7 +63,7 @@ type State struct {
 // New returns the buckets of a host. Nothing is mounted until Want.
 func New(cfg Config) *Mounts {
 	return &Mounts{cfg: cfg, Mounts: fusemount.New(fusemount.Config{
-		Dir: cfg.Dir, Program: cfg.Program, Log: cfg.Log, Changed: cfg.Changed,
+		Dir: cfg.Dir, Program: cfg.Program, Confine: cfg.Confine, Log: cfg.Log, Changed: cfg.Changed,
 	})}
 }
 

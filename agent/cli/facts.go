@@ -227,6 +227,8 @@ func (f hostFlags) addScratch(ctx context.Context, inv *agentapi.Inventory, root
 	} else if mount, err := siblingProgram(mountProgram); err == nil {
 		if p := fusemount.Check(mount); p != nil {
 			inv.Problems = append(inv.Problems, *p)
+		} else if err := firewall.MountsLimited(ctx); err != nil {
+			inv.Problems = append(inv.Problems, *fusemount.Unlimited(err))
 		}
 	}
 }

@@ -20,6 +20,8 @@ type Keeper struct {
 	mu    sync.Mutex
 	text  string  // text of the rules without leases
 	means listing // how they are listed, with example elements in the egress sets
+	// mounts has, by the texts of runs' tables of mounts, how they are listed.
+	mounts map[string]listing
 
 	probed    bool // whether it is known if this kernel counts open connections
 	uncounted bool // the kernel cannot count them
@@ -44,7 +46,7 @@ func (k *Keeper) Ensure(ctx context.Context, cfg Config) error {
 	case have.equal(want, false):
 		err = load(ctx, moves(cfg, have))
 	default:
-		err = load(ctx, replacement(cfg, text))
+		err = load(ctx, replaced(cfg.Table(), text))
 	}
 	if err != nil {
 		return fault.New(fault.Unavailable, "the firewall cannot be set: %v", err)

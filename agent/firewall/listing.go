@@ -97,6 +97,9 @@ func (l listing) canonical(leases bool) []string {
 		if kind == "set" {
 			b = setBody(b, leases)
 		}
+		if kind == "counter" {
+			b = map[string]any{"name": b["name"]} // without its counts
+		}
 		clean := strip(b)
 		prefix := kind
 		if kind == "rule" {

@@ -146,9 +146,9 @@ func render(cfg Config, near []netip.Prefix, connections bool) string {
 	return b.String()
 }
 
-// replacement returns text that replaces whatever table exists, in one transaction.
-func replacement(cfg Config, text string) string {
-	return fmt.Sprintf("add table inet %s\ndelete table inet %s\n%s", cfg.Table(), cfg.Table(), text)
+// replaced returns text that replaces whatever table of this name exists, in one transaction.
+func replaced(name, text string) string {
+	return fmt.Sprintf("add table inet %s\ndelete table inet %s\n%s", name, name, text)
 }
 
 // egressSets hold the addresses of leases, each set those of some egresses. All but slow4 count successful lookups; up4

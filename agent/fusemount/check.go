@@ -28,3 +28,15 @@ func Check(program string) *agentapi.Problem {
 	}
 	return nil
 }
+
+// Unlimited returns the problem of a host that cannot limit and count what mounts move over its line.
+func Unlimited(err error) *agentapi.Problem {
+	return &agentapi.Problem{
+		Code:     ProblemUnusable,
+		Severity: "warn",
+		Cause:    "What buckets and lazy volumes move cannot be limited: nodes that have them are not placed here.",
+		Evidence: err.Error(),
+		Fix: "Use a kernel and an nft that match control groups (Debian 12, Ubuntu 22.04 or newer), with the unified " +
+			"hierarchy mounted at /sys/fs/cgroup or /sys/fs/cgroup/unified.",
+	}
+}

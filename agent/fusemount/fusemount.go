@@ -8,6 +8,7 @@
 //   - A process that died is started again with the same cache folder, and its mount replaces the dead one in the
 //     running container.
 //   - In a container nothing is unmounted but mounts of this package, whatever the workload does to its paths.
+//   - A process has no secrets, and reaches nothing, before Config.Confine has confined it.
 //   - The folder that something is mounted at is never removed recursively: that would delete what a bucket has.
 package fusemount
 
@@ -35,7 +36,11 @@ type Config struct {
 	Dir     string // of all mounts; not below a folder that is removed recursively
 	Program string // muster-mount
 	// Env is added to the environment of the processes.
-	Env     []string
+	Env []string
+	// Confine limits and counts what a process of a run moves over the host's line. It is called before the process knows
+	// what to mount, and for each process of a former agent; without its consent, nothing is mounted. nil: nothing is
+	// limited.
+	Confine func(ref agentapi.LeaseRef, pid int) error
 	Log     *slog.Logger
 	Changed func() // is called when a State has changed; nil: nothing is
 }
@@ -89,6 +94,9 @@ func New(cfg Config) *Mounts {
 	}
 	if cfg.Changed == nil {
 		cfg.Changed = func() {}
+	}
+	if cfg.Confine == nil {
+		cfg.Confine = func(agentapi.LeaseRef, int) error { return nil }
 	}
 	return &Mounts{cfg: cfg, keep: map[key]*keeper{}}
 }

@@ -177,6 +177,10 @@ func (k *keeper) adopt() {
 	if !ok {
 		return
 	}
+	if err := k.cfg.Confine(k.now().Ref, n.PID); err != nil {
+		k.cfg.Log.Error("a mount's process cannot be confined: it is ended", "lease", k.now().Ref, "err", err)
+		_ = unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0) // it may have ended
+	}
 	p := &process{note: n, pidfd: pidfd, gone: make(chan struct{}), begun: time.Now()}
 	own, err := unix.FcntlInt(uintptr(pidfd), unix.F_DUPFD_CLOEXEC, 0) // lost closes the other one
 	if err != nil {
@@ -259,6 +263,9 @@ func (k *keeper) start(w Wanted) error {
 		err = k.folder.save(p.note)
 	}
 	reached("noted")
+	if err == nil {
+		err = k.cfg.Confine(w.Ref, cmd.Process.Pid)
+	}
 	if err == nil { // if the agent is killed before, the process ends: it would be unknown to the next agent
 		_, err = stdin.Write(config)
 	}

@@ -43,8 +43,9 @@ type Config struct {
 	Program string // muster-mount
 	// Server passes a request about a volume to the control plane.
 	Server   func(context.Context, agentapi.VolumeRequest) (agentapi.VolumeReply, error)
-	Env      []string      // of the processes: the host's proxy
-	Patience time.Duration // of reads; 0 is DefaultPatience
+	Env      []string                                   // of the processes: the host's proxy
+	Confine  func(ref agentapi.LeaseRef, pid int) error // see fusemount.Config
+	Patience time.Duration                              // of reads; 0 is DefaultPatience
 	Log      *slog.Logger
 	Changed  func() // is called when a State has changed; nil: nothing is
 }
@@ -95,7 +96,7 @@ func New(cfg Config) *Mounts {
 		cfg.Changed = func() {}
 	}
 	return &Mounts{cfg: cfg, runs: map[key]*session{}, Mounts: fusemount.New(fusemount.Config{
-		Dir: cfg.Dir, Program: cfg.Program, Env: cfg.Env, Log: cfg.Log, Changed: cfg.Changed,
+		Dir: cfg.Dir, Program: cfg.Program, Env: cfg.Env, Confine: cfg.Confine, Log: cfg.Log, Changed: cfg.Changed,
 	})}
 }
 

@@ -10,10 +10,11 @@ import (
 	"github.com/musterhq/muster/internal/data/packio"
 )
 
-// stall is for how long the store may neither take nor send a byte of a pack.
-const stall = 30 * time.Second
-
-func (r Request) signed() packio.Request {
+func (s *Session) signed(r Request) packio.Request {
+	stall := s.Stall
+	if stall == 0 {
+		stall = 30 * time.Second
+	}
 	return packio.Request{Method: r.Method, URL: r.URL, Header: r.Header, Stall: stall}
 }
 
@@ -25,7 +26,7 @@ func (s *Session) put(ctx context.Context, n int64, pack []byte) error {
 		if err != nil || r.Stored {
 			return err
 		}
-		q := r.signed()
+		q := s.signed(r)
 		q.Body = pack
 		_, err = packio.Send(ctx, s.HTTP, q)
 		return err
@@ -46,7 +47,7 @@ func (s *Session) get(ctx context.Context, n int64, from, length int64) (b []byt
 		if want < 1 || want > chunk.PackSize {
 			return fmt.Errorf("%d bytes are no length of a pack", want)
 		}
-		q := r.signed()
+		q := s.signed(r)
 		q.From, q.Length = from, length
 		a, err := packio.Send(ctx, s.HTTP, q)
 		if packio.Unsigned(err) {

@@ -69,6 +69,8 @@ type Session struct {
 	// Patience is for how long a request is sent again that the server or the store does not answer, or fails; 0: five
 	// minutes.
 	Patience time.Duration
+	// Stall is for how long the store may neither take nor send a byte of a pack; 0: 30 seconds.
+	Stall time.Duration
 	// Least is the first wait before a request is sent again; 0: half a second.
 	Least time.Duration
 

@@ -3,10 +3,12 @@ package datafaults
 import (
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -292,4 +294,69 @@ func TestAStoreThatHangs(t *testing.T) {
 	}
 	w.faults.Heal()
 	w.eventually("the end of all requests", func() bool { return runtime.NumGoroutine() <= before+8 })
+}
+
+// A store that goes back answers for the packs of the last snapshot with those of the one before: sealed with the same
+// key, and as long. A restore does not take them for what they are not, and names it; the scrub finds each of them, and
+// takes that back when the store is as it was. Nothing is lost.
+func TestAStoreWithOldVersions(t *testing.T) {
+	w := newWorld(t)
+	keys := func() (out []string) {
+		for o, err := range w.direct.List(t.Context(), store.Packs, "") {
+			w.Must(err)
+			out = append(out, o.Key)
+		}
+		slices.SortStableFunc(out, func(a, b string) int { return len(a) - len(b) }) // 10 after 9
+		return out
+	}
+	w.write("state", 1000, 1)
+	if _, err := w.snapshot(); err != nil {
+		t.Fatal(err)
+	}
+	first := keys()
+	w.write("state", 1000, 2)
+	if _, err := w.snapshot(); err != nil {
+		t.Fatal(err)
+	}
+	old := map[string]string{}
+	for _, key := range keys() {
+		if i := len(old); !slices.Contains(first, key) && i < len(first) {
+			old[key] = first[i]
+		}
+	}
+	if len(old) != len(first) {
+		t.Fatalf("%d packs, then %d others", len(first), len(old))
+	}
+	root := w.newRoot()
+	a, err := agentvolume.Open(t.Context(), w.config(root))
+	w.Must(err)
+	t.Cleanup(func() { a.Close() })
+	w.faults.When(s3test.Gets, s3test.Older(t, w.direct, old))
+	err = a.Restore(t.Context(), nil)
+	if err == nil || !strings.Contains(err.Error(), "the store has other bytes in pack") || a.Restored() {
+		t.Errorf("a restore: %v", err)
+	}
+	scrub := func(want int) { // it reads a few packs each time
+		t.Helper()
+		w.eventually(fmt.Sprintf("the scrub names %d packs", want), func() bool {
+			w.Exec("UPDATE data_check SET read_credit = 1e9, read_through = clock_timestamp()")
+			w.Exec("UPDATE data_pack SET retry_at = retry_at - interval '2 days' WHERE state = 'live'")
+			_, _ = w.v.Scrub(t.Context()) // its errors are for the log of the server
+			n := 0
+			w.Must(w.DB.Pool.QueryRow(t.Context(), "SELECT count(*) FROM data_pack WHERE lost_at IS NOT NULL").Scan(&n))
+			return n == want
+		})
+	}
+	scrub(len(old))
+	w.faults.Heal()
+	scrub(0)
+	w.Must(a.Reset())
+	w.Must(a.Restore(t.Context(), nil))
+	for name, sum := range w.files {
+		b, err := os.ReadFile(filepath.Join(scratch.Data(root), name))
+		if err != nil || sha256.Sum256(b) != sum {
+			t.Errorf("%s: %d bytes: %v", name, len(b), err)
+		}
+	}
+	w.same()
 }

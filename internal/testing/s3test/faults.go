@@ -1,6 +1,8 @@
 package s3test
 
 import (
+	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -197,6 +199,37 @@ func Flips() Fault {
 		}
 		return b
 	})
+}
+
+// Older reads an object as another one that was stored before it: its key is that of old, below the same bucket and
+// prefix. A key that has no older one is read as it is.
+func Older(t testing.TB, direct *store.S3, old map[string]string) Fault {
+	t.Helper()
+	bodies := map[string][]byte{}
+	for key, of := range old {
+		o, err := direct.Head(t.Context(), of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := direct.Read(t.Context(), of, 0, o.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bodies[key], err = io.ReadAll(r)
+		if err := errors.Join(err, r.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func(w http.ResponseWriter, r *http.Request, to http.Handler) {
+		for key, body := range bodies {
+			if strings.HasSuffix(r.URL.Path, "/"+key) {
+				w.Header().Set("ETag", `"older"`)
+				http.ServeContent(w, r, "", time.Now().Add(-time.Hour), bytes.NewReader(body))
+				return
+			}
+		}
+		to.ServeHTTP(w, r)
+	}
 }
 
 // Shortens sends half of an object, as if that were all of it.

@@ -1,0 +1,173 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/firewall"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// What a run's buckets and lazy volumes move over the host's line has the run's limits, and counts as its traffic. The
+// processes that mount them are in a control group of the run; package firewall has the rules.
+
+// confineTime limits how long the process of a mount waits for its limits.
+const confineTime = 20 * time.Second
+
+// mountRun names a run in the firewall.
+func mountRun(ref agentapi.LeaseRef) string { return fmt.Sprintf("%s-e%d", ref.Lease, ref.Epoch) }
+
+// hasMounts reports whether processes of the host move data for a run over its line.
+func hasMounts(spec agentapi.LeaseSpec) bool { return len(spec.Buckets)+len(spec.Lazy) > 0 }
+
+// confine gives a process of a run's mounts the run's limits.
+func (a *Agent) confine(ref agentapi.LeaseRef, pid int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), confineTime)
+	defer cancel()
+	a.admitting.Lock()
+	defer a.admitting.Unlock()
+	cfg, ok := a.mountLimits(ref)
+	if !ok {
+		return fmt.Errorf("the run %s is not known", ref)
+	}
+	if err := a.firewall.EnsureMounts(ctx, cfg); err != nil {
+		return err
+	}
+	return firewall.Confine(cfg.Host8, cfg.Run, pid)
+}
+
+// mountLimits returns what limits a run's mounts; ok is false if the run is not known.
+func (a *Agent) mountLimits(ref agentapi.LeaseRef) (cfg firewall.MountsConfig, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.find(ref)
+	if r == nil || r.rec.Gone {
+		return cfg, false
+	}
+	return firewall.MountsConfig{
+		Host8: container.Host8(a.cfg.Host), Run: mountRun(ref), Egress: firewall.Egress(r.rec.Spec.Egress),
+		Caps: a.cfg.Caps, Guest: r.egress.addr,
+	}, true
+}
+
+// mounting lists the runs whose mounts are limited: those that have any, from their start until they are detached.
+func (a *Agent) mounting() (refs []agentapi.LeaseRef) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, l := range a.leases {
+		for _, r := range l.runs {
+			now := r.rec.BootID == "" || r.rec.BootID == a.cfg.BootID
+			if now && hasMounts(r.rec.Spec) && !r.rec.Gone {
+				refs = append(refs, r.ref)
+			}
+		}
+	}
+	return refs
+}
+
+// ensureMounts makes the limits of all mounts as they should be. firewallLoop tries again what has failed. A failure
+// ends no other run's start: what a run mounts begins with confine, which needs its limits. Callers hold a.admitting.
+func (a *Agent) ensureMounts(ctx context.Context) {
+	for _, ref := range a.mounting() {
+		cfg, ok := a.mountLimits(ref)
+		if !ok {
+			continue
+		}
+		if err := a.firewall.EnsureMounts(ctx, cfg); err != nil && ctx.Err() == nil {
+			a.log.Error("the limits of a run's mounts could not be looked at", "lease", ref, "err", err)
+		}
+	}
+}
+
+// mountProbe is whether this host can limit what mounts move.
+type mountProbe struct {
+	mu      sync.Mutex
+	limited bool
+	tried   time.Time
+}
+
+// probeEvery is the time between tries on a host that could not limit mounts at the last one.
+const probeEvery = time.Minute
+
+func (p *mountProbe) ok(ctx context.Context) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.limited && time.Since(p.tried) >= probeEvery {
+		p.limited, p.tried = firewall.MountsLimited(ctx) == nil, time.Now()
+	}
+	return p.limited
+}
+
+// countMounts adds what the mounts of a run have moved to its record. Callers hold a.admitting.
+func (a *Agent) countMounts(ctx context.Context, ref agentapi.LeaseRef) {
+	moved, found, err := firewall.MountsMoved(ctx, container.Host8(a.cfg.Host), mountRun(ref))
+	if err != nil {
+		if ctx.Err() == nil {
+			a.log.Warn("traffic of mounts could not be counted", "lease", ref, "err", err)
+		}
+		return
+	}
+	if !found {
+		return
+	}
+	a.noteMounts(ref, mountsRead{Up: int64(moved.Up), Down: int64(moved.Down)})
+}
+
+// mountsRead is what the counters of a run's mounts were at the last reading.
+type mountsRead struct {
+	Up   int64 `json:"up,omitempty"`
+	Down int64 `json:"down,omitempty"`
+}
+
+func (a *Agent) noteMounts(ref agentapi.LeaseRef, now mountsRead) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.find(ref)
+	if r == nil || r.rec.MountsRead == now {
+		return
+	}
+	before := r.rec.MountsRead
+	if now.Up < before.Up || now.Down < before.Down {
+		before = mountsRead{} // the table was deleted: its counters started again from zero
+	}
+	rec := r.rec
+	rec.Traffic.Up += now.Up - before.Up
+	rec.Traffic.Down += now.Down - before.Down
+	rec.MountsRead = now
+	if err := a.disk.save(ref, rec); err != nil {
+		a.log.Warn("traffic of mounts could not be written down", "lease", ref, "err", err)
+		return
+	}
+	r.rec = rec
+}
+
+// endMounts counts what the mounts of a run have moved until their end, and removes their limits. The mounts are
+// detached.
+func (a *Agent) endMounts(ctx context.Context, ref agentapi.LeaseRef) error {
+	a.admitting.Lock()
+	defer a.admitting.Unlock()
+	a.countMounts(ctx, ref)
+	return firewall.RemoveMounts(ctx, container.Host8(a.cfg.Host), mountRun(ref))
+}
+
+// sweepMounts removes limits of mounts that belong to no known run. It is called once.
+func (a *Agent) sweepMounts(ctx context.Context) {
+	err := firewall.SweepMounts(ctx, container.Host8(a.cfg.Host), func(run string) bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for _, l := range a.leases {
+			for _, r := range l.runs {
+				if mountRun(r.ref) == run && !r.rec.Gone {
+					return true
+				}
+			}
+		}
+		return false
+	})
+	if err != nil && ctx.Err() == nil {
+		a.log.Warn("limits of former leases' mounts are left", "err", err)
+	}
+}
