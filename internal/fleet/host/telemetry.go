@@ -28,6 +28,8 @@ type Sample struct {
 	MemMB  int
 	PowerW int
 	TempC  int // °C
+	// Speed is nil while the GPU idles, and if its agent reports none.
+	Speed *Speed
 }
 
 // SampleOf converts a sample that a host reported, with its time.
@@ -38,6 +40,7 @@ func SampleOf(s agentapi.GPUSample, at time.Time) Sample {
 		MemMB:  number(s.MemUsed, 1<<20),
 		PowerW: number(s.PowerMW, 1000),
 		TempC:  number(s.TempC, 1),
+		Speed:  speedOf(s),
 	}
 }
 
@@ -87,7 +90,7 @@ func (a *Agents) AppendTelemetry(ctx context.Context, series []Series) error {
 	if first != nil {
 		return fmt.Errorf("append telemetry: %w", first)
 	}
-	return nil
+	return a.appendSpeed(ctx, series)
 }
 
 // bound limits n to the range from -1, which means unknown, to most.
@@ -113,8 +116,15 @@ func Telemetry(ctx context.Context, q *dbq.Queries, gpus []id.GPU, from, to time
 			if t.Before(from) || !t.Before(to) {
 				continue
 			}
-			s.Samples = append(s.Samples, Sample{t, int(r.Util[i]), int(r.MemMb[i]), int(r.PowerW[i]), int(r.TempC[i])})
+			s.Samples = append(s.Samples, Sample{At: t, Util: int(r.Util[i]),
+				MemMB: int(r.MemMb[i]), PowerW: int(r.PowerW[i]), TempC: int(r.TempC[i])})
 		}
+	}
+	for _, s := range out {
+		slices.SortStableFunc(s.Samples, func(a, b Sample) int { return a.At.Compare(b.At) })
+	}
+	if err := addSpeed(ctx, q, gpus, from, to, out); err != nil {
+		return nil, err
 	}
 	for i := range out {
 		out[i].Samples = thin(out[i].Samples, step)
@@ -143,11 +153,18 @@ func (x *Hosts) Readings(ctx context.Context, gpus []GPU) (map[id.GPU]Sample, er
 	return last, nil
 }
 
-// thin sorts samples by time and keeps the first of each step.
+// thin keeps the first sample of each step, with what slowed the GPU down at the others. s is sorted by time.
 func thin(s []Sample, step time.Duration) []Sample {
 	if step <= 0 {
 		step = TelemetryStep
 	}
-	slices.SortStableFunc(s, func(a, b Sample) int { return a.At.Compare(b.At) })
-	return slices.CompactFunc(s, func(a, b Sample) bool { return a.At.Truncate(step).Equal(b.At.Truncate(step)) })
+	out := s[:0]
+	for _, x := range s {
+		if n := len(out); n > 0 && out[n-1].At.Truncate(step).Equal(x.At.Truncate(step)) {
+			out[n-1].Speed = out[n-1].Speed.join(x.Speed)
+			continue
+		}
+		out = append(out, x)
+	}
+	return out
 }
