@@ -69,7 +69,5 @@ func (l Limits) Words() []string {
 	return out
 }
 
-// Throttled reports whether something slows the GPU down that neither its load nor its operator's settings explain.
-func (l Limits) Throttled() bool {
-	return l&(LimitThermal|LimitHot|LimitBrake|LimitHardware|LimitOther) != 0
-}
+// throttling are the limits that neither the load nor the operator's settings explain.
+const throttling = LimitThermal | LimitHot | LimitBrake | LimitHardware | LimitOther

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -39,6 +40,22 @@ func speedOf(s agentapi.GPUSample) *Speed {
 		v.EnergyJ /= 1000
 	}
 	return v
+}
+
+// ClockMHz returns the clock of the GPU's processors; -1 while it idles, or if it is not known.
+func (s Sample) ClockMHz() int {
+	if s.Speed == nil {
+		return -1
+	}
+	return s.Speed.SMMHz
+}
+
+// SlowedBy describes what slows the GPU down that neither its load nor its operator's settings explain; "" = nothing.
+func (s Sample) SlowedBy() string {
+	if s.Speed == nil {
+		return ""
+	}
+	return strings.Join((s.Speed.Limits & throttling).Words(), ", ")
 }
 
 // like reports whether two speeds are stored as one: energy rises all the time, and clocks and fans never quite rest.

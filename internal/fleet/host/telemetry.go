@@ -132,15 +132,20 @@ func Telemetry(ctx context.Context, q *dbq.Queries, gpus []id.GPU, from, to time
 	return out, nil
 }
 
-// Readings returns the newest sample of each GPU within the last five minutes. The GPUs come from Get and belong to one
-// host; GPUs without a sample are omitted.
-func (x *Hosts) Readings(ctx context.Context, gpus []GPU) (map[id.GPU]Sample, error) {
+// History returns the GPUs' samples in [from, to), as Telemetry does. The GPUs come from Get and belong to one host.
+func (x *Hosts) History(ctx context.Context, gpus []GPU, from, to time.Time, step time.Duration) ([]Series, error) {
 	ids := make([]id.GPU, len(gpus))
 	for i, g := range gpus {
 		ids[i] = g.ID
 	}
+	return Telemetry(ctx, x.db.Q, ids, from, to, step)
+}
+
+// Readings returns the newest sample of each GPU within the last five minutes. The GPUs come from Get and belong to one
+// host; GPUs without a sample are omitted.
+func (x *Hosts) Readings(ctx context.Context, gpus []GPU) (map[id.GPU]Sample, error) {
 	now := time.Now() // for display
-	series, err := Telemetry(ctx, x.db.Q, ids, now.Add(-TelemetryBucket), now, TelemetryStep)
+	series, err := x.History(ctx, gpus, now.Add(-TelemetryBucket), now, TelemetryStep)
 	if err != nil {
 		return nil, err
 	}
