@@ -8,9 +8,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/testing/dbtest"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
 func at[T any](v T) *T { return &v }
