@@ -416,8 +416,8 @@ type Sample struct {
 	Speed *GPUSpeed `json:"speed" doc:"how fast the GPU ran; null: it idled, or its host does not report it"`
 }
 
-// GPUSpeed is how fast a GPU ran, and what slowed it down; nil where the GPU does not report it. The counters begin when
-// the GPU's driver is loaded.
+// GPUSpeed is how fast a GPU ran, and what slowed it down; nil where the GPU does not report it. The counters begin
+// when the GPU's driver is loaded.
 type GPUSpeed struct {
 	SMMHz        *int     `json:"sm_mhz" doc:"clock of its processors in MHz; null: not reported" example:"1980"`
 	MemMHz       *int     `json:"mem_mhz" doc:"clock of its memory in MHz; null: not reported" example:"2619"`

@@ -90,8 +90,8 @@ var measures = []measure{
 		text:  func(v float64) string { return fmt.Sprintf("%.0f W", v) },
 		scale: func(top float64) string { return fmt.Sprintf("0 to %.0f W", top) }},
 	{key: "clock", title: "Clock", of: func(s host.Sample) int { return s.ClockMHz() },
-		text:  func(v float64) string { return fmt.Sprintf("%.0f MHz", v) },
-		scale: func(top float64) string { return fmt.Sprintf("0 to %.0f MHz, while at work", top) }},
+		text:  func(v float64) string { return fmt.Sprintf("%.2f GHz", v/1000) },
+		scale: func(top float64) string { return fmt.Sprintf("0 to %.1f GHz, while at work", top/1000) }},
 }
 
 // measureOf returns the measure named by ?measure=.
@@ -246,7 +246,11 @@ func (r *readings) gpuRows(m measure, out *Charts) {
 			}
 			row := &out.Rows[len(out.Rows)-1]
 			chart := r.chart(g, m, top)
-			out.Slowed = out.Slowed || len(chart.Plot.Slow) > 0
+			for _, s := range g.Samples {
+				if why := s.SlowedBy(); why != "" && !slices.Contains(out.Slowed, why) {
+					out.Slowed = append(out.Slowed, why)
+				}
+			}
 			row.GPUs = append(row.GPUs, chart)
 		}
 	}

@@ -31,17 +31,17 @@ func TestTheChartOfClocksMarksWhatSlowsAGPUDown(t *testing.T) {
 	r := readings{from: to.Add(-15 * time.Minute), to: to, step: host.TelemetryStep, gpus: []cluster.GPUMetrics{gpu}}
 	c := r.charts(cluster.Cluster{State: lifecycle.Running}, chartChoice{measure: measureOf("clock"), span: rangeOf("")})
 	chart := c.Rows[0].GPUs[0]
-	if c.Scale != "0 to 2000 MHz, while at work" || chart.Value != "990 MHz" || chart.Slow != "power brake" ||
-		chart.Stats != "mean 1485 MHz, highest 1980 MHz" || len(chart.Gaps) != 0 || !strings.HasPrefix(chart.Line, "M50.0,") {
+	if c.Scale != "0 to 2.0 GHz, while at work" || chart.Value != "0.99 GHz" || chart.Slow != "power brake" ||
+		chart.Stats != "mean 1.49 GHz, highest 1.98 GHz" || len(chart.Gaps) != 0 || !strings.HasPrefix(chart.Line, "M50.0,") {
 		t.Errorf("%q %+v", c.Scale, chart)
 	}
 	if len(chart.Plot.Slow) != 1 || chart.Plot.Slow[0].X != "100.0" ||
-		chart.Plot.Slow[0].Text != "11:55:00 to 11:59:50 UTC: power brake" || !strings.Contains(c.note(), "slowed down") {
+		chart.Plot.Slow[0].Text != "11:55:00 to 11:59:50 UTC: power brake" || !strings.HasSuffix(c.note(), "; marked: slowed by power brake") {
 		t.Errorf("%+v, %q", chart.Plot.Slow, c.note())
 	}
 	r.gpus[0].Samples = gpu.Samples[:60]
 	c = r.charts(cluster.Cluster{State: lifecycle.Running}, chartChoice{measure: measureOf("util"), span: rangeOf("")})
-	if got := c.Rows[0].GPUs[0].Plot.Slow; len(got) != 0 || strings.Contains(c.note(), "slowed down") {
+	if got := c.Rows[0].GPUs[0].Plot.Slow; len(got) != 0 || strings.Contains(c.note(), "slowed") {
 		t.Errorf("a power limit is shown as a defect: %+v, %q", got, c.note())
 	}
 }

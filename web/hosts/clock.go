@@ -21,7 +21,8 @@ const (
 // While a GPU idles, its clock is not stored and the chart has no line.
 func (r *GPURow) addClock(samples []host.Sample, now time.Time) {
 	from := now.Add(-clockSpan)
-	at, clocks, known := make([]time.Time, len(samples)), make([]view.Point, len(samples)), make([]view.Point, len(samples))
+	at := make([]time.Time, len(samples))
+	clocks, known := make([]view.Point, len(samples)), make([]view.Point, len(samples))
 	most := 0
 	var slow []string
 	for i, s := range samples {

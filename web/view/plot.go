@@ -77,8 +77,8 @@ func NewPlot(points []Point, from, to time.Time, top float64, hole time.Duration
 	return p
 }
 
-// SlowSpans returns the spans of samples that are slowed down, with what slowed them down, joined where they are at most
-// hole apart. why returns "" for a sample at full speed. Of neighbours with different reasons, each has its own span.
+// SlowSpans returns the spans of samples that are slowed down, with what slowed them down, joined where they are at
+// most hole apart. why returns "" for a sample at full speed. Each reason has a span of its own.
 func SlowSpans(at []time.Time, why func(i int) string, from, to time.Time, hole time.Duration) (out []Tip) {
 	span := to.Sub(from).Seconds()
 	if span <= 0 {

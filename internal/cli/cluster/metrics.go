@@ -37,7 +37,8 @@ func printMetrics(p *base.Printer, m client.Metrics) {
 		if n := len(g.Samples); n > 0 {
 			x := g.Samples[n-1]
 			gpus = append(gpus, []string{fmt.Sprint(g.Rank), fmt.Sprint(i), g.HostName, base.When(x.At), base.Whole(x.Util, "%"),
-				base.Whole(x.MemMB, "MiB"), base.Whole(x.PowerW, "W"), base.Whole(x.TempC, "°C"), base.Clock(x.Speed), base.Limits(x.Speed)})
+				base.Whole(x.MemMB, "MiB"), base.Whole(x.PowerW, "W"), base.Whole(x.TempC, "°C"),
+				base.Clock(x.Speed), base.Limits(x.Speed)})
 		}
 	}
 	for _, n := range m.Nodes {

@@ -26,8 +26,8 @@ type Speed struct {
 	EnergyJ       int64 // that the GPU has used; of the history, known at some samples only
 }
 
-// speedOf returns the speed in a sample that a host reported. It is nil for an idle GPU, of which nothing is stored, and
-// for a sample that has none, as older agents' have.
+// speedOf returns the speed in a sample that a host reported. It is nil for an idle GPU, of which nothing is stored,
+// and for a sample that has none, as older agents' have.
 func speedOf(s agentapi.GPUSample) *Speed {
 	limits := limitsOf(s.Clocks)
 	idle := (s.Util == nil || *s.Util <= 0) && limits == 0
