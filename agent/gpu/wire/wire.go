@@ -140,8 +140,8 @@ type Fabric struct {
 	Health uint32 `json:"health,omitempty"` // NVML_GPU_FABRIC_HEALTH_MASK_…
 }
 
-// FabricHealth is the mask NVML_GPU_FABRIC_HEALTH_MASK_…: two bits a question, of which 1 means yes, and four bits for
-// how the fabric is configured, of which 0 (not reported) and 1 are right.
+// FabricHealth is the mask NVML_GPU_FABRIC_HEALTH_MASK_…: two bits a question, of which 1 means yes, and four bits
+// for how the fabric is configured, of which 0 (not reported) and 1 are right.
 type FabricHealth uint32
 
 // Where the questions are in the mask.

@@ -68,7 +68,8 @@ func printOffers(p *base.Printer, page client.OfferPage) {
 		}
 	}
 	p.Table([]string{"MODEL", ">FREE", ">VRAM GB", ">PER GPU-HOUR", ">BUSBW GBPS", "+>RDMA GBPS", "+>NVLINK GBPS",
-		"REGION", "HOST", "", "+>CPU CORES", "+>RAM GB", "+>DISK GB", "+CUDA", "+DRIVER", "+>PCIE", "+>DOWN MBPS", "+>UP MBPS", "+>RELIABILITY", "+OFFER"}, rows)
+		"REGION", "HOST", "", "+>CPU CORES", "+>RAM GB", "+>DISK GB", "+CUDA", "+DRIVER", "+>PCIE", "+>DOWN MBPS",
+		"+>UP MBPS", "+>RELIABILITY", "+OFFER"}, rows)
 	p.Line("%s free in %s on %s.", base.Counted(page.GPUsFree, "GPU"), base.Counted(page.Total, "offer"),
 		base.Counted(page.Hosts, "host"))
 	base.PrintNext(p, page.Next)
