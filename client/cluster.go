@@ -412,10 +412,28 @@ type Sample struct {
 	MemMB  *int      `json:"mem_mb"`
 	PowerW *int      `json:"power_w"`
 	TempC  *int      `json:"temp_c"`
+	// Speed is nil while the GPU idles, and where the host's agent does not report it.
+	Speed *GPUSpeed `json:"speed" doc:"how fast the GPU ran; null: it idled, or its host does not report it"`
+}
+
+// GPUSpeed is how fast a GPU ran, and what slowed it down; nil where the GPU does not report it. The counters begin
+// when the GPU's driver is loaded.
+type GPUSpeed struct {
+	SMMHz        *int     `json:"sm_mhz" doc:"clock of its processors in MHz; null: not reported" example:"1980"`
+	MemMHz       *int     `json:"mem_mhz" doc:"clock of its memory in MHz; null: not reported" example:"2619"`
+	Limits       []string `json:"limits" enum:"power_limit,thermal,hw_thermal,power_brake,hw_slowdown,clock_setting,sync_boost,display,other" doc:"what held its clocks down; thermal, hw_thermal, power_brake and hw_slowdown are throttling"`
+	FanPercent   *int     `json:"fan_percent" doc:"its fastest fan; null: it has none, or does not report it" example:"45"`
+	PCIeReplays  *int64   `json:"pcie_replays" doc:"packets sent again over PCIe; null: not reported" example:"0"`
+	NVLinkErrors *int64   `json:"nvlink_errors" doc:"CRC errors, replays and recoveries of its NVLinks; null: it has none" example:"0"`
+	EnergyJ      *int64   `json:"energy_j" doc:"joules that it has used; known at some samples; null: not known" example:"1843200"`
 }
 
 // Metrics reads the GPUs' history; zero times and step: the last hour, as fine as fits.
 func (c *Client) Metrics(ctx context.Context, cl id.Cluster, from, to time.Time, step time.Duration) (Metrics, error) {
+	return get[Metrics](ctx, c, "/clusters/"+cl.String()+"/metrics", metricsQuery(from, to, step))
+}
+
+func metricsQuery(from, to time.Time, step time.Duration) url.Values {
 	q := url.Values{}
 	if !from.IsZero() {
 		q.Set("from", from.UTC().Format(time.RFC3339))
@@ -426,5 +444,5 @@ func (c *Client) Metrics(ctx context.Context, cl id.Cluster, from, to time.Time,
 	if step > 0 {
 		q.Set("step", fmt.Sprint(int(step.Seconds())))
 	}
-	return get[Metrics](ctx, c, "/clusters/"+cl.String()+"/metrics", q)
+	return q
 }

@@ -248,6 +248,28 @@ func (c *Client) Earnings(ctx context.Context, h id.Host) (Earnings, error) {
 	return get[Earnings](ctx, c, "/hosts/"+h.String()+"/earnings", nil)
 }
 
+// HostMetrics are readings of a host's GPUs.
+type HostMetrics struct {
+	From time.Time        `json:"from"`
+	To   time.Time        `json:"to"`
+	Step int              `json:"step" doc:"seconds between samples" example:"15"`
+	GPUs []HostGPUMetrics `json:"gpus" doc:"the GPUs of the host"`
+}
+
+// HostGPUMetrics are the readings of one GPU of a host.
+type HostGPUMetrics struct {
+	Index   int      `json:"index"`
+	UUID    string   `json:"uuid"`
+	Model   string   `json:"model"`
+	Samples []Sample `json:"samples"`
+}
+
+// HostMetrics reads the history of a host's GPUs; zero times and step: the last hour, as fine as fits.
+func (c *Client) HostMetrics(ctx context.Context, h id.Host, from, to time.Time,
+	step time.Duration) (HostMetrics, error) {
+	return get[HostMetrics](ctx, c, "/hosts/"+h.String()+"/metrics", metricsQuery(from, to, step))
+}
+
 // Traffic is what one run of a lease transferred over the host's own line to the internet, as the host counted it.
 // Traffic between ranks within the host's networks is not included.
 type Traffic struct {

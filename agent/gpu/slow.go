@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/agent/gpu/wire"
+	"github.com/musterhq/muster/internal/agentapi"
 )
 
 // slow is what has slowed a GPU down of late. A degraded GPU goes on working and is rented on; its offer says why it is
@@ -16,6 +17,10 @@ import (
 type slow struct {
 	causes map[string]slowdown // by kind
 	links  *int64              // NVLink errors at the last look
+	// replays are the packets that the GPU sent again over PCIe until the last look, which was at replaysAt.
+	replays   *int64
+	replaysAt time.Time
+	most      int // NVLinks that worked at one look; fewer later are a defect
 	// restarted is the first look after a restart of the agent at a GPU that was degraded before it.
 	restarted time.Time
 }
@@ -35,8 +40,18 @@ const (
 
 const causePCIe = "pcie"
 
+// replaysPerMinute is how many packets a good PCIe link sends again at most: the limit in NVIDIA's DCGM.
+const replaysPerMinute = 8
+
+// nvlinks is what is known of a GPU's NVLinks at a look.
+type nvlinks struct {
+	up     *int // that work
+	all    int  // that must, because they lead to switches; 0: not known
+	faults []string
+}
+
 // see adds a look at a GPU. calm is the time after which a cause that is not seen any more is forgotten.
-func (s *slow) see(x wire.Sample, now time.Time, calm time.Duration) {
+func (s *slow) see(x wire.Sample, n nvlinks, now time.Time, calm time.Duration) {
 	if s.causes == nil {
 		s.causes = map[string]slowdown{}
 	}
@@ -46,6 +61,20 @@ func (s *slow) see(x wire.Sample, now time.Time, calm time.Duration) {
 		seen["nvlink"] = "NVLink errors rise"
 	}
 	s.links = x.NVLinkErrors
+	if since := now.Sub(s.replaysAt); s.replays != nil && x.PCIeReplays != nil && since > 0 &&
+		float64(*x.PCIeReplays-*s.replays)/since.Minutes() > replaysPerMinute {
+		seen["pcie_replays"] = "PCIe errors: packets are sent again"
+	}
+	s.replays, s.replaysAt = x.PCIeReplays, now
+	if n.up != nil {
+		s.most = max(s.most, *n.up, n.all)
+		if *n.up < s.most {
+			seen["nvlink_down"] = fmt.Sprintf("%d of %d NVLinks up", *n.up, s.most)
+		}
+	}
+	if len(n.faults) > 0 {
+		seen["fabric"] = "NVSwitch fabric: " + strings.Join(n.faults, ", ")
+	}
 	for kind, text := range seen {
 		c, ok := s.causes[kind]
 		if !ok {
@@ -101,8 +130,8 @@ func (s *slow) why(least time.Duration) string {
 }
 
 // seeSpeed looks at how fast the named GPUs run, and queues an event about each that became degraded or no longer is.
-func (m *Monitor) seeSpeed(ctx context.Context, uuids []string) {
-	samples, _ := each[wire.Sample](ctx, m, wire.MethodSample, uuids)
+func (m *Monitor) seeSpeed(ctx context.Context, conditions map[string]wire.Condition) {
+	samples, _ := each[wire.Sample](ctx, m, wire.MethodSample, slices.Collect(maps.Keys(conditions)))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for uuid, s := range samples {
@@ -115,7 +144,9 @@ func (m *Monitor) seeSpeed(ctx context.Context, uuids []string) {
 			r.slow.restarted = m.cfg.Now()
 		}
 		m.seeLink(r, s)
-		r.slow.see(s, m.cfg.Now(), m.cfg.timing.steady)
+		c := conditions[uuid]
+		r.slow.see(s, nvlinks{c.NVLinksUp, linksToSwitches(r.GPU), c.FabricHealth.Faults()}, m.cfg.Now(),
+			m.cfg.timing.steady)
 		why := r.slow.why(m.cfg.timing.slow)
 		if why == "" && m.cfg.Now().Sub(r.slow.restarted) < m.cfg.timing.steady {
 			continue
@@ -130,4 +161,15 @@ func (m *Monitor) seeSpeed(ctx context.Context, uuids []string) {
 			m.emit(r, Evidence{Kind: kindDegraded, Detail: why})
 		}
 	}
+}
+
+// linksToSwitches returns how many NVLinks lead to switches: all that the GPU has, or none. Between two cards a bridge
+// joins some only.
+func linksToSwitches(g agentapi.GPU) int {
+	for _, l := range g.Links {
+		if l.Peer == "switch" {
+			return len(g.NVLinks)
+		}
+	}
+	return 0
 }

@@ -21,6 +21,7 @@ func TestSampleTellsClocksAndLinks(t *testing.T) {
 	h.fault(t, 0, func(g *fakeprofile.GPU) {
 		g.Load, g.ClocksReasons, g.PCIeWidthNow, g.PCIeReplays, g.NVLinkErrors = 90, wire.ClocksHWThermalSlowdown|
 			wire.ClocksHWSlowdown, 8, 17, 1<<40
+		g.Fans = 2
 	})
 	b, err := m.Sample(t.Context(), h.uuid(0))
 	if err != nil {
@@ -31,7 +32,7 @@ func TestSampleTellsClocksAndLinks(t *testing.T) {
 	want := wire.Sample{
 		Clocks: []string{"hw_slowdown", "hw_thermal_slowdown"}, SMMHz: whole(990), MemMHz: whole(2619),
 		PCIeGen: whole(5), PCIeWidth: whole(8), PCIeGenMax: whole(5), PCIeWidthMax: whole(16),
-		PCIeReplays: &replays, NVLinkErrors: &errors,
+		PCIeReplays: &replays, NVLinkErrors: &errors, Fan: whole(76),
 	}
 	got := b.Samples[0]
 	got.GPU, got.Util, got.MemUsed, got.MemTotal, got.PowerMW, got.TempC, got.EnergyMJ = "", nil, nil, nil, nil, nil, nil
@@ -81,6 +82,55 @@ func TestDegradedIsToldAndEnds(t *testing.T) {
 	last(kindRestored, "")
 }
 
+// A GPU with fewer NVLinks than it should have, or whose switches report a defect, is degraded.
+func TestDegradedNVLinks(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(*fakeprofile.GPU)
+		want   string
+	}{
+		"links down": {func(g *fakeprofile.GPU) { g.NVLinksDown = 2 }, "16 of 18 NVLinks up"},
+		"half the bandwidth, and a route": {func(g *fakeprofile.GPU) {
+			g.FabricHealth = wire.FabricYes<<wire.FabricDegraded | wire.FabricYes<<wire.FabricUnhealthy
+		}, "NVSwitch fabric: degraded bandwidth, an unhealthy route"},
+		"wrong configuration": {func(g *fakeprofile.GPU) { g.FabricHealth = 5 << wire.FabricConfiguration },
+			"NVSwitch fabric: incorrect configuration (5)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHost(t, h100, 1)
+			h.fault(t, 0, test.change) // before the agent starts
+			m := h.start(t, func(c *Config) { c.timing.slow, c.timing.steady = time.Nanosecond, time.Minute })
+			eventually(t, test.want, func() (any, bool) {
+				events := m.Pending()
+				return events, slices.ContainsFunc(events, func(e agentapi.HealthEvent) bool {
+					return e.Kind == kindDegraded && e.Detail == test.want && e.State == string(Healthy)
+				})
+			})
+		})
+	}
+}
+
+// A bridge joins some of two cards' NVLinks: only links that worked before count as down.
+func TestLinksThatNeverWorkedAreNotDown(t *testing.T) {
+	t.Parallel()
+	now, n := time.Now(), func(v int) *int { return &v }
+	var s slow
+	look := func(up int) string {
+		for range 7 {
+			s.see(wire.Sample{}, nvlinks{up: n(up)}, now, 10*time.Minute)
+			now = now.Add(10 * time.Second)
+		}
+		return s.why(time.Minute)
+	}
+	if why := look(4); why != "" {
+		t.Errorf("a bridge with four of twelve links: %q", why)
+	}
+	if why := look(3); why != "3 of 4 NVLinks up" {
+		t.Errorf("%q", why)
+	}
+}
+
 func TestSlowRules(t *testing.T) {
 	t.Parallel()
 	n := func(v int) *int { return &v }
@@ -89,6 +139,7 @@ func TestSlowRules(t *testing.T) {
 	}
 	clocks := func(reasons uint64) wire.Sample { return wire.Sample{Clocks: wire.ClocksReasons(reasons)} }
 	errors := func(count int64) wire.Sample { return wire.Sample{NVLinkErrors: &count} }
+	replays := func(count int64) wire.Sample { return wire.Sample{PCIeReplays: &count} }
 	repeat := func(s wire.Sample, times int) (out []wire.Sample) {
 		for range times {
 			out = append(out, s)
@@ -116,6 +167,10 @@ func TestSlowRules(t *testing.T) {
 		"errors that rose once": {slices.Concat(repeat(errors(0), 5), repeat(errors(9), 60)), ""},
 		"errors that rise": {[]wire.Sample{errors(0), errors(1), errors(2), errors(3), errors(4), errors(5), errors(6),
 			errors(7)}, "NVLink errors rise"},
+		"packets sent again": {[]wire.Sample{replays(0), replays(2), replays(4), replays(6), replays(8), replays(10),
+			replays(12), replays(14)}, "PCIe errors: packets are sent again"},
+		"packets sent again now and then": {[]wire.Sample{replays(0), replays(1), replays(2), replays(3), replays(4),
+			replays(5), replays(6), replays(7)}, ""},
 		"a counter that was reset": {[]wire.Sample{errors(90), errors(0)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -123,7 +178,7 @@ func TestSlowRules(t *testing.T) {
 			var s slow
 			now := time.Date(2026, 11, 24, 0, 0, 0, 0, time.UTC)
 			for _, look := range test.looks {
-				s.see(look, now, 10*time.Minute)
+				s.see(look, nvlinks{}, now, 10*time.Minute)
 				now = now.Add(10 * time.Second)
 			}
 			if got := s.why(time.Minute); got != test.want {

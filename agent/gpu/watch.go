@@ -128,7 +128,7 @@ func (m *Monitor) look(ctx context.Context) (wire.System, error) {
 	}
 	m.noteRecovery(conditions)
 	answered := slices.Collect(maps.Keys(conditions))
-	m.seeSpeed(ctx, answered)
+	m.seeSpeed(ctx, conditions)
 	m.keepPower(ctx, slices.DeleteFunc(slices.Clone(answered), isSlice))
 	m.seeOwners(ctx, slices.DeleteFunc(slices.Clone(answered), func(u string) bool { return known[u].GPU.MIG.Or(false) }))
 	return sys, nil

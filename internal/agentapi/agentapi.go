@@ -544,4 +544,6 @@ type GPUSample struct {
 	PCIeWidthMax *int   `json:"pcie_width_max,omitempty"`
 	PCIeReplays  *int64 `json:"pcie_replays,omitempty"`  // DCGM_FI_DEV_PCIE_REPLAY_COUNTER
 	NVLinkErrors *int64 `json:"nvlink_errors,omitempty"` // CRC errors, replays and recoveries of all links together
+	// Fan is how fast the fastest of the GPU's own fans turns, in percent: DCGM_FI_DEV_FAN_SPEED.
+	Fan *int `json:"fan,omitempty"`
 }

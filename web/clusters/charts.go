@@ -89,6 +89,9 @@ var measures = []measure{
 	{key: "power", title: "Power", of: func(s host.Sample) int { return s.PowerW },
 		text:  func(v float64) string { return fmt.Sprintf("%.0f W", v) },
 		scale: func(top float64) string { return fmt.Sprintf("0 to %.0f W", top) }},
+	{key: "clock", title: "Clock", of: func(s host.Sample) int { return s.ClockMHz() },
+		text:  func(v float64) string { return fmt.Sprintf("%.2f GHz", v/1000) },
+		scale: func(top float64) string { return fmt.Sprintf("0 to %.1f GHz, while at work", top/1000) }},
 }
 
 // measureOf returns the measure named by ?measure=.
@@ -242,7 +245,13 @@ func (r *readings) gpuRows(m measure, out *Charts) {
 				out.Rows = append(out.Rows, ChartRow{Rank: g.Rank, Host: g.HostName})
 			}
 			row := &out.Rows[len(out.Rows)-1]
-			row.GPUs = append(row.GPUs, r.chart(g, m, top))
+			chart := r.chart(g, m, top)
+			for _, s := range g.Samples {
+				if why := s.SlowedBy(); why != "" && !slices.Contains(out.Slowed, why) {
+					out.Slowed = append(out.Slowed, why)
+				}
+			}
+			row.GPUs = append(row.GPUs, chart)
 		}
 	}
 }
@@ -309,6 +318,15 @@ func (r *readings) chart(g cluster.GPUMetrics, m measure, top float64) Chart {
 		points[i] = view.Point{At: s.At, V: float64(m.of(s))}
 	}
 	out := Chart{Plot: r.plot(g, points, top), Stats: stats(points, m)}
+	if m.key == "clock" { // an idle GPU's is not stored: only where no sample is, one is missing
+		idle := slices.Clone(points)
+		for i := range idle {
+			idle[i].V = max(idle[i].V, 0)
+		}
+		out.Gaps = r.plot(g, idle, top).Gaps
+	}
+	out.Plot.Slow = view.SlowSpans(times(g.Samples), func(i int) string { return g.Samples[i].SlowedBy() }, r.from, r.to,
+		max(chartHole, 3*r.step))
 	if len(r.gpus) <= maxTips {
 		out.Tips = view.Tips(points, r.from, r.to, tipsPerChart, m.text)
 	}
@@ -319,6 +337,15 @@ func (r *readings) chart(g cluster.GPUMetrics, m measure, top float64) Chart {
 		if s.TempC >= 0 {
 			out.Sub = fmt.Sprintf("%d °C", s.TempC)
 		}
+		out.Slow = s.SlowedBy()
+	}
+	return out
+}
+
+func times(samples []host.Sample) []time.Time {
+	out := make([]time.Time, len(samples))
+	for i, s := range samples {
+		out[i] = s.At
 	}
 	return out
 }

@@ -176,8 +176,13 @@ func (s *Pages) showHost(v *page.Visit, hid id.Host, forms hostForms) error {
 	if err != nil {
 		return err
 	}
-	for _, g := range d.GPUs {
+	history, err := s.Hosts.History(ctx, d.GPUs, now.Add(-clockSpan), now, clockStep)
+	if err != nil {
+		return err
+	}
+	for i, g := range d.GPUs {
 		row := gpuRow(g, live[g.ID])
+		row.addClock(history[i].Samples, now)
 		if last, ok := d.Requalify[g.ID]; ok {
 			row.Requalify = last.String()
 			row.MayRequalify = row.MayRequalify && last.FinishedAt != nil

@@ -332,6 +332,13 @@ func gpuRow(g host.GPU, s host.Sample) GPURow {
 		return fmt.Sprint(n)
 	}
 	row.Temp, row.Power, row.Util = known(s.TempC), known(s.PowerW), known(s.Util)
+	row.Slow = s.SlowedBy()
+	if v := s.Speed; v != nil && v.SMMHz >= 0 {
+		row.Clock = fmt.Sprintf("%d MHz", v.SMMHz)
+	}
+	if v := s.Speed; v != nil && v.Fan >= 0 {
+		row.Fan = fmt.Sprintf("%d %%", v.Fan)
+	}
 	if limit := g.Facts.PowerLimitMW.Or(0); limit > 0 && s.PowerW >= 0 {
 		row.PowerShare = 100 * 1000 * float64(s.PowerW) / float64(limit)
 	}

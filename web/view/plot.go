@@ -25,6 +25,7 @@ type Point struct {
 type Plot struct {
 	Line, Area string
 	Gaps       [][2]float64
+	Slow       []Tip // spans in which something slowed the GPU down, with what
 }
 
 // NewPlot draws points, sorted by time, between from and to; top is the value at the upper edge. A gap separates points
@@ -74,6 +75,32 @@ func NewPlot(points []Point, from, to time.Time, top float64, hole time.Duration
 	}
 	p.Line, p.Area = line.String(), area.String()
 	return p
+}
+
+// SlowSpans returns the spans of samples that are slowed down, with what slowed them down, joined where they are at
+// most hole apart. why returns "" for a sample at full speed. Each reason has a span of its own.
+func SlowSpans(at []time.Time, why func(i int) string, from, to time.Time, hole time.Duration) (out []Tip) {
+	span := to.Sub(from).Seconds()
+	if span <= 0 {
+		return nil
+	}
+	x := func(t time.Time) float64 { return min(max(PlotWidth*t.Sub(from).Seconds()/span, 0), PlotWidth) }
+	for i := 0; i < len(at); {
+		text, first := why(i), i
+		for i++; i < len(at) && why(i) == text && at[i].Sub(at[i-1]) <= hole; i++ {
+		}
+		end := at[i-1]
+		if i < len(at) && at[i].Sub(end) <= hole {
+			end = at[i]
+		}
+		if text == "" || end.Before(from) || at[first].After(to) {
+			continue
+		}
+		left := x(at[first])
+		out = append(out, Tip{X: Coord(left), Width: Coord(max(x(end)-left, 1)),
+			Text: Clock(at[first], to) + " to " + Clock(end, to) + " UTC: " + text})
+	}
+	return out
 }
 
 // Tip is a part of a plot with its value, to hover over.

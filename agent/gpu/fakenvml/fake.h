@@ -57,7 +57,7 @@ struct gpu {
 	/* faults */
 	long long clocks_reasons;  /* bits of nvmlClocksEventReasons beside those that the load explains */
 	long long pcie_width_now, pcie_gen_now; /* of the link under load; 0: the most */
-	long long pcie_replays, nvlink_errors;
+	long long pcie_replays, nvlink_errors, fans;
 	long long lost, absent, ecc_uncorrectable, ecc_corrected, remap_corrected, remap_uncorrectable, remap_pending,
 		remap_failure, recovery_action, stuck_mib;
 	char hang[TEXT], crash[TEXT]; /* function name or "*" */

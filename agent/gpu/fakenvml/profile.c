@@ -48,7 +48,7 @@ static const struct field gpu_fields[] = {
 	N(display, 0, 1),
 	N(power_idle_mw, 0, 10000000), N(power_limit_mw, 1, 10000000), N(temp_idle, 0, 150), N(temp_busy, 0, 150), N(load, 0, 100),
 	N(clock_sm_mhz, 0, 9999), N(clock_mem_mhz, 0, 99999), N(clocks_reasons, 0, 511), N(pcie_width_now, 0, 32),
-	N(pcie_gen_now, 0, 9), N(pcie_replays, 0, 2147483647), N(nvlink_errors, 0, LLONG_MAX),
+	N(pcie_gen_now, 0, 9), N(pcie_replays, 0, 2147483647), N(nvlink_errors, 0, LLONG_MAX), N(fans, 0, 8),
 	N(lost, 0, 1), N(absent, 0, 1), N(ecc_uncorrectable, 0, LLONG_MAX), N(ecc_corrected, 0, LLONG_MAX),
 	N(remap_corrected, 0, 1 << 20), N(remap_uncorrectable, 0, 1 << 20), N(remap_pending, 0, 1), N(remap_failure, 0, 1),
 	N(recovery_action, -1, 99), N(stuck_mib, 0, 1 << 24),

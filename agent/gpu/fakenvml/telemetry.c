@@ -161,6 +161,23 @@ nvmlReturn_t nvmlDeviceGetPcieReplayCounter(nvmlDevice_t device, unsigned int *c
 	return NVML_SUCCESS;
 }
 
+/* Cards that are cooled by the machine's fans have none. */
+nvmlReturn_t nvmlDeviceGetNumFans(nvmlDevice_t device, unsigned int *fans) {
+	ENTER(device);
+	*fans = (unsigned int)g.fans;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetFanSpeed_v2(nvmlDevice_t device, unsigned int fan, unsigned int *speed) {
+	ENTER(device);
+	if (!g.fans)
+		return NVML_ERROR_NOT_SUPPORTED;
+	if (fan >= g.fans)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	*speed = (unsigned int)(30 + fake_load(&g, fake_now_ms()) / 2 + fan);
+	return NVML_SUCCESS;
+}
+
 /* The three forms of the process list differ in their struct; a common writer fills them by stride. */
 static nvmlReturn_t processes(const struct gpu *g, int instance, bool graphics, unsigned int *count, char *infos, size_t stride, bool instances) {
 	struct process ps[MAX_PROCESSES];

@@ -55,7 +55,7 @@ func (g *GPU) fields() []field {
 		num("clock_sm_mhz", &g.ClockSMMHz, 0, 9999, 0), num("clock_mem_mhz", &g.ClockMemMHz, 0, 99999, 0),
 		num("clocks_reasons", &g.ClocksReasons, 0, 511, 0), num("pcie_width_now", &g.PCIeWidthNow, 0, 32, 0),
 		num("pcie_gen_now", &g.PCIeGenNow, 0, 9, 0), num("pcie_replays", &g.PCIeReplays, 0, math.MaxInt32, 0),
-		num("nvlink_errors", &g.NVLinkErrors, 0, any, 0),
+		num("nvlink_errors", &g.NVLinkErrors, 0, any, 0), num("fans", &g.Fans, 0, 8, 0),
 		num("lost", &g.Lost, 0, 1, 0), num("absent", &g.Absent, 0, 1, 0),
 		num("ecc_uncorrectable", &g.ECCUncorrectable, 0, any, 0), num("ecc_corrected", &g.ECCCorrected, 0, any, 0),
 		num("remap_corrected", &g.RemapCorrected, 0, 1<<20, 0), num("remap_uncorrectable", &g.RemapUncorrectable, 0, 1<<20,

@@ -66,6 +66,17 @@ func TestConstantsAreTheHeaders(t *testing.T) {
 		"NVML_GPU_FABRIC_STATE_NOT_SUPPORTED":      wire.FabricNotSupported,
 		"NVML_GPU_FABRIC_STATE_NOT_STARTED":        wire.FabricNotStarted,
 		"NVML_GPU_FABRIC_STATE_IN_PROGRESS":        wire.FabricInProgress,
+
+		"NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_DEGRADED_BW":             wire.FabricDegraded,
+		"NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_ROUTE_RECOVERY":          wire.FabricRecovering,
+		"NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_ROUTE_UNHEALTHY":         wire.FabricUnhealthy,
+		"NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_ACCESS_TIMEOUT_RECOVERY": wire.FabricTimeouts,
+		"NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_INCORRECT_CONFIGURATION": wire.FabricConfiguration,
+		"NVML_GPU_FABRIC_HEALTH_MASK_DEGRADED_BW_TRUE":              wire.FabricYes,
+		"NVML_GPU_FABRIC_HEALTH_MASK_ROUTE_RECOVERY_TRUE":           wire.FabricYes,
+		"NVML_GPU_FABRIC_HEALTH_MASK_ROUTE_UNHEALTHY_TRUE":          wire.FabricYes,
+		"NVML_GPU_FABRIC_HEALTH_MASK_ACCESS_TIMEOUT_RECOVERY_TRUE":  wire.FabricYes,
+		"NVML_GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION_NONE":  wire.FabricConfiguredWell,
 	} {
 		if want, ok := h[name]; !ok || got != want {
 			t.Errorf("%s is %d, nvml.h has %d (%t)", name, got, want, ok)

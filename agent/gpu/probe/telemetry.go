@@ -63,7 +63,26 @@ func (p *probe) speed(d nvml.Device, s *wire.Sample) {
 	s.PCIeWidthMax, _ = number[int](call(p, "nvmlDeviceGetMaxPcieLinkWidth", d.GetMaxPcieLinkWidth))
 	s.PCIeReplays, _ = number[int64](call(p, "nvmlDeviceGetPcieReplayCounter", d.GetPcieReplayCounter))
 	s.NVLinkErrors = p.nvlinkErrors(d)
+	s.Fan = p.fan(d)
 }
+
+// fan returns the speed of a GPU's fastest fan in percent; nil if it has none.
+func (p *probe) fan(d nvml.Device) (fastest *int) {
+	fans, err := call(p, "nvmlDeviceGetNumFans", d.GetNumFans)
+	if err != nil {
+		return nil
+	}
+	for i := range min(fans, maxFans) {
+		speed, err := number[int](call(p, "nvmlDeviceGetFanSpeed_v2",
+			func() (uint32, nvml.Return) { return d.GetFanSpeed_v2(i) }))
+		if err == nil && (fastest == nil || *speed > *fastest) {
+			fastest = speed
+		}
+	}
+	return fastest
+}
+
+const maxFans = 16
 
 // nvlinkErrors returns the errors of all NVLinks since the driver was loaded, or nil if the GPU counts none of them.
 func (p *probe) nvlinkErrors(d nvml.Device) *int64 {
@@ -155,7 +174,34 @@ func (p *probe) condition(d nvml.Device) (wire.Condition, *wire.Error) {
 	if dead(c.Odd) {
 		return c, c.Odd
 	}
+	c.NVLinksUp = p.linksUp(d)
+	if f := p.fabric(d); f != nil && f.State == wire.FabricCompleted {
+		c.FabricHealth = wire.FabricHealth(f.Health)
+	}
 	return c, nil
+}
+
+// linksUp returns how many of a GPU's NVLinks work; nil if it has none.
+func (p *probe) linksUp(d nvml.Device) *int {
+	up, known := 0, false
+	for i := range nvml.NVLINK_MAX_LINKS {
+		active, err := enabled(call(p, "nvmlDeviceGetNvLinkState",
+			func() (nvml.EnableState, nvml.Return) { return d.GetNvLinkState(i) }))
+		if err != nil {
+			if i == 0 && unsupported(err) || dead(err) {
+				return nil
+			}
+			continue
+		}
+		known = true
+		if active {
+			up++
+		}
+	}
+	if !known {
+		return nil
+	}
+	return &up
 }
 
 func (p *probe) fieldValue(d nvml.Device, id uint32) (uint32, *wire.Error) {

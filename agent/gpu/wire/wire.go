@@ -140,6 +140,40 @@ type Fabric struct {
 	Health uint32 `json:"health,omitempty"` // NVML_GPU_FABRIC_HEALTH_MASK_…
 }
 
+// FabricHealth is the mask NVML_GPU_FABRIC_HEALTH_MASK_…: two bits a question, of which 1 means yes, and four bits
+// for how the fabric is configured, of which 0 (not reported) and 1 are right.
+type FabricHealth uint32
+
+// Where the questions are in the mask.
+const (
+	FabricDegraded       = 0 // _SHIFT_DEGRADED_BW
+	FabricRecovering     = 2 // _SHIFT_ROUTE_RECOVERY
+	FabricUnhealthy      = 4 // _SHIFT_ROUTE_UNHEALTHY
+	FabricTimeouts       = 6 // _SHIFT_ACCESS_TIMEOUT_RECOVERY
+	FabricConfiguration  = 8 // _SHIFT_INCORRECT_CONFIGURATION
+	FabricYes            = 1 // _DEGRADED_BW_TRUE and the others' _TRUE
+	FabricConfiguredWell = 1 // _INCORRECT_CONFIGURATION_NONE
+)
+
+// Faults returns what is wrong, for people.
+func (h FabricHealth) Faults() (out []string) {
+	for _, x := range []struct {
+		shift int
+		text  string
+	}{
+		{FabricDegraded, "degraded bandwidth"}, {FabricRecovering, "a route is being recovered"},
+		{FabricUnhealthy, "an unhealthy route"}, {FabricTimeouts, "recovery from access timeouts"},
+	} {
+		if h>>x.shift&3 == FabricYes {
+			out = append(out, x.text)
+		}
+	}
+	if c := h >> FabricConfiguration & 0xf; c > FabricConfiguredWell {
+		out = append(out, fmt.Sprintf("incorrect configuration (%d)", c))
+	}
+	return out
+}
+
 // Peer is one other GPU as seen from a GPU. Level is nvidia-smi's name of what the two have in common: X, NV#, PIX,
 // PXB, PHB, NODE, SYS. P2P is its name of whether peer access works: OK, CNS, GNS, TNS, DR, NS, U. "" means not
 // reported.
@@ -162,6 +196,10 @@ type Condition struct {
 	// RecoveryAction is one of the Recover constants, or newer; nil: the driver does not report it.
 	RecoveryAction *int   `json:"recovery_action,omitempty"`
 	Odd            *Error `json:"odd,omitempty"` // an answer that no healthy GPU gives
+	// NVLinksUp is how many of the GPU's NVLinks work; nil: it has none.
+	NVLinksUp *int `json:"nvlinks_up,omitempty"`
+	// FabricHealth is what the NVSwitches report of a registered GPU, NVML_GPU_FABRIC_HEALTH_MASK_…; 0: nothing.
+	FabricHealth FabricHealth `json:"fabric_health,omitempty"`
 	// Unknown are calls that not every GPU supports and that this one answered with an unknown error, which some give in
 	// place of "not supported". Answered are those of them that it did answer.
 	Unknown  []Error  `json:"unknown,omitempty"`

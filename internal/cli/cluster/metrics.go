@@ -36,8 +36,9 @@ func printMetrics(p *base.Printer, m client.Metrics) {
 		index[g.Rank]++
 		if n := len(g.Samples); n > 0 {
 			x := g.Samples[n-1]
-			gpus = append(gpus, []string{fmt.Sprint(g.Rank), fmt.Sprint(i), g.HostName, base.When(x.At), whole(x.Util, "%"),
-				whole(x.MemMB, "MiB"), whole(x.PowerW, "W"), whole(x.TempC, "°C")})
+			gpus = append(gpus, []string{fmt.Sprint(g.Rank), fmt.Sprint(i), g.HostName, base.When(x.At), base.Whole(x.Util, "%"),
+				base.Whole(x.MemMB, "MiB"), base.Whole(x.PowerW, "W"), base.Whole(x.TempC, "°C"),
+				base.Clock(x.Speed), base.Limits(x.Speed)})
 		}
 	}
 	for _, n := range m.Nodes {
@@ -48,17 +49,10 @@ func printMetrics(p *base.Printer, m client.Metrics) {
 		}
 	}
 	p.TableOr("No reading of a GPU in this time.",
-		[]string{">RANK", ">GPU", "HOST", "AT", ">UTIL", ">MEMORY", ">POWER", ">TEMP"}, gpus)
+		[]string{">RANK", ">GPU", "HOST", "AT", ">UTIL", ">MEMORY", ">POWER", ">TEMP", ">CLOCK", "SLOWED BY"}, gpus)
 	p.Line("")
 	p.TableOr("No reading of networks and disks in this time.",
 		[]string{">RANK", "HOST", "AT", ">NET IN", ">NET OUT", ">RANKS IN", ">RANKS OUT", ">READ", ">WRITTEN"}, nodes)
-}
-
-func whole(n *int, unit string) string {
-	if n == nil {
-		return base.OrDash("")
-	}
-	return fmt.Sprintf("%d %s", *n, unit)
 }
 
 // perSecond formats a rate in bytes with a decimal unit.

@@ -61,14 +61,15 @@ func printOffers(p *base.Printer, page client.OfferPage) {
 	for i, o := range page.Items {
 		rows[i] = []string{
 			o.GPUModel, fmt.Sprintf("%d/%d", o.GPUsFree, o.GPUsTotal), fmt.Sprint(o.VRAMGB), base.Micro(o.PricePerGPUHour),
-			base.FloatOr(o.BusbwGbps),
+			base.FloatOr(o.BusbwGbps), base.FloatOr(o.BusbwRDMA), base.FloatOr(o.BusbwNVLink),
 			o.Region, o.HostName, note(o),
 			fmt.Sprint(o.CPUCores), fmt.Sprint(o.RAMGB), fmt.Sprint(o.DiskGB), o.CUDAMax, o.Driver, fmt.Sprint(o.PCIeGen),
 			base.FloatOr(o.NetDownMbps), base.FloatOr(o.NetUpMbps), percent(o.Reliability), o.ID.String(),
 		}
 	}
-	p.Table([]string{"MODEL", ">FREE", ">VRAM GB", ">PER GPU-HOUR", ">BUSBW GBPS", "REGION", "HOST", "", "+>CPU CORES",
-		"+>RAM GB", "+>DISK GB", "+CUDA", "+DRIVER", "+>PCIE", "+>DOWN MBPS", "+>UP MBPS", "+>RELIABILITY", "+OFFER"}, rows)
+	p.Table([]string{"MODEL", ">FREE", ">VRAM GB", ">PER GPU-HOUR", ">BUSBW GBPS", "+>RDMA GBPS", "+>NVLINK GBPS",
+		"REGION", "HOST", "", "+>CPU CORES", "+>RAM GB", "+>DISK GB", "+CUDA", "+DRIVER", "+>PCIE", "+>DOWN MBPS",
+		"+>UP MBPS", "+>RELIABILITY", "+OFFER"}, rows)
 	p.Line("%s free in %s on %s.", base.Counted(page.GPUsFree, "GPU"), base.Counted(page.Total, "offer"),
 		base.Counted(page.Hosts, "host"))
 	base.PrintNext(p, page.Next)

@@ -25,7 +25,8 @@ func Command(s *base.Session) *cobra.Command {
 		hostAct(s, "resume", "Take leases again, or cancel a reclaim"),
 		hostRequalify(s),
 		hostAct(s, "retire", "Remove a host permanently; drain it first"),
-		hostEarnings(s), hostTraffic(s), hostContested(s), billing.HostStatement(s), hostPayouts(s), billing.HostBond(s))
+		hostEarnings(s), hostMetrics(s), hostTraffic(s), hostContested(s), billing.HostStatement(s),
+		hostPayouts(s), billing.HostBond(s))
 	cmd.Aliases = []string{"hosts"}
 	return cmd
 }

@@ -98,6 +98,93 @@ func (b *AppendNodeTelemetryBatchResults) Close() error {
 	return b.br.Close()
 }
 
+const appendSpeed = `-- name: AppendSpeed :batchexec
+
+INSERT INTO telemetry_speed (gpu_id, bucket, at_ms, for_ms, sm_mhz, mem_mhz, limits, fan, pcie_replays, nvlink_errors, energy_j)
+SELECT t.gpu_id, t.bucket, array_agg(t.at_ms ORDER BY t.at_ms), array_agg(t.for_ms ORDER BY t.at_ms),
+       array_agg(t.sm_mhz ORDER BY t.at_ms), array_agg(t.mem_mhz ORDER BY t.at_ms), array_agg(t.limits ORDER BY t.at_ms),
+       array_agg(t.fan ORDER BY t.at_ms), array_agg(t.pcie_replays ORDER BY t.at_ms),
+       array_agg(t.nvlink_errors ORDER BY t.at_ms), array_agg(t.energy_j ORDER BY t.at_ms)
+FROM (SELECT unnest($1::uuid[]) AS gpu_id, unnest($2::timestamptz[]) AS bucket, unnest($3::bigint[]) AS at_ms,
+             unnest($4::integer[]) AS for_ms, unnest($5::integer[]) AS sm_mhz, unnest($6::integer[]) AS mem_mhz,
+             unnest($7::integer[]) AS limits, unnest($8::smallint[]) AS fan, unnest($9::bigint[]) AS pcie_replays,
+             unnest($10::bigint[]) AS nvlink_errors, unnest($11::bigint[]) AS energy_j) t
+GROUP BY t.gpu_id, t.bucket
+ORDER BY t.gpu_id, t.bucket
+ON CONFLICT (gpu_id, bucket) DO UPDATE
+SET at_ms = telemetry_speed.at_ms || excluded.at_ms, for_ms = telemetry_speed.for_ms || excluded.for_ms,
+    sm_mhz = telemetry_speed.sm_mhz || excluded.sm_mhz, mem_mhz = telemetry_speed.mem_mhz || excluded.mem_mhz,
+    limits = telemetry_speed.limits || excluded.limits, fan = telemetry_speed.fan || excluded.fan,
+    pcie_replays = telemetry_speed.pcie_replays || excluded.pcie_replays,
+    nvlink_errors = telemetry_speed.nvlink_errors || excluded.nvlink_errors,
+    energy_j = telemetry_speed.energy_j || excluded.energy_j
+`
+
+type AppendSpeedBatchResults struct {
+	br     pgx.BatchResults
+	tot    int
+	closed bool
+}
+
+type AppendSpeedParams struct {
+	Gpus         []pgtype.UUID
+	Buckets      []time.Time
+	AtMs         []int64
+	ForMs        []int32
+	SmMhz        []int32
+	MemMhz       []int32
+	Limits       []int32
+	Fan          []int16
+	PcieReplays  []int64
+	NvlinkErrors []int64
+	EnergyJ      []int64
+}
+
+// How fast GPUs ran: one row of arrays per GPU and five minutes. An element holds from at_ms on, for for_ms.
+// Adds elements, one of the arrays each, to the rows of their GPUs and buckets.
+func (q *Queries) AppendSpeed(ctx context.Context, arg []AppendSpeedParams) *AppendSpeedBatchResults {
+	batch := &pgx.Batch{}
+	for _, a := range arg {
+		vals := []interface{}{
+			a.Gpus,
+			a.Buckets,
+			a.AtMs,
+			a.ForMs,
+			a.SmMhz,
+			a.MemMhz,
+			a.Limits,
+			a.Fan,
+			a.PcieReplays,
+			a.NvlinkErrors,
+			a.EnergyJ,
+		}
+		batch.Queue(appendSpeed, vals...)
+	}
+	br := q.db.SendBatch(ctx, batch)
+	return &AppendSpeedBatchResults{br, len(arg), false}
+}
+
+func (b *AppendSpeedBatchResults) Exec(f func(int, error)) {
+	defer b.br.Close()
+	for t := 0; t < b.tot; t++ {
+		if b.closed {
+			if f != nil {
+				f(t, ErrBatchAlreadyClosed)
+			}
+			continue
+		}
+		_, err := b.br.Exec()
+		if f != nil {
+			f(t, err)
+		}
+	}
+}
+
+func (b *AppendSpeedBatchResults) Close() error {
+	b.closed = true
+	return b.br.Close()
+}
+
 const appendTelemetry = `-- name: AppendTelemetry :batchexec
 
 INSERT INTO telemetry (gpu_id, bucket, at_ms, util, mem_mb, power_w, temp_c)

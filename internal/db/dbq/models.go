@@ -1758,6 +1758,34 @@ type TelemetryDefault struct {
 	TempC  []int16
 }
 
+type TelemetrySpeed struct {
+	GPUID        id.GPU
+	Bucket       time.Time
+	AtMs         []int64
+	ForMs        []int32
+	SmMhz        []int32
+	MemMhz       []int32
+	Limits       []int32
+	Fan          []int16
+	PcieReplays  []int64
+	NvlinkErrors []int64
+	EnergyJ      []int64
+}
+
+type TelemetrySpeedDefault struct {
+	GPUID        id.GPU
+	Bucket       time.Time
+	AtMs         []int64
+	ForMs        []int32
+	SmMhz        []int32
+	MemMhz       []int32
+	Limits       []int32
+	Fan          []int16
+	PcieReplays  []int64
+	NvlinkErrors []int64
+	EnergyJ      []int64
+}
+
 type Template struct {
 	OrgID       id.Org
 	Name        string

@@ -31,6 +31,8 @@ type Sample struct {
 	MemMB  int
 	PowerW int
 	TempC  int // °C
+	// Speed is nil while the GPU idles, and if its agent reports none.
+	Speed *Speed
 }
 
 // SampleOf converts a sample that a host reported, with its time.
@@ -41,6 +43,7 @@ func SampleOf(s agentapi.GPUSample, at time.Time) Sample {
 		MemMB:  number(s.MemUsed, 1<<20),
 		PowerW: number(s.PowerMW, 1000),
 		TempC:  number(s.TempC, 1),
+		Speed:  speedOf(s),
 	}
 }
 
@@ -90,7 +93,7 @@ func (a *Agents) AppendTelemetry(ctx context.Context, series []Series) error {
 	if first != nil {
 		return fmt.Errorf("append telemetry: %w", first)
 	}
-	return nil
+	return a.appendSpeed(ctx, series)
 }
 
 // bound limits n to the range from -1, which means unknown, to most.
@@ -116,8 +119,15 @@ func Telemetry(ctx context.Context, q *dbq.Queries, gpus []id.GPU, from, to time
 			if t.Before(from) || !t.Before(to) {
 				continue
 			}
-			s.Samples = append(s.Samples, Sample{t, int(r.Util[i]), int(r.MemMb[i]), int(r.PowerW[i]), int(r.TempC[i])})
+			s.Samples = append(s.Samples, Sample{At: t, Util: int(r.Util[i]),
+				MemMB: int(r.MemMb[i]), PowerW: int(r.PowerW[i]), TempC: int(r.TempC[i])})
 		}
+	}
+	for _, s := range out {
+		slices.SortStableFunc(s.Samples, func(a, b Sample) int { return a.At.Compare(b.At) })
+	}
+	if err := addSpeed(ctx, q, gpus, from, to, out); err != nil {
+		return nil, err
 	}
 	for i := range out {
 		out[i].Samples = thin(out[i].Samples, step)
@@ -125,16 +135,21 @@ func Telemetry(ctx context.Context, q *dbq.Queries, gpus []id.GPU, from, to time
 	return out, nil
 }
 
-// Readings returns the newest sample of each GPU within readingFor. A GPU without a lease whose host is connected had
-// about these readings until now: see agentapi.CalmTelemetry. The GPUs come from Get and belong to one
-// host; GPUs without a sample are omitted.
-func (x *Hosts) Readings(ctx context.Context, gpus []GPU) (map[id.GPU]Sample, error) {
+// History returns the GPUs' samples in [from, to), as Telemetry does. The GPUs come from Get and belong to one host.
+func (x *Hosts) History(ctx context.Context, gpus []GPU, from, to time.Time, step time.Duration) ([]Series, error) {
 	ids := make([]id.GPU, len(gpus))
 	for i, g := range gpus {
 		ids[i] = g.ID
 	}
+	return Telemetry(ctx, x.db.Q, ids, from, to, step)
+}
+
+// Readings returns the newest sample of each GPU within readingFor. A GPU without a lease whose host is connected had
+// about these readings until now: see agentapi.CalmTelemetry. The GPUs come from Get and belong to one host; GPUs
+// without a sample are omitted.
+func (x *Hosts) Readings(ctx context.Context, gpus []GPU) (map[id.GPU]Sample, error) {
 	now := time.Now() // for display
-	series, err := Telemetry(ctx, x.db.Q, ids, now.Add(-readingFor), now, TelemetryStep)
+	series, err := x.History(ctx, gpus, now.Add(-readingFor), now, TelemetryStep)
 	if err != nil {
 		return nil, err
 	}
@@ -147,11 +162,18 @@ func (x *Hosts) Readings(ctx context.Context, gpus []GPU) (map[id.GPU]Sample, er
 	return last, nil
 }
 
-// thin sorts samples by time and keeps the first of each step.
+// thin keeps the first sample of each step, with what slowed the GPU down at the others. s is sorted by time.
 func thin(s []Sample, step time.Duration) []Sample {
 	if step <= 0 {
 		step = TelemetryStep
 	}
-	slices.SortStableFunc(s, func(a, b Sample) int { return a.At.Compare(b.At) })
-	return slices.CompactFunc(s, func(a, b Sample) bool { return a.At.Truncate(step).Equal(b.At.Truncate(step)) })
+	out := s[:0]
+	for _, x := range s {
+		if n := len(out); n > 0 && out[n-1].At.Truncate(step).Equal(x.At.Truncate(step)) {
+			out[n-1].Speed = out[n-1].Speed.join(x.Speed)
+			continue
+		}
+		out = append(out, x)
+	}
+	return out
 }

@@ -15,7 +15,7 @@ func TestOpenAPI(t *testing.T) {
 	paths, _ := r.json["paths"].(map[string]any)
 	for _, want := range strings.Fields(`/signup /me /tokens /tokens/{id} /ssh-keys /ssh-keys/{id} /offers /quotes /quotes/{id} /clusters /clusters/{id}
 		/clusters/{id}/actions /clusters/{id}/events /clusters/{id}/logs /clusters/{id}/metrics /clusters/{id}/usage
-		/host-enrollments /hosts /hosts/{id} /hosts/{id}/actions /hosts/{id}/earnings
+		/host-enrollments /hosts /hosts/{id} /hosts/{id}/actions /hosts/{id}/earnings /hosts/{id}/metrics
 		/billing/balance /billing/topups /billing/transactions`) {
 		if paths["/api/v1"+want] == nil {
 			t.Errorf("%s is not in the document", want)

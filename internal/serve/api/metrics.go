@@ -72,13 +72,7 @@ func (a *API) clusterMetrics(ctx context.Context, p account.Principal, in *metri
 			Samples:  []client.Sample{},
 		}
 		for _, s := range g.Samples {
-			m.Samples = append(m.Samples, client.Sample{
-				At:     s.At.UTC(),
-				Util:   known(s.Util),
-				MemMB:  known(s.MemMB),
-				PowerW: known(s.PowerW),
-				TempC:  known(s.TempC),
-			})
+			m.Samples = append(m.Samples, sampleOf(s))
 		}
 		v.GPUs = append(v.GPUs, m)
 	}
@@ -88,6 +82,55 @@ func (a *API) clusterMetrics(ctx context.Context, p account.Principal, in *metri
 	}
 	for _, n := range nodes {
 		v.Nodes = append(v.Nodes, nodeMetrics(n))
+	}
+	return v, nil
+}
+
+func sampleOf(s host.Sample) client.Sample {
+	return client.Sample{
+		At:     s.At.UTC(),
+		Util:   known(s.Util),
+		MemMB:  known(s.MemMB),
+		PowerW: known(s.PowerW),
+		TempC:  known(s.TempC),
+		Speed:  speedOf(s.Speed),
+	}
+}
+
+func speedOf(v *host.Speed) *client.GPUSpeed {
+	if v == nil {
+		return nil
+	}
+	return &client.GPUSpeed{SMMHz: known(v.SMMHz), MemMHz: known(v.MemMHz), Limits: v.Limits.Names(),
+		FanPercent: known(v.Fan), PCIeReplays: known(v.PCIeReplays), NVLinkErrors: known(v.NVLinkErrors),
+		EnergyJ: known(v.EnergyJ)}
+}
+
+// hostMetrics returns what the GPUs of a host of the caller's did.
+func (a *API) hostMetrics(ctx context.Context, p account.Principal, in *metricsInput) (client.HostMetrics, error) {
+	h, err := pathID[id.Host](in.ID, "host")
+	if err != nil {
+		return client.HostMetrics{}, err
+	}
+	d, err := a.hosts.Get(ctx, p, h)
+	if err != nil {
+		return client.HostMetrics{}, err
+	}
+	from, to, step, err := in.span(time.Now().UTC())
+	if err != nil {
+		return client.HostMetrics{}, err
+	}
+	series, err := a.hosts.History(ctx, d.GPUs, from, to, step)
+	if err != nil {
+		return client.HostMetrics{}, err
+	}
+	v := client.HostMetrics{From: from, To: to, Step: int(step.Seconds()), GPUs: []client.HostGPUMetrics{}}
+	for i, g := range d.GPUs {
+		m := client.HostGPUMetrics{Index: g.Index, UUID: g.UUID, Model: g.Model, Samples: []client.Sample{}}
+		for _, s := range series[i].Samples {
+			m.Samples = append(m.Samples, sampleOf(s))
+		}
+		v.GPUs = append(v.GPUs, m)
 	}
 	return v, nil
 }
@@ -126,7 +169,7 @@ func (in *metricsInput) span(now time.Time) (from, to time.Time, step time.Durat
 	return from, to, step, nil
 }
 
-func known[T int | float64](v T) *T {
+func known[T int | int64 | float64](v T) *T {
 	if v < 0 {
 		return nil
 	}
@@ -202,6 +245,19 @@ var (
 	gpuMem   = prometheus.NewDesc("DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).", ofGPU, nil)
 	gpuPower = prometheus.NewDesc("DCGM_FI_DEV_POWER_USAGE", "Power draw (in W).", ofGPU, nil)
 	gpuTemp  = prometheus.NewDesc("DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in C).", ofGPU, nil)
+	gpuSM    = prometheus.NewDesc("DCGM_FI_DEV_SM_CLOCK", "SM clock frequency (in MHz), of a GPU that does not idle.",
+		ofGPU, nil)
+	gpuMemClock = prometheus.NewDesc("DCGM_FI_DEV_MEM_CLOCK",
+		"Memory clock frequency (in MHz), of a GPU that does not idle.", ofGPU, nil)
+	gpuFan     = prometheus.NewDesc("DCGM_FI_DEV_FAN_SPEED", "Speed of its fastest fan (in %).", ofGPU, nil)
+	gpuReplays = prometheus.NewDesc("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "PCIe retries since the driver was loaded.",
+		ofGPU, nil)
+	gpuLinks = prometheus.NewDesc("muster_gpu_nvlink_errors_total",
+		"CRC errors, replays and recoveries of all NVLinks since the driver was loaded.", ofGPU, nil)
+	gpuEnergy = prometheus.NewDesc("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
+		"Energy since the driver was loaded (in mJ).", ofGPU, nil)
+	gpuLimit = prometheus.NewDesc("muster_gpu_clock_limit", "1 for each reason that holds the GPU's clocks down.",
+		append(ofGPU[:len(ofGPU):len(ofGPU)], "reason"), nil)
 )
 
 // Describe sends nothing: what there is depends on the cluster.
@@ -232,11 +288,11 @@ func (s scrape) Collect(out chan<- prometheus.Metric) {
 	counter(clusterCost, float64(s.c.CostSoFar)/1e9, s.c.Currency)
 	counter(clusterBillable, time.Duration(s.c.BillableSeconds).Seconds())
 	counter(clusterEnergy, float64(s.usage.EnergyMJ)/1e3)
-	s.readings(gauge)
+	s.readings(gauge, counter)
 }
 
 // readings are the newest of each GPU that the cluster has now.
-func (s scrape) readings(gauge func(*prometheus.Desc, float64, ...string)) {
+func (s scrape) readings(gauge, counter func(*prometheus.Desc, float64, ...string)) {
 	index := map[int]int{} // of the next GPU, by rank
 	for _, g := range s.gpus {
 		if g.HadUntil != nil {
@@ -257,6 +313,39 @@ func (s scrape) readings(gauge func(*prometheus.Desc, float64, ...string)) {
 			if v >= 0 { // otherwise the GPU does not report it
 				gauge(d, float64(v), labels...)
 			}
+		}
+		s.speed(g.Samples, labels, gauge, counter)
+	}
+}
+
+// speed is how fast a GPU runs now. The counters are the newest that it reported while it did something.
+func (s scrape) speed(samples []host.Sample, labels []string,
+	gauge, counter func(*prometheus.Desc, float64, ...string)) {
+	if v := samples[len(samples)-1].Speed; v != nil {
+		for d, n := range map[*prometheus.Desc]int{gpuSM: v.SMMHz, gpuMemClock: v.MemMHz, gpuFan: v.Fan} {
+			if n >= 0 {
+				gauge(d, float64(n), labels...)
+			}
+		}
+		for _, reason := range v.Limits.Names() {
+			gauge(gpuLimit, 1, append(labels[:len(labels):len(labels)], reason)...)
+		}
+	}
+	most := map[*prometheus.Desc]int64{}
+	for _, x := range samples {
+		if v := x.Speed; v != nil {
+			most[gpuReplays] = max(most[gpuReplays], v.PCIeReplays+1)
+			most[gpuLinks] = max(most[gpuLinks], v.NVLinkErrors+1)
+			most[gpuEnergy] = max(most[gpuEnergy], v.EnergyJ+1)
+		}
+	}
+	for d, n := range most {
+		switch {
+		case n == 0: // not reported
+		case d == gpuEnergy:
+			counter(d, 1000*float64(n-1), labels...)
+		default:
+			counter(d, float64(n-1), labels...)
 		}
 	}
 }

@@ -219,6 +219,8 @@ func (a *API) inside(t *table) {
 		"requalify one of its GPUs", a.actOnHost)
 	get(t, "/hosts/{id}/reclaim", readHosts, "forecastReclaim: Get what reclaiming a host now would cost",
 		a.reclaimForecast)
+	get(t, "/hosts/{id}/metrics", readHosts, "getHostMetrics: Get what a host's GPUs do, and how fast they run",
+		a.hostMetrics)
 	get(t, "/hosts/{id}/prices", readHosts, "listHostPrices: List the last hundred price changes of a host, newest first",
 		a.hostPrices)
 	get(t, "/price-guide", readHosts, "getPriceGuide: Get how other operators price a GPU model now", a.priceGuide)

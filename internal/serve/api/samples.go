@@ -85,6 +85,7 @@ var commands = map[string]string{
 	"getHost":           "muster host show HOST",
 	"changeHost":        "muster host set HOST --price 2.50",
 	"getHostEarnings":   "muster host earnings HOST",
+	"getHostMetrics":    "muster host metrics HOST",
 	"listContestedGPUs": "muster host contested",
 	"getBalance":        "muster billing balance",
 	"getStanding":       "muster billing standing",

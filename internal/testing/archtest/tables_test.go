@@ -94,6 +94,7 @@ var owners = map[string]string{
 	"gpu_requalify":           "host",
 	"version_floor":           "host",
 	"telemetry":               "host",
+	"telemetry_speed":         "host",
 	"node_telemetry":          "host",
 	"stripe_customer":         "payment",
 	"topup":                   "payment",
