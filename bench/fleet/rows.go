@@ -42,6 +42,11 @@ type cost struct {
 // platform returns what the platform's part of it is: that of the hosts is not.
 func (c cost) platform() float64 { return c.ServerMS + c.PostgresMS }
 
+func (c cost) String() string {
+	return fmt.Sprintf("%.2f ms of the server's processor time for each host, %.2f of PostgreSQL's, %.2f of the host's",
+		c.ServerMS, c.PostgresMS, c.HostsMS)
+}
+
 // idle is what a fleet costs while nothing happens, of one core.
 type idle struct {
 	ServerPercent   float64 `json:"server_percent"`

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -109,7 +111,7 @@ func (s *system) play(ctx context.Context, members []member) (r round, err error
 		return r, err
 	}
 	r.Arrive = cost.perHost(r.Hosts)
-	s.progress("arrived in %.1f s: %+v", r.ArriveS, r.Arrive)
+	s.progress("arrived in %.1f s: %s", r.ArriveS, r.Arrive)
 	if err := s.measure(ctx, &r, empty.Memory); err != nil {
 		return r, err
 	}
@@ -134,7 +136,7 @@ func (s *system) play(ctx context.Context, members []member) (r round, err error
 		return r, err
 	}
 	r.Restart = cost.perHost(r.Hosts)
-	s.progress("came back in %.1f s: %+v", r.RestartS, r.Restart)
+	s.progress("came back in %.1f s: %s", r.RestartS, r.Restart)
 	troubles, err := each[Troubles](s.fleet, "Count", None{})
 	for _, t := range troubles {
 		r.Refused, r.Late = r.Refused+t.Refused, r.Late+t.Late
@@ -171,8 +173,17 @@ func (s *system) progress(format string, args ...any) {
 		return
 	}
 	if n, err := call[map[string]float64](s.server, "Messages", None{}); err == nil {
-		fmt.Fprintf(os.Stderr, "    messages since the server's start: %v\n", n)
+		fmt.Fprintln(os.Stderr, "    messages since the server's start:", counts(n))
 	}
+}
+
+// counts formats numbers by name: "connect handled 10000, inventory refused 12".
+func counts(n map[string]float64) string {
+	out := make([]string, 0, len(n))
+	for _, name := range slices.Sorted(maps.Keys(n)) {
+		out = append(out, fmt.Sprintf("%s %.0f", name, n[name]))
+	}
+	return strings.Join(out, ", ")
 }
 
 // perHost returns what each of n hosts has cost.
@@ -213,7 +224,8 @@ func (s *system) measure(ctx context.Context, r *round, empty float64) error {
 		return err
 	}
 	r.Idle.MemoryKB = (full.Memory - empty) / 1000 / float64(r.Hosts)
-	s.progress("idle: %+v", r.Idle)
+	s.progress("idle: %.1f %% of a core in the server, %.1f %% in PostgreSQL, %.2f MB/s of WAL, %.0f kB for each host",
+		r.Idle.ServerPercent, r.Idle.PostgresPercent, r.Idle.WALPerSecond, r.Idle.MemoryKB)
 	return nil
 }
 

@@ -53,7 +53,7 @@ func named(t *testing.T, what string, err error, want string) {
 }
 
 // An upload to a store that fails once succeeds. One to a store that goes on failing says why, and leaves the volume as
-// it was. The next attempt goes on, sends nothing again that is stored, and the volume has all of it.
+// it was. The next attempt, after the store is well again, succeeds, and the volume has all of it.
 func TestAnUploadToABadStore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Config{})

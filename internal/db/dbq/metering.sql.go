@@ -805,6 +805,35 @@ func (q *Queries) KnownSegments(ctx context.Context, arg KnownSegmentsParams) ([
 	return items, nil
 }
 
+const lastNumbers = `-- name: LastNumbers :many
+SELECT coalesce((
+    SELECT max(k.seq) FROM usage_segment k WHERE k.lease_id = u.lease_id AND k.epoch = u.epoch AND k.boot_id = u.boot_id), 0)::bigint AS last
+FROM (SELECT unnest($1::uuid[]) AS lease_id, unnest($2::integer[]) AS epoch, unnest($3::text[]) AS boot_id,
+             generate_subscripts($1::uuid[], 1) AS n) u
+ORDER BY u.n
+`
+
+// The highest number that is stored of each run, in their order; 0: none is.
+func (q *Queries) LastNumbers(ctx context.Context, leases []pgtype.UUID, epochs []int32, boots []string) ([]int64, error) {
+	rows, err := q.db.Query(ctx, lastNumbers, leases, epochs, boots)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []int64{}
+	for rows.Next() {
+		var last int64
+		if err := rows.Scan(&last); err != nil {
+			return nil, err
+		}
+		items = append(items, last)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const lastWindow = `-- name: LastWindow :one
 SELECT cluster_id, n, opened_ms, confirmed_until_ms, closed_ms, doubt_from_ms, limit_ms
 FROM cluster_window
@@ -1039,35 +1068,6 @@ func (q *Queries) LeasePrices(ctx context.Context, ids []pgtype.UUID) ([]LeasePr
 			return nil, err
 		}
 		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const lastNumbers = `-- name: LastNumbers :many
-SELECT coalesce((
-    SELECT max(k.seq) FROM usage_segment k WHERE k.lease_id = u.lease_id AND k.epoch = u.epoch AND k.boot_id = u.boot_id), 0)::bigint AS last
-FROM (SELECT unnest($1::uuid[]) AS lease_id, unnest($2::integer[]) AS epoch, unnest($3::text[]) AS boot_id,
-             generate_subscripts($1::uuid[], 1) AS n) u
-ORDER BY u.n
-`
-
-// The highest number that is stored of each run, in their order; 0: none is.
-func (q *Queries) LastNumbers(ctx context.Context, leases []pgtype.UUID, epochs []int32, boots []string) ([]int64, error) {
-	rows, err := q.db.Query(ctx, lastNumbers, leases, epochs, boots)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []int64{}
-	for rows.Next() {
-		var last int64
-		if err := rows.Scan(&last); err != nil {
-			return nil, err
-		}
-		items = append(items, last)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
