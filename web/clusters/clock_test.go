@@ -36,7 +36,8 @@ func TestTheChartOfClocksMarksWhatSlowsAGPUDown(t *testing.T) {
 		t.Errorf("%q %+v", c.Scale, chart)
 	}
 	if len(chart.Plot.Slow) != 1 || chart.Plot.Slow[0].X != "100.0" ||
-		chart.Plot.Slow[0].Text != "11:55:00 to 11:59:50 UTC: power brake" || !strings.HasSuffix(c.note(), "; marked: slowed by power brake") {
+		chart.Plot.Slow[0].Text != "11:55:00 to 11:59:50 UTC: power brake" ||
+		!strings.HasSuffix(c.note(), "; marked: slowed by power brake") {
 		t.Errorf("%+v, %q", chart.Plot.Slow, c.note())
 	}
 	r.gpus[0].Samples = gpu.Samples[:60]

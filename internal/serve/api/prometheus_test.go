@@ -88,8 +88,8 @@ muster_cluster_nodes{` + c + `name="train",state="ready"} 2
 muster_cluster_price_per_hour{` + c + `currency="USD",name="train"} 2.5
 # HELP muster_gpu_clock_limit 1 for each reason that holds the GPU's clocks down.
 # TYPE muster_gpu_clock_limit gauge
-muster_gpu_clock_limit{Hostname="h2",UUID="GPU-a",cluster="cl_01jd9w6n3q0000000000000001",gpu="0",modelName="H100",name="train",rank="0",reason="hw_thermal"} 1
-muster_gpu_clock_limit{Hostname="h2",UUID="GPU-a",cluster="cl_01jd9w6n3q0000000000000001",gpu="0",modelName="H100",name="train",rank="0",reason="power_limit"} 1
+muster_gpu_clock_limit{Hostname="h2",UUID="GPU-a",` + c + `gpu="0",modelName="H100",name="train",rank="0",reason="hw_thermal"} 1
+muster_gpu_clock_limit{Hostname="h2",UUID="GPU-a",` + c + `gpu="0",modelName="H100",name="train",rank="0",reason="power_limit"} 1
 # HELP muster_cluster_running 1 while the cluster runs with all its nodes, else 0.
 # TYPE muster_cluster_running gauge
 muster_cluster_running{` + c + `name="train"} 1
