@@ -32,9 +32,13 @@ func TestSampleTellsClocksAndLinks(t *testing.T) {
 	want := wire.Sample{
 		Clocks: []string{"hw_slowdown", "hw_thermal_slowdown"}, SMMHz: whole(990), MemMHz: whole(2619),
 		PCIeGen: whole(5), PCIeWidth: whole(8), PCIeGenMax: whole(5), PCIeWidthMax: whole(16),
-		PCIeReplays: &replays, NVLinkErrors: &errors, Fan: whole(76),
+		PCIeReplays: &replays, NVLinkErrors: &errors,
 	}
 	got := b.Samples[0]
+	if got.Fan == nil || *got.Fan < 70 || *got.Fan > 80 { // the fake's load wavers, and its fans follow
+		t.Errorf("fans: %v", got.Fan)
+	}
+	got.Fan = nil
 	got.GPU, got.Util, got.MemUsed, got.MemTotal, got.PowerMW, got.TempC, got.EnergyMJ = "", nil, nil, nil, nil, nil, nil
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
