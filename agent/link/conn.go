@@ -132,11 +132,11 @@ func spread(addresses []string, host string) []string {
 // them.
 const connectTimeout = 20 * time.Second
 
-// delay returns the wait before the given round of connecting, the first being 1: it doubles from 2 s to 15 s, and is
+// delay returns the wait before the given round of connecting, the first being 1: it doubles from 2 s to 6 s, and is
 // randomised so that hosts that lost one server do not all connect to the next at once. A server that has more to do
 // than it can lets connections wait, and closes further ones at little cost.
 func delay(attempts int) time.Duration {
-	d := min(time.Second<<min(max(attempts, 1), 10), 15*time.Second)
+	d := min(time.Second<<min(max(attempts, 1), 10), 6*time.Second)
 	return d/2 + mathrand.N(d)
 }
 
