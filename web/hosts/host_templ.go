@@ -678,7 +678,7 @@ type GPURow struct {
 	Use               string
 	Requalify         string // how far the last request to reset and check it is; "" = none
 	MayRequalify      bool
-	Limit             string    // power limit beside the usual one; "" = that
+	Limit             string    // power limit, if it is not the default; "" = it is
 	Clock, Fan        string    // "1980 MHz", "45 %"; "" = it idles, or they are not known
 	Slow              string    // what slows it down now; "" = nothing
 	Chart             view.Plot // its clock in the last hours
@@ -707,9 +707,9 @@ type LeaseRow struct {
 
 // TrafficRow is what a lease did on the host's own line.
 type TrafficRow struct {
-	ID, Told, Opened, Refused, Up, Down string
-	RanksUp, RanksDown                  string // over the line
-	Suspect                             bool   // it tried where no lease may
+	ID, Reported, Opened, Refused, Up, Down string
+	RanksUp, RanksDown                      string // over the line
+	Suspect                                 bool   // it tried where no lease may
 }
 
 func HostPage(p view.Page, h Host) templ.Component {
@@ -1837,9 +1837,9 @@ func hostTraffic(h Host) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var83 string
-			templ_7745c5c3_Var83, templ_7745c5c3_Err = templ.JoinStringErrs(t.Told)
+			templ_7745c5c3_Var83, templ_7745c5c3_Err = templ.JoinStringErrs(t.Reported)
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `hosts/host.templ`, Line: 485, Col: 74}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `hosts/host.templ`, Line: 485, Col: 78}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var83))
 			if templ_7745c5c3_Err != nil {

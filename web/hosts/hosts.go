@@ -223,7 +223,7 @@ func (s *Pages) showHost(v *page.Visit, hid id.Host, forms hostForms) error {
 	for _, t := range traffic {
 		out.Traffic = append(out.Traffic, TrafficRow{
 			ID:        t.LeaseID.String(),
-			Told:      view.Clock(t.LastAt, now),
+			Reported:  view.Clock(t.LastAt, now),
 			Opened:    fmt.Sprint(t.Connections),
 			Refused:   fmt.Sprint(t.Refused),
 			Up:        view.Bytes(t.UpBytes),

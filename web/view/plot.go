@@ -78,7 +78,7 @@ func NewPlot(points []Point, from, to time.Time, top float64, hole time.Duration
 }
 
 // SlowSpans returns the spans of samples that are slowed down, with what slowed them down, joined where they are at
-// most hole apart. why returns "" for a sample at full speed. Each reason has a span of its own.
+// most hole apart. why returns "" for a sample at full speed. Spans with different reasons are separate.
 func SlowSpans(at []time.Time, why func(i int) string, from, to time.Time, hole time.Duration) (out []Tip) {
 	span := to.Sub(from).Seconds()
 	if span <= 0 {

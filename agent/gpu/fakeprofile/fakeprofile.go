@@ -76,7 +76,7 @@ type GPU struct {
 	// PCIeGenNow and PCIeWidthNow are the PCIe link under load, 0: the most it can be.
 	PCIeGenNow, PCIeWidthNow  int64
 	PCIeReplays, NVLinkErrors int64
-	Fans                      int64 // of its own; 0: the machine's cool it
+	Fans                      int64 // on the GPU; 0: the machine's fans cool it
 	Lost, Absent              int64 // 1: fell off the bus; not enumerated at all
 	ECCUncorrectable          int64
 	ECCCorrected              int64
