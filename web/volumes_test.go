@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/PuerkitoBio/goquery"
 
 	"github.com/musterhq/muster/internal/data/manifest"
 	"github.com/musterhq/muster/internal/data/store"
@@ -29,6 +32,13 @@ func TestVolumes_Pages(t *testing.T) {
 	_, doc := b.get("/volumes")
 	if !strings.Contains(doc.Text(), "No volumes yet") {
 		t.Fatal(doc.Find("main").Text())
+	}
+	for path, name := range map[string]string{"/volumes": "Volumes", "/buckets": "Buckets", "/shared": "Shared file systems"} {
+		_, doc := b.get(path)
+		at := doc.Find(`nav [aria-current="page"]`).Map(func(_ int, s *goquery.Selection) string { return s.Text() })
+		if want := []string{"Data", name}; !slices.Equal(at, want) {
+			t.Errorf("%s: the navigation is at %q, want %q", path, at, want)
+		}
 	}
 	_, doc = b.post("/volumes", url.Values{"name": {"Not A Name"}, "size_gb": {"x"}})
 	if doc.Find("#size_gb-e").Length() != 1 {

@@ -34,7 +34,7 @@ func (s *Pages) showBuckets(v *page.Visit, f BucketForm) error {
 	for _, b := range all {
 		l.Rows = append(l.Rows, s.bucketRow(b))
 	}
-	return s.Render(v, BucketsPage(v.Page("Buckets", "clusters"), l))
+	return s.Render(v, BucketsPage(v.Page("Buckets", "data"), l))
 }
 
 func (s *Pages) bucketRow(b bucket.Bucket) BucketRow {
@@ -106,7 +106,7 @@ func (s *Pages) showBucket(v *page.Visit, bkt id.Bucket, f BucketForm) error {
 	for _, u := range users[bkt] {
 		d.Users = append(d.Users, BucketUser{u.Cluster.String(), u.Name, u.Mode})
 	}
-	return s.Render(v, BucketPage(v.Page(b.Name, "clusters"), d))
+	return s.Render(v, BucketPage(v.Page(b.Name, "data"), d))
 }
 
 func (s *Pages) checkBucket(v *page.Visit) error {

@@ -74,7 +74,11 @@ func BucketsPage(p view.Page, l BucketList) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<nav class=\"crumbs\" aria-label=\"Path\"><a href=\"/clusters\">Clusters</a><span>/</span><a href=\"/volumes\">Volumes</a><span>/</span><span>Buckets</span></nav><div class=\"pagehead\"><h1>Buckets</h1><p class=\"lede\">Your own S3-compatible stores, with their credentials. Choose one in the rent form to mount it in a cluster; see <a href=\"/docs/data\">data that follows</a>.</p></div>")
+			templ_7745c5c3_Err = dataNav("buckets").Render(ctx, templ_7745c5c3_Buffer)
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, " <div class=\"pagehead\"><h1>Buckets</h1><p class=\"lede\">Your own S3-compatible stores, with their credentials. Choose one in the rent form to mount it in a cluster; see <a href=\"/docs/data\">data that follows</a>.</p></div>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

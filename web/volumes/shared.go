@@ -33,7 +33,7 @@ func (s *Pages) showShared(v *page.Visit, f SharedForm) error {
 	for _, x := range all {
 		l.Rows = append(l.Rows, s.sharedRow(x))
 	}
-	return s.Render(v, SharedPage(v.Page("Shared file systems", "clusters"), l))
+	return s.Render(v, SharedPage(v.Page("Shared file systems", "data"), l))
 }
 
 func (s *Pages) sharedRow(f sharedfs.FS) SharedRow {

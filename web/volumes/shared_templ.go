@@ -67,7 +67,11 @@ func SharedPage(p view.Page, l SharedList) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<nav class=\"crumbs\" aria-label=\"Path\"><a href=\"/clusters\">Clusters</a><span>/</span><a href=\"/volumes\">Volumes</a><span>/</span><span>Shared file systems</span></nav><div class=\"pagehead\"><h1>Shared file systems</h1><p class=\"lede\">File systems that an operator has mounted on several hosts, with a folder for each organisation. Choose one in the rent form: all nodes read and write the same files, and so do your next clusters there. <a href=\"/docs/data#shared-file-systems\">How it works</a></p></div>")
+			templ_7745c5c3_Err = dataNav("shared").Render(ctx, templ_7745c5c3_Buffer)
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, " <div class=\"pagehead\"><h1>Shared file systems</h1><p class=\"lede\">File systems that an operator has mounted on several hosts, with a folder for each organisation. Choose one in the rent form: all nodes read and write the same files, and so do your next clusters there. <a href=\"/docs/data#shared-file-systems\">How it works</a></p></div>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

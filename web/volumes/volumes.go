@@ -57,7 +57,7 @@ func (s *Pages) showList(v *page.Visit, f Form) error {
 	for _, x := range all {
 		l.Rows = append(l.Rows, rowOf(x))
 	}
-	return s.Render(v, ListPage(v.Page("Volumes", "clusters"), l))
+	return s.Render(v, ListPage(v.Page("Volumes", "data"), l))
 }
 
 func rowOf(x volume.Volume) Row {
@@ -137,7 +137,7 @@ func (s *Pages) showVolume(v *page.Visit, vol id.Volume, problem string) error {
 	}
 	d.Flaw = flawOf(snaps)
 	s.files(v, x, &d)
-	return s.Render(v, DetailPage(v.Page(x.Name, "clusters"), d))
+	return s.Render(v, DetailPage(v.Page(x.Name, "data"), d))
 }
 
 // flawOf says which snapshots, newest first, cannot be restored whole, and which is the last one that can; "": all can.

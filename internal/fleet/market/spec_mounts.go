@@ -99,7 +99,7 @@ func (s Spec) checkVolume(m Mount, at string, bad *fault.Fields) {
 	}
 	oneOf(bad, at+".mode", m.Mode, agentapi.MountRW, agentapi.MountRO, agentapi.MountRanks)
 	if m.Mode == agentapi.MountRW && s.Nodes > 1 {
-		bad.Add(at+".mode", "a volume that is written with mode rw has one writer: with several nodes want ranks or ro")
+		bad.Add(at+".mode", "a volume with mode rw has one writer: for several nodes use ranks or ro")
 	}
 	if e := m.Snapshot.EveryS; e != 0 {
 		between(bad, at+".snapshot.every_s", int64(e), MinSnapshotEvery, MaxSnapshotEvery)
