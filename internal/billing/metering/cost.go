@@ -230,7 +230,8 @@ func (l *lease) unproven(now int64) Set {
 	if r := l.runUntil(); r != 0 {
 		now = min(now, r)
 	}
-	out := l.possible(now, now)
+	// A window that closed with the time that processes have to end reaches into the future.
+	out := l.possible(now, now).Clip(Interval{End: now})
 	for _, w := range l.windows { // in doubt: it is not billed unless proof of it comes
 		switch {
 		case w.pending():
