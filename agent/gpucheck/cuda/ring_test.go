@@ -18,6 +18,7 @@ func ringOf(t *testing.T, faults ...string) (gpucheck.Check, []string) {
 	all := []string{gpuA, gpuB, gpuC, "GPU-9f1d1f0e-5d2c-4a0b-8d3c-0d8f6b7a1c22"}
 	c := checkOf(t, all, faults...)
 	c.GPUs = all
+	c.Command = append(c.Command, "--work", "200ms") // they share the processors
 	return c, all
 }
 
