@@ -72,7 +72,7 @@ func TestAHostsPageShowsWhatItMeasuredOfNVLink(t *testing.T) {
 		t.Errorf("before anything was measured: %s", text)
 	}
 	b.exec("UPDATE gpu SET busbw_nvlink = 2981.4 - 100 * idx, busbw_nvlink_at = '2026-11-24T02:10:00Z'")
-	const want = "2881 Gbit/s from each GPU to the next, GPU 1 is the slowest, on 24 Nov 2026, 02:10 UTC"
+	const want = "2881.4 Gbit/s from each GPU to the next, GPU 1 is the slowest, on 24 Nov 2026, 02:10 UTC"
 	if text := b.hostPage().Find("#machine").Text(); !strings.Contains(text, label) || !strings.Contains(text, want) {
 		t.Errorf("no %q in %s", want, text)
 	}
