@@ -56,10 +56,12 @@ type Host struct {
 	LastSeenAt   *time.Time `json:"last_seen_at"`
 	CreatedAt    time.Time  `json:"created_at"`
 	GPUs         []HostGPU  `json:"gpus"`
-	Problems     []Problem  `json:"problems" doc:"what keeps the host from being rentable, or from being good"`
-	Offers       []OwnOffer `json:"offers" doc:"one per GPU model, listed or not"`
-	Agent        *HostAgent `json:"agent,omitempty" doc:"its agent and how it stands with the version it should run; of one host, not in lists"`
-	DataMonth    *DataMonth `json:"data_month,omitempty" doc:"what moved over its line this month for leases and of images, and the cap; of one host, not in lists"`
+	// NVLinkMeasured has the models with several GPUs that NVLink joins to a ring.
+	NVLinkMeasured []NVLinkMeasured `json:"nvlink_measured" doc:"how fast its GPUs send to each other over NVLink, by model; empty: not measured within 30 days, or they are not joined"`
+	Problems       []Problem        `json:"problems" doc:"what keeps the host from being rentable, or from being good"`
+	Offers         []OwnOffer       `json:"offers" doc:"one per GPU model, listed or not"`
+	Agent          *HostAgent       `json:"agent,omitempty" doc:"its agent and how it stands with the version it should run; of one host, not in lists"`
+	DataMonth      *DataMonth       `json:"data_month,omitempty" doc:"what moved over its line this month for leases and of images, and the cap; of one host, not in lists"`
 }
 
 // DataMonth is what moved over a host's own line in the present calendar month (UTC), and how much may. What ranks
@@ -126,6 +128,14 @@ type HostGPU struct {
 	TakenFor      string            `json:"taken_for" doc:"quote, lease, own_use, maintenance; empty: free"`
 	// Requalify describes the last request to reset and check it; empty in lists.
 	Requalify string `json:"requalify" doc:"how far the last request to reset the GPU and check it is; empty: there was none, or this is a list" example:"reset and checked at 2026-11-25 02:10 UTC"`
+}
+
+// NVLinkMeasured is how fast a host's GPUs of one model send to each other over NVLink.
+type NVLinkMeasured struct {
+	GPUModel    string    `json:"gpu_model"`
+	BusbwNVLink float64   `json:"busbw_nvlink" doc:"what the slowest GPU sent to the next one while all did, Gbit/s; offers have it rounded down to two digits" example:"2981.4"`
+	SlowestGPU  int       `json:"slowest_gpu" doc:"index of that GPU" example:"3"`
+	At          time.Time `json:"at"`
 }
 
 // HostGPULink is what connects a GPU with another one, or with the switches that lead to all others.

@@ -47,7 +47,7 @@ type Offer struct {
 	RDMAGbps        float64     `json:"rdma_gbps" doc:"RDMA ports that a whole host comes with (network.fabric in the spec), together in Gbit/s; 0: none" example:"3200"`
 	RDMAIsolation   *string     `json:"rdma_isolation" doc:"sole_tenant: one organisation at a time rents the fabric with RDMA, which separates no tenants itself; partition: each cluster has a partition of the fabric, and other organisations may rent the rest; null: no RDMA" example:"sole_tenant"`
 	BusbwRDMA       *float64    `json:"busbw_rdma" doc:"all-reduce over the RDMA ports of whole hosts, in Gbit/s, as the GPUs of a cluster that had this host measured it with NCCL within 30 days, the best of a week; null: not measured"`
-	BusbwNVLink     *float64    `json:"busbw_nvlink" doc:"all-reduce between the host's own GPUs, in Gbit/s, measured likewise; null: not measured"`
+	BusbwNVLink     *float64    `json:"busbw_nvlink" doc:"bandwidth over NVLink between the host's GPUs of the model, in Gbit/s in one direction: each sent memory to the next one in a ring, all at the same time, and this is what the slowest sent, rounded down to two digits; the bus bandwidth of a ring all-reduce; null: not measured within 30 days, or the ring is not of NVLinks"`
 	NetUpMbps       *float64    `json:"net_up_mbps"`
 	NetDownMbps     *float64    `json:"net_down_mbps"`
 	Reliability     *float64    `json:"reliability" doc:"0 to 1"`

@@ -49,7 +49,7 @@ func TestOffer_ShowsAllFacts(t *testing.T) {
 		"VRAM of each,Compute capability,NVLink,PCI Express,Power limit,Degraded,Drives a display,Processor cores,RAM," +
 		"Free disk,Disk limit,Free scratch,Isolation,Shared file systems,NVIDIA driver,CUDA, newest," +
 		"Region,Download,Upload,Fabric,RDMA for whole hosts,All-reduce over RDMA," +
-		"All-reduce between its GPUs,All-reduce over TCP," +
+		"Ring over NVLink,All-reduce over TCP," +
 		"Clusters of several nodes,Per GPU-hour,Per GPU-second," +
 		"GPUs, at least,Longest rental,GPUs,Reliability"; facts != want {
 		t.Errorf("the facts are %s", facts)

@@ -16,7 +16,7 @@ const recheck = 10 * time.Minute
 // theirs alone; one that names none of them is that of all. A GPU that failed is suspect until it passes a check.
 func (m *Monitor) Checked(res gpucheck.Result, uuids ...string) {
 	failure := res.Failure
-	failed, text := []string(nil), ""
+	checked, failed, text := uuids, []string(nil), ""
 	if failure != nil {
 		text = failure.Error()
 		for _, u := range uuids {
@@ -31,6 +31,7 @@ func (m *Monitor) Checked(res gpucheck.Result, uuids ...string) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.ringed(res, checked)
 	for _, g := range res.GPUs {
 		if r := m.mem.GPUs[g.UUID]; r != nil && r.Display != g.Watchdog {
 			r.Display = g.Watchdog
@@ -51,7 +52,8 @@ func (m *Monitor) checkedFor() string { return m.boot + " " + m.sys.Driver }
 
 // Unchecked returns the GPUs that are due for a check: those that were not checked since the boot with the present
 // driver, and those whose last check failed a while ago. GPUs that have a lease, that their owner uses, that are split
-// into instances, or that have another defect are left out.
+// into instances, or that have another defect are left out. GPUs of a model whose NVLinks were not measured lately are
+// due together.
 func (m *Monitor) Unchecked() []string {
 	leased, known := m.leasedNow()
 	m.mu.Lock()
@@ -59,7 +61,7 @@ func (m *Monitor) Unchecked() []string {
 	if !known || m.blind != nil || m.sys.Driver == "" {
 		return nil
 	}
-	var due []string
+	var due, idle []string
 	for uuid, r := range m.mem.GPUs {
 		_, used := m.owners[uuid]
 		switch {
@@ -67,8 +69,11 @@ func (m *Monitor) Unchecked() []string {
 			r.State != Healthy && r.Kind != kindCheck:
 		case r.CheckedFor != m.checkedFor(), r.Check != "" && m.cfg.Now().Sub(r.CheckedAt) >= recheck:
 			due = append(due, uuid)
+		case r.Check == "" && r.State == Healthy:
+			idle = append(idle, uuid)
 		}
 	}
+	due = append(due, m.unringed(idle)...)
 	slices.Sort(due)
 	return due
 }

@@ -85,6 +85,7 @@ func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
 	})
 	inv.Problems = append(inv.Problems, m.maker.faults(m, sys, bus)...)
 	inv.Topology, inv.P2P = matrices(withoutSlices(inv.GPUs), sys.Devices, peers)
+	m.addRings(inv.GPUs, inv.Topology)
 	inv.Problems = append(inv.Problems, problems(m.maker, inv.GPUs, sys, err, bus)...)
 	inv.Problems = append(inv.Problems, inUse(inv.GPUs)...)
 	return inv, nil

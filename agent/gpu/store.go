@@ -49,6 +49,8 @@ type record struct {
 	CheckedAt  time.Time `json:"checked_at,omitzero"`
 	// Display: by the last check, a display's watchdog ends long kernels.
 	Display bool `json:"display,omitempty"`
+	// Ring is what it sent to the next GPU of its model.
+	Ring ring `json:"ring,omitzero"`
 	// Link is the PCIe link under load.
 	Link loadedLink `json:"link,omitzero"`
 	// Degraded is why the GPU is slower than it could be, for people; "" = it is not.

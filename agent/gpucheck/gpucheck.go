@@ -115,6 +115,10 @@ type GPU struct {
 	// Watchdog: the driver ends kernels that run for seconds, because a display uses the GPU.
 	Watchdog bool     `json:"watchdog,omitempty"`
 	Peers    []string `json:"peers,omitempty"` // UUIDs that it can address directly
+	// RingGbps is what it sent to the GPU Next while each GPU of its model sent to its next one, in Gbit/s; 0: that was
+	// not measured, because there is one GPU of the model, or no ring of direct access.
+	RingGbps float64 `json:"ring_gbps,omitempty"`
+	Next     string  `json:"next,omitempty"`
 }
 
 // Line is one line of the program's output: progress, or at last the result.

@@ -46,8 +46,14 @@ type GPU struct {
 	PCIeWidthCurrent Optional[int] `json:"pcie_width_current"`
 	// PCIeGenLoaded and PCIeWidthLoaded are the fastest that the link was under load since the host booted; 0: not
 	// measured yet. Older agents do not measure it.
-	PCIeGenLoaded       int              `json:"pcie_gen_loaded,omitempty"`
-	PCIeWidthLoaded     int              `json:"pcie_width_loaded,omitempty"`
+	PCIeGenLoaded   int `json:"pcie_gen_loaded,omitempty"`
+	PCIeWidthLoaded int `json:"pcie_width_loaded,omitempty"`
+	// RingGbps is what it sent over NVLink to the next GPU of its model while each of the host's GPUs of the model sent to
+	// its next one, in Gbit/s: the bus bandwidth of a ring all-reduce, if no other GPU sent less. 0: not measured within
+	// 30 days, or not over NVLink. Older agents do not measure it. RingAtMS is when, in milliseconds since 1970 by the
+	// host's clock.
+	RingGbps            float64          `json:"ring_gbps,omitempty"`
+	RingAtMS            int64            `json:"ring_at_ms,omitempty"`
 	NUMANode            Optional[int]    `json:"numa_node"`
 	NVLinks             []NVLink         `json:"nvlinks,omitempty"`
 	MIG                 Optional[bool]   `json:"mig"`

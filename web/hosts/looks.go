@@ -130,6 +130,7 @@ func hostFacts(d host.Detail) [][2]string {
 		{"System", i.OS}, {"Kernel", i.Kernel}, {"CPU", fmt.Sprintf("%s, %d threads", i.CPUModel, i.CPUCores)},
 		{"NUMA nodes", numaText(i)}, {"Network ports", nicsText(i.NICs)},
 		{"RDMA ports", hcasText(i.HCAs)}, {"All-reduce over RDMA", measuredRDMA(d.RDMA)},
+		{"Ring over NVLink", measuredNVLink(d.NVLink())},
 		{"Memory", view.GiB(i.RAMMB)}, {"Disk for containers", fmt.Sprintf("%d GB", i.DiskGB)},
 		{"Disk limit per node enforced", yesNo(i.DiskLimited)}, {"Scratch for nodes", scratchText(d.ScratchGB)},
 		{"Runtimes", runtimesText(d.Runtimes)},
@@ -212,6 +213,16 @@ func measuredRDMA(m *host.MeasuredRDMA) string {
 		s += fmt.Sprintf("; %s Gbit/s between its own GPUs", view.Gbps(m.LocalGbps))
 	}
 	return s
+}
+
+// measuredNVLink describes how fast the host's GPUs send to each other over NVLink; "" if it was not measured.
+func measuredNVLink(models []host.MeasuredNVLink) string {
+	var out []string
+	for _, m := range models {
+		out = append(out, fmt.Sprintf("%s: %s Gbit/s from each GPU to the next, GPU %d is the slowest, on %s",
+			view.ModelName(m.Model), view.Gbps(m.Gbps), m.Slowest, m.At.Format("2 Jan 2006, 15:04 MST")))
+	}
+	return strings.Join(out, "; ")
 }
 
 // hcasText describes the RDMA ports: "mlx5_0 (InfiniBand, 400 Gbit/s)".

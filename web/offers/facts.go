@@ -116,7 +116,7 @@ func factGroups(o client.Offer, currency string) []FactGroup {
 			{"Fabric", textOr(o.Fabric, "none")},
 			{"RDMA for whole hosts", rdma(o)},
 			{"All-reduce over RDMA", measured(o.BusbwRDMA, "Gbit/s")},
-			{"All-reduce between its GPUs", measured(o.BusbwNVLink, "Gbit/s")},
+			{"Ring over NVLink", measured(o.BusbwNVLink, "Gbit/s")},
 			{"All-reduce over TCP", measured(o.BusbwGbps, "Gbit/s")},
 			{"Clusters of several nodes", either(o.MultiNode, "yes", "no")},
 		}},

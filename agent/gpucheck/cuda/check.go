@@ -46,6 +46,7 @@ type checker struct {
 	want   []string // UUIDs
 	work   time.Duration
 	words  int        // of 32 bits, copied to each GPU and back; between two GPUs, a quarter
+	ring   bool       // measure how fast GPUs send to each other
 	mu     sync.Mutex // held while a line is written
 	report func(gpucheck.Line)
 }
@@ -86,6 +87,9 @@ func (c *checker) run() (res gpucheck.Result) {
 		res.Failure = failures[i]
 	} else {
 		res.Failure = c.peers(cards)
+	}
+	if c.ring && res.Failure == nil {
+		res.Failure = c.rings(cards)
 	}
 	for _, g := range cards {
 		res.GPUs = append(res.GPUs, g.GPU)
@@ -232,7 +236,7 @@ func (c *checker) compile(g *card) (err *callError, _ *gpucheck.Failure) {
 		return err, nil
 	}
 	for i, got := range back {
-		if want := (uint32(i) ^ seed) * 2654435761; got != want {
+		if want := filled(i, seed); got != want {
 			return nil, wrong("the GPU wrote %08x instead of %08x", got, want)
 		}
 	}
@@ -340,15 +344,25 @@ func (c *checker) peers(cards []*card) *gpucheck.Failure {
 			if err != nil {
 				return err.failure(step, from.UUID, to.UUID)
 			}
-			for k, got := range back {
-				if want := (uint32(k) ^ seed) * 2654435761; got != want {
-					f := wrong("word %d arrived as %08x instead of %08x", k, got, want)
-					f.GPUs, f.Step = []string{from.UUID, to.UUID}, step
-					return f
-				}
+			if f := arrived(back, seed); f != nil {
+				f.GPUs, f.Step = []string{from.UUID, to.UUID}, step
+				return f
 			}
 			c.step(from.UUID, "")
 			c.step(to.UUID, "")
+		}
+	}
+	return nil
+}
+
+// filled is word i of what the kernel fill writes.
+func filled(i int, seed uint32) uint32 { return (uint32(i) ^ seed) * 2654435761 }
+
+// arrived compares words that were copied to another GPU with what the kernel fill wrote; nil if they are the same.
+func arrived(words []uint32, seed uint32) *gpucheck.Failure {
+	for i, got := range words {
+		if want := filled(i, seed); got != want {
+			return wrong("word %d arrived as %08x instead of %08x", i, got, want)
 		}
 	}
 	return nil

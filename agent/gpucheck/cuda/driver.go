@@ -54,6 +54,14 @@ static muResult mu_from(void *to, muPointer from, size_t n) { return pMemcpyDtoH
 static muResult mu_peer(muPointer to, muContext tc, muPointer from, muContext fc, size_t n) {
 	return pMemcpyPeer(to, tc, from, fc, n);
 }
+static muResult mu_peer_async(muPointer to, muContext tc, muPointer from, muContext fc, size_t n, muStream s) {
+	return pMemcpyPeerAsync(to, tc, from, fc, n, s);
+}
+static muResult mu_stream(muStream *s) { return pStreamCreate(s, MU_STREAM_NON_BLOCKING); }
+static muResult mu_await(muStream s) { return pStreamSynchronize(s); }
+static muResult mu_event(muEvent *e) { return pEventCreate(e, 0); }
+static muResult mu_record(muEvent e, muStream s) { return pEventRecord(e, s); }
+static muResult mu_elapsed(float *ms, muEvent start, muEvent end) { return pEventElapsedTime(ms, start, end); }
 static muResult mu_can_access(int *can, muDevice d, muDevice peer) { return pDeviceCanAccessPeer(can, d, peer); }
 static muResult mu_enable(muContext peer) { return pCtxEnablePeerAccess(peer, 0); }
 static muResult mu_module(muModule *m, const void *image) { return pModuleLoadData(m, image); }
@@ -75,6 +83,7 @@ import "C"
 
 import (
 	"fmt"
+	"time"
 	"unsafe"
 
 	"github.com/musterhq/muster/agent/gpucheck"
@@ -96,6 +105,8 @@ type (
 	pointer = C.muPointer
 	module  = C.muModule
 	kernel  = C.muFunction
+	stream  = C.muStream
+	event   = C.muEvent
 )
 
 // callError describes a call of CUDA that failed.
@@ -225,6 +236,38 @@ func fromGPU(to []uint32, from pointer) *callError {
 
 func toPeer(to pointer, toContext context, from pointer, fromContext context, bytes int) *callError {
 	return check("cuMemcpyPeer", C.mu_peer(to, toContext, from, fromContext, C.size_t(bytes)))
+}
+
+// toPeerLater queues a copy to another GPU in a stream of the sending GPU's context.
+func toPeerLater(to pointer, toContext context, from pointer, fromContext context, bytes int, in stream) *callError {
+	return check("cuMemcpyPeerAsync", C.mu_peer_async(to, toContext, from, fromContext, C.size_t(bytes), in))
+}
+
+// newStream makes a stream in the calling thread's context.
+func newStream() (stream, *callError) {
+	var s stream
+	err := check("cuStreamCreate", C.mu_stream(&s))
+	return s, err
+}
+
+// await waits until a stream has done all that was queued in it.
+func await(s stream) *callError { return check("cuStreamSynchronize", C.mu_await(s)) }
+
+// newEvent makes an event in the calling thread's context.
+func newEvent() (event, *callError) {
+	var e event
+	err := check("cuEventCreate", C.mu_event(&e))
+	return e, err
+}
+
+// record lets an event be the moment at which the stream has done what was queued in it before.
+func record(e event, in stream) *callError { return check("cuEventRecord", C.mu_record(e, in)) }
+
+// elapsed returns the time between two events that have happened, by the GPU's clock.
+func elapsed(start, end event) (time.Duration, *callError) {
+	var ms C.float
+	err := check("cuEventElapsedTime", C.mu_elapsed(&ms, start, end))
+	return time.Duration(float64(ms) * float64(time.Millisecond)), err
 }
 
 func canAccess(d, peer device) (bool, *callError) {

@@ -23,9 +23,11 @@ typedef struct CUctx_st *muContext;
 typedef struct CUmod_st *muModule;
 typedef struct CUfunc_st *muFunction;
 typedef struct CUstream_st *muStream;
+typedef struct CUevent_st *muEvent;
 
 enum {
 	MU_CTX_SCHED_BLOCKING_SYNC = 4,
+	MU_STREAM_NON_BLOCKING = 1,
 	MU_ATTRIBUTE_CLOCK_RATE = 13, /* kHz */
 	MU_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
 	MU_ATTRIBUTE_KERNEL_EXEC_TIMEOUT = 17,
@@ -56,6 +58,13 @@ enum {
 	X(MemcpyDtoH, cuMemcpyDtoH_v2, (void *to, muPointer from, size_t bytes))                                       \
 	X(MemcpyPeer, cuMemcpyPeer,                                                                                    \
 	  (muPointer to, muContext to_context, muPointer from, muContext from_context, size_t bytes))                  \
+	X(MemcpyPeerAsync, cuMemcpyPeerAsync,                                                                          \
+	  (muPointer to, muContext to_context, muPointer from, muContext from_context, size_t bytes, muStream stream)) \
+	X(StreamCreate, cuStreamCreate, (muStream *stream, unsigned int flags))                                        \
+	X(StreamSynchronize, cuStreamSynchronize, (muStream stream))                                                   \
+	X(EventCreate, cuEventCreate, (muEvent *event, unsigned int flags))                                            \
+	X(EventRecord, cuEventRecord, (muEvent event, muStream stream))                                                \
+	X(EventElapsedTime, cuEventElapsedTime, (float *milliseconds, muEvent start, muEvent end))                     \
 	X(DeviceCanAccessPeer, cuDeviceCanAccessPeer, (int *can, muDevice device, muDevice peer))                      \
 	X(CtxEnablePeerAccess, cuCtxEnablePeerAccess, (muContext peer, unsigned int flags))                            \
 	X(ModuleLoadData, cuModuleLoadData, (muModule *module, const void *image))                                     \

@@ -23,6 +23,7 @@ func Main(args []string, out, errs io.Writer) int {
 	library := fl.String("library", "", "CUDA library (default: the driver's)")
 	work := fl.Duration("work", 2*time.Second, "how long each GPU computes")
 	memory := fl.Int("memory", 64, "how much is copied to each GPU and back, in MiB")
+	ring := fl.Bool("ring", true, "measure how fast the GPUs of a model send to each other at the same time")
 	record := fl.Bool("calls", false, "add the return codes of all calls of CUDA")
 	if err := fl.Parse(args); err != nil {
 		return 2
@@ -33,7 +34,8 @@ func Main(args []string, out, errs io.Writer) int {
 	}
 	began := time.Now()
 	enc := json.NewEncoder(out)
-	c := &checker{work: *work, words: *memory << 18, report: func(l gpucheck.Line) { _ = enc.Encode(l) }}
+	c := &checker{work: *work, words: *memory << 18, ring: *ring,
+		report: func(l gpucheck.Line) { _ = enc.Encode(l) }}
 	if *gpus != "" {
 		c.want = strings.Split(*gpus, ",")
 	}

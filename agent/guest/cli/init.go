@@ -35,7 +35,7 @@ func initialise(ref agentapi.LeaseRef, args []string) int {
 		Stderr:  os.Stderr,
 	}
 	if g := list(*gpus); len(g) > 0 {
-		i.GPUs = &gpucheck.Check{Command: gpucheck.InContainer(*fake), GPUs: g}
+		i.GPUs = &gpucheck.Check{Command: append(gpucheck.InContainer(*fake), "--ring=false"), GPUs: g}
 	}
 	if *nccl != "" {
 		i.Reduce = &gpucheck.Reduce{Command: gpucheck.ReduceInContainer(*fake)}

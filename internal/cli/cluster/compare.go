@@ -73,7 +73,7 @@ func printComparison(p *base.Printer, offers []client.Offer) {
 		{"ROCm", func(o client.Offer) string { return o.ROCmMax }},
 		{"RDMA of a whole host, Gbit/s", func(o client.Offer) string { return strconv.FormatFloat(o.RDMAGbps, 'g', -1, 64) }},
 		{"All-reduce over RDMA, Gbit/s", func(o client.Offer) string { return base.FloatOr(o.BusbwRDMA) }},
-		{"All-reduce between its GPUs, Gbit/s", func(o client.Offer) string { return base.FloatOr(o.BusbwNVLink) }},
+		{"Ring over NVLink, Gbit/s", func(o client.Offer) string { return base.FloatOr(o.BusbwNVLink) }},
 		{"All-reduce, Gbit/s", func(o client.Offer) string { return base.FloatOr(o.BusbwGbps) }},
 		{"Down, Mbit/s", func(o client.Offer) string { return base.FloatOr(o.NetDownMbps) }},
 		{"Up, Mbit/s", func(o client.Offer) string { return base.FloatOr(o.NetUpMbps) }},

@@ -21,8 +21,7 @@ func clusterMetrics(s *base.Session) *cobra.Command {
 	cmd.Long = "Show the newest readings of a cluster's GPUs and nodes within a time. " +
 		"With -o json or yaml, all readings are " +
 		"printed:\nrates of nodes are bytes per second since the reading before."
-	cmd.Flags().DurationVar(&last, "last", time.Hour, "how far back to look, at most 744h")
-	cmd.Flags().DurationVar(&step, "step", 0, "time between readings (default: as fine as fits)")
+	base.Readings(cmd.Flags(), &last, &step)
 	cmd.Example += "\n  muster cluster metrics train --last 6h --step 1m -o json"
 	return cmd
 }

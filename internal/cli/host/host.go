@@ -198,6 +198,10 @@ func printHost(p *base.Printer, h client.Host) {
 			p.Line("GPU %d: %s", g.Index, g.Requalify)
 		}
 	}
+	for _, m := range h.NVLinkMeasured {
+		p.Line("%s: %s Gbit/s over NVLink from each GPU to the next, GPU %d is the slowest, measured at %s", m.GPUModel,
+			base.FloatOr(&m.BusbwNVLink), m.SlowestGPU, base.When(m.At))
+	}
 	for _, o := range h.Offers {
 		price := "not listed"
 		if o.Price != nil {

@@ -19,8 +19,7 @@ func hostMetrics(s *base.Session) *cobra.Command {
 			return s.Result(cmd, m, err, func(p *base.Printer) { printHostMetrics(p, m) })
 		})
 	cmd.Long = "Show the newest reading of each GPU within a time. With -o json or yaml, all readings are printed."
-	cmd.Flags().DurationVar(&last, "last", time.Hour, "how far back to look, at most 744h")
-	cmd.Flags().DurationVar(&step, "step", 0, "time between readings (default: as fine as fits)")
+	base.Readings(cmd.Flags(), &last, &step)
 	return cmd
 }
 

@@ -354,7 +354,8 @@ const listGPUs = `-- name: ListGPUs :many
 SELECT g.id, g.host_id, g.uuid, g.idx, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps,
        g.vendor, g.kind, coalesce((SELECT p.uuid FROM gpu p WHERE p.id = g.parent_id), '')::text AS parent, g.attach_name, g.rocm_max,
        coalesce(g.power_limit_w, 0)::integer AS power_limit_w, coalesce(g.power_default_w, 0)::integer AS power_default_w,
-       g.health, g.health_reason, g.degraded, g.degraded_since, g.in_use, g.present, g.facts, coalesce(c.kind, '') AS claim, g.contest,
+       g.health, g.health_reason, g.degraded, g.degraded_since, g.in_use, g.present, g.facts,
+       coalesce(g.busbw_nvlink, 0)::double precision AS busbw_nvlink, coalesce(g.busbw_nvlink_at, 'epoch')::timestamptz AS busbw_nvlink_at, coalesce(c.kind, '') AS claim, g.contest,
        (g.contest <> '' AND EXISTS (SELECT FROM gpu_award a WHERE a.uuid = g.uuid))::boolean AS contest_decided
 FROM gpu g
 LEFT JOIN gpu_claim c ON c.gpu_id = g.id AND c.ended_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > clock_timestamp())
@@ -388,6 +389,8 @@ type ListGPUsRow struct {
 	InUse          string
 	Present        bool
 	Facts          []byte
+	BusbwNvlink    float64
+	BusbwNvlinkAt  time.Time
 	Claim          string
 	Contest        string
 	ContestDecided bool
@@ -428,6 +431,8 @@ func (q *Queries) ListGPUs(ctx context.Context, hosts []pgtype.UUID, removed boo
 			&i.InUse,
 			&i.Present,
 			&i.Facts,
+			&i.BusbwNvlink,
+			&i.BusbwNvlinkAt,
 			&i.Claim,
 			&i.Contest,
 			&i.ContestDecided,
@@ -453,20 +458,22 @@ func (q *Queries) NeedFullReport(ctx context.Context, argID id.Host) error {
 
 const putGPUs = `-- name: PutGPUs :exec
 INSERT INTO gpu AS g (host_id, id, uuid, idx, pci_bus, model, arch, vram_mb, compute_cap, pcie_gen, nvlink, nvlink_gbps, power_limit_w,
-                      power_default_w, facts, health, health_reason, in_use, contest, vendor, kind, parent_id, attach_name, rocm_max, display, pcie_measured, hive)
+                      power_default_w, facts, health, health_reason, in_use, contest, vendor, kind, parent_id, attach_name, rocm_max, display, pcie_measured, hive, busbw_nvlink, busbw_nvlink_at)
 SELECT unnest($1::uuid[]), unnest($2::uuid[]), unnest($3::text[]), unnest($4::integer[]), unnest($5::text[]), unnest($6::text[]),
        unnest($7::text[]), unnest($8::bigint[]), unnest($9::text[]), unnest($10::integer[]),
        unnest($11::boolean[]), unnest($12::float8[]), nullif(unnest($13::integer[]), 0),
        nullif(unnest($14::integer[]), 0), unnest($15::text[])::jsonb, unnest($16::text[]), unnest($17::text[]),
        unnest($18::text[]), unnest($19::text[]), unnest($20::text[]), unnest($21::text[]),
        nullif(unnest($22::uuid[]), '00000000-0000-0000-0000-000000000000'), unnest($23::text[]), unnest($24::text[]),
-       unnest($25::boolean[]), unnest($26::boolean[]), unnest($27::text[])
+       unnest($25::boolean[]), unnest($26::boolean[]), unnest($27::text[]),
+       nullif(unnest($28::float8[]), 0), unnest($29::timestamptz[])
 ON CONFLICT (id) DO UPDATE
 SET idx = excluded.idx, pci_bus = excluded.pci_bus, model = excluded.model, arch = excluded.arch, vram_mb = excluded.vram_mb, compute_cap = excluded.compute_cap, pcie_gen = excluded.pcie_gen, nvlink = excluded.nvlink, 
-    nvlink_gbps = excluded.nvlink_gbps, power_limit_w = excluded.power_limit_w, power_default_w = excluded.power_default_w, facts = excluded.facts, in_use = excluded.in_use, vendor = excluded.vendor, kind = excluded.kind, parent_id = excluded.parent_id, attach_name = excluded.attach_name, rocm_max = excluded.rocm_max, display = excluded.display, pcie_measured = excluded.pcie_measured, hive = excluded.hive, present = true
+    nvlink_gbps = excluded.nvlink_gbps, power_limit_w = excluded.power_limit_w, power_default_w = excluded.power_default_w, facts = excluded.facts, in_use = excluded.in_use, vendor = excluded.vendor, kind = excluded.kind, parent_id = excluded.parent_id, attach_name = excluded.attach_name, rocm_max = excluded.rocm_max, display = excluded.display, pcie_measured = excluded.pcie_measured, hive = excluded.hive,
+    busbw_nvlink = excluded.busbw_nvlink, busbw_nvlink_at = excluded.busbw_nvlink_at, present = true
 WHERE NOT g.present
-   OR (g.idx, g.pci_bus, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps, g.power_limit_w, g.power_default_w, g.facts, g.in_use, g.vendor, g.kind, g.parent_id, g.attach_name, g.rocm_max, g.display, g.pcie_measured, g.hive)
-   IS DISTINCT FROM (excluded.idx, excluded.pci_bus, excluded.model, excluded.arch, excluded.vram_mb, excluded.compute_cap, excluded.pcie_gen, excluded.nvlink, excluded.nvlink_gbps, excluded.power_limit_w, excluded.power_default_w, excluded.facts, excluded.in_use, excluded.vendor, excluded.kind, excluded.parent_id, excluded.attach_name, excluded.rocm_max, excluded.display, excluded.pcie_measured, excluded.hive)
+   OR (g.idx, g.pci_bus, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps, g.power_limit_w, g.power_default_w, g.facts, g.in_use, g.vendor, g.kind, g.parent_id, g.attach_name, g.rocm_max, g.display, g.pcie_measured, g.hive, g.busbw_nvlink, g.busbw_nvlink_at)
+   IS DISTINCT FROM (excluded.idx, excluded.pci_bus, excluded.model, excluded.arch, excluded.vram_mb, excluded.compute_cap, excluded.pcie_gen, excluded.nvlink, excluded.nvlink_gbps, excluded.power_limit_w, excluded.power_default_w, excluded.facts, excluded.in_use, excluded.vendor, excluded.kind, excluded.parent_id, excluded.attach_name, excluded.rocm_max, excluded.display, excluded.pcie_measured, excluded.hive, excluded.busbw_nvlink, excluded.busbw_nvlink_at)
 `
 
 type PutGPUsParams struct {
@@ -497,6 +504,8 @@ type PutGPUsParams struct {
 	Displays       []bool
 	PcieMeasureds  []bool
 	Hives          []string
+	BusbwNvlinks   []float64
+	BusbwNvlinkAts []time.Time
 }
 
 // Adds GPUs of hosts, or stores what has changed of those that it has. Those keep their health and their contest.
@@ -529,6 +538,8 @@ func (q *Queries) PutGPUs(ctx context.Context, arg PutGPUsParams) error {
 		arg.Displays,
 		arg.PcieMeasureds,
 		arg.Hives,
+		arg.BusbwNvlinks,
+		arg.BusbwNvlinkAts,
 	)
 	return err
 }

@@ -74,7 +74,7 @@ const fleetGPUs = `-- name: FleetGPUs :many
 SELECT g.host_id, g.id, g.uuid, g.idx, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps,
        g.vendor, g.kind, g.parent_id, g.rocm_max, g.hive,
        coalesce(g.power_limit_w, 0)::integer AS power_limit_w, coalesce(g.power_default_w, 0)::integer AS power_default_w,
-       g.degraded, g.degraded_since, g.display, g.pcie_measured,
+       g.degraded, g.degraded_since, g.display, g.pcie_measured, g.busbw_nvlink,
        (g.health = 'healthy' AND g.in_use = '' AND g.contest IN ('', 'incumbent') AND (c.id IS NULL OR coalesce(c.expires_at <= clock_timestamp(), false))
         AND (g.parent_id IS NULL OR NOT EXISTS (
             SELECT FROM gpu_claim w WHERE w.gpu_id = g.parent_id AND w.ended_at IS NULL
@@ -109,6 +109,7 @@ type FleetGPUsRow struct {
 	DegradedSince *time.Time
 	Display       bool
 	PcieMeasured  bool
+	BusbwNvlink   *float64
 	Free          bool
 	ExpiresAt     *time.Time
 }
@@ -145,6 +146,7 @@ func (q *Queries) FleetGPUs(ctx context.Context, hosts []pgtype.UUID) ([]FleetGP
 			&i.DegradedSince,
 			&i.Display,
 			&i.PcieMeasured,
+			&i.BusbwNvlink,
 			&i.Free,
 			&i.ExpiresAt,
 		); err != nil {
@@ -161,7 +163,7 @@ func (q *Queries) FleetGPUs(ctx context.Context, hosts []pgtype.UUID) ([]FleetGP
 const fleetHosts = `-- name: FleetHosts :many
 SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, coalesce(f.name, '') AS fabric_name, f.busbw_gbps, h.simulated,
        h.multi_node, h.cpu_cores, h.ram_mb, h.disk_gb, h.disk_limited, h.scratch_gb, h.runtimes, h.driver, h.cuda_max, s.net_up_mbps, s.net_down_mbps,
-       h.rdma_gbps, h.rdma_rails, h.rdma_link, r.busbw_gbps AS rdma_busbw_gbps, r.busbw_at AS rdma_busbw_at, r.local_gbps AS gpu_busbw_gbps,
+       h.rdma_gbps, h.rdma_rails, h.rdma_link, r.busbw_gbps AS rdma_busbw_gbps, r.busbw_at AS rdma_busbw_at,
        (CASE WHEN h.rdma_gbps > 0 AND h.fabric_id IS NOT NULL AND fabric_partitioned(h.fabric_id) THEN 'partition' ELSE 'sole_tenant' END)::text AS rdma_isolation,
        ('entrypoint' = ANY(coalesce(a.capabilities, '{}')))::boolean AS entrypoint,
        ('volumes' = ANY(coalesce(a.capabilities, '{}')))::boolean AS volumes,
@@ -217,7 +219,6 @@ type FleetHostsRow struct {
 	RdmaLink      string
 	RdmaBusbwGbps *float64
 	RdmaBusbwAt   *time.Time
-	GPUBusbwGbps  *float64
 	RdmaIsolation string
 	Entrypoint    bool
 	Volumes       bool
@@ -268,7 +269,6 @@ func (q *Queries) FleetHosts(ctx context.Context, arg FleetHostsParams) ([]Fleet
 			&i.RdmaLink,
 			&i.RdmaBusbwGbps,
 			&i.RdmaBusbwAt,
-			&i.GPUBusbwGbps,
 			&i.RdmaIsolation,
 			&i.Entrypoint,
 			&i.Volumes,

@@ -519,6 +519,8 @@ type GPU struct {
 	Display       bool
 	PcieMeasured  bool
 	Hive          string
+	BusbwNvlink   *float64
+	BusbwNvlinkAt *time.Time
 }
 
 type GPUAward struct {

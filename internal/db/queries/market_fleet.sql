@@ -17,7 +17,7 @@ WHERE connected AND last_sync_at > clock_timestamp() - interval '1 millisecond' 
 -- name: FleetHosts :many
 SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, coalesce(f.name, '') AS fabric_name, f.busbw_gbps, h.simulated,
        h.multi_node, h.cpu_cores, h.ram_mb, h.disk_gb, h.disk_limited, h.scratch_gb, h.runtimes, h.driver, h.cuda_max, s.net_up_mbps, s.net_down_mbps,
-       h.rdma_gbps, h.rdma_rails, h.rdma_link, r.busbw_gbps AS rdma_busbw_gbps, r.busbw_at AS rdma_busbw_at, r.local_gbps AS gpu_busbw_gbps,
+       h.rdma_gbps, h.rdma_rails, h.rdma_link, r.busbw_gbps AS rdma_busbw_gbps, r.busbw_at AS rdma_busbw_at,
        (CASE WHEN h.rdma_gbps > 0 AND h.fabric_id IS NOT NULL AND fabric_partitioned(h.fabric_id) THEN 'partition' ELSE 'sole_tenant' END)::text AS rdma_isolation,
        ('entrypoint' = ANY(coalesce(a.capabilities, '{}')))::boolean AS entrypoint,
        ('volumes' = ANY(coalesce(a.capabilities, '{}')))::boolean AS volumes,
@@ -43,7 +43,7 @@ WHERE h.id = ANY(@hosts::uuid[])
 SELECT g.host_id, g.id, g.uuid, g.idx, g.model, g.arch, g.vram_mb, g.compute_cap, g.pcie_gen, g.nvlink, g.nvlink_gbps,
        g.vendor, g.kind, g.parent_id, g.rocm_max, g.hive,
        coalesce(g.power_limit_w, 0)::integer AS power_limit_w, coalesce(g.power_default_w, 0)::integer AS power_default_w,
-       g.degraded, g.degraded_since, g.display, g.pcie_measured,
+       g.degraded, g.degraded_since, g.display, g.pcie_measured, g.busbw_nvlink,
        (g.health = 'healthy' AND g.in_use = '' AND g.contest IN ('', 'incumbent') AND (c.id IS NULL OR coalesce(c.expires_at <= clock_timestamp(), false))
         AND (g.parent_id IS NULL OR NOT EXISTS (
             SELECT FROM gpu_claim w WHERE w.gpu_id = g.parent_id AND w.ended_at IS NULL

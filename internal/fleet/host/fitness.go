@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/text"
@@ -129,6 +130,15 @@ func nvlink(g *agentapi.GPU) (active bool, gbps float64) {
 		gbps = 0
 	}
 	return active, gbps
+}
+
+// busbwNVLink returns what a GPU sent over NVLink while the host's others of its model did the same, in Gbit/s, as the
+// host says, and when; 0 if it was not measured. gbps is what its links carry: of more nothing is believed.
+func busbwNVLink(g *agentapi.GPU, gbps float64, now time.Time) (float64, time.Time) {
+	if !(g.RingGbps > 0 && g.RingGbps <= gbps) {
+		return 0, time.Time{}
+	}
+	return g.RingGbps, time.UnixMilli(max(0, min(g.RingAtMS, now.UnixMilli()))) // its clock may be wrong
 }
 
 // maxLinkGbps is an upper limit for the reported speed of one NVLink; no real one is as fast.

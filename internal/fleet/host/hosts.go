@@ -28,6 +28,10 @@ type GPU struct {
 	PCIeGen    int
 	NVLink     bool
 	NVLinkGbps float64 // one direction, all active links
+	// BusbwNVLink is what it sent over NVLink while the host's others of its model did the same, in Gbit/s, measured at
+	// BusbwNVLinkAt; 0 = not measured.
+	BusbwNVLink   float64
+	BusbwNVLinkAt time.Time
 	// Power limit and default power limit in watts; 0 = not known.
 	PowerLimitW, PowerDefaultW int
 
@@ -162,6 +166,7 @@ func listGPUs(ctx context.Context, q *dbq.Queries, hosts []id.Host, removed bool
 		out[i] = GPU{
 			ID: r.ID, Host: r.HostID, UUID: r.UUID, Index: int(r.Idx), Model: r.Model, Arch: r.Arch, VRAMMB: r.VramMb,
 			ComputeCap: r.ComputeCap, PCIeGen: int(r.PcieGen), NVLink: r.Nvlink, NVLinkGbps: r.NvlinkGbps,
+			BusbwNVLink: r.BusbwNvlink, BusbwNVLinkAt: r.BusbwNvlinkAt.UTC(),
 			PowerLimitW: int(r.PowerLimitW), PowerDefaultW: int(r.PowerDefaultW),
 			Vendor: r.Vendor, Kind: r.Kind, Parent: r.Parent, AttachName: r.AttachName, ROCmMax: r.RocmMax,
 			Health: r.Health, HealthReason: r.HealthReason, Degraded: r.Degraded,

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -372,6 +373,8 @@ func (w *inventoryWrites) addGPU(host id.Host, g *agentapi.GPU, old dbq.ActiveGP
 	gen, measured := pcieGen(g)
 	p.PcieGens, p.PcieMeasureds = append(p.PcieGens, gen), append(p.PcieMeasureds, measured)
 	p.Nvlinks, p.NvlinkGbps = append(p.Nvlinks, linked), append(p.NvlinkGbps, gbps)
+	busbw, at := busbwNVLink(g, gbps, time.Now()) // for display
+	p.BusbwNvlinks, p.BusbwNvlinkAts = append(p.BusbwNvlinks, busbw), append(p.BusbwNvlinkAts, at)
 	p.PowerLimitsW = append(p.PowerLimitsW, watts(g.PowerLimitMW))
 	p.PowerDefaultsW = append(p.PowerDefaultsW, watts(g.PowerDefaultMW))
 	p.Facts, p.Healths = append(p.Facts, string(facts)), append(p.Healths, health)

@@ -154,7 +154,6 @@ func (r *HostRows) assemble() (map[id.Host]*Host, error) {
 			RDMARails:     int(h.RdmaRails),
 			RDMALink:      h.RdmaLink,
 			RDMABusbwGbps: lately(h.RdmaBusbwGbps, h.RdmaBusbwAt),
-			GPUBusbwGbps:  lately(h.GPUBusbwGbps, h.RdmaBusbwAt),
 			RDMAIsolation: h.RdmaIsolation,
 			NetUpMbps:     h.NetUpMbps,
 			NetDownMbps:   h.NetDownMbps,
@@ -188,6 +187,9 @@ func (r *HostRows) addGPUs(hosts map[id.Host]*Host) {
 			PowerLimitW: int64(g.PowerLimitW), PowerDefaultW: int64(g.PowerDefaultW), Free: g.Free,
 			Degraded: degraded(g.Degraded, g.DegradedSince), Display: g.Display, PCIeMeasured: g.PcieMeasured,
 		})
+		if g.BusbwNvlink != nil {
+			h.GPUs[len(h.GPUs)-1].BusbwNVLink = *g.BusbwNvlink
+		}
 		if !g.Free && g.ExpiresAt != nil && (h.NextExpiry.IsZero() || g.ExpiresAt.Before(h.NextExpiry)) {
 			h.NextExpiry = *g.ExpiresAt
 		}

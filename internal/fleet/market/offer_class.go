@@ -31,7 +31,8 @@ type facts struct {
 	fabric                                   id.Fabric
 	busbwGbps, netUpMbps, netDownMbps        maybe
 	rdmaGbps                                 float64
-	busbwRDMA, busbwGPUs                     maybe
+	busbwRDMA                                maybe
+	busbwNVLink                              float64 // 0 = not measured, of all GPUs
 	rdmaRails                                int
 	rdmaLink, isolation                      string
 	reliability                              maybe
@@ -87,6 +88,15 @@ func (f *facts) longest() float64 {
 // gibibytes rounds MiB of memory to nearest, for GPUs and for hosts: a GPU with 81559 MiB is an "80 GB" GPU.
 func gibibytes(mb int64) int64 { return (mb + 512) / 1024 }
 
+// twoDigits rounds a measurement down to two digits: equal hosts then have equal facts, though no two measure the same.
+func twoDigits(v float64) float64 {
+	if v < 1 {
+		return 0
+	}
+	unit := max(1, math.Pow10(int(math.Log10(v))-1))
+	return math.Floor(v/unit) * unit
+}
+
 func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 	w := s.models[o.Model]
 	if w == nil {
@@ -104,7 +114,6 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 		busbwGbps:     maybeOf(h.BusbwGbps),
 		rdmaGbps:      h.RDMAGbps,
 		busbwRDMA:     maybeOf(h.RDMABusbwGbps),
-		busbwGPUs:     maybeOf(h.GPUBusbwGbps),
 		rdmaRails:     h.RDMARails,
 		rdmaLink:      h.RDMALink,
 		isolation:     h.RDMAIsolation,
@@ -150,7 +159,7 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 			}
 			f.arch, f.computeCap, f.vramGB, f.pcieGen = g.Arch, g.ComputeCap, gibibytes(g.VRAMMB), g.PCIeGen
 			f.nvlink, f.nvlinkGbps, f.powerLimitW, f.powerDefaultW = g.NVLink, g.NVLinkGbps, g.PowerLimitW, g.PowerDefaultW
-			f.pcieMeasured = g.PCIeMeasured
+			f.pcieMeasured, f.busbwNVLink = g.PCIeMeasured, twoDigits(g.BusbwNVLink)
 		}
 		f.total++
 		if g.Degraded != "" {
@@ -169,6 +178,7 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 		f.pcieGen, f.pcieMeasured = min(f.pcieGen, g.PCIeGen), f.pcieMeasured && g.PCIeMeasured
 		f.nvlink = f.nvlink && g.NVLink
 		f.nvlinkGbps = min(f.nvlinkGbps, g.NVLinkGbps)
+		f.busbwNVLink = min(f.busbwNVLink, twoDigits(g.BusbwNVLink))
 		// If the value of one GPU is unknown (0), the offer's is unknown.
 		f.powerLimitW, f.powerDefaultW = min(f.powerLimitW, g.PowerLimitW), min(f.powerDefaultW, g.PowerDefaultW)
 	}

@@ -50,7 +50,7 @@ var fieldValues = byField(map[string]fieldValue{
 	"rdma_gbps":          {num: known(func(f *facts) float64 { return f.rdmaGbps })},
 	"rdma_isolation":     {text: func(f *facts) string { return f.rdmaIsolation() }},
 	"busbw_rdma":         {num: measured(func(f *facts) maybe { return f.busbwRDMA })},
-	"busbw_nvlink":       {num: measured(func(f *facts) maybe { return f.busbwGPUs })},
+	"busbw_nvlink":       {num: positive(func(f *facts) float64 { return f.busbwNVLink })},
 	"net_up_mbps":        {num: measured(func(f *facts) maybe { return f.netUpMbps })},
 	"net_down_mbps":      {num: measured(func(f *facts) maybe { return f.netDownMbps })},
 	"reliability":        {num: measured(func(f *facts) maybe { return f.reliability })},
@@ -115,7 +115,7 @@ func measured(get func(*facts) maybe) func(*facts) (float64, bool) {
 }
 
 // positive reads a number for which 0 means unknown.
-func positive(get func(*facts) int64) func(*facts) (float64, bool) {
+func positive[N int64 | float64](get func(*facts) N) func(*facts) (float64, bool) {
 	return func(f *facts) (float64, bool) { n := get(f); return float64(n), n > 0 }
 }
 

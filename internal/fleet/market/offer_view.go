@@ -44,7 +44,6 @@ func (l *lot) offerView() client.Offer {
 		BusbwGbps:       f.busbwGbps.pointer(),
 		RDMAGbps:        f.rdmaGbps,
 		BusbwRDMA:       f.busbwRDMA.pointer(),
-		BusbwNVLink:     f.busbwGPUs.pointer(),
 		NetUpMbps:       f.netUpMbps.pointer(),
 		NetDownMbps:     f.netDownMbps.pointer(),
 		Reliability:     f.reliability.pointer(),
@@ -64,6 +63,9 @@ func (l *lot) offerView() client.Offer {
 	}
 	if f.fabricName != "" {
 		o.Fabric = &f.fabricName
+	}
+	if f.busbwNVLink > 0 {
+		o.BusbwNVLink = &f.busbwNVLink
 	}
 	if f.powerLimitW > 0 {
 		o.PowerLimitW = &f.powerLimitW

@@ -43,17 +43,16 @@ type Host struct {
 	BusbwGbps       *float64 // measured bandwidth of the fabric
 	RDMAGbps        float64  // of the RDMA ports that the operator lends and that are up; 0 = none
 	RDMARails       int      // how many those are
-	// RDMABusbwGbps was measured with NCCL over these ports, GPUBusbwGbps between the host's own GPUs; nil: not lately.
-	RDMABusbwGbps, GPUBusbwGbps *float64
-	RDMALink                    string // what they are; "": not known
-	RDMAIsolation               string // what keeps tenants of the fabric apart
-	NetUpMbps                   *float64
-	NetDownMbps                 *float64
-	Reliability                 *float64
-	Topology                    *Topology // nil = unknown
-	GPUs                        []HostGPU // present GPUs, sorted by index
-	Offers                      []HostOffer
-	NextExpiry                  time.Time // next expiry of a quote's claim on it, when it must be read again; zero = none
+	RDMABusbwGbps   *float64 // measured with NCCL over these ports; nil: not lately
+	RDMALink        string   // what they are; "": not known
+	RDMAIsolation   string   // what keeps tenants of the fabric apart
+	NetUpMbps       *float64
+	NetDownMbps     *float64
+	Reliability     *float64
+	Topology        *Topology // nil = unknown
+	GPUs            []HostGPU // present GPUs, sorted by index
+	Offers          []HostOffer
+	NextExpiry      time.Time // next expiry of a quote's claim on it, when it must be read again; zero = none
 }
 
 // HostGPU is one present GPU.
@@ -70,6 +69,7 @@ type HostGPU struct {
 	PCIeGen                     int
 	NVLink                      bool
 	NVLinkGbps                  float64
+	BusbwNVLink                 float64 // measured, Gbit/s; 0 = it was not
 	// Power limit and default power limit in watts; 0 = unknown.
 	PowerLimitW, PowerDefaultW int64
 	Degraded                   string // why it is slower than it could be, and since when; "" = it is not

@@ -59,31 +59,32 @@ func (a *API) EnrollCommand(token string) string {
 func viewHost(d host.Detail, offers []client.OwnOffer) client.Host {
 	now := time.Now() // for display: renting decides by PostgreSQL's clock
 	v := client.Host{
-		ID:           d.ID,
-		Name:         d.Name,
-		Region:       d.Region,
-		State:        string(d.State),
-		Reachable:    d.Reachable(now),
-		NotSelling:   d.Unsellable(now),
-		Simulated:    d.Simulated,
-		Ephemeral:    d.Ephemeral,
-		MultiNode:    d.MultiNode,
-		ReclaimAt:    utc(d.ReclaimAt),
-		Actions:      d.Actions(),
-		CPUCores:     d.CPUCores,
-		RAMMB:        d.RAMMB,
-		DiskGB:       d.DiskGB,
-		DiskLimited:  d.DiskLimited,
-		ScratchGB:    d.ScratchGB,
-		Runtimes:     append([]string{}, d.Runtimes...),
-		Driver:       d.Driver,
-		CUDAMax:      d.CUDAMax,
-		AgentVersion: d.Status.AgentVersion,
-		LastSeenAt:   utc(d.Status.LastSyncAt),
-		CreatedAt:    d.CreatedAt.UTC(),
-		GPUs:         []client.HostGPU{},
-		Problems:     []client.Problem{},
-		Offers:       append([]client.OwnOffer{}, offers...),
+		ID:             d.ID,
+		Name:           d.Name,
+		Region:         d.Region,
+		State:          string(d.State),
+		Reachable:      d.Reachable(now),
+		NotSelling:     d.Unsellable(now),
+		Simulated:      d.Simulated,
+		Ephemeral:      d.Ephemeral,
+		MultiNode:      d.MultiNode,
+		ReclaimAt:      utc(d.ReclaimAt),
+		Actions:        d.Actions(),
+		CPUCores:       d.CPUCores,
+		RAMMB:          d.RAMMB,
+		DiskGB:         d.DiskGB,
+		DiskLimited:    d.DiskLimited,
+		ScratchGB:      d.ScratchGB,
+		Runtimes:       append([]string{}, d.Runtimes...),
+		Driver:         d.Driver,
+		CUDAMax:        d.CUDAMax,
+		AgentVersion:   d.Status.AgentVersion,
+		LastSeenAt:     utc(d.Status.LastSyncAt),
+		CreatedAt:      d.CreatedAt.UTC(),
+		GPUs:           []client.HostGPU{},
+		NVLinkMeasured: []client.NVLinkMeasured{},
+		Problems:       []client.Problem{},
+		Offers:         append([]client.OwnOffer{}, offers...),
 	}
 	if v.NotSelling == "" && !priced(offers) {
 		v.NotSelling = "no price is set"
@@ -94,6 +95,10 @@ func viewHost(d host.Detail, offers []client.OwnOffer) client.Host {
 	}
 	for _, p := range d.Inventory.Problems {
 		v.Problems = append(v.Problems, client.Problem(p))
+	}
+	for _, m := range d.NVLink() {
+		v.NVLinkMeasured = append(v.NVLinkMeasured,
+			client.NVLinkMeasured{GPUModel: m.Model, BusbwNVLink: m.Gbps, SlowestGPU: m.Slowest, At: m.At})
 	}
 	for _, g := range d.GPUs {
 		v.GPUs = append(v.GPUs, client.HostGPU{

@@ -61,14 +61,27 @@ func rdmaTree(t *testing.T, host int) string {
 func rdmaHost(t *testing.T, p *platform, operator *client.Client, n int, fabric string) {
 	t.Helper()
 	name := fmt.Sprintf("%s-%d", fabric, n)
-	e, err := operator.Enroll(t.Context(), name, "eu-west", fabric)
-	if err != nil {
-		t.Fatal(err)
-	}
 	h := p.newHost(t, name, "NVIDIA H100 80GB HBM3", 1)
 	cuda, nccl := fakeNCCL(t, h.uuids)
 	h.env = append(h.env, "MUSTER_RDMA_TREE="+rdmaTree(t, n), "MUSTER_CUDA_LIBRARY="+cuda)
 	h.flags = []string{"--fabric-device", "mlx5_0", "--fabric-nccl", nccl}
+	h.sells(t, operator, name, fabric)
+	eventually(t, name+" is offered with RDMA", func() bool {
+		page, err := operator.Offers(t.Context(), "rdma_gbps = 400 host_name="+name, "", client.PageOf{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return page.Total == 1
+	})
+}
+
+// sells enrols a host, starts its agent and puts it on the market.
+func (h *newHost) sells(t *testing.T, operator *client.Client, name, fabric string) id.Host {
+	t.Helper()
+	e, err := operator.Enroll(t.Context(), name, "eu-west", fabric)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if out, err := h.enroll(e.Token); err != nil {
 		t.Fatalf("enrol: %v\n%s", err, out)
 	}
@@ -87,13 +100,7 @@ func rdmaHost(t *testing.T, p *platform, operator *client.Client, n int, fabric 
 	if _, err := operator.ChangeHost(t.Context(), who.Host, client.HostChange{Price: &price}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, name+" is offered with RDMA", func() bool {
-		page, err := operator.Offers(t.Context(), "rdma_gbps = 400 host_name="+name, "", client.PageOf{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return page.Total == 1
-	})
+	return who.Host
 }
 
 // fakeNCCL builds the fake CUDA library for these GPUs and the fake NCCL, which adds up over the cluster's network, and

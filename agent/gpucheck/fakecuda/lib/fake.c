@@ -4,12 +4,14 @@
  * container it is the file gpus of the check's folder. Lines:
  *
  *   gpu UUID
+ *   model UUID NAME
  *   error FUNCTION CODE [UUID]   the function returns CODE (for this GPU)
  *   hang FUNCTION [UUID]         it does not return
  *   crash FUNCTION [UUID]        it ends the process
  *   wrong FUNCTION [UUID]        one bit of what it moves or computes is wrong
  *   slow UUID                    its kernels take twenty times as long
- *   noaccess                     GPUs cannot address each other's memory
+ *   noaccess [UUID UUID]         GPUs, or these two, cannot address each other's memory
+ *   slowlink UUID UUID           what the first sends to the second in a stream takes eight times as long
  *
  * The declarations are the check's own (agent/gpucheck/cuda/driver.h).
  */
@@ -25,20 +27,26 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_GPUS = 16, MAX_FAULTS = 16, SMS = 4, CLOCK_KHZ = 10000 };
+enum { MAX_GPUS = 16, MAX_FAULTS = 16, SMS = 4, CLOCK_KHZ = 10000, LINK_BYTES = 1000000000 /* a second */ };
 
 struct CUctx_st { int gpu; };
 struct CUmod_st { int gpu; };
 struct CUfunc_st { bool work; };
 
-static char gpus[MAX_GPUS][64];
+static char gpus[MAX_GPUS][64], models[MAX_GPUS][64];
 static bool slow[MAX_GPUS];
 static int gpu_count;
-static bool no_access;
+static bool no_access[MAX_GPUS][MAX_GPUS], slow_link[MAX_GPUS][MAX_GPUS];
 static struct { char kind[8], function[40], gpu[64]; int code; } faults[MAX_FAULTS];
 static int fault_count;
 static bool initialised;
 static __thread struct CUctx_st *current;
+
+static void mark(bool pairs[MAX_GPUS][MAX_GPUS], const char *from, const char *to) {
+	for (int i = 0; i < gpu_count; i++)
+		for (int j = 0; j < gpu_count; j++)
+			pairs[i][j] |= !*from || (!strcmp(gpus[i], from) && !strcmp(gpus[j], to));
+}
 
 __attribute__((constructor)) static void read_profile(void) {
 	const char *path = getenv("MUSTER_FAKE_CUDA");
@@ -49,8 +57,15 @@ __attribute__((constructor)) static void read_profile(void) {
 		int n = sscanf(line, "%63s %63s %63s %63s", a, b, c, d);
 		if (n >= 2 && !strcmp(a, "gpu") && gpu_count < MAX_GPUS)
 			strcpy(gpus[gpu_count++], b);
-		else if (n >= 1 && !strcmp(a, "noaccess"))
-			no_access = true;
+		else if (n >= 1 && !strcmp(a, "noaccess")) {
+			mark(no_access, b, c);
+			mark(no_access, c, b);
+		} else if (n >= 3 && !strcmp(a, "model")) {
+			for (int i = 0; i < gpu_count; i++)
+				if (!strcmp(gpus[i], b))
+					strcpy(models[i], c);
+		} else if (n >= 3 && !strcmp(a, "slowlink"))
+			mark(slow_link, b, c);
 		else if (n >= 2 && !strcmp(a, "slow")) {
 			for (int i = 0; i < gpu_count; i++)
 				slow[i] |= !strcmp(gpus[i], b);
@@ -179,7 +194,7 @@ muResult cuDeviceGet(muDevice *device, int ordinal) {
 muDeviceGetName cuDeviceGetName;
 muResult cuDeviceGetName(char *name, int size, muDevice device) {
 	ENTER(device);
-	snprintf(name, (size_t)size, "Fake GPU %d", device);
+	snprintf(name, (size_t)size, "Fake GPU %s", models[device]);
 	return 0;
 }
 
@@ -299,10 +314,71 @@ muResult cuMemcpyPeer(muPointer to, muContext to_context, muPointer from, muCont
 	return 0;
 }
 
+/*
+ * A stream has a clock of its own, which only what it sends moves: events tell the same time however busy the machine
+ * is. What it sends again to the same place is not moved again.
+ */
+struct CUstream_st { int gpu; double clock; const void *from; };
+struct CUevent_st { double at; };
+
+muStreamCreate cuStreamCreate;
+muResult cuStreamCreate(muStream *stream, unsigned int flags) {
+	NEED_CONTEXT;
+	ENTER(HERE);
+	if (flags != MU_STREAM_NON_BLOCKING)
+		return 1;
+	*stream = calloc(1, sizeof **stream);
+	(*stream)->gpu = HERE;
+	return 0;
+}
+
+muMemcpyPeerAsync cuMemcpyPeerAsync;
+muResult cuMemcpyPeerAsync(muPointer to, muContext to_context, muPointer from, muContext from_context, size_t bytes,
+                           muStream stream) {
+	ENTER(to_context->gpu);
+	ENTER(from_context->gpu);
+	if (stream->gpu != from_context->gpu)
+		return 400; /* CUDA_ERROR_INVALID_HANDLE */
+	const void *source = (const void *)(uintptr_t)from;
+	if (stream->from != source)
+		move("cuMemcpyPeerAsync", to_context->gpu, (void *)(uintptr_t)to, source, bytes);
+	stream->from = source;
+	stream->clock += (double)bytes / LINK_BYTES * (slow_link[from_context->gpu][to_context->gpu] ? 8 : 1);
+	return 0;
+}
+
+muStreamSynchronize cuStreamSynchronize;
+muResult cuStreamSynchronize(muStream stream) {
+	ENTER(stream->gpu);
+	return 0;
+}
+
+muEventCreate cuEventCreate;
+muResult cuEventCreate(muEvent *event, unsigned int flags) {
+	NEED_CONTEXT;
+	ENTER(HERE);
+	*event = calloc(1, sizeof **event);
+	return flags ? 1 : 0;
+}
+
+muEventRecord cuEventRecord;
+muResult cuEventRecord(muEvent event, muStream stream) {
+	ENTER(stream->gpu);
+	event->at = stream->clock;
+	return 0;
+}
+
+muEventElapsedTime cuEventElapsedTime;
+muResult cuEventElapsedTime(float *milliseconds, muEvent start, muEvent end) {
+	ENTER(-1);
+	*milliseconds = (float)(1e3 * (end->at - start->at));
+	return 0;
+}
+
 muDeviceCanAccessPeer cuDeviceCanAccessPeer;
 muResult cuDeviceCanAccessPeer(int *can, muDevice device, muDevice peer) {
 	ENTER(device);
-	*can = !no_access && device != peer;
+	*can = !no_access[device][peer] && device != peer;
 	return 0;
 }
 

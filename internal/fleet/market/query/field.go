@@ -111,7 +111,7 @@ var Fields = numbered([]Field{
 	{Name: "busbw_rdma", Kind: Number, About: "all-reduce bandwidth over RDMA as NCCL measured it, in Gbit/s",
 		Example: "busbw_rdma >= 1000"},
 	{Name: "busbw_nvlink", Kind: Number,
-		About:   "all-reduce bandwidth between the host's own GPUs as NCCL measured it, in Gbit/s",
+		About:   "bandwidth of a ring of copies over NVLink between the host's GPUs, measured, in Gbit/s",
 		Example: "busbw_nvlink >= 2000"},
 	{Name: "net_up_mbps", Kind: Number, About: "measured upload, in Mbit/s",
 		Example: "net_up_mbps >= 500"},
