@@ -213,7 +213,7 @@ func sharedIsErased(t *testing.T, h *sharingHost) {
 	spec := h.launch(h.sharing("shd_a", agentapi.MountRW, "shared", "/shared", "first"))
 	h.runs(spec)
 	beside := h.onDisk("shd_b")
-	if err := os.Mkdir(beside, 0o755); err != nil {
+	if err := os.MkdirAll(beside, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	h.ends(spec)
