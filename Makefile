@@ -112,11 +112,11 @@ test-docker: build ## the agent on Docker 20.10, 26, 28 and 29 with both image s
 	@scripts/setup build run
 	@$(SERVICES) --postgres -- env MUSTER_BIN=$(CURDIR)/bin scripts/test-docker $(ENGINES)
 
-SHARED ?= TestNFS|TestCephFS|TestGlusterFS
+SHARED ?= TestNFS|TestCephFS|TestGlusterFS|TestContainersOn
 .PHONY: test-shared
-test-shared: build ## shared file systems on real servers: CephFS, Gluster, and NFS in a Linux that runs as a process (root; five minutes)
+test-shared: build ## shared file systems on real servers: CephFS, Gluster, NFS in a Linux that runs as a process, and Docker's containers on CephFS and Gluster (root; ten minutes)
 	@scripts/setup build run ceph shared
-	@go test -tags shared ./agent/sharedfs -run '$(SHARED)' -count=1 -v -timeout 20m
+	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin go test -p 1 -tags shared ./agent/sharedfs ./agent -run '$(SHARED)' -count=1 -v -timeout 30m
 
 .PHONY: test-gpu
 test-gpu: build ## what a machine with NVIDIA GPUs shows: every NVML and CUDA call, inventory, doctor, gpucheck, into docs/hardware/MODEL; without a GPU it runs on simulated ones and says so

@@ -67,7 +67,7 @@ func (a *Agent) firewallLoop(ctx context.Context) {
 			}
 		}
 		a.mu.Unlock()
-		if !guests && len(a.mounting()) == 0 {
+		if !guests && len(a.mounting()) == 0 && len(a.restoring()) == 0 {
 			continue // the next start makes it
 		}
 		if err := a.ensureFirewall(ctx); err != nil && ctx.Err() == nil {

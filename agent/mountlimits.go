@@ -54,19 +54,7 @@ func (a *Agent) mountLimits(ref agentapi.LeaseRef) (cfg firewall.MountsConfig, o
 }
 
 // mounting lists the runs whose mounts are limited: those that have any, from their start until they are detached.
-func (a *Agent) mounting() (refs []agentapi.LeaseRef) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, l := range a.leases {
-		for _, r := range l.runs {
-			now := r.rec.BootID == "" || r.rec.BootID == a.cfg.BootID
-			if now && hasMounts(r.rec.Spec) && !r.rec.Gone {
-				refs = append(refs, r.ref)
-			}
-		}
-	}
-	return refs
-}
+func (a *Agent) mounting() []agentapi.LeaseRef { return a.present(hasMounts) }
 
 // ensureMounts makes the limits of all mounts as they should be. firewallLoop tries again what has failed. A failure
 // ends no other run's start: what a run mounts begins with confine, which needs its limits. Callers hold a.admitting.
@@ -113,35 +101,8 @@ func (a *Agent) countMounts(ctx context.Context, ref agentapi.LeaseRef) {
 	if !found {
 		return
 	}
-	a.noteMounts(ref, mountsRead{Up: int64(moved.Up), Down: int64(moved.Down)})
-}
-
-// mountsRead is what the counters of a run's mounts were at the last reading.
-type mountsRead struct {
-	Up   int64 `json:"up,omitempty"`
-	Down int64 `json:"down,omitempty"`
-}
-
-func (a *Agent) noteMounts(ref agentapi.LeaseRef, now mountsRead) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	r := a.find(ref)
-	if r == nil || r.rec.MountsRead == now {
-		return
-	}
-	before := r.rec.MountsRead
-	if now.Up < before.Up || now.Down < before.Down {
-		before = mountsRead{} // the table was deleted: its counters started again from zero
-	}
-	rec := r.rec
-	rec.Traffic.Up += now.Up - before.Up
-	rec.Traffic.Down += now.Down - before.Down
-	rec.MountsRead = now
-	if err := a.disk.save(ref, rec); err != nil {
-		a.log.Warn("traffic of mounts could not be written down", "lease", ref, "err", err)
-		return
-	}
-	r.rec = rec
+	a.noteMoved(ref, movedRead{Up: int64(moved.Up), Down: int64(moved.Down)},
+		func(rec *record) *movedRead { return &rec.MountsRead })
 }
 
 // endMounts counts what the mounts of a run have moved until their end, and removes their limits. The mounts are

@@ -37,20 +37,23 @@ func TestWhatMountsMoveIsTraffic(t *testing.T) {
 			t.Errorf("%s: %+v", what, s.Leases)
 		}
 	}
+	mounts := func(now movedRead) {
+		a.noteMoved(ref, now, func(rec *record) *movedRead { return &rec.MountsRead })
+	}
 	a = again()
-	a.noteMounts(ref, mountsRead{Up: 10, Down: 100})
-	a.noteMounts(ref, mountsRead{Up: 30, Down: 100})
+	mounts(movedRead{Up: 10, Down: 100})
+	mounts(movedRead{Up: 30, Down: 100})
 	want("counted", 30, 100)
 	a = again() // killed
-	a.noteMounts(ref, mountsRead{Up: 31, Down: 105})
+	mounts(movedRead{Up: 31, Down: 105})
 	want("by the next agent", 31, 105)
-	a.noteMounts(ref, mountsRead{Up: 5, Down: 1}) // the table was deleted
+	mounts(movedRead{Up: 5, Down: 1}) // the table was deleted
 	want("after a deletion", 36, 106)
 	rec := a.find(ref).rec
 	rec.Down = true
 	must(t, a.disk.save(ref, rec))
 	a = again()
-	a.noteMounts(ref, mountsRead{Up: 6, Down: 1})
+	mounts(movedRead{Up: 6, Down: 1})
 	want("once the containers are removed", 37, 106)
 }
 
@@ -122,4 +125,37 @@ func TestMountsAreConfined(t *testing.T) {
 		return nil
 	})
 	must(t, err)
+}
+
+// What the volumes of a run move is a part of its traffic, over restarts of the agent and a lost file, beside what its
+// mounts move.
+func TestWhatVolumesMoveIsTraffic(t *testing.T) {
+	t.Parallel()
+	a, again, ref := crashing(t)
+	rec := a.find(ref).rec
+	rec.Started = false
+	rec.Spec.Mounts = []agentapi.Mount{{Volume: "vol_a", Path: "/data"}}
+	must(t, a.disk.save(ref, rec))
+	a = again()
+	count := func(what, file string, up, down int64) {
+		t.Helper()
+		must(t, os.WriteFile(a.disk.layout(ref).VolumesMoved, []byte(file), 0o600))
+		for _, ref := range a.restoring() {
+			a.countVolumes(ref)
+		}
+		s, _ := a.sync()
+		if len(s.Leases) != 1 || s.Leases[0].Traffic == nil ||
+			*s.Leases[0].Traffic != (agentapi.Traffic{Up: up, Down: down}) {
+			t.Errorf("%s: %+v", what, s.Leases)
+		}
+	}
+	a = again()
+	count("counted", `{"up":10,"down":100}`, 10, 100)
+	a.noteMoved(ref, movedRead{Up: 5}, func(rec *record) *movedRead { return &rec.MountsRead })
+	count("with mounts", `{"up":12,"down":100}`, 17, 100)
+	a = again() // killed
+	count("by the next agent", `{"up":13,"down":105}`, 18, 105)
+	count("after the file was lost", `{"up":1,"down":1}`, 19, 106)
+	count("damaged", `{`, 19, 106)
+	count("and again", `{"up":2,"down":1}`, 20, 106)
 }

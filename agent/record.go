@@ -55,7 +55,8 @@ type record struct {
 
 	Traffic     agentapi.Traffic `json:"traffic,omitzero"`      // so far
 	TrafficRead agentapi.Traffic `json:"traffic_read,omitzero"` // the firewall's counters at that moment
-	MountsRead  mountsRead       `json:"mounts_read,omitzero"`  // those of the run's mounts
+	MountsRead  movedRead        `json:"mounts_read,omitzero"`  // those of the run's mounts
+	VolumesRead movedRead        `json:"volumes_read,omitzero"` // those of the process for volumes
 }
 
 const (

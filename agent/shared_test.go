@@ -124,7 +124,10 @@ func sharedByOrganisation(t *testing.T, onOne, onOther string) {
 // is mounted for a lease that the next agent does not know is taken away, and nothing that is in it.
 func TestSharedFoldersOutliveTheAgent(t *testing.T) {
 	t.Parallel()
-	h := newSharingHost(t, sharedfstest.Ext4(t))
+	sharedOutlivesTheAgent(t, newSharingHost(t, sharedfstest.Ext4(t)))
+}
+
+func sharedOutlivesTheAgent(t *testing.T, h *sharingHost) {
 	spec := h.launch(h.sharing("shd_a", agentapi.MountRW, "shared", "/shared", "first"))
 	h.runs(spec)
 	points := h.points()
@@ -203,11 +206,14 @@ func sharedWithQuota(t *testing.T, h *sharingHost) {
 // A folder is deleted at the platform's request, with all that a hostile image has left there, and nothing else is.
 func TestASharedFolderIsErased(t *testing.T) {
 	t.Parallel()
-	h := newSharingHost(t, sharedfstest.Ext4(t))
+	sharedIsErased(t, newSharingHost(t, sharedfstest.Ext4(t)))
+}
+
+func sharedIsErased(t *testing.T, h *sharingHost) {
 	spec := h.launch(h.sharing("shd_a", agentapi.MountRW, "shared", "/shared", "first"))
 	h.runs(spec)
 	beside := h.onDisk("shd_b")
-	if err := os.Mkdir(beside, 0o755); err != nil {
+	if err := os.MkdirAll(beside, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	h.ends(spec)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/firewall"
+	"github.com/musterhq/muster/agent/line"
 	"github.com/musterhq/muster/agent/overlay"
 	"github.com/musterhq/muster/internal/agentapi"
 )
@@ -28,6 +29,72 @@ func (a *Agent) countTraffic(ctx context.Context) {
 	for _, ref := range a.mounting() {
 		a.countMounts(ctx, ref)
 	}
+	for _, ref := range a.restoring() {
+		a.countVolumes(ref)
+	}
+}
+
+// restoring lists the runs whose volumes may be restored or uploaded: those that have any, until they are detached.
+func (a *Agent) restoring() []agentapi.LeaseRef {
+	return a.present(func(spec agentapi.LeaseSpec) bool { return len(spec.Mounts) > 0 })
+}
+
+// present lists the runs of this boot that are not gone, and that want holds for.
+func (a *Agent) present(want func(agentapi.LeaseSpec) bool) (refs []agentapi.LeaseRef) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, l := range a.leases {
+		for _, r := range l.runs {
+			now := r.rec.BootID == "" || r.rec.BootID == a.cfg.BootID
+			if now && want(r.rec.Spec) && !r.rec.Gone {
+				refs = append(refs, r.ref)
+			}
+		}
+	}
+	return refs
+}
+
+// countVolumes adds what the volumes of a run have moved to its record.
+func (a *Agent) countVolumes(ref agentapi.LeaseRef) {
+	moved, err := line.Read(a.disk.layout(ref).VolumesMoved)
+	if err != nil {
+		a.log.Warn("traffic of volumes could not be counted", "lease", ref, "err", err)
+		return
+	}
+	a.noteMoved(ref, movedRead(moved), func(rec *record) *movedRead { return &rec.VolumesRead })
+}
+
+// movedRead is what counters of what is moved for a run, outside of its containers, were at the last reading.
+type movedRead struct {
+	Up   int64 `json:"up,omitempty"`
+	Down int64 `json:"down,omitempty"`
+}
+
+// noteMoved adds to a run's traffic what counters have counted since the last reading, which is in its record. Counters
+// that went back started again from zero: their table or file was deleted.
+func (a *Agent) noteMoved(ref agentapi.LeaseRef, now movedRead, last func(*record) *movedRead) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.find(ref)
+	if r == nil {
+		return
+	}
+	rec := r.rec
+	before := *last(&rec)
+	if before == now {
+		return
+	}
+	*last(&rec) = now
+	if now.Up < before.Up || now.Down < before.Down {
+		before = movedRead{}
+	}
+	rec.Traffic.Up += now.Up - before.Up
+	rec.Traffic.Down += now.Down - before.Down
+	if err := a.disk.save(ref, rec); err != nil {
+		a.log.Warn("traffic could not be written down", "lease", ref, "err", err)
+		return
+	}
+	r.rec = rec
 }
 
 func (a *Agent) noteTraffic(flows map[netip.Addr]firewall.Traffic) {

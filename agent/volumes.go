@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/line"
 	"github.com/musterhq/muster/agent/peers"
 	"github.com/musterhq/muster/agent/scratch"
 	"github.com/musterhq/muster/agent/snapd"
@@ -106,6 +107,8 @@ func (a *Agent) attachVolume(v view, r *run, m agentapi.Mount) {
 	if !known && !a.mayRestore(v, r) {
 		return
 	}
+	at.Limits = line.Limits{UpMbps: a.cfg.Caps.UpMbps, DownMbps: a.cfg.Caps.DownMbps}
+	at.Moved = r.files.VolumesMoved
 	at.Peers = peersOf(v, at.Peers)
 	at.Ref, at.Root, at.PID = ref, v.rec.Volumes[m.Volume], 0
 	if v.work.State == container.Running {
@@ -285,6 +288,7 @@ func (a *Agent) dropVolumes(ctx context.Context, r *run, v view) error {
 	defer cancel()
 	errs := []error{a.volumes.Detach(ctx, r.ref), a.buckets.Detach(ctx, r.ref),
 		a.lazies.Detach(ctx, r.ref)}
+	a.countVolumes(r.ref)
 	if hasMounts(v.spec()) {
 		errs = append(errs, a.endMounts(ctx, r.ref))
 	}

@@ -3,6 +3,7 @@ package firewall
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -52,4 +53,20 @@ func public(a netip.Addr) bool {
 		}
 	}
 	return true
+}
+
+// OnLine reports whether packets to an address use the host's line to the internet: neither the address is private, nor
+// is the host in its network. If the host's networks cannot be listed, the address is on the line unless it is private.
+func OnLine(a netip.Addr) bool {
+	a = a.Unmap()
+	if !a.Is4() {
+		return !slices.ContainsFunc(strings.Split(privateV6, ", "), func(p string) bool {
+			return netip.MustParsePrefix(p).Contains(a)
+		})
+	}
+	near, err := onLink()
+	if err != nil {
+		near = nil
+	}
+	return public(a) && !slices.ContainsFunc(near, func(p netip.Prefix) bool { return p.Contains(a) })
 }

@@ -29,6 +29,8 @@ type Layout struct {
 	Hosts      string // these three are mounted read-only over /etc/… in guest and workload
 	ResolvConf string
 	Hostname   string
+
+	VolumesMoved string // what the run's volumes have moved over the host's line
 }
 
 // At returns the layout under dir.
@@ -37,6 +39,7 @@ func At(dir string) Layout {
 	return Layout{
 		Dir: dir, Overlay: j("overlay"), Guest: j("guest"), HoldSocket: j("guest", "hold.sock"), Node: j("node"),
 		Hosts: j("etc", "hosts"), ResolvConf: j("etc", "resolv.conf"), Hostname: j("etc", "hostname"),
+		VolumesMoved: j("volumes-moved.json"),
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -22,7 +23,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/agent/checkpoint"
+	"github.com/musterhq/muster/agent/firewall"
 	"github.com/musterhq/muster/agent/hostinfo"
+	"github.com/musterhq/muster/agent/line"
 	"github.com/musterhq/muster/agent/peers"
 	"github.com/musterhq/muster/agent/unixsock"
 	"github.com/musterhq/muster/agent/volume"
@@ -80,8 +83,7 @@ func run(dir string, log *slog.Logger) error {
 		log: log, freezes: freezes, guard: []string{self, "snapd", "thaw"}, workers: map[key]*worker{},
 		peers:  map[agentapi.LeaseRef]*peers.Server{},
 		server: overSocket(filepath.Join(dir, serverSocket)), least: time.Second,
-		store: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 8,
-			ResponseHeaderTimeout: time.Minute, IdleConnTimeout: 30 * time.Second}},
+		lines: map[agentapi.LeaseRef]*line.Line{}, onLine: firewall.OnLine,
 	}
 	l, err := unixsock.Listen(filepath.Join(dir, controlSocket), 0o600)
 	if err != nil {
@@ -124,12 +126,13 @@ type daemon struct {
 	freezes string
 	guard   []string
 	server  volume.Server
-	store   *http.Client
+	onLine  func(netip.Addr) bool
 	least   time.Duration
 
 	mu      sync.Mutex
 	workers map[key]*worker
 	peers   map[agentapi.LeaseRef]*peers.Server // of the runs that restore
+	lines   map[agentapi.LeaseRef]*line.Line    // of the runs that have workers
 }
 
 func (d *daemon) handler() http.Handler {
@@ -164,9 +167,10 @@ func (d *daemon) follow(wanted []Attached) []State {
 		k := key{a.Ref, a.Mount.Volume}
 		keep[k] = true
 		d.updatePeers(a)
+		l := d.lineOf(a)
 		w := d.workers[k]
 		if w == nil {
-			w = newWorker(d, a)
+			w = newWorker(d, a, l)
 			d.workers[k] = w
 		}
 		w.want(a)
@@ -182,6 +186,7 @@ func (d *daemon) follow(wanted []Attached) []State {
 		}
 		out = append(out, w.status())
 	}
+	d.noteLines()
 	for ref, s := range d.peers {
 		if s.Idle() {
 			s.Close()
@@ -190,6 +195,36 @@ func (d *daemon) follow(wanted []Attached) []State {
 	}
 	slices.SortFunc(out, func(a, b State) int { return len(a.Volume) - len(b.Volume) })
 	return out
+}
+
+// lineOf returns the line of a volume's run, with the limits that the run has now. Callers hold d.mu.
+func (d *daemon) lineOf(a Attached) *line.Line {
+	l := d.lines[a.Ref]
+	if l == nil {
+		l = line.Open(line.Config{File: a.Moved, Limits: a.Limits, OnLine: d.onLine})
+		d.lines[a.Ref] = l
+	}
+	l.SetLimits(a.Limits)
+	return l
+}
+
+// noteLines writes what the volumes of all runs have moved, and closes the lines of runs that have no workers any more.
+// Callers hold d.mu.
+func (d *daemon) noteLines() {
+	used := map[agentapi.LeaseRef]bool{}
+	for k := range d.workers {
+		used[k.ref] = true
+	}
+	for ref, l := range d.lines {
+		note := l.Note
+		if !used[ref] {
+			note = l.Close
+			delete(d.lines, ref)
+		}
+		if err := note(); err != nil {
+			d.log.Warn("the traffic of volumes is not counted", "lease", ref, "err", err)
+		}
+	}
 }
 
 // updatePeers passes a run's present ranks to its peer server, if it has one. Callers hold d.mu.

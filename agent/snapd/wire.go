@@ -8,6 +8,7 @@
 package snapd
 
 import (
+	"github.com/musterhq/muster/agent/line"
 	"github.com/musterhq/muster/agent/peers"
 	"github.com/musterhq/muster/internal/agentapi"
 )
@@ -32,6 +33,9 @@ type Attached struct {
 	// stopped, restarted or moved, maybe much later. Each is a reason for a snapshot on notice.
 	Notice    bool `json:"notice,omitempty"`
 	Announced bool `json:"announced,omitempty"`
+	// Limits are those of what the run's volumes move over the host's line, and Moved is the file that counts it.
+	Limits line.Limits `json:"limits,omitzero"`
+	Moved  string      `json:"moved"`
 	// Ended: the workload has ended. If the policy says so a last snapshot is taken; then the session is closed.
 	Ended bool `json:"ended,omitempty"`
 }

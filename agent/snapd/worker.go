@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/agent/checkpoint"
+	"github.com/musterhq/muster/agent/line"
 	"github.com/musterhq/muster/agent/peers"
 	"github.com/musterhq/muster/agent/volume"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -33,6 +34,7 @@ const (
 // A worker is one attached volume.
 type worker struct {
 	d      *daemon
+	line   *line.Line // of the run
 	ctx    context.Context
 	cancel context.CancelFunc
 	over   chan struct{} // closed when nothing is open any more
@@ -58,8 +60,8 @@ type job struct {
 	state checkpoint.State
 }
 
-func newWorker(d *daemon, a Attached) *worker {
-	w := &worker{d: d, over: make(chan struct{}), kick: make(chan struct{}, 1), wanted: a,
+func newWorker(d *daemon, a Attached, l *line.Line) *worker {
+	w := &worker{d: d, line: l, over: make(chan struct{}), kick: make(chan struct{}, 1), wanted: a,
 		state: State{Ref: a.Ref, Volume: a.Mount.Volume}}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	go w.run()
@@ -72,6 +74,8 @@ func (w *worker) want(a Attached) {
 	changed := a.Mount.SnapshotNow != w.wanted.Mount.SnapshotNow || a.Ended != w.wanted.Ended ||
 		a.Notice != w.wanted.Notice || a.Announced != w.wanted.Announced
 	w.wanted = a
+	// What is not stored when the host is reclaimed is lost.
+	w.line.Hurry(w, a.Notice && a.Mount.Snapshot.OnNotice && w.ctx.Err() == nil)
 	if changed {
 		poke(w.kick)
 	}
@@ -134,6 +138,7 @@ func (w *worker) now() Attached {
 // run attaches the volume and serves it until the worker is ended.
 func (w *worker) run() {
 	defer close(w.over)
+	defer w.line.Hurry(w, false)
 	defer func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -184,8 +189,8 @@ func (w *worker) open() (*volume.Volume, error) {
 		return nil, err
 	}
 	v, err := volume.Open(w.ctx, volume.Config{
-		Ref: a.Ref, Mount: a.Mount, Root: a.Root, Server: w.d.server, HTTP: w.d.store, BootMS: bootMS, Log: w.d.log,
-		Least: w.d.least, Peers: group, Opened: func(v *volume.Volume) {
+		Ref: a.Ref, Mount: a.Mount, Root: a.Root, Server: w.d.server, HTTP: w.line.Client(), Turn: w.line.Turn, BootMS: bootMS,
+		Log: w.d.log, Least: w.d.least, Peers: group, Opened: func(v *volume.Volume) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.requester = v
@@ -348,6 +353,8 @@ func (w *worker) snapshot(v *volume.Volume, a Attached, q *volume.Request, j *jo
 		q.Cut = func() { w.move(j, func(s *checkpoint.State) { s.Stage = checkpoint.StageSending }) }
 	}
 	q.Wait = w.patience(j)
+	w.line.Hurry(q, q.Cause == agentapi.SnapshotByNotice)
+	defer w.line.Hurry(q, false)
 	r, err := v.Snapshot(w.ctx, *q)
 	w.mu.Lock()
 	defer w.mu.Unlock()

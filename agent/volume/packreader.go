@@ -23,71 +23,181 @@ type packReader struct {
 	keys   *chunk.Keys
 	peers  *peers.Group // nil: all packs come from the store
 
-	mu   sync.Mutex
-	urls map[int64]agentapi.PackURL
-	last *openedPack // for the manifest, whose chunks lie together
-
-	buffers sync.Pool // of *[]byte, for whole packs: a new one takes as long to clear as a pack to open
+	mu    sync.Mutex
+	urls  map[int64]agentapi.PackURL
+	order []int64       // in which the packs will be read
+	at    map[int64]int // where a pack is in the order
+	last  *openedPack   // for the manifest, whose chunks lie together
+	blobs sync.Pool     // of *[]byte, each of the size of the largest blob
 }
 
 func newPackReader(r *remote, k *chunk.Keys) *packReader {
-	return &packReader{remote: r, keys: k, urls: map[int64]agentapi.PackURL{}}
+	return &packReader{remote: r, keys: k, urls: map[int64]agentapi.PackURL{},
+		blobs: sync.Pool{New: func() any { b := make([]byte, chunk.MaxSize+chunk.Overhead); return &b }}}
 }
 
-// openedPack is a pack in memory, or one that is read by ranges.
-type openedPack struct {
-	n     int64
-	from  *packReader
-	bytes []byte // nil: by ranges
-	// own: bytes are of the reader's buffers, and chunks are opened where they lie, each once in a row.
-	own bool
-}
-
-// release lets the pack's buffer be used again. Chunks of the pack must not be used any more.
-func (o *openedPack) release() {
-	if b := o.bytes; o.own {
-		o.from.buffers.Put(&b)
+// will notes in which order packs will be read, so that signed requests for them are fetched ahead.
+func (p *packReader) will(order []int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.order, p.at = order, make(map[int64]int, len(order))
+	for i, n := range order {
+		p.at[n] = i
 	}
-	o.bytes, o.own = nil, false
 }
 
-// open reads a pack whole if a quarter of it is needed. The chunks are requested in their order, and the pack is
-// released afterwards.
-func (p *packReader) open(ctx context.Context, pieces []piece) (*openedPack, error) {
+// each calls f with each chunk that pieces of one pack need, and the pieces that have it. Their order is the pieces',
+// except for chunks that had to be read again. The chunk may be used until f returns.
+func (p *packReader) each(ctx context.Context, pieces []piece, f func(pieces []piece, b []byte) error) error {
 	need := int64(0)
-	for i, x := range pieces {
-		if i == 0 || x.ref != pieces[i-1].ref {
-			need += int64(x.ref.Length)
+	var chunks [][]piece
+	for from := 0; from < len(pieces); {
+		to := from + 1
+		for to < len(pieces) && pieces[to].ref == pieces[from].ref {
+			to++
 		}
+		need += int64(pieces[from].ref.Length)
+		chunks, from = append(chunks, pieces[from:to]), to
 	}
-	return p.openPack(ctx, pieces[0].ref.Pack, need, true)
-}
-
-func (p *packReader) openPack(ctx context.Context, n, need int64, once bool) (*openedPack, error) {
-	o := &openedPack{n: n, from: p}
+	n := pieces[0].ref.Pack
 	u, err := p.url(ctx, n)
 	if err != nil {
-		return o, err
+		return err
 	}
+	o := &openedPack{n: n, from: p}
 	// Ranks that need a little of a pack load the store with less if one of them gets all of it once.
 	if p.peers != nil && need*int64(p.peers.Ranks()) >= u.Bytes {
-		if o.bytes, err = p.peers.Pack(ctx, n, u.Bytes, u.SHA256); err == nil {
-			return o, nil
+		if o.bytes, err = p.peers.Pack(ctx, n, u.Bytes, u.SHA256); err != nil {
+			o.bytes = nil
 		}
 		if ctx.Err() != nil {
-			return o, ctx.Err()
+			return ctx.Err()
 		}
-		o.bytes = nil
 	}
-	if need >= u.Bytes/4 {
-		var buf []byte
-		if b, ok := p.buffers.Get().(*[]byte); ok && once {
-			buf = *b
+	if o.bytes == nil && need >= u.Bytes/4 {
+		s := stream{from: p, n: n, chunks: chunks, each: f}
+		if err := s.run(ctx); err != nil {
+			return err
 		}
-		o.own = once
-		o.bytes, err = p.get(ctx, buf, n, 0, 0)
+		chunks = s.again
 	}
-	return o, err
+	for _, c := range chunks {
+		b, err := o.chunk(ctx, c[0].ref)
+		if err == nil {
+			err = f(c, b)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A stream reads the chunks of a pack as they arrive, with one request unless it is cut off. A chunk is opened, verified
+// and passed on while it is in the processor's cache, which costs half of what it does with a whole pack in memory.
+type stream struct {
+	from   *packReader
+	n      int64
+	chunks [][]piece
+	each   func(pieces []piece, b []byte) error
+
+	next   int       // those before it are done
+	again  [][]piece // those whose bytes were not what was stored
+	failed error     // of each, or for good
+}
+
+func (s *stream) run(ctx context.Context) error {
+	tries := 0
+	err := s.from.remote.retry(ctx, fromStore, func() (time.Duration, error) {
+		before := s.next
+		err := s.once(ctx)
+		if err == nil || s.failed != nil {
+			return 0, nil
+		}
+		s.from.forget(s.n)
+		if tries++; s.next > before {
+			tries = 0
+		}
+		if tries == readTries {
+			return 0, &lostError{s.n, err}
+		}
+		return 0, err
+	})
+	return errors.Join(s.failed, err)
+}
+
+// once reads what is not done yet, with one request.
+func (s *stream) once(ctx context.Context) error {
+	u, err := s.from.url(ctx, s.n)
+	if err != nil {
+		return err
+	}
+	at, to := int64(s.chunks[s.next][0].ref.Offset), int64(0)
+	for _, c := range s.chunks[s.next:] {
+		to = max(to, int64(c[0].ref.Offset)+int64(c[0].ref.Length))
+	}
+	if to > u.Bytes {
+		s.failed = other(s.n)
+		return s.failed
+	}
+	done, err := s.from.remote.waitTurn(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	a, err := s.from.remote.request(ctx, u, at, to-at, to-at)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	kept := s.from.blobs.Get().(*[]byte)
+	defer s.from.blobs.Put(kept)
+	for buf := *kept; s.next < len(s.chunks); s.next++ {
+		c := s.chunks[s.next]
+		r := c[0].ref
+		if int64(r.Offset) < at || int(r.Length) > len(buf) { // malformed: reading it alone says so
+			s.again = append(s.again, c)
+			continue
+		}
+		for at < int64(r.Offset) {
+			skipped := buf[:min(int64(len(buf)), int64(r.Offset)-at)]
+			if err := a.Full(skipped); err != nil {
+				return err
+			}
+			at += int64(len(skipped))
+		}
+		blob := buf[:r.Length]
+		if err := a.Full(blob); err != nil {
+			return err
+		}
+		at += int64(len(blob))
+		b, err := opened(s.from.keys.OpenInPlace, r, blob)
+		if errors.Is(err, chunk.ErrCorrupt) {
+			s.again = append(s.again, c)
+			continue
+		}
+		if err == nil {
+			err = s.each(c, b)
+		}
+		if s.failed = err; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// opened returns the chunk of a blob.
+func opened(open func(chunk.ID, []byte) ([]byte, error), r manifest.Ref, blob []byte) ([]byte, error) {
+	b, err := open(r.ID, blob)
+	if err == nil && len(b) != int(r.Size) {
+		err = chunk.ErrCorrupt
+	}
+	return b, err
+}
+
+// other is the error of a pack whose bytes are not those that were stored.
+func other(n int64) error {
+	return fmt.Errorf("the store has other bytes in pack %d than were stored: %w", n, chunk.ErrCorrupt)
 }
 
 // fetch returns a whole pack from the store, as it was stored, for the ranks that get it from this one.
@@ -96,7 +206,12 @@ func (p *packReader) fetch(ctx context.Context, n int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := p.get(ctx, nil, n, 0, 0)
+	done, err := p.remote.waitTurn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	b, err := p.get(ctx, n, 0, 0)
 	if sum := sha256.Sum256(b); err == nil && !bytes.Equal(sum[:], u.SHA256) {
 		err = fmt.Errorf("pack %d: %w", n, chunk.ErrCorrupt)
 	}
@@ -127,45 +242,80 @@ func (v *Volume) offer(p *packReader) error {
 }
 
 // url returns a URL to read a pack.
+// signedAtOnce is for how many packs signed requests are fetched together: those that follow in the order.
+const signedAtOnce = 16
+
+// freshFor is how much longer a signed request must hold to be used.
+const freshFor = time.Minute
+
 func (p *packReader) url(ctx context.Context, n int64) (agentapi.PackURL, error) {
 	p.mu.Lock()
 	u, ok := p.urls[n]
-	p.mu.Unlock()
-	if ok {
+	if ok && fresh(u) {
+		p.mu.Unlock()
 		return u, nil
 	}
+	packs := p.following(n)
+	p.mu.Unlock()
 	reply, err := p.remote.call(ctx, agentapi.VolumeRequest{Op: agentapi.VolumeRead,
-		Read: &agentapi.ReadPacks{Packs: []int64{n}}})
+		Read: &agentapi.ReadPacks{Packs: packs}})
 	if err != nil {
 		return u, err
 	}
-	if reply.Read == nil || len(reply.Read.Packs) != 1 || reply.Read.Packs[0].N != n {
+	if reply.Read == nil || len(reply.Read.Packs) == 0 || reply.Read.Packs[0].N != n {
 		return u, errors.New("the server answers a read with something else")
 	}
-	u = reply.Read.Packs[0]
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.urls[n] = u
-	return u, nil
+	for _, u := range reply.Read.Packs {
+		p.urls[u.N] = u
+	}
+	return p.urls[n], nil
+}
+
+func fresh(u agentapi.PackURL) bool {
+	return u.UntilMS == 0 || time.UnixMilli(u.UntilMS).After(time.Now().Add(freshFor))
+}
+
+// following returns n and packs that will be read after it, whose requests are not here yet. Callers hold p.mu.
+func (p *packReader) following(n int64) []int64 {
+	out := []int64{n}
+	i, ok := p.at[n]
+	if !ok {
+		return out
+	}
+	for _, next := range p.order[i+1:] {
+		if len(out) == signedAtOnce {
+			break
+		}
+		if u, ok := p.urls[next]; !ok || !fresh(u) {
+			out = append(out, next)
+		}
+	}
+	return out
+}
+
+func (p *packReader) forget(n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.urls, n)
 }
 
 // readTries is how often a pack is read that does not come, or not whole.
 const readTries = 8
 
-// get reads from the store until it answers, into buf if that is large enough.
-func (p *packReader) get(ctx context.Context, buf []byte, n, from, length int64) (b []byte, err error) {
+// get reads from the store until it answers.
+func (p *packReader) get(ctx context.Context, n, from, length int64) (b []byte, err error) {
 	tries := 0
 	err = p.remote.retry(ctx, fromStore, func() (time.Duration, error) {
 		u, err := p.url(ctx, n)
 		if err != nil {
 			return 0, err
 		}
-		if b, err = p.remote.read(ctx, buf, u, from, length); err == nil {
+		if b, err = p.remote.read(ctx, u, from, length); err == nil {
 			return 0, nil
 		}
-		p.mu.Lock()
-		delete(p.urls, n)
-		p.mu.Unlock()
+		p.forget(n)
 		if tries++; tries == readTries {
 			return 0, &lostError{n, err}
 		}
@@ -174,10 +324,26 @@ func (p *packReader) get(ctx context.Context, buf []byte, n, from, length int64)
 	return b, err
 }
 
+// openedPack is a pack in memory, or one that is read by ranges.
+type openedPack struct {
+	n     int64
+	from  *packReader
+	bytes []byte // nil: by ranges
+}
+
 // chunk returns a chunk of the manifest.
 func (p *packReader) chunk(ctx context.Context, r manifest.Ref) ([]byte, error) {
 	if p.last == nil || p.last.n != r.Pack {
-		o, err := p.openPack(ctx, r.Pack, chunk.PackSize, false)
+		o := &openedPack{n: r.Pack, from: p}
+		u, err := p.url(ctx, r.Pack)
+		if err == nil && p.peers != nil {
+			if o.bytes, err = p.peers.Pack(ctx, r.Pack, u.Bytes, u.SHA256); err != nil {
+				o.bytes, err = nil, ctx.Err()
+			}
+		}
+		if err == nil && o.bytes == nil {
+			o.bytes, err = p.get(ctx, r.Pack, 0, 0)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -195,32 +361,22 @@ func (o *openedPack) chunk(ctx context.Context, r manifest.Ref) ([]byte, error) 
 		b, err = again.chunkOnce(ctx, r)
 	}
 	if errors.Is(err, chunk.ErrCorrupt) {
-		err = fmt.Errorf("the store has other bytes in pack %d than were stored: %w", o.n, err)
+		err = other(o.n)
 	}
 	return b, err
 }
 
 func (o *openedPack) chunkOnce(ctx context.Context, r manifest.Ref) ([]byte, error) {
-	blob := []byte(nil)
 	if o.bytes == nil {
-		var err error
-		if blob, err = o.from.get(ctx, nil, o.n, int64(r.Offset), int64(r.Length)); err != nil {
+		blob, err := o.from.get(ctx, o.n, int64(r.Offset), int64(r.Length))
+		if err != nil {
 			return nil, err
 		}
-	} else {
-		end := int64(r.Offset) + int64(r.Length)
-		if end > int64(len(o.bytes)) {
-			return nil, chunk.ErrCorrupt
-		}
-		blob = o.bytes[r.Offset:end]
+		return opened(o.from.keys.OpenInPlace, r, blob)
 	}
-	open := o.from.keys.Open
-	if o.own || o.bytes == nil {
-		open = o.from.keys.OpenInPlace
+	end := int64(r.Offset) + int64(r.Length)
+	if end > int64(len(o.bytes)) {
+		return nil, chunk.ErrCorrupt
 	}
-	b, err := open(r.ID, blob)
-	if err == nil && len(b) != int(r.Size) {
-		err = chunk.ErrCorrupt
-	}
-	return b, err
+	return opened(o.from.keys.Open, r, o.bytes[r.Offset:end])
 }

@@ -271,6 +271,7 @@ func (r *restore) content(ctx context.Context) error {
 	if peers := r.v.cfg.Peers; peers != nil {
 		order = peers.Order(order)
 	}
+	r.packs.will(order)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(inFlight)
 	for _, n := range order {
@@ -281,41 +282,30 @@ func (r *restore) content(ctx context.Context) error {
 
 // pack fills in all pieces of one pack.
 func (r *restore) pack(ctx context.Context, pieces []piece) error {
-	p, err := r.packs.open(ctx, pieces)
-	if err != nil {
-		return err
-	}
-	defer p.release()
-	var last piece
-	var b []byte
 	file, fd := int32(-1), -1
 	defer func() {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
 	}()
-	for _, x := range pieces {
-		if x.file != file {
-			if fd >= 0 {
-				unix.Close(fd)
+	return r.packs.each(ctx, pieces, func(pieces []piece, b []byte) (err error) {
+		for _, x := range pieces {
+			if x.file != file {
+				if fd >= 0 {
+					unix.Close(fd)
+				}
+				if fd, err = r.openFile(r.files[x.file]); err != nil {
+					return err
+				}
+				file = x.file
 			}
-			if fd, err = r.openFile(r.files[x.file]); err != nil {
-				return err
+			if err := writeDense(fd, r.files[x.file].entry.Holes, x.off, b); err != nil {
+				return fmt.Errorf("write a restored file: %w", err)
 			}
-			file = x.file
+			r.note(int64(len(b)))
 		}
-		if b == nil || x.ref != last.ref {
-			if b, err = p.chunk(ctx, x.ref); err != nil {
-				return err
-			}
-			last = x
-		}
-		if err := writeDense(fd, r.files[x.file].entry.Holes, x.off, b); err != nil {
-			return fmt.Errorf("write a restored file: %w", err)
-		}
-		r.note(int64(len(b)))
-	}
-	return nil
+		return nil
+	})
 }
 
 func (r *restore) note(n int64) {

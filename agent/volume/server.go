@@ -22,6 +22,7 @@ type Server func(ctx context.Context, q agentapi.VolumeRequest) (agentapi.Volume
 type remote struct {
 	server  Server
 	http    *http.Client
+	turn    func(ctx context.Context) (func(), error) // nil: none is needed
 	ref     agentapi.LeaseRef
 	volume  string
 	session string
@@ -138,6 +139,11 @@ func (r *remote) store(ctx context.Context, snapshot string, n int64, pack []byt
 		if u.Stored {
 			return 0, nil
 		}
+		done, err := r.waitTurn(ctx)
+		if err != nil {
+			return 0, err
+		}
+		defer done()
 		q := signed(u)
 		q.Body = pack
 		_, err = packio.Send(ctx, r.http, q)
@@ -145,26 +151,35 @@ func (r *remote) store(ctx context.Context, snapshot string, n int64, pack []byt
 	})
 }
 
-// read returns bytes of a pack, in buf if that is large enough: length of them from an offset, or all of it if length
-// is 0.
-func (r *remote) read(ctx context.Context, buf []byte, u agentapi.PackURL, from, length int64) ([]byte, error) {
+// waitTurn waits until one more pack may be on its way. It is not called during a turn: all turns could wait for more.
+func (r *remote) waitTurn(ctx context.Context) (done func(), err error) {
+	if r.turn == nil {
+		return func() {}, nil
+	}
+	return r.turn(ctx)
+}
+
+// read returns bytes of a pack: length of them from an offset, or all of it if length is 0.
+func (r *remote) read(ctx context.Context, u agentapi.PackURL, from, length int64) ([]byte, error) {
 	want := length
 	if length == 0 {
 		want = u.Bytes
 	}
+	a, err := r.request(ctx, u, from, length, want)
+	if err != nil {
+		return nil, err
+	}
+	defer a.Close()
+	b := make([]byte, want)
+	return b, a.Full(b)
+}
+
+// request requests bytes of a pack, of which want are expected.
+func (r *remote) request(ctx context.Context, u agentapi.PackURL, from, length, want int64) (*packio.Answer, error) {
 	if want <= 0 || want > chunk.PackSize {
 		return nil, fmt.Errorf("%d bytes are no length of a pack", want)
 	}
 	q := signed(u)
 	q.From, q.Length = from, length
-	a, err := packio.Send(ctx, r.http, q)
-	if err != nil {
-		return nil, err
-	}
-	defer a.Close()
-	if int64(cap(buf)) < want {
-		buf = make([]byte, want)
-	}
-	buf = buf[:want]
-	return buf, a.Full(buf)
+	return packio.Send(ctx, r.http, q)
 }

@@ -50,6 +50,8 @@ type Config struct {
 	Root   string // where its file system is mounted (scratch.VolumePath)
 	Server Server
 	HTTP   *http.Client // for the store
+	// Turn waits until one more pack may be on its way between this host and the store; nil: any number may.
+	Turn   func(ctx context.Context) (done func(), err error)
 	BootMS func() int64 // CLOCK_BOOTTIME
 	Log    *slog.Logger
 	// Peers are the other ranks that restore the volume at the same time; nil: none.
@@ -101,7 +103,7 @@ func Open(ctx context.Context, cfg Config) (*Volume, error) {
 		cfg.Least = time.Second
 	}
 	v := &Volume{cfg: cfg, keys: keys, tick: kernelTicks(), remote: remote{
-		server: cfg.Server, http: cfg.HTTP, ref: cfg.Ref, volume: cfg.Mount.Volume, least: cfg.Least,
+		server: cfg.Server, http: cfg.HTTP, turn: cfg.Turn, ref: cfg.Ref, volume: cfg.Mount.Volume, least: cfg.Least,
 	}}
 	if err := scratch.OnHost(v.enter); err != nil {
 		return nil, errors.Join(fmt.Errorf("open a volume's folders: %w", err), v.Close())

@@ -59,6 +59,12 @@ type testPlatform struct {
 
 func newPlatform(t *testing.T) *testPlatform {
 	t.Helper()
+	return newPlatformOn(t, nil)
+}
+
+// newPlatformOn is a platform that keeps volumes in a store; nil: in a folder.
+func newPlatformOn(t *testing.T, packs store.Store) *testPlatform {
+	t.Helper()
 	p := &testPlatform{t: t, db: dbtest.New(t), home: t.TempDir(), password: "correct horse battery"}
 	box, err := seal.NewBox(bytes.Repeat([]byte{7}, 32))
 	if err != nil {
@@ -112,11 +118,14 @@ func newPlatform(t *testing.T) *testPlatform {
 	mux := http.NewServeMux()
 	srv := httptest.NewServer(mux)
 	t.Cleanup(srv.Close)
-	packs, err := store.OpenFolder(t.TempDir(), srv.URL, bytes.Repeat([]byte{7}, 32))
-	if err != nil {
-		t.Fatal(err)
+	if packs == nil {
+		folder, err := store.OpenFolder(t.TempDir(), srv.URL, bytes.Repeat([]byte{7}, 32))
+		if err != nil {
+			t.Fatal(err)
+		}
+		mux.Handle(store.SignedPath, folder.Handler())
+		packs = folder
 	}
-	mux.Handle(store.SignedPath, packs.Handler())
 	mux.Handle("/", api.New(api.Config{Currency: "USD", AgentURL: "https://agents.muster.test"}, api.Deps{
 		Database:   p.db,
 		Accounts:   accounts,

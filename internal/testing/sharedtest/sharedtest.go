@@ -158,7 +158,7 @@ func (s *Server) Admin(t *testing.T, script string) string {
 }
 
 // readyWithin is how long a program may take until it prints that it is ready.
-const readyWithin = time.Minute
+const readyWithin = 5 * time.Minute
 
 // run starts a program that prints READY, and which ends with the test.
 func run(t *testing.T, args ...string) *child.Process {
