@@ -10,6 +10,7 @@ import (
 	"errors"
 	"log/slog"
 	mathrand "math/rand/v2"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -89,7 +90,7 @@ func (c *Conn) options(h Handlers) (nats.Options, error) {
 	opts.NoRandomize = true          // in the host's own order: see spread
 	opts.ReconnectBufSize = -1       // messages from before the outage are stale: the next sync replaces them
 	opts.PingInterval, opts.MaxPingsOut = 10*time.Second, 2
-	opts.Timeout = connectTimeout
+	opts.Timeout, opts.CustomDialer = connectTimeout, &net.Dialer{Timeout: dialTimeout}
 	opts.CustomReconnectDelayCB = delay
 	opts.ConnectedCB = func(*nats.Conn) { log.Info("connected"); h.Up() }
 	opts.ReconnectedCB = func(*nats.Conn) { log.Info("connected again"); h.Up() }
@@ -128,9 +129,12 @@ func spread(addresses []string, host string) []string {
 	})
 }
 
-// connectTimeout limits one attempt to connect. A server to which all hosts connect at once takes seconds to authorise
-// them.
-const connectTimeout = 20 * time.Second
+// dialTimeout limits the time until a server accepts a connection, and connectTimeout the rest of an attempt: a server to
+// which all hosts connect at once lets connections wait for up to 40 s, and takes seconds to authorise them.
+const (
+	dialTimeout    = 10 * time.Second
+	connectTimeout = time.Minute
+)
 
 // delay returns the wait before the given round of connecting, the first being 1: it doubles from 2 s to 6 s, and is
 // randomised so that hosts that lost one server do not all connect to the next at once. A server that has more to do

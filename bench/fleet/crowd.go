@@ -30,6 +30,8 @@ type simulated struct {
 	calm      link.Calm
 	leases    []agentapi.LeaseStatus
 	revision  int64
+	started   chan struct{} // closed when its first attempt to connect has ended
+	unusable  error         // set by then; nil: it connects, or tries again
 	up        chan struct{} // connected
 }
 
@@ -44,63 +46,60 @@ type crowd struct {
 	refusals atomic.Int64 // requests refused with a time to come back
 }
 
-// connect starts connecting all hosts to the given address, without waiting for them.
+// connect starts connecting all hosts to the given address at once, without waiting for them: the first attempt of a
+// host's connection is made before its start returns.
 func connect(members []member, address, ca string) (*crowd, error) {
 	c := &crowd{}
 	for _, m := range members {
 		reply := agentapi.EnrollReply{Host: m.Host.ID.String(), NATS: []string{address}, NATSCA: ca}
 		key, err := nkeys.FromSeed(m.Link)
 		if err != nil {
-			c.close()
 			return nil, err
 		}
 		h := &simulated{
 			conn: link.New(link.NewIdentity(m.Host.ID, reply, key, m.Host.Key), slog.New(slog.DiscardHandler)),
 			id:   m.Host.ID, inventory: inventoryOf(m), boot: bootOf(m),
 			leases: []agentapi.LeaseStatus{}, born: time.Now(), up: make(chan struct{}, 1),
+			started: make(chan struct{}),
 		}
 		c.hosts = append(c.hosts, h)
-		err = h.conn.Start(link.Handlers{
-			Wake: func(agentapi.Wake) { h.woken.Store(time.Now().UnixNano()) },
-			Dial: func(agentapi.Dial) {},
-			Up: func() {
-				select {
-				case h.up <- struct{}{}:
-				default:
-				}
-			},
-		})
-		if err != nil {
-			c.close()
-			return nil, err
-		}
+	}
+	for _, h := range c.hosts {
+		go h.start()
 	}
 	return c, nil
 }
 
-func (c *crowd) close() {
-	var all sync.WaitGroup
-	for _, h := range c.hosts {
-		all.Go(h.conn.Close)
-	}
-	all.Wait()
+// start starts connecting.
+func (h *simulated) start() {
+	defer close(h.started)
+	h.unusable = h.conn.Start(link.Handlers{
+		Wake: func(agentapi.Wake) { h.woken.Store(time.Now().UnixNano()) },
+		Dial: func(agentapi.Dial) {},
+		Up: func() {
+			select {
+			case h.up <- struct{}{}:
+			default:
+			}
+		},
+	})
 }
 
 // arrive waits until every host has connected, and its inventory and a report have been accepted.
 func (c *crowd) arrive(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
 	var all sync.WaitGroup
 	var failed atomic.Int64
 	for _, h := range c.hosts {
 		all.Go(func() {
-			select {
-			case <-h.up:
-			case <-ctx.Done():
-				failed.Add(1)
-				return
+			err := h.connected(ctx)
+			if err != nil {
+				giveUp(err)
 			}
-			if !c.persist(ctx, func() error { return h.conn.Inventory(ctx, h.inventory) }) ||
+			if err != nil || !c.persist(ctx, func() error { return h.conn.Inventory(ctx, h.inventory) }) ||
 				!c.persist(ctx, func() error { return h.report(ctx) }) {
 				failed.Add(1)
 			}
@@ -108,9 +107,27 @@ func (c *crowd) arrive(ctx context.Context) error {
 	}
 	all.Wait()
 	if n := failed.Load(); n > 0 {
-		return fmt.Errorf("%d of %d hosts had not reported after %v", n, len(c.hosts), patience)
+		return fmt.Errorf("%d of %d hosts had not reported: %w", n, len(c.hosts), context.Cause(ctx))
 	}
 	return nil
+}
+
+// connected waits until the host has connected.
+func (h *simulated) connected(ctx context.Context) error {
+	select {
+	case <-h.started:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if h.unusable != nil {
+		return h.unusable
+	}
+	select {
+	case <-h.up:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // persist repeats a request as an agent does until it is accepted.

@@ -1,21 +1,27 @@
 package hostlink
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
+	"maps"
+	"net"
+	"net/netip"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/musterhq/muster/internal/metrics"
 )
 
 const (
-	// admissionWait is how long a connection waits for its TLS handshake. The agent waits connectTimeout (20 s) until it
-	// is connected; after the handshake its authorisation may take maxBacklog.
-	admissionWait = 8 * time.Second
+	// admissionWait is how long a connection waits for its TLS handshake. The agent waits connectTimeout (60 s) until it
+	// is connected; after the handshake its authorisation may take authTimeout. Agents of earlier versions leave after 20
+	// or 5 s.
+	admissionWait = 40 * time.Second
 	// maxAdmissions limits the memory of waiting connections, about 30 kB each.
-	maxAdmissions = 4096
+	maxAdmissions = 16_384
 	// enoughHandshakes and enoughWork are how much keeps a replica busy: connections between the beginning of their
 	// handshake and their authorisation, and work that waits in a queue.
 	enoughHandshakes = 32
@@ -32,6 +38,9 @@ const (
 // enough of the work of those before them. When a fleet arrives at once, the replica is neither overloaded nor idle,
 // and few hosts are refused: one that is refused comes back only after seconds, and its handshake was in vain. Until
 // start all wait.
+//
+// When maxAdmissions wait, the newest of the source with the most waiting connections makes room for a new one of
+// another source, so that one address cannot keep others out.
 type admission struct {
 	now func() time.Time
 	// busy reports whether enoughWork waits, of what hosts send when they connect.
@@ -40,15 +49,23 @@ type admission struct {
 	close  func() // refuses the connections that wait
 
 	mu       sync.Mutex
-	open     bool            // connections can be authorised
-	waiting  []chan struct{} // closed when the connection is admitted; oldest first
-	admitted []time.Time     // connections that were admitted and have not asked for authorisation yet; oldest first
-	last     time.Time       // when the last one was admitted
-	serving  bool            // serve runs
+	open     bool                 // connections can be authorised
+	waiting  []*waiter            // oldest first
+	sources  map[netip.Prefix]int // number of waiting connections
+	admitted []time.Time          // connections that were admitted and have not asked for authorisation yet; oldest first
+	last     time.Time            // when the last one was admitted
+	serving  bool                 // serve runs
+}
+
+// waiter is a connection that waits.
+type waiter struct {
+	conn   net.Conn
+	source netip.Prefix
+	turn   chan error // nil: the connection is admitted; has room for one
 }
 
 func newAdmission(now func() time.Time, busy func() bool) *admission {
-	a := &admission{now: now, busy: busy, closed: make(chan struct{})}
+	a := &admission{now: now, busy: busy, closed: make(chan struct{}), sources: map[netip.Prefix]int{}}
 	a.close = sync.OnceFunc(func() { close(a.closed) })
 	return a
 }
@@ -61,20 +78,22 @@ func (a *admission) start() {
 }
 
 // wait returns nil when the connection may go on with its handshake, and an error if it must come again later.
-func (a *admission) wait(ctx context.Context) error {
+func (a *admission) wait(ctx context.Context, conn net.Conn) error {
+	w := &waiter{conn, sourceOf(conn.RemoteAddr()), make(chan error, 1)}
 	a.mu.Lock()
 	if len(a.waiting) == 0 && a.free() {
 		a.admit()
 		a.mu.Unlock()
 		return nil
 	}
-	if len(a.waiting) >= maxAdmissions {
+	if len(a.waiting) >= maxAdmissions && !a.makeRoom(w.source) {
 		a.mu.Unlock()
 		metrics.HostMessage("handshake", "refused")
 		return errBusy
 	}
-	turn := make(chan struct{})
-	if a.waiting = append(a.waiting, turn); !a.serving {
+	a.waiting = append(a.waiting, w)
+	a.sources[w.source]++
+	if !a.serving {
 		a.serving = true
 		go a.serve()
 	}
@@ -82,21 +101,52 @@ func (a *admission) wait(ctx context.Context) error {
 	patience := time.NewTimer(admissionWait)
 	defer patience.Stop()
 	select {
-	case <-turn:
-		return nil
+	case err := <-w.turn:
+		return err
 	case <-patience.C:
 	case <-a.closed:
 	case <-ctx.Done():
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	i := slices.Index(a.waiting, turn)
-	if i < 0 {
-		return nil // admitted meanwhile
+	if i := slices.Index(a.waiting, w); i >= 0 {
+		a.refuse(i)
 	}
+	return <-w.turn
+}
+
+// makeRoom refuses the newest connection of the source of which most wait, unless it has no more than the given source
+// would have. It reads all sources, which happens only while connections are refused anyway. Callers hold a.mu.
+func (a *admission) makeRoom(source netip.Prefix) bool {
+	most := slices.MaxFunc(slices.Collect(maps.Keys(a.sources)), func(x, y netip.Prefix) int {
+		return cmp.Compare(a.sources[x], a.sources[y])
+	})
+	if a.sources[most] <= a.sources[source]+1 {
+		return false
+	}
+	for i, w := range slices.Backward(a.waiting) {
+		if w.source == most {
+			a.refuse(i)
+			return true
+		}
+	}
+	return false // not reached: sources counts those that wait
+}
+
+// refuse refuses a waiting connection. Callers hold a.mu.
+func (a *admission) refuse(i int) {
+	w := a.waiting[i]
 	a.waiting = slices.Delete(a.waiting, i, i+1)
+	a.left(w)
+	w.turn <- errBusy
 	metrics.HostMessage("handshake", "refused")
-	return errBusy
+}
+
+// left notes that a connection no longer waits. Callers hold a.mu.
+func (a *admission) left(w *waiter) {
+	if a.sources[w.source]--; a.sources[w.source] == 0 {
+		delete(a.sources, w.source)
+	}
 }
 
 // serve admits the waiting connections, and returns when none waits.
@@ -106,10 +156,16 @@ func (a *admission) serve() {
 	for range tick.C {
 		a.mu.Lock()
 		for len(a.waiting) > 0 && a.free() {
-			close(a.waiting[0])
+			if gone(a.waiting[0].conn) { // its handshake would be in vain, and others would wait for it
+				a.refuse(0)
+				continue
+			}
+			w := a.waiting[0]
 			a.waiting[0] = nil // for the garbage collector
 			a.waiting = a.waiting[1:]
+			a.left(w)
 			a.admit()
+			w.turn <- nil
 		}
 		done := len(a.waiting) == 0
 		a.serving = !done
@@ -148,5 +204,41 @@ func (a *admission) arrived() {
 
 // config lets the connections of a TLS server wait.
 func (a *admission) config(c *tls.Config) {
-	c.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) { return nil, a.wait(hello.Context()) }
+	c.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		return nil, a.wait(hello.Context(), hello.Conn)
+	}
+}
+
+// sourceOf returns where a connection comes from: an IPv4 address, or an IPv6 network of 64 bits, which is what one
+// customer of a provider has at least. The zero prefix stands for what is neither.
+func sourceOf(a net.Addr) netip.Prefix {
+	t, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
+	}
+	ip := t.AddrPort().Addr().Unmap().WithZone("")
+	bits := ip.BitLen()
+	if ip.Is6() {
+		bits = 64
+	}
+	p, _ := ip.Prefix(bits) // an address without a value gives the zero prefix
+	return p
+}
+
+// gone reports whether the peer has closed a connection. It neither waits nor takes anything that the peer has sent.
+func gone(c net.Conn) bool {
+	s, ok := c.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return true
+	}
+	closed := false
+	err = raw.Control(func(fd uintptr) {
+		n, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		closed = n == 0 && err == nil || err != nil && err != syscall.EAGAIN && err != syscall.EINTR
+	})
+	return err != nil || closed
 }

@@ -2,7 +2,12 @@ package hostlink
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +16,18 @@ import (
 )
 
 // All clocks are those of synctest bubbles: they move when all goroutines wait.
+
+// peer is a connection from an address. Nothing is sent on it.
+type peer struct {
+	net.Conn
+	address string
+}
+
+func from(address string) *peer { return &peer{address: address} }
+
+func (p *peer) RemoteAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(p.address), 1))
+}
 
 // opened returns an admission that has started.
 func opened(busy func() bool) *admission {
@@ -28,7 +45,7 @@ func TestAdmissionBeforeTheStart(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 10 {
 			wg.Go(func() {
-				err := a.wait(t.Context())
+				err := a.wait(t.Context(), from("192.0.2.1"))
 				if took := time.Since(began); err != nil || took < time.Second || took > time.Second+2*admissionTick {
 					t.Errorf("one waited for %v: %v", took, err)
 				}
@@ -44,7 +61,7 @@ func TestAdmissionOfOneIsImmediate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a, began := opened(func() bool { return true }), time.Now()
-		if err := a.wait(t.Context()); err != nil || time.Since(began) > 0 {
+		if err := a.wait(t.Context(), from("192.0.2.1")); err != nil || time.Since(began) > 0 {
 			t.Errorf("it waited for %v: %v", time.Since(began), err)
 		}
 	})
@@ -62,7 +79,7 @@ func TestAdmissionOfManyIsPaced(t *testing.T) {
 		var underWay, most atomic.Int64
 		for range all {
 			wg.Go(func() {
-				if err := a.wait(t.Context()); err != nil {
+				if err := a.wait(t.Context(), from("192.0.2.1")); err != nil {
 					t.Error(err)
 				}
 				n := underWay.Add(1)
@@ -92,12 +109,12 @@ func TestAdmissionUnderLoad(t *testing.T) {
 		var busy atomic.Bool
 		busy.Store(true)
 		a := opened(busy.Load)
-		const all = 500
+		const all = 1500
 		var wg sync.WaitGroup
 		var admitted, refused atomic.Int64
 		for range all {
 			wg.Go(func() {
-				switch err := a.wait(t.Context()); {
+				switch err := a.wait(t.Context(), from("192.0.2.1")); {
 				case err == nil:
 					admitted.Add(1)
 					a.arrived()
@@ -125,7 +142,7 @@ func TestAdmissionUnderLoad(t *testing.T) {
 		busy.Store(false)
 		began := time.Now()
 		for range enoughHandshakes {
-			if err := a.wait(t.Context()); err != nil {
+			if err := a.wait(t.Context(), from("192.0.2.1")); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -142,28 +159,28 @@ func TestAdmissionForgetsTheDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := opened(func() bool { return false })
 		for range enoughHandshakes + 1 { // none of them asks for its authorisation; the first comes alone
-			if err := a.wait(t.Context()); err != nil {
+			if err := a.wait(t.Context(), from("192.0.2.1")); err != nil {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(handshakeFor + time.Millisecond)
 		began := time.Now()
 		for range enoughHandshakes {
-			if err := a.wait(t.Context()); err != nil || time.Since(began) > 0 {
+			if err := a.wait(t.Context(), from("192.0.2.1")); err != nil || time.Since(began) > 0 {
 				t.Fatalf("after those that never came one waited for %v: %v", time.Since(began), err)
 			}
 		}
-		gone, leave := context.WithCancel(t.Context())
+		left, leave := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		for range maxAdmissions {
 			wg.Go(func() {
-				if err := a.wait(gone); err != nil && !errors.Is(err, errBusy) {
+				if err := a.wait(left, from("192.0.2.1")); err != nil && !errors.Is(err, errBusy) {
 					t.Error(err)
 				}
 			})
 		}
 		synctest.Wait()
-		if err := a.wait(t.Context()); !errors.Is(err, errBusy) {
+		if err := a.wait(t.Context(), from("192.0.2.1")); !errors.Is(err, errBusy) {
 			t.Errorf("one more than %d may wait: %v", maxAdmissions, err)
 		}
 		leave()
@@ -172,7 +189,7 @@ func TestAdmissionForgetsTheDead(t *testing.T) {
 			t.Errorf("%d that are gone still wait", n)
 		}
 		for range enoughHandshakes {
-			wg.Go(func() { _ = a.wait(t.Context()) })
+			wg.Go(func() { _ = a.wait(t.Context(), from("192.0.2.1")) })
 		}
 		synctest.Wait()
 		began = time.Now()
@@ -183,4 +200,140 @@ func TestAdmissionForgetsTheDead(t *testing.T) {
 		}
 		time.Sleep(2 * admissionTick) // serve ends
 	})
+}
+
+// When no further connection may wait, the newest of the source with the most waiting connections makes room for one of
+// another source. So no single address, and no IPv6 network, keeps others out.
+func TestAdmissionOfManySources(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newAdmission(time.Now, func() bool { return false })
+		var wg sync.WaitGroup
+		var refused atomic.Int64
+		come := func(address string) {
+			wg.Go(func() {
+				if a.wait(t.Context(), from(address)) != nil {
+					refused.Add(1)
+				}
+			})
+		}
+		for i := range maxAdmissions {
+			come(fmt.Sprintf("2001:db8::%x", i))
+		}
+		synctest.Wait()
+		oldest := slices.Clone(a.waiting[:maxAdmissions-100])
+		if err := a.wait(t.Context(), from("2001:db8::f:1")); !errors.Is(err, errBusy) {
+			t.Errorf("one more of the network that has all places may wait: %v", err)
+		}
+		for i := range 100 {
+			come(fmt.Sprintf("192.0.2.%d", i+1))
+		}
+		synctest.Wait()
+		if !slices.Equal(a.waiting[:len(oldest)], oldest) || len(a.waiting) != maxAdmissions || refused.Load() != 100 {
+			t.Errorf("%d made room for 100 others, and %d wait, or they were not the newest", refused.Load(), len(a.waiting))
+		}
+		for i, w := range a.waiting[len(oldest):] {
+			if w.source.Addr().Is6() {
+				t.Errorf("place %d is still taken by the network", len(oldest)+i)
+			}
+		}
+		a.close()
+		wg.Wait()
+		if len(a.waiting) > 0 || len(a.sources) > 0 {
+			t.Errorf("%d wait, of %d sources, after the end", len(a.waiting), len(a.sources))
+		}
+		time.Sleep(2 * admissionTick) // serve ends
+	})
+}
+
+// A connection that its peer has closed is found when its turn comes, and takes no place among the handshakes. Those of
+// its time that are still open are admitted, in a real TLS server.
+func TestAdmissionSkipsTheClosed(t *testing.T) {
+	t.Parallel()
+	k, err := deriveKeys([]byte("the secret of a test of admissions"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf, err := k.serverTLS([]string{"localhost"}, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newAdmission(time.Now, func() bool { return false })
+	a.config(conf)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	results := make(chan error)
+	const closed, open = 2 * enoughHandshakes, enoughHandshakes / 2
+	go func() {
+		for range closed + open {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				results <- tls.Server(c, conf).Handshake()
+				c.Close()
+			}()
+		}
+	}()
+	waiting := func(n int) {
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+			a.mu.Lock()
+			now := len(a.waiting)
+			a.mu.Unlock()
+			if now == n {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%d wait, want %d", now, n)
+			}
+		}
+	}
+	connect := func() net.Conn {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	hello := func(c net.Conn) error {
+		return tls.Client(c, &tls.Config{InsecureSkipVerify: true}).Handshake() // only whether it happens matters
+	}
+	var gave []net.Conn
+	for range closed {
+		c := connect()
+		gave = append(gave, c)
+		go func() { _ = hello(c) }()
+	}
+	waiting(closed)
+	shaken := make(chan error)
+	for range open {
+		c := connect()
+		defer c.Close()
+		go func() { shaken <- hello(c) }()
+	}
+	waiting(closed + open)
+	for _, c := range gave {
+		c.Close()
+	}
+	a.start() // none asks for its authorisation
+	for range open {
+		if err := <-shaken; err != nil {
+			t.Error(err)
+		}
+	}
+	failed := 0
+	for range closed + open {
+		if <-results != nil {
+			failed++
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if failed != closed || len(a.admitted) != open {
+		t.Errorf("%d were refused, want %d; %d were admitted, want %d", failed, closed, len(a.admitted), open)
+	}
 }

@@ -38,7 +38,7 @@ const (
 	// many of the accepted ones go on is decided by admission.
 	connectionsPerCore = 2000
 	// tlsTimeout is how long a TLS handshake may take, in seconds. Most of that is admissionWait.
-	tlsTimeout = 15
+	tlsTimeout = 50
 )
 
 // NATSConfig returns the part of a NATS server's configuration that this platform requires: accounts, limits, and
