@@ -53,7 +53,7 @@ type admission struct {
 	waiting  int                        // connections
 	sources  map[netip.Prefix][]*waiter // those of each source, oldest first; none is empty
 	turns    []netip.Prefix             // the sources, in the order of their turns
-	admitted []time.Time                // connections that were admitted and have not asked for authorisation yet; oldest first
+	admitted []time.Time                // when those were admitted that have not asked for authorisation; oldest first
 	last     time.Time                  // when the last one was admitted
 	serving  bool                       // serve runs
 }
