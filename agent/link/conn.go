@@ -129,8 +129,8 @@ func spread(addresses []string, host string) []string {
 	})
 }
 
-// dialTimeout limits the time until a server accepts a connection, and connectTimeout the rest of an attempt: a server to
-// which all hosts connect at once lets connections wait for up to 40 s, and takes seconds to authorise them.
+// dialTimeout limits the time until a server accepts a connection, and connectTimeout the rest of an attempt: a server
+// to which all hosts connect at once lets connections wait for up to 40 s, and takes seconds to authorise them.
 const (
 	dialTimeout    = 10 * time.Second
 	connectTimeout = time.Minute

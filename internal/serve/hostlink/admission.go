@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -39,8 +38,9 @@ const (
 // and few hosts are refused: one that is refused comes back only after seconds, and its handshake was in vain. Until
 // start all wait.
 //
-// When maxAdmissions wait, the newest of the source with the most waiting connections makes room for a new one of
-// another source, so that one address cannot keep others out.
+// The sources of connections take turns, and within one the order is that of arrival. When maxAdmissions wait, the
+// newest of the source with the most waiting connections makes room for a new one of another source. So a flood from
+// one address neither keeps others out nor delays them by more than one turn each.
 type admission struct {
 	now func() time.Time
 	// busy reports whether enoughWork waits, of what hosts send when they connect.
@@ -49,12 +49,13 @@ type admission struct {
 	close  func() // refuses the connections that wait
 
 	mu       sync.Mutex
-	open     bool                 // connections can be authorised
-	waiting  []*waiter            // oldest first
-	sources  map[netip.Prefix]int // number of waiting connections
-	admitted []time.Time          // connections that were admitted and have not asked for authorisation yet; oldest first
-	last     time.Time            // when the last one was admitted
-	serving  bool                 // serve runs
+	open     bool                       // connections can be authorised
+	waiting  int                        // connections
+	sources  map[netip.Prefix][]*waiter // those of each source, oldest first; none is empty
+	turns    []netip.Prefix             // the sources, in the order of their turns
+	admitted []time.Time                // when those were admitted that have not asked for authorisation; oldest first
+	last     time.Time                  // when the last one was admitted
+	serving  bool                       // serve runs
 }
 
 // waiter is a connection that waits.
@@ -65,7 +66,7 @@ type waiter struct {
 }
 
 func newAdmission(now func() time.Time, busy func() bool) *admission {
-	a := &admission{now: now, busy: busy, closed: make(chan struct{}), sources: map[netip.Prefix]int{}}
+	a := &admission{now: now, busy: busy, closed: make(chan struct{}), sources: map[netip.Prefix][]*waiter{}}
 	a.close = sync.OnceFunc(func() { close(a.closed) })
 	return a
 }
@@ -81,18 +82,21 @@ func (a *admission) start() {
 func (a *admission) wait(ctx context.Context, conn net.Conn) error {
 	w := &waiter{conn, sourceOf(conn.RemoteAddr()), make(chan error, 1)}
 	a.mu.Lock()
-	if len(a.waiting) == 0 && a.free() {
+	if a.waiting == 0 && a.free() {
 		a.admit()
 		a.mu.Unlock()
 		return nil
 	}
-	if len(a.waiting) >= maxAdmissions && !a.makeRoom(w.source) {
+	if a.waiting >= maxAdmissions && !a.makeRoom(w.source) {
 		a.mu.Unlock()
 		metrics.HostMessage("handshake", "refused")
 		return errBusy
 	}
-	a.waiting = append(a.waiting, w)
-	a.sources[w.source]++
+	if len(a.sources[w.source]) == 0 {
+		a.turns = append(a.turns, w.source)
+	}
+	a.sources[w.source] = append(a.sources[w.source], w)
+	a.waiting++
 	if !a.serving {
 		a.serving = true
 		go a.serve()
@@ -109,8 +113,8 @@ func (a *admission) wait(ctx context.Context, conn net.Conn) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if i := slices.Index(a.waiting, w); i >= 0 {
-		a.refuse(i)
+	if i := slices.Index(a.sources[w.source], w); i >= 0 {
+		a.refuse(w.source, i)
 	}
 	return <-w.turn
 }
@@ -118,35 +122,35 @@ func (a *admission) wait(ctx context.Context, conn net.Conn) error {
 // makeRoom refuses the newest connection of the source of which most wait, unless it has no more than the given source
 // would have. It reads all sources, which happens only while connections are refused anyway. Callers hold a.mu.
 func (a *admission) makeRoom(source netip.Prefix) bool {
-	most := slices.MaxFunc(slices.Collect(maps.Keys(a.sources)), func(x, y netip.Prefix) int {
-		return cmp.Compare(a.sources[x], a.sources[y])
+	most := slices.MaxFunc(a.turns, func(x, y netip.Prefix) int {
+		return cmp.Compare(len(a.sources[x]), len(a.sources[y]))
 	})
-	if a.sources[most] <= a.sources[source]+1 {
+	n := len(a.sources[most])
+	if n <= len(a.sources[source])+1 {
 		return false
 	}
-	for i, w := range slices.Backward(a.waiting) {
-		if w.source == most {
-			a.refuse(i)
-			return true
-		}
-	}
-	return false // not reached: sources counts those that wait
+	a.refuse(most, n-1)
+	return true
 }
 
 // refuse refuses a waiting connection. Callers hold a.mu.
-func (a *admission) refuse(i int) {
-	w := a.waiting[i]
-	a.waiting = slices.Delete(a.waiting, i, i+1)
-	a.left(w)
-	w.turn <- errBusy
+func (a *admission) refuse(source netip.Prefix, i int) {
+	a.take(source, i).turn <- errBusy
 	metrics.HostMessage("handshake", "refused")
 }
 
-// left notes that a connection no longer waits. Callers hold a.mu.
-func (a *admission) left(w *waiter) {
-	if a.sources[w.source]--; a.sources[w.source] == 0 {
-		delete(a.sources, w.source)
+// take removes a waiting connection. Callers hold a.mu.
+func (a *admission) take(source netip.Prefix, i int) *waiter {
+	w := a.sources[source][i]
+	a.waiting--
+	if left := slices.Delete(a.sources[source], i, i+1); len(left) > 0 {
+		a.sources[source] = left
+		return w
 	}
+	delete(a.sources, source)
+	t := slices.Index(a.turns, source)
+	a.turns = slices.Delete(a.turns, t, t+1)
+	return w
 }
 
 // serve admits the waiting connections, and returns when none waits.
@@ -155,19 +159,20 @@ func (a *admission) serve() {
 	defer tick.Stop()
 	for range tick.C {
 		a.mu.Lock()
-		for len(a.waiting) > 0 && a.free() {
-			if gone(a.waiting[0].conn) { // its handshake would be in vain, and others would wait for it
-				a.refuse(0)
+		for a.waiting > 0 && a.free() {
+			source := a.turns[0]
+			if gone(a.sources[source][0].conn) { // its handshake would be in vain, and others would wait for it
+				a.refuse(source, 0)
 				continue
 			}
-			w := a.waiting[0]
-			a.waiting[0] = nil // for the garbage collector
-			a.waiting = a.waiting[1:]
-			a.left(w)
+			w := a.take(source, 0)
+			if len(a.sources[source]) > 0 {
+				a.turns = append(a.turns[1:], source)
+			}
 			a.admit()
 			w.turn <- nil
 		}
-		done := len(a.waiting) == 0
+		done := a.waiting == 0
 		a.serving = !done
 		a.mu.Unlock()
 		if done {

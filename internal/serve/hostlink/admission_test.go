@@ -132,11 +132,11 @@ func TestAdmissionUnderLoad(t *testing.T) {
 		if admitted.Load()+refused.Load() != all {
 			t.Errorf("%d admitted and %d refused of %d", admitted.Load(), refused.Load(), all)
 		}
-		if len(a.waiting) > 0 || a.serving {
+		if a.waiting > 0 || a.serving {
 			synctest.Wait()
 			time.Sleep(2 * admissionTick)
-			if len(a.waiting) > 0 || a.serving {
-				t.Errorf("%d still wait, served: %v", len(a.waiting), a.serving)
+			if a.waiting > 0 || a.serving {
+				t.Errorf("%d still wait, served: %v", a.waiting, a.serving)
 			}
 		}
 		busy.Store(false)
@@ -185,7 +185,7 @@ func TestAdmissionForgetsTheDead(t *testing.T) {
 		}
 		leave()
 		wg.Wait()
-		if n := len(a.waiting); n > 0 {
+		if n := a.waiting; n > 0 {
 			t.Errorf("%d that are gone still wait", n)
 		}
 		for range enoughHandshakes {
@@ -221,7 +221,8 @@ func TestAdmissionOfManySources(t *testing.T) {
 			come(fmt.Sprintf("2001:db8::%x", i))
 		}
 		synctest.Wait()
-		oldest := slices.Clone(a.waiting[:maxAdmissions-100])
+		flood := sourceOf(from("2001:db8::1").RemoteAddr())
+		oldest := slices.Clone(a.sources[flood][:maxAdmissions-100])
 		if err := a.wait(t.Context(), from("2001:db8::f:1")); !errors.Is(err, errBusy) {
 			t.Errorf("one more of the network that has all places may wait: %v", err)
 		}
@@ -229,19 +230,40 @@ func TestAdmissionOfManySources(t *testing.T) {
 			come(fmt.Sprintf("192.0.2.%d", i+1))
 		}
 		synctest.Wait()
-		if !slices.Equal(a.waiting[:len(oldest)], oldest) || len(a.waiting) != maxAdmissions || refused.Load() != 100 {
-			t.Errorf("%d made room for 100 others, and %d wait, or they were not the newest", refused.Load(), len(a.waiting))
-		}
-		for i, w := range a.waiting[len(oldest):] {
-			if w.source.Addr().Is6() {
-				t.Errorf("place %d is still taken by the network", len(oldest)+i)
-			}
+		if !slices.Equal(a.sources[flood], oldest) || a.waiting != maxAdmissions || refused.Load() != 100 {
+			t.Errorf("%d made room for 100 others, and %d wait, or they were not the newest", refused.Load(), a.waiting)
 		}
 		a.close()
 		wg.Wait()
-		if len(a.waiting) > 0 || len(a.sources) > 0 {
-			t.Errorf("%d wait, of %d sources, after the end", len(a.waiting), len(a.sources))
+		if a.waiting > 0 || len(a.sources) > 0 || len(a.turns) > 0 {
+			t.Errorf("%d wait, of %d sources, %d turns, after the end", a.waiting, len(a.sources), len(a.turns))
 		}
+		time.Sleep(2 * admissionTick) // serve ends
+	})
+}
+
+// Sources take turns: a host is admitted soon although many connections of a flood came before it and make nothing of
+// their turns.
+func TestAdmissionTakesTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newAdmission(time.Now, func() bool { return false })
+		var wg sync.WaitGroup
+		for range 5000 {
+			wg.Go(func() { _ = a.wait(t.Context(), from("198.51.100.1")) }) // never asks for its authorisation
+		}
+		synctest.Wait()
+		a.start()
+		began := time.Now()
+		for i := range 10 {
+			wg.Go(func() {
+				err := a.wait(t.Context(), from(fmt.Sprintf("192.0.2.%d", i+1)))
+				if took := time.Since(began); err != nil || took > time.Second {
+					t.Errorf("a host waited for %v behind a flood: %v", took, err)
+				}
+			})
+		}
+		wg.Wait()
 		time.Sleep(2 * admissionTick) // serve ends
 	})
 }
@@ -282,7 +304,7 @@ func TestAdmissionSkipsTheClosed(t *testing.T) {
 	waiting := func(n int) {
 		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 			a.mu.Lock()
-			now := len(a.waiting)
+			now := a.waiting
 			a.mu.Unlock()
 			if now == n {
 				return
