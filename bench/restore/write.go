@@ -29,8 +29,8 @@ const (
 )
 
 // WriteRows writes a file to a volume and to a scratch, which is what a node has without volumes, in turns, and to the
-// volume while a snapshot of it is uploaded. Both file systems have all blocks of their disks before, and a ratio is that
-// of two writes one after the other, in either order: what else the disk does changes both.
+// volume while a snapshot of it is uploaded. Both file systems have all blocks of their disks before, and a ratio is
+// that of two writes one after the other, in either order: what else the disk does changes both.
 func WriteRows(ctx context.Context) (rows []table.Row, err error) {
 	dir, err := os.MkdirTemp("", "muster-bench-write-")
 	if err != nil {
