@@ -38,8 +38,8 @@ func (p *testPlatform) interrupted(hits func() int, least int, args ...string) r
 }
 
 // A copy to a volume and back goes through REST while its store is busy, refuses, hangs or forgets: once, and it
-// succeeds; for longer, and it waits. Interrupted then, the volume and the folder are as they were, and the same command
-// goes on. Nothing that is shown has the store's address or a signature.
+// succeeds; for longer, and it waits. Interrupted then, the volume and the folder are as they were, and the same
+// command goes on. Nothing that is shown has the store's address or a signature.
 func TestCopiesWithABadStore(t *testing.T) {
 	t.Parallel()
 	gateway := s3test.Start(t)
