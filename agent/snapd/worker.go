@@ -189,8 +189,8 @@ func (w *worker) open() (*volume.Volume, error) {
 		return nil, err
 	}
 	v, err := volume.Open(w.ctx, volume.Config{
-		Ref: a.Ref, Mount: a.Mount, Root: a.Root, Server: w.d.server, HTTP: w.line.Client(), Turn: w.line.Turn, BootMS: bootMS,
-		Log: w.d.log, Least: w.d.least, Peers: group, Opened: func(v *volume.Volume) {
+		Ref: a.Ref, Mount: a.Mount, Root: a.Root, Server: w.d.server, HTTP: w.line.Client(), Turn: w.line.Turn,
+		BootMS: bootMS, Log: w.d.log, Least: w.d.least, Peers: group, Opened: func(v *volume.Volume) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.requester = v

@@ -93,8 +93,8 @@ func (p *packReader) each(ctx context.Context, pieces []piece, f func(pieces []p
 	return nil
 }
 
-// A stream reads the chunks of a pack as they arrive, with one request unless it is cut off. A chunk is opened, verified
-// and passed on while it is in the processor's cache, which costs half of what it does with a whole pack in memory.
+// A stream reads the chunks of a pack as they arrive, with one request unless it is cut off. A chunk is opened,
+// verified and passed on while it is in the processor's cache, and no memory is needed for a whole pack.
 type stream struct {
 	from   *packReader
 	n      int64

@@ -15,7 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/s3test"
 )
 
-// interrupted runs a command line until a store has failed twice, or once if it hangs, and interrupts it as Ctrl-C does.
+// interrupted runs a command line until a store has failed so often, and interrupts it as Ctrl-C does.
 func (p *testPlatform) interrupted(hits func() int, least int, args ...string) result {
 	p.t.Helper()
 	ctx, cancel := context.WithCancel(p.t.Context())
@@ -37,9 +37,9 @@ func (p *testPlatform) interrupted(hits func() int, least int, args ...string) r
 	return result{<-done, out.String(), errs.String()}
 }
 
-// A copy to a volume and back goes through REST while its store is busy, refuses, hangs or forgets: once, and it succeeds;
-// for longer, and it waits. Interrupted then, the volume and the folder are as they were, and the same command goes on.
-// Nothing that is shown has the store's address or a signature.
+// A copy to a volume and back goes through REST while its store is busy, refuses, hangs or forgets: once, and it
+// succeeds; for longer, and it waits. Interrupted then, the volume and the folder are as they were, and the same
+// command goes on. Nothing that is shown has the store's address or a signature.
 func TestCopiesWithABadStore(t *testing.T) {
 	t.Parallel()
 	gateway := s3test.Start(t)
