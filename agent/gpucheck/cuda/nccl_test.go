@@ -150,7 +150,7 @@ func TestPeersThatDoNotCome(t *testing.T) {
 // A measurement that does not end is killed, and fails with the step that it was at.
 func TestAReduceThatHangs(t *testing.T) {
 	t.Parallel()
-	short := func(r *gpucheck.Reduce) { r.Limit = 20 * time.Second } // the step is reached in this time on a busy machine, too
+	short := func(r *gpucheck.Reduce) { r.Limit = 20 * time.Second } // a busy machine reaches the step in this time, too
 	hangs := [2][]string{{"nccl hang ncclAllReduce"}, {"nccl hang ncclAllReduce"}}
 	t.Run("without the others", func(t *testing.T) {
 		t.Parallel()
