@@ -56,13 +56,23 @@ func checkOf(t *testing.T, gpus []string, faults ...string) gpucheck.Check {
 	if err := fakecuda.Save(profile, gpus, faults...); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv(fakecuda.Env, profile)
-	t.Setenv(programEnv, "1")
-	return gpucheck.Check{Command: []string{"/proc/self/exe", "--library", fake, "--work", "20ms", "--memory", "4"},
+	return gpucheck.Check{Command: append(program(t, profile), "--library", fake, "--work", "20ms", "--memory", "4"),
 		GPUs: []string{gpuA, gpuB}}
 }
 
+// program is the command that makes this test binary the program, on the GPUs of a profile. Tests run in parallel, so
+// that they share an environment.
+func program(t *testing.T, profile string) []string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{"/usr/bin/env", fakecuda.Env + "=" + profile, programEnv + "=1", self}
+}
+
 func TestGPUsThatCompute(t *testing.T) {
+	t.Parallel()
 	c := checkOf(t, []string{gpuB, gpuA})
 	c.Command = append(c.Command, "--memory", "64") // as by default
 	res, err := c.Run(t.Context())
@@ -96,6 +106,7 @@ func TestGPUsThatCompute(t *testing.T) {
 
 // Each way in which CUDA can be dead or wrong is a failure that names the GPU, the step, and CUDA's words.
 func TestFailures(t *testing.T) {
+	t.Parallel()
 	both := []string{gpuA, gpuB}
 	for name, c := range map[string]struct {
 		gpus  []string
@@ -125,6 +136,7 @@ func TestFailures(t *testing.T) {
 		"crash":          {both, "crash cuLaunchKernel " + gpuB, gpucheck.KindCrash, nil, "ended early"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			res, err := checkOf(t, c.gpus, c.fault).Run(t.Context())
 			if err != nil || res.Failure == nil {
 				t.Fatalf("%v, %+v", err, res)
@@ -150,8 +162,10 @@ func TestFailures(t *testing.T) {
 
 // A check ends although the driver does not answer, and names what hangs.
 func TestHang(t *testing.T) {
+	t.Parallel()
 	for fault, want := range map[string][]string{"hang cuCtxSynchronize " + gpuB: {gpuB}, "hang cuInit": nil} {
 		t.Run(fault, func(t *testing.T) {
+			t.Parallel()
 			c := checkOf(t, []string{gpuA, gpuB}, fault)
 			c.Limit = 10 * time.Second // the other GPU, with little to do, finishes in this time also on a busy machine
 			c.Command = append(c.Command, "--work", "200ms")
@@ -168,6 +182,7 @@ func TestHang(t *testing.T) {
 
 // A check that something else kills proves nothing against the GPUs.
 func TestKilled(t *testing.T) {
+	t.Parallel()
 	c := checkOf(t, []string{gpuA, gpuB})
 	c.Command = []string{"/bin/sh", "-c", "kill -9 $$"}
 	if res, err := c.Run(t.Context()); !errors.Is(err, gpucheck.ErrKilled) {
@@ -181,6 +196,7 @@ func TestKilled(t *testing.T) {
 
 // The driver's library is the one that was mounted, whatever files the image has.
 func TestTheMountedLibraryIsUsed(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	put := func(name string, from string) string {
 		b, err := os.ReadFile(from)
@@ -226,6 +242,7 @@ func TestTheMountedLibraryIsUsed(t *testing.T) {
 // The declarations of driver.h agree with a public header of CUDA's driver API, where one is installed: NVIDIA's
 // cuda.h, or dynlink_cuda.h of the package libffmpeg-nvenc-dev. Functions that the header does not have are skipped.
 func TestDeclarations(t *testing.T) {
+	t.Parallel()
 	headers := []string{os.Getenv("MUSTER_TEST_CUDA_HEADER"), "/usr/include/cuda.h", "/usr/local/cuda/include/cuda.h",
 		"/usr/include/ffnvcodec/dynlink_cuda.h"}
 	i := slices.IndexFunc(headers, func(h string) bool { _, err := os.Stat(h); return err == nil })

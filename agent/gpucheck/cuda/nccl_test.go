@@ -31,7 +31,6 @@ func freePort(t *testing.T) int {
 func measureTogether(t *testing.T, gpus []string, faults [2][]string, come [2]bool,
 	change func(*gpucheck.Reduce)) [2]agentapi.NCCL {
 	t.Helper()
-	t.Setenv(programEnv, "1")
 	port := freePort(t)
 	var out [2]agentapi.NCCL
 	var wg sync.WaitGroup
@@ -44,8 +43,7 @@ func measureTogether(t *testing.T, gpus []string, faults [2][]string, come [2]bo
 			t.Fatal(err)
 		}
 		r := gpucheck.Reduce{
-			Command: []string{"/usr/bin/env", fakecuda.Env + "=" + profile, self(t), "nccl", "--library", fake, "--nccl",
-				fakeNCCL, "--memory", "1"},
+			Command: append(program(t, profile), "nccl", "--library", fake, "--nccl", fakeNCCL, "--memory", "1"),
 			Request: gpucheck.ReduceRequest{Rank: rank, Addresses: []string{"127.0.0.1", "127.0.0.1"}, Port: port,
 				JoinMS: 60_000, Env: map[string]string{"NCCL_IB_HCA": "=mlx5_0:1,mlx5_1:1"}},
 			Limit: time.Minute,
@@ -67,6 +65,7 @@ var (
 // Two nodes add up memory of their GPUs together: the sums are right, and the result says how fast, over which
 // transport, and with how many ports.
 func TestNodesReduceTogether(t *testing.T) {
+	t.Parallel()
 	for rank, n := range measureTogether(t, pair, [2][]string{}, both, nil) {
 		if n.Kind != "" || n.Fails() {
 			t.Fatalf("rank %d: %+v", rank, n)
@@ -85,6 +84,7 @@ func TestNodesReduceTogether(t *testing.T) {
 // Each failure of NCCL has its kind and a sentence that names the cause. A failure that shows nothing about the network
 // does not keep the workload from starting.
 func TestReduceFailures(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		faults [2][]string
 		kind   [2]string
@@ -109,6 +109,7 @@ func TestReduceFailures(t *testing.T) {
 			[2]string{agentapi.NCCLSetup, agentapi.NCCLSetup}, "cuInit: CUDA_ERROR_SYSTEM_NOT_READY"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			if c.kind[0] == "" { // only rank 1's result counts, which needs no other
 				c.faults[0] = nil
 			}
@@ -135,6 +136,7 @@ func TestReduceFailures(t *testing.T) {
 
 // A node whose peers do not come gives up, and nothing follows.
 func TestPeersThatDoNotCome(t *testing.T) {
+	t.Parallel()
 	for rank := range 2 {
 		got := measureTogether(t, pair, [2][]string{}, [2]bool{rank == 0, rank == 1}, func(r *gpucheck.Reduce) {
 			r.Request.JoinMS = 300
@@ -147,22 +149,30 @@ func TestPeersThatDoNotCome(t *testing.T) {
 
 // A measurement that does not end is killed, and fails with the step that it was at.
 func TestAReduceThatHangs(t *testing.T) {
-	short := func(r *gpucheck.Reduce) { r.Limit = 3 * time.Second }
+	t.Parallel()
+	short := func(r *gpucheck.Reduce) { r.Limit = 20 * time.Second } // a busy machine reaches the step in this time, too
 	hangs := [2][]string{{"nccl hang ncclAllReduce"}, {"nccl hang ncclAllReduce"}}
-	for rank, n := range measureTogether(t, pair, hangs, both, short) {
-		if n.Kind != agentapi.NCCLSetup || !strings.Contains(n.Detail, "all-reduce within the node: no end within") {
-			t.Errorf("rank %d without the others: %+v", rank, n)
+	t.Run("without the others", func(t *testing.T) {
+		t.Parallel()
+		for rank, n := range measureTogether(t, pair, hangs, both, short) {
+			if n.Kind != agentapi.NCCLSetup || !strings.Contains(n.Detail, "all-reduce within the node: no end within") {
+				t.Errorf("rank %d: %+v", rank, n)
+			}
 		}
-	}
-	for rank, n := range measureTogether(t, []string{gpuA}, hangs, both, short) {
-		if n.Kind != agentapi.NCCLHang || !n.Fails() || !strings.Contains(n.Detail, "sums: no end within 3s") {
-			t.Errorf("rank %d, with the others: %+v", rank, n)
+	})
+	t.Run("with the others", func(t *testing.T) {
+		t.Parallel()
+		for rank, n := range measureTogether(t, []string{gpuA}, hangs, both, short) {
+			if n.Kind != agentapi.NCCLHang || !n.Fails() || !strings.Contains(n.Detail, "sums: no end within 20s") {
+				t.Errorf("rank %d: %+v", rank, n)
+			}
 		}
-	}
+	})
 }
 
 // A network that is slower than was asked for fails the start.
 func TestAReduceThatIsTooSlow(t *testing.T) {
+	t.Parallel()
 	slow := func(r *gpucheck.Reduce) { r.Request.MinGbps = 1e9 }
 	for rank, n := range measureTogether(t, pair, [2][]string{}, both, slow) {
 		if n.Kind != agentapi.NCCLSlow || !n.Fails() || n.BusbwGbps <= 0 ||
@@ -172,18 +182,9 @@ func TestAReduceThatIsTooSlow(t *testing.T) {
 	}
 }
 
-// self is the path of this test binary, which is the program.
-func self(t *testing.T) string {
-	t.Helper()
-	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // The check's folder gets the operator's NCCL, or the agent says why not.
 func TestNCCLIsBroughtAlong(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	cuda := filepath.Join(dir, "libcuda.so.1")
 	for path, text := range map[string]string{cuda: "fake", cuda + ".gpus": "gpu GPU-1\n"} {

@@ -4,7 +4,8 @@
 // What always holds:
 //   - Programs under test run as processes of their own, built by `make build` ($MUSTER_BIN) or, where that is not set,
 //     by the tests. Nothing of them runs inside the test.
-//   - A test that only rents and looks shares one platform with the others; one that breaks things has its own.
+//   - A test that only rents and looks shares one platform with the others. Tests that break things have theirs: one
+//     for each, or one for several in turn.
 //   - After each platform's end the machine is searched for what it may have left: processes, containers, networks,
 //     firewall tables. Anything found fails the test.
 //

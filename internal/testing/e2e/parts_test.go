@@ -10,10 +10,17 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// Parts of a node die while its command runs.
-func TestPartsDieWhileRunning(t *testing.T) {
+// Parts of nodes die, on one platform.
+func TestPartsDie(t *testing.T) {
 	t.Parallel()
-	p := own(t)
+	inTurn(t, own(t), []turn{
+		{"while starting", partsDieWhileStarting},
+		{"while running", partsDieWhileRunning},
+	})
+}
+
+// Parts of a node die while its command runs.
+func partsDieWhileRunning(t *testing.T, p *platform) {
 	t.Cleanup(func() { p.idle(t); p.check(t) })
 	for _, tc := range []struct {
 		part   string
@@ -87,9 +94,7 @@ func (r *renter) billed(t *testing.T, c client.Cluster, u client.Usage) {
 }
 
 // When parts of a node die before its command runs, it recovers or says why not, and costs nothing until it runs.
-func TestPartsDieWhileStarting(t *testing.T) {
-	t.Parallel()
-	p := own(t)
+func partsDieWhileStarting(t *testing.T, p *platform) {
 	agent := func(n node) { n.signalAgent(syscall.SIGKILL) }
 	for _, tc := range []struct {
 		phase, part string

@@ -201,12 +201,10 @@ func TestNoCapacityAndNoFunds(t *testing.T) {
 	r.owes(t)
 }
 
-// A quote holds its GPUs until it ends, and no longer.
-func TestQuotesEnd(t *testing.T) {
-	t.Parallel()
-	p := own(t, "--hosts", "1", "--gpus-per-host", "2")
+// A quote holds its GPUs until it ends, and no longer. Nothing else may be rented meanwhile.
+func quotesEnd(t *testing.T, p *platform) {
 	r := p.renter(t, 10*money.Unit)
-	q, err := r.Quote(t.Context(), p.spec(1, 2))
+	q, err := r.Quote(t.Context(), p.spec(2, 8))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +226,7 @@ func TestQuotesEnd(t *testing.T) {
 		}
 		return got.State == "expired" && p.sql(t, "SELECT count(*) FROM gpu_claim WHERE ended_at IS NULL") == 0
 	})
-	q, err = r.Quote(t.Context(), p.spec(1, 2))
+	q, err = r.Quote(t.Context(), p.spec(2, 8))
 	if err != nil {
 		t.Fatal(err)
 	}

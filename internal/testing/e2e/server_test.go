@@ -17,11 +17,38 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// The server is killed while clusters are in every phase. What runs goes on without it; a new server takes up what it
-// finds, and all comes to its end as if nothing had been.
-func TestTheServerIsKilled(t *testing.T) {
+// Tests that need a whole platform, or interrupt one, share one: each finds it idle and leaves it so.
+func TestOnOnePlatformInTurn(t *testing.T) {
 	t.Parallel()
 	p := own(t)
+	inTurn(t, p, []turn{
+		{"quotes end", quotesEnd},
+		{"the server is killed", theServerIsKilled},
+		{"the database is restarted", theDatabaseIsRestarted},
+		{"stop and start again", stopAndStartAgain},
+	})
+}
+
+// turn is a test on a platform that it has for itself.
+type turn struct {
+	name string
+	test func(*testing.T, *platform)
+}
+
+// inTurn runs tests on one platform, up to the first that fails, which may have left it in any state.
+func inTurn(t *testing.T, p *platform, all []turn) {
+	t.Helper()
+	for _, x := range all {
+		t.Run(x.name, func(t *testing.T) { x.test(t, p) })
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// The server is killed while clusters are in every phase. What runs goes on without it; a new server takes up what it
+// finds, and all comes to its end as if nothing had been.
+func theServerIsKilled(t *testing.T, p *platform) {
 	r := p.renter(t, 20*money.Unit)
 	big := p.bigImage(t, 100)
 	running := r.run(t, p.endless())
@@ -61,9 +88,7 @@ func TestTheServerIsKilled(t *testing.T) {
 }
 
 // PostgreSQL is restarted at once, as after a crash, under clusters that run and one that starts.
-func TestTheDatabaseIsRestarted(t *testing.T) {
-	t.Parallel()
-	p := own(t)
+func theDatabaseIsRestarted(t *testing.T, p *platform) {
 	r := p.renter(t, 20*money.Unit)
 	running := r.run(t, p.endless())
 	starting := r.rent(t, p.training(time.Second))
@@ -112,9 +137,7 @@ func (p *platform) postmaster() int {
 }
 
 // Stopped in order, nothing runs any more and what ran is settled; started again, all data is there.
-func TestStopAndStartAgain(t *testing.T) {
-	t.Parallel()
-	p := own(t)
+func stopAndStartAgain(t *testing.T, p *platform) {
 	r := p.renter(t, 10*money.Unit)
 	c := r.run(t, p.endless())
 	if out, err := exec.Command(filepath.Join(bin, "muster"), "dev", "--down", p.dir).CombinedOutput(); err == nil {
