@@ -48,7 +48,8 @@ func TestAHostsPageShowsWhatSlowsItsGPUsDown(t *testing.T) {
 		t.Fatalf("%d GPUs, of the idle one: %q", cells.Length(), cells.Eq(0).Text())
 	}
 	busy := cells.Eq(1)
-	if text := busy.Text(); !strings.Contains(text, "990 MHz, fan 45 %") || !strings.Contains(text, "slowed by: power brake") {
+	if text := busy.Text(); !strings.Contains(text, "990 MHz, fan 45 %") ||
+		!strings.Contains(text, "slowed by: power brake") {
 		t.Errorf("now: %q", text)
 	}
 	chart := busy.Find("svg")

@@ -33,7 +33,9 @@ func TestVolumes_Pages(t *testing.T) {
 	if !strings.Contains(doc.Text(), "No volumes yet") {
 		t.Fatal(doc.Find("main").Text())
 	}
-	for path, name := range map[string]string{"/volumes": "Volumes", "/buckets": "Buckets", "/shared": "Shared file systems"} {
+	for path, name := range map[string]string{
+		"/volumes": "Volumes", "/buckets": "Buckets", "/shared": "Shared file systems",
+	} {
 		_, doc := b.get(path)
 		at := doc.Find(`nav [aria-current="page"]`).Map(func(_ int, s *goquery.Selection) string { return s.Text() })
 		if want := []string{"Data", name}; !slices.Equal(at, want) {

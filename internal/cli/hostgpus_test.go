@@ -18,7 +18,8 @@ func TestNVLinkAsMeasured(t *testing.T) {
 	if out := p.ok("host", "show", h); strings.Contains(out, "over NVLink") {
 		t.Errorf("before anything was measured:\n%s", out)
 	}
-	if _, err := p.db.Pool.Exec(t.Context(), "UPDATE gpu SET busbw_nvlink = CASE WHEN idx = 2 THEN 2433.7 ELSE 2981.4 END, "+
+	if _, err := p.db.Pool.Exec(t.Context(), "UPDATE gpu "+
+		"SET busbw_nvlink = CASE WHEN idx = 2 THEN 2433.7 ELSE 2981.4 END, "+
 		"busbw_nvlink_at = '2026-11-24T02:10:00Z'"); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ type MeasuredNVLink struct {
 	At      time.Time // of the oldest measurement
 }
 
-// NVLink returns what was measured of NVLink, by model, in the order of the GPUs. Models with a GPU of which nothing was
+// NVLink returns what was measured of NVLink, by model, in the order of the GPUs. Models with a GPU that was not
 // measured are left out, as in offers.
 func (d *Detail) NVLink() []MeasuredNVLink {
 	var out []MeasuredNVLink
