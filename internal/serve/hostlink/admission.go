@@ -38,11 +38,12 @@ const (
 // and few hosts are refused: one that is refused comes back only after seconds, and its handshake was in vain. Until
 // start all wait.
 //
-// The sources of connections take turns, and within one the order is that of arrival. When maxAdmissions wait, the
+// The sources of connections take turns, and within one the order is that of arrival. When all places are taken, the
 // newest of the source with the most waiting connections makes room for a new one of another source. So a flood from
 // one address neither keeps others out nor delays them by more than one turn each.
 type admission struct {
-	now func() time.Time
+	places int // how many connections may wait
+	now    func() time.Time
 	// busy reports whether enoughWork waits, of what hosts send when they connect.
 	busy   func() bool
 	closed chan struct{}
@@ -65,8 +66,8 @@ type waiter struct {
 	turn   chan error // nil: the connection is admitted; has room for one
 }
 
-func newAdmission(now func() time.Time, busy func() bool) *admission {
-	a := &admission{now: now, busy: busy, closed: make(chan struct{}), sources: map[netip.Prefix][]*waiter{}}
+func newAdmission(places int, now func() time.Time, busy func() bool) *admission {
+	a := &admission{places: places, now: now, busy: busy, closed: make(chan struct{}), sources: map[netip.Prefix][]*waiter{}}
 	a.close = sync.OnceFunc(func() { close(a.closed) })
 	return a
 }
@@ -87,7 +88,7 @@ func (a *admission) wait(ctx context.Context, conn net.Conn) error {
 		a.mu.Unlock()
 		return nil
 	}
-	if a.waiting >= maxAdmissions && !a.makeRoom(w.source) {
+	if a.waiting >= a.places && !a.makeRoom(w.source) {
 		a.mu.Unlock()
 		metrics.HostMessage("handshake", "refused")
 		return errBusy

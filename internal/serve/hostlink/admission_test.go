@@ -17,6 +17,9 @@ import (
 
 // All clocks are those of synctest bubbles: they move when all goroutines wait.
 
+// testPlaces is how many connections may wait.
+const testPlaces = 1000
+
 // peer is a connection from an address. Nothing is sent on it.
 type peer struct {
 	net.Conn
@@ -31,7 +34,7 @@ func (p *peer) RemoteAddr() net.Addr {
 
 // opened returns an admission that has started.
 func opened(busy func() bool) *admission {
-	a := newAdmission(time.Now, busy)
+	a := newAdmission(testPlaces, time.Now, busy)
 	a.start()
 	return a
 }
@@ -40,7 +43,7 @@ func opened(busy func() bool) *admission {
 func TestAdmissionBeforeTheStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a, began := newAdmission(time.Now, func() bool { return false }), time.Now()
+		a, began := newAdmission(testPlaces, time.Now, func() bool { return false }), time.Now()
 		time.AfterFunc(time.Second, a.start)
 		var wg sync.WaitGroup
 		for range 10 {
@@ -172,7 +175,7 @@ func TestAdmissionForgetsTheDead(t *testing.T) {
 		}
 		left, leave := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
-		for range maxAdmissions {
+		for range testPlaces {
 			wg.Go(func() {
 				if err := a.wait(left, from("192.0.2.1")); err != nil && !errors.Is(err, errBusy) {
 					t.Error(err)
@@ -181,7 +184,7 @@ func TestAdmissionForgetsTheDead(t *testing.T) {
 		}
 		synctest.Wait()
 		if err := a.wait(t.Context(), from("192.0.2.1")); !errors.Is(err, errBusy) {
-			t.Errorf("one more than %d may wait: %v", maxAdmissions, err)
+			t.Errorf("one more than %d may wait: %v", testPlaces, err)
 		}
 		leave()
 		wg.Wait()
@@ -207,7 +210,7 @@ func TestAdmissionForgetsTheDead(t *testing.T) {
 func TestAdmissionOfManySources(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a := newAdmission(time.Now, func() bool { return false })
+		a := newAdmission(testPlaces, time.Now, func() bool { return false })
 		var wg sync.WaitGroup
 		var refused atomic.Int64
 		come := func(address string) {
@@ -217,12 +220,12 @@ func TestAdmissionOfManySources(t *testing.T) {
 				}
 			})
 		}
-		for i := range maxAdmissions {
+		for i := range testPlaces {
 			come(fmt.Sprintf("2001:db8::%x", i))
 		}
 		synctest.Wait()
 		flood := sourceOf(from("2001:db8::1").RemoteAddr())
-		oldest := slices.Clone(a.sources[flood][:maxAdmissions-100])
+		oldest := slices.Clone(a.sources[flood][:testPlaces-100])
 		if err := a.wait(t.Context(), from("2001:db8::f:1")); !errors.Is(err, errBusy) {
 			t.Errorf("one more of the network that has all places may wait: %v", err)
 		}
@@ -230,7 +233,7 @@ func TestAdmissionOfManySources(t *testing.T) {
 			come(fmt.Sprintf("192.0.2.%d", i+1))
 		}
 		synctest.Wait()
-		if !slices.Equal(a.sources[flood], oldest) || a.waiting != maxAdmissions || refused.Load() != 100 {
+		if !slices.Equal(a.sources[flood], oldest) || a.waiting != testPlaces || refused.Load() != 100 {
 			t.Errorf("%d made room for 100 others, and %d wait, or they were not the newest", refused.Load(), a.waiting)
 		}
 		a.close()
@@ -247,9 +250,9 @@ func TestAdmissionOfManySources(t *testing.T) {
 func TestAdmissionTakesTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a := newAdmission(time.Now, func() bool { return false })
+		a := newAdmission(testPlaces, time.Now, func() bool { return false })
 		var wg sync.WaitGroup
-		for range 5000 {
+		for range testPlaces {
 			wg.Go(func() { _ = a.wait(t.Context(), from("198.51.100.1")) }) // never asks for its authorisation
 		}
 		synctest.Wait()
@@ -280,7 +283,7 @@ func TestAdmissionSkipsTheClosed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := newAdmission(time.Now, func() bool { return false })
+	a := newAdmission(testPlaces, time.Now, func() bool { return false })
 	a.config(conf)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -331,7 +331,7 @@ func (l *Link) makeQueues() {
 	l.disconnects = with("disconnect", disconnectWorkers, nil)
 	c.longest = wakeBacklog // a wake waits as long as it takes: if it were dropped, the host would learn later
 	l.wakes = with("wake", wakeWorkers, l.wakePlain)
-	l.admission = newAdmission(l.cfg.Now, func() bool {
+	l.admission = newAdmission(maxAdmissions, l.cfg.Now, func() bool {
 		return l.doors.behind(enoughWork) || l.inventories.behind(enoughWork) || l.reports.behind(enoughWork)
 	})
 }
