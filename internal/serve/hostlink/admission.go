@@ -47,7 +47,7 @@ type admission struct {
 	// busy reports whether enoughWork waits, of what hosts send when they connect.
 	busy   func() bool
 	closed chan struct{}
-	close  func() // refuses the connections that wait
+	close  func() // refuses the connections that wait, and those that still come
 
 	mu       sync.Mutex
 	open     bool                       // connections can be authorised
@@ -67,8 +67,14 @@ type waiter struct {
 }
 
 func newAdmission(places int, now func() time.Time, busy func() bool) *admission {
-	a := &admission{places: places, now: now, busy: busy, closed: make(chan struct{}), sources: map[netip.Prefix][]*waiter{}}
-	a.close = sync.OnceFunc(func() { close(a.closed) })
+	a := &admission{places: places, now: now, busy: busy, closed: make(chan struct{}),
+		sources: map[netip.Prefix][]*waiter{}}
+	a.close = sync.OnceFunc(func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.open = false
+		close(a.closed)
+	})
 	return a
 }
 

@@ -201,6 +201,10 @@ func TestAdmissionForgetsTheDead(t *testing.T) {
 		if took := time.Since(began); took > admissionTick {
 			t.Errorf("a server that stops waits for its waiting connections: %v", took)
 		}
+		time.Sleep(handshakeFor + time.Millisecond) // there is room
+		if err := a.wait(t.Context(), from("192.0.2.1")); !errors.Is(err, errBusy) {
+			t.Errorf("a server that stops admits a connection: %v", err)
+		}
 		time.Sleep(2 * admissionTick) // serve ends
 	})
 }

@@ -263,6 +263,9 @@ func (l *Link) Start(d Domain) error {
 // Stop stops accepting messages, waits for those being handled, stores what is in memory, and closes all
 // connections.
 func (l *Link) Stop(ctx context.Context) error {
+	// First, so that no connection is being authorised when NATS shuts down: nats-server 2.15.2 panics then
+	// (newRespInbox reads what its shutdown has removed).
+	l.admission.close()
 	for _, sub := range l.subs {
 		_ = sub.Unsubscribe() // if the connection is closed, so are its subscriptions
 	}
@@ -297,7 +300,6 @@ func (l *Link) Stop(ctx context.Context) error {
 		}
 	}
 	server := ""
-	l.admission.close()
 	if l.ns != nil {
 		l.ns.Shutdown()
 		l.ns.WaitForShutdown()
