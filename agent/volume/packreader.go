@@ -241,13 +241,13 @@ func (v *Volume) offer(p *packReader) error {
 	return nil
 }
 
-// url returns a URL to read a pack.
 // signedAtOnce is for how many packs signed requests are fetched together: those that follow in the order.
 const signedAtOnce = 16
 
 // freshFor is how much longer a signed request must hold to be used.
 const freshFor = time.Minute
 
+// url returns a URL to read a pack.
 func (p *packReader) url(ctx context.Context, n int64) (agentapi.PackURL, error) {
 	p.mu.Lock()
 	u, ok := p.urls[n]
