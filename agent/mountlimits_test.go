@@ -127,8 +127,8 @@ func TestMountsAreConfined(t *testing.T) {
 	must(t, err)
 }
 
-// What the volumes of a run move is a part of its traffic, over restarts of the agent and a lost file, beside what its
-// mounts move.
+// What the volumes of a run move counts towards its traffic, as what its mounts move does, also after restarts of the
+// agent and after the loss of the file.
 func TestWhatVolumesMoveIsTraffic(t *testing.T) {
 	t.Parallel()
 	a, again, ref := crashing(t)

@@ -8,8 +8,7 @@ import (
 	"github.com/musterhq/muster/internal/testing/sharedtest"
 )
 
-// What holds for Docker's containers on a shared ext4 holds on CephFS and Gluster, with a client of its own on each of
-// two hosts.
+// What holds for Docker's containers on a shared ext4 holds on CephFS and Gluster, with a client on each of two hosts.
 
 func TestContainersOnCephFS(t *testing.T) { containersOn(t, sharedtest.Ceph(t)) }
 

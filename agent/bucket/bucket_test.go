@@ -340,7 +340,7 @@ func kills() (n int, proof bool) {
 }
 
 // The proof of buckets: the process is killed again and again under a reader, and the path is back in at most two
-// seconds each time. Beside other tests, it is back.
+// seconds each time. While other tests run, it only has to come back.
 func TestTheMountIsReplacedInARunningContainer(t *testing.T) {
 	w := newWorld(t)
 	text := strings.Repeat("a line of a data set\n", 5000)

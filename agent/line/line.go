@@ -113,7 +113,7 @@ func (l *Line) SetLimits(limits Limits) {
 	}
 }
 
-// Hurry lifts the limit of what is sent while anybody hurries: what is not stored within minutes is lost.
+// Hurry lifts the limit of what is sent while any caller hurries: what is not stored within minutes is lost.
 func (l *Line) Hurry(who any, hurries bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -315,7 +315,7 @@ muResult cuMemcpyPeer(muPointer to, muContext to_context, muPointer from, muCont
 }
 
 /*
- * A stream has a clock of its own, which only what it sends moves: events tell the same time however busy the machine
+ * Each stream has a clock, which only what it sends moves: events show the same time however busy the machine
  * is. What it sends again to the same place is not moved again.
  */
 struct CUstream_st { int gpu; double clock; const void *from; };
