@@ -55,8 +55,9 @@ func public(a netip.Addr) bool {
 	return true
 }
 
-// OnLine reports whether packets to an address use the host's line to the internet: neither the address is private, nor
-// is the host in its network. If the host's networks cannot be listed, the address is on the line unless it is private.
+// OnLine reports whether packets to an address use the host's line to the internet: the address is not private and,
+// if it is of IPv4, not in a network that the host is in. If those networks cannot be listed, only private addresses do
+// not use the line.
 func OnLine(a netip.Addr) bool {
 	a = a.Unmap()
 	if !a.Is4() {

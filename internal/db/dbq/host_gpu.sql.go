@@ -466,7 +466,7 @@ SELECT unnest($1::uuid[]), unnest($2::uuid[]), unnest($3::text[]), unnest($4::in
        unnest($18::text[]), unnest($19::text[]), unnest($20::text[]), unnest($21::text[]),
        nullif(unnest($22::uuid[]), '00000000-0000-0000-0000-000000000000'), unnest($23::text[]), unnest($24::text[]),
        unnest($25::boolean[]), unnest($26::boolean[]), unnest($27::text[]),
-       nullif(unnest($28::float8[]), 0), unnest($29::timestamptz[])
+       nullif(unnest($28::float8[]), 0), nullif(unnest($29::timestamptz[]), 'epoch')
 ON CONFLICT (id) DO UPDATE
 SET idx = excluded.idx, pci_bus = excluded.pci_bus, model = excluded.model, arch = excluded.arch, vram_mb = excluded.vram_mb, compute_cap = excluded.compute_cap, pcie_gen = excluded.pcie_gen, nvlink = excluded.nvlink, 
     nvlink_gbps = excluded.nvlink_gbps, power_limit_w = excluded.power_limit_w, power_default_w = excluded.power_default_w, facts = excluded.facts, in_use = excluded.in_use, vendor = excluded.vendor, kind = excluded.kind, parent_id = excluded.parent_id, attach_name = excluded.attach_name, rocm_max = excluded.rocm_max, display = excluded.display, pcie_measured = excluded.pcie_measured, hive = excluded.hive,

@@ -50,7 +50,7 @@ SELECT unnest(@hosts::uuid[]), unnest(@ids::uuid[]), unnest(@uuids::text[]), unn
        unnest(@in_uses::text[]), unnest(@contests::text[]), unnest(@vendors::text[]), unnest(@kinds::text[]),
        nullif(unnest(@parents::uuid[]), '00000000-0000-0000-0000-000000000000'), unnest(@attach_names::text[]), unnest(@rocm_maxes::text[]),
        unnest(@displays::boolean[]), unnest(@pcie_measureds::boolean[]), unnest(@hives::text[]),
-       nullif(unnest(@busbw_nvlinks::float8[]), 0), unnest(@busbw_nvlink_ats::timestamptz[])
+       nullif(unnest(@busbw_nvlinks::float8[]), 0), nullif(unnest(@busbw_nvlink_ats::timestamptz[]), 'epoch')
 ON CONFLICT (id) DO UPDATE
 SET idx = excluded.idx, pci_bus = excluded.pci_bus, model = excluded.model, arch = excluded.arch, vram_mb = excluded.vram_mb, compute_cap = excluded.compute_cap, pcie_gen = excluded.pcie_gen, nvlink = excluded.nvlink, 
     nvlink_gbps = excluded.nvlink_gbps, power_limit_w = excluded.power_limit_w, power_default_w = excluded.power_default_w, facts = excluded.facts, in_use = excluded.in_use, vendor = excluded.vendor, kind = excluded.kind, parent_id = excluded.parent_id, attach_name = excluded.attach_name, rocm_max = excluded.rocm_max, display = excluded.display, pcie_measured = excluded.pcie_measured, hive = excluded.hive,
