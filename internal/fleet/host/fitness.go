@@ -133,7 +133,8 @@ func nvlink(g *agentapi.GPU) (active bool, gbps float64) {
 }
 
 // busbwNVLink returns what a GPU sent over NVLink while the host's others of its model did the same, in Gbit/s, as the
-// host says, and when; 0 and the epoch if it was not measured. gbps is what its links carry: of more nothing is believed.
+// host says, and when; 0 and the epoch if it was not measured. gbps is what its links carry: of more nothing is
+// believed.
 func busbwNVLink(g *agentapi.GPU, gbps float64, now time.Time) (float64, time.Time) {
 	if !(g.RingGbps > 0 && g.RingGbps <= gbps) {
 		return 0, time.UnixMilli(0)
