@@ -15,8 +15,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // postgres is a private PostgreSQL server that uses the installed binaries. initdb and postgres refuse to run as root,
@@ -179,18 +177,6 @@ func (p *postgres) init(ctx context.Context) error {
 		return err
 	}
 	return os.Rename(unfinished, p.data)
-}
-
-func syncFileSystem(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := unix.Syncfs(int(f.Fd())); err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
-	return nil
 }
 
 func (p *postgres) createDatabase(ctx context.Context) error {
