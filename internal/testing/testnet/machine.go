@@ -123,7 +123,8 @@ func (m *Machine) boot(s *Segment, cfg MachineConfig) error {
 		"-serial", "file:" + in("console"), "-device", "virtio-rng-pci",
 		"-drive", disk(filepath.Join(cfg.Image, "root.img"), "snapshot=on"), "-drive",
 		disk(in("docker.img"), "discard=unmap"), "-drive", disk(in("seed.tar"), "readonly=on"),
-		"-netdev", "tap,id=net0,ifname=tap0,script=no,downscript=no", "-device", "virtio-net-pci,netdev=net0"})
+		"-netdev", "tap,id=net0,ifname=tap0,script=no,downscript=no",
+		"-device", "virtio-net-pci,netdev=net0,mac=" + mac(m.Address)})
 	log, err := os.Create(in("qemu.log"))
 	if err != nil {
 		return err
@@ -137,6 +138,12 @@ func (m *Machine) boot(s *Segment, cfg MachineConfig) error {
 	}
 	go cmd.Wait() // it ends with its host at the latest
 	return nil
+}
+
+// mac returns a hardware address that no other machine of the net has: QEMU gives all machines the same one.
+func mac(a netip.Addr) string {
+	b := a.As4()
+	return fmt.Sprintf("52:54:00:%02x:%02x:%02x", b[1], b[2], b[3])
 }
 
 // kernelLine names the root device and sets long timeouts: an emulated processor on a shared machine is slow.
