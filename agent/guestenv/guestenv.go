@@ -5,6 +5,7 @@ package guestenv
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -112,7 +113,7 @@ func NCCL(spec agentapi.LeaseSpec, ports []agentapi.HCA) map[string]string {
 	return env
 }
 
-// chooseGID has the libraries use the ports' addresses of RoCE v2. NCCL and UCX take one index for all devices; where
+// chooseGID makes the libraries use the ports' addresses of RoCE v2. NCCL and UCX take one index for all devices; where
 // the ports' differ, they choose by these rules themselves (NCCL from 2.21 on, UCX always).
 func chooseGID(env map[string]string, ports []agentapi.HCA) {
 	index := ""
@@ -128,6 +129,11 @@ func chooseGID(env map[string]string, ports []agentapi.HCA) {
 		}
 	}
 	env["NCCL_IB_ROCE_VERSION_NUM"] = "2"
+	// UCX silently drops datagrams, with which it also connects, if the driver does not say that they came by IPv4 in a
+	// field that Mellanox' alone fills (openucx/ucx#10209).
+	if slices.ContainsFunc(ports, func(p agentapi.HCA) bool { return p.Driver != "mlx5_core" }) {
+		env["UCX_UD_VERBS_ETH_DGID_CHECK"] = "n"
+	}
 	if index != "" {
 		env["NCCL_IB_GID_INDEX"], env["UCX_IB_GID_INDEX"], env["NVSHMEM_IB_GID_INDEX"] = index, index, index
 	}

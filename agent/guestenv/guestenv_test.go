@@ -120,8 +120,11 @@ func TestRDMA(t *testing.T) {
 	other := agentapi.HCA{Device: "mlx5_3", Port: 2, Driver: "mlx5_core"}
 	efa := agentapi.HCA{Device: "rdmap0", Port: 1, Driver: "efa"}
 	roce := func(device string, gid int) agentapi.HCA {
-		return agentapi.HCA{Device: device, Port: 1, LinkLayer: "Ethernet", GIDIndex: agentapi.Known(gid)}
+		return agentapi.HCA{Device: device, Port: 1, Driver: "mlx5_core", LinkLayer: "Ethernet",
+			GIDIndex: agentapi.Known(gid)}
 	}
+	soft := roce("rxe0", 1)
+	soft.Driver = "rdma_rxe"
 	for _, tc := range []struct {
 		name  string
 		ports []agentapi.HCA
@@ -139,6 +142,10 @@ func TestRDMA(t *testing.T) {
 		{"RoCE", []agentapi.HCA{roce("mlx5_0", 3), roce("mlx5_1", 3)}, nil, map[string]string{
 			"NCCL_IB_HCA": "=mlx5_0:1,mlx5_1:1", "NCCL_IB_DISABLE": "", "UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1,ovl0",
 			"NCCL_IB_GID_INDEX": "3", "UCX_IB_GID_INDEX": "3", "NVSHMEM_IB_GID_INDEX": "3", "NCCL_IB_ROCE_VERSION_NUM": "2",
+			"UCX_UD_VERBS_ETH_DGID_CHECK": "",
+		}},
+		{"RoCE of another driver", []agentapi.HCA{soft}, nil, map[string]string{
+			"UCX_IB_GID_INDEX": "1", "UCX_UD_VERBS_ETH_DGID_CHECK": "n",
 		}},
 		{"RoCE at several indexes", []agentapi.HCA{roce("mlx5_0", 3), roce("mlx5_1", 5)}, nil, map[string]string{
 			"NCCL_IB_HCA": "=mlx5_0:1,mlx5_1:1", "NCCL_IB_GID_INDEX": "", "UCX_IB_GID_INDEX": "",

@@ -135,7 +135,7 @@ func TestMachinesWithRDMA(t *testing.T) {
 	if err == nil {
 		out, err = r.output(t, c, 0, allReduce+"export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n"+
 			"mpirun --hostfile $MUSTER_HOSTFILE --map-by ppr:1:node --bind-to none --mca pml ucx -x UCX_TLS=rc_v,self "+
-			"-x UCX_NET_DEVICES=rxe0:1 -x UCX_IB_GID_INDEX python3 /tmp/sum.py")
+			"-x UCX_NET_DEVICES=rxe0:1 -x UCX_IB_GID_INDEX -x UCX_UD_VERBS_ETH_DGID_CHECK python3 /tmp/sum.py")
 	}
 	t.Logf("all-reduce: %v\n%s", err, out)
 	for rank := range 2 {

@@ -146,9 +146,11 @@ func mac(a netip.Addr) string {
 	return fmt.Sprintf("52:54:00:%02x:%02x:%02x", b[1], b[2], b[3])
 }
 
-// kernelLine names the root device and sets long timeouts: an emulated processor on a shared machine is slow.
+// kernelLine names the root device and sets long timeouts: an emulated processor on a shared machine is slow. Emulated
+// processors sometimes wait for each other for ever while they boot; after two minutes the machine boots again.
 func kernelLine(name string, env []string) string {
-	line := "root=/dev/vda rw console=ttyS0 quiet panic=-1 mitigations=off systemd.show_status=0 " +
+	line := "root=/dev/vda rw console=ttyS0 quiet panic=-1 softlockup_panic=1 watchdog_thresh=60 mitigations=off " +
+		"systemd.show_status=0 " +
 		"systemd.default_timeout_start_sec=900 systemd.default_device_timeout_sec=900 " +
 		"systemd.mask=systemd-binfmt.service systemd.mask=serial-getty@ttyS0.service systemd.mask=getty@tty1.service " +
 		"systemd.hostname=" + name
