@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	inMemory    = 96 << 20 // bytes of chunks that were read last
+	inMemory    = 64 << 20 // bytes of chunks that were read last: more than is read ahead of one reader
 	maxRange    = 4 << 20  // bytes of one request
 	demandSlots = 8        // requests at once that a reader waits for
 	aheadSlots  = 8        // requests at once for what may be needed
@@ -32,6 +32,7 @@ type chunks struct {
 	keys  *chunk.Keys
 	disk  *disk
 	slots [2]chan struct{} // of requests; see demand and ahead
+	pool  buffers
 
 	mu      sync.Mutex
 	byID    map[chunk.ID]*list.Element
@@ -46,14 +47,15 @@ type chunks struct {
 
 type held struct {
 	id chunk.ID
-	b  []byte
+	x  *content
 }
 
 // A flight is a chunk that is being fetched.
 type flight struct {
-	done chan struct{}
-	b    []byte // once it is done
-	err  error
+	done    chan struct{}
+	waiters int      // readers, each of which will release x
+	x       *content // once it is done; nil with err
+	err     error
 }
 
 type packWindow struct {
@@ -74,37 +76,41 @@ func newChunks(p *packs, keys *chunk.Keys, d *disk) *chunks {
 	return c
 }
 
-// recall returns a chunk that is in memory.
-func (c *chunks) recall(id chunk.ID) []byte {
+// recall returns a chunk that is in memory, for one more user; nil: it is not. Callers hold c.mu.
+func (c *chunks) recall(id chunk.ID) *content {
 	e := c.byID[id]
 	if e == nil {
 		return nil
 	}
 	c.order.MoveToFront(e)
-	return e.Value.(held).b
+	x := e.Value.(held).x
+	x.hold(1)
+	return x
 }
 
 // keep puts a chunk into memory. Callers hold c.mu.
-func (c *chunks) keep(id chunk.ID, b []byte) {
+func (c *chunks) keep(id chunk.ID, x *content) {
 	if c.byID[id] != nil {
 		return
 	}
-	c.byID[id] = c.order.PushFront(held{id, b})
-	c.used += int64(len(b))
+	x.hold(1)
+	c.byID[id] = c.order.PushFront(held{id, x})
+	c.used += int64(cap(x.b))
 	for c.used > inMemory && c.order.Len() > 1 {
 		e := c.order.Back()
 		h := c.order.Remove(e).(held)
 		delete(c.byID, h.id)
-		c.used -= int64(len(h.b))
+		c.used -= int64(cap(h.x.b))
+		h.x.release()
 	}
 }
 
-// get returns a chunk once it is here.
-func (c *chunks) get(ctx context.Context, r manifest.Ref) ([]byte, error) {
+// get returns a chunk once it is here. The caller releases it.
+func (c *chunks) get(ctx context.Context, r manifest.Ref) (*content, error) {
 	c.mu.Lock()
-	if b := c.recall(r.ID); b != nil {
+	if x := c.recall(r.ID); x != nil {
 		c.mu.Unlock()
-		return b, nil
+		return x, nil
 	}
 	f := c.flights[r.ID]
 	if f == nil {
@@ -112,13 +118,24 @@ func (c *chunks) get(ctx context.Context, r manifest.Ref) ([]byte, error) {
 		c.flights[r.ID] = f
 		go c.fetch([]manifest.Ref{r}, demand)
 	}
+	f.waiters++
 	c.mu.Unlock()
 	select {
 	case <-f.done:
-		return f.b, f.err
+		return f.x, f.err
 	case <-ctx.Done():
-		return nil, ctx.Err()
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f.waiters--
+	select {
+	case <-f.done:
+		if f.x != nil {
+			f.x.release()
+		}
+	default:
+	}
+	return nil, ctx.Err()
 }
 
 // start begins to fetch chunks that lie one after the other in a pack. It does nothing for those that are here or on
@@ -156,7 +173,9 @@ func (c *chunks) fetch(refs []manifest.Ref, who int) {
 	var far []manifest.Ref
 	for _, r := range refs {
 		if b := c.disk.get(r.ID); b != nil {
-			c.land(r, b, nil)
+			x := newContent(b, nil, nil)
+			c.land(r, x, nil)
+			x.release()
 			continue
 		}
 		far = append(far, r)
@@ -179,13 +198,16 @@ func (c *chunks) fetchGroup(refs []manifest.Ref, begun time.Time) {
 		parts[i] = int(r.Length)
 	}
 	landed := 0
-	err := c.packs.read(context.Background(), refs[0].Pack, int64(refs[0].Offset), parts, begun,
+	err := c.packs.read(context.Background(), refs[0].Pack, int64(refs[0].Offset), parts, begun, c.pool.get,
 		func(i int, blob []byte) error {
 			b, err := c.open(refs[i], blob, c.keys.OpenInPlace)
 			if err != nil {
+				c.pool.put(blob)
 				return err
 			}
-			c.land(refs[i], b, nil)
+			x := newContent(b, blob, &c.pool)
+			defer x.release()
+			c.land(refs[i], x, nil)
 			landed++
 			if err := c.disk.put(refs[i].ID, b); err != nil {
 				c.packs.cfg.Log.Warn("a chunk is not kept in the cache", "err", err)
@@ -205,19 +227,20 @@ func (c *chunks) open(r manifest.Ref, blob []byte, open func(chunk.ID, []byte) (
 	return b, err
 }
 
-// land ends a flight.
-func (c *chunks) land(r manifest.Ref, b []byte, err error) {
+// land ends a flight. The caller is a user of x, which is nil with an error.
+func (c *chunks) land(r manifest.Ref, x *content, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f := c.flights[r.ID]
 	delete(c.flights, r.ID) // after an error, the next reader tries again
-	if err == nil && len(b) != int(r.Size) {
-		err = chunk.ErrCorrupt
+	if err == nil && len(x.b) != int(r.Size) {
+		x, err = nil, chunk.ErrCorrupt
 	}
 	if err == nil {
-		c.keep(r.ID, b)
+		x.hold(f.waiters)
+		c.keep(r.ID, x)
 	}
-	f.b, f.err = b, err
+	f.x, f.err = x, err
 	close(f.done)
 }
 
@@ -243,10 +266,11 @@ func groups(refs []manifest.Ref) (out [][]manifest.Ref) {
 // manifest returns a chunk of the manifest.
 func (c *chunks) manifest(ctx context.Context, r manifest.Ref) ([]byte, error) {
 	c.mu.Lock()
-	b := c.recall(r.ID)
+	x := c.recall(r.ID)
 	c.mu.Unlock()
-	if b != nil {
-		return b, nil
+	if x != nil {
+		defer x.release()
+		return slices.Clone(x.b), nil // a file's chunk may have the same bytes, in a buffer
 	}
 	if b := c.disk.get(r.ID); b != nil {
 		return b, nil
@@ -263,8 +287,10 @@ func (c *chunks) manifest(ctx context.Context, r manifest.Ref) ([]byte, error) {
 		return nil, err
 	}
 	c.mu.Lock()
-	c.keep(r.ID, b)
+	x = newContent(b, nil, nil)
+	c.keep(r.ID, x)
 	c.mu.Unlock()
+	x.release()
 	if err := c.disk.put(r.ID, b); err != nil {
 		c.packs.cfg.Log.Warn("a chunk is not kept in the cache", "err", err)
 	}

@@ -257,11 +257,12 @@ func (h *Handle) content(ctx context.Context, p []byte, at, width int64) error {
 		h.readAhead(ctx, at, int64(len(p)), width)
 	}
 	for _, x := range need {
-		b, err := h.f.s.chunks.get(ctx, x.ref)
+		got, err := h.f.s.chunks.get(ctx, x.ref)
 		if err != nil {
 			return err
 		}
-		n := copy(p, b[at-x.start:])
+		n := copy(p, got.b[at-x.start:])
+		got.release()
 		p, at = p[n:], at+int64(n)
 	}
 	return nil

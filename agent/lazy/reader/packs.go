@@ -111,13 +111,13 @@ func (p *packs) following(n int64) []int64 {
 }
 
 // read reads bytes of a pack, from an offset on, and passes them on in parts of these lengths as they arrive, each
-// once and for each to keep. begun is when the reader began to wait.
+// once, in a buffer that each keeps. begun is when the reader began to wait.
 func (p *packs) read(ctx context.Context, n int64, from int64, parts []int, begun time.Time,
-	each func(i int, b []byte) error) error {
+	buffer func(n int) []byte, each func(i int, b []byte) error) error {
 	done := 0
 	return p.retry(ctx, n, begun, func() (bool, error) {
 		before := done
-		err := p.try(ctx, n, from, parts, &done, each)
+		err := p.try(ctx, n, from, parts, &done, buffer, each)
 		return done > before, err
 	})
 }
@@ -134,7 +134,8 @@ func (p *packs) readTo(n, from, to int64, each func(b []byte)) error {
 			return false, chunk.ErrCorrupt
 		}
 		done := 0
-		err = p.try(ctx, n, from, []int{int(min(to, u.Bytes) - from)}, &done, func(_ int, b []byte) error {
+		fresh := func(n int) []byte { return make([]byte, n) }
+		err = p.try(ctx, n, from, []int{int(min(to, u.Bytes) - from)}, &done, fresh, func(_ int, b []byte) error {
 			each(b)
 			return nil
 		})
@@ -189,7 +190,7 @@ func (p *packs) retry(ctx context.Context, n int64, begun time.Time, try func() 
 
 // try reads what is not done yet of a read, with one request.
 func (p *packs) try(ctx context.Context, n int64, from int64, parts []int, done *int,
-	each func(i int, b []byte) error) error {
+	buffer func(n int) []byte, each func(i int, b []byte) error) error {
 	u, err := p.url(ctx, n)
 	if err != nil {
 		return err
@@ -219,7 +220,7 @@ func (p *packs) try(ctx context.Context, n int64, from int64, parts []int, done 
 	}
 	defer answer.Close()
 	for *done < len(parts) {
-		b := make([]byte, parts[*done])
+		b := buffer(parts[*done])
 		if err := answer.Full(b); err != nil {
 			return cause(ctx, err)
 		}
