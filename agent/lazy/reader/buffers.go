@@ -51,7 +51,7 @@ func (p *buffers) put(b []byte) {
 	p.used += int64(size)
 }
 
-// content is the bytes of a chunk, with those who use it: the memory, readers, and whoever writes it to the disk. Its
+// content is the bytes of a chunk, and how many use it: the memory, readers, the one that writes it to the disk. Its
 // buffer is used again after all of them have released it.
 type content struct {
 	b     []byte

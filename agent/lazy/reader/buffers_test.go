@@ -10,7 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/data/manifest"
 )
 
-// A buffer is used again once nobody uses its chunk, and not before.
+// A buffer is used again after the last user of its chunk, and not before.
 func TestABufferIsUsedAgainAfterItsLastUser(t *testing.T) {
 	t.Parallel()
 	var p buffers

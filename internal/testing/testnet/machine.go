@@ -147,7 +147,7 @@ func mac(a netip.Addr) string {
 }
 
 // kernelLine names the root device and sets long timeouts: an emulated processor on a shared machine is slow. Emulated
-// processors sometimes wait for each other for ever while they boot; after two minutes the machine boots again.
+// processors sometimes lock up while they boot; after two minutes the machine boots again.
 func kernelLine(name string, env []string) string {
 	line := "root=/dev/vda rw console=ttyS0 quiet panic=-1 softlockup_panic=1 watchdog_thresh=60 mitigations=off " +
 		"systemd.show_status=0 " +
