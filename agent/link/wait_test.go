@@ -47,8 +47,8 @@ func behind(t *testing.T, server string, wait time.Duration) (address string, ac
 	return l.Addr().String(), accepted
 }
 
-// A server to which all hosts connect at once lets a connection wait for longer than the NATS client would by default. A
-// host that gave up and connected again would lose its place.
+// A server to which all hosts connect at once lets a connection wait for longer than the NATS client does by default.
+// A host that gave up and connected again would lose its place.
 func TestAHostWaitsForItsTurn(t *testing.T) {
 	t.Parallel()
 	p, dir := newPlatform(t), t.TempDir()
