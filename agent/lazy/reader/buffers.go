@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	bufferStep = 64 << 10 // sizes of buffers are multiples of it
+	bufferStep = 64 << 10 // bytes; sizes of buffers are multiples of it
 	bufferMax  = chunk.MaxSize + chunk.Overhead
-	freeBytes  = 16 << 20 // of buffers that wait to be used again
+	freeBytes  = 16 << 20 // most bytes of unused buffers
 )
 
-// buffers is memory for chunks. A buffer that no chunk needs any more is used again: fresh memory costs more processor
-// time than decryption, because the kernel clears and maps each page.
+// buffers is memory for chunks. Buffers are reused because the kernel clears and maps each page of new memory, which can
+// take more processor time than decryption. It is safe for concurrent use.
 type buffers struct {
 	mu   sync.Mutex
 	used int64 // bytes in free
@@ -51,8 +51,8 @@ func (p *buffers) put(b []byte) {
 	p.used += int64(size)
 }
 
-// content is the bytes of a chunk, and how many use it: the memory, readers, the one that writes it to the disk. Its
-// buffer is used again after all of them have released it.
+// content is the bytes of a chunk and the number of its users: the cache in memory, readers, and the goroutine that
+// writes the chunk to the disk. Its buffer is reused after all users have released it.
 type content struct {
 	b     []byte
 	in    []byte   // the buffer in which b lies; nil: none
