@@ -13,8 +13,8 @@ const (
 	freeBytes  = 16 << 20 // most bytes of unused buffers
 )
 
-// buffers is memory for chunks. Buffers are reused because the kernel clears and maps each page of new memory, which can
-// take more processor time than decryption. It is safe for concurrent use.
+// buffers is memory for chunks. Buffers are reused because the kernel clears and maps each page of new memory, which
+// can take more processor time than decryption. It is safe for concurrent use.
 type buffers struct {
 	mu   sync.Mutex
 	used int64 // bytes in free
