@@ -65,10 +65,13 @@ type Usage struct {
 	Memory float64       // live bytes of heap and stacks, if they were asked for
 }
 
-// usage returns what this process has used. With memory it collects garbage first.
+// usage returns what this process has used. With memory it collects garbage first, several times: each collection
+// halves the stacks that have become too large.
 func usage(memory bool) (u Usage) {
 	if memory {
-		runtime.GC()
+		for range 4 {
+			runtime.GC()
+		}
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		u.Memory = float64(m.HeapInuse + m.StackInuse)

@@ -85,7 +85,11 @@ func (s *system) survive(ctx context.Context, members []member) (out survived, e
 		return out, err
 	}
 	out.ReadyS = time.Since(began).Seconds()
-	if _, err := each[None](s.fleet, "Arrive", None{}); err != nil {
+	err = s.profiled("return-running", func() error {
+		_, err := each[None](s.fleet, "Arrive", None{})
+		return err
+	})
+	if err != nil {
 		return out, err
 	}
 	out.AllBackS = time.Since(began).Seconds()

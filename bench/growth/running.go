@@ -154,7 +154,7 @@ func (s *side) reports(ctx context.Context, meter *platform.Meter) ([]table.Row,
 	}
 	together := func(ctx context.Context, _, i int) error {
 		h, r := next(i)
-		if _, ok := quiet.Take(ctx, h, r); ok {
+		if _, ok := quiet.Take(ctx, h, r, 0); ok {
 			return nil
 		}
 		news.Add(1) // most often a time anchor that a quicker report improves

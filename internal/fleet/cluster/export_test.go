@@ -2,6 +2,9 @@ package cluster
 
 import "context"
 
+// EnoughReports is how many reports do not wait for others.
+const EnoughReports = enoughReports
+
 // Hold makes reports wait until Resume.
 func (q *QuietReports) Hold() {
 	q.mu.Lock()

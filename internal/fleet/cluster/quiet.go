@@ -35,12 +35,14 @@ type QuietReports struct {
 
 // quietReport is a report that waits to be read.
 type quietReport struct {
-	host   id.Host
-	report agentapi.Sync
-	leases []id.Lease // that the report names
-	answer QuietAnswer
-	quiet  bool
-	done   chan struct{}
+	host    id.Host
+	report  agentapi.Sync
+	leases  []id.Lease // that the report names
+	arrived time.Time
+	within  time.Duration // most that it waits for others
+	answer  QuietAnswer
+	quiet   bool
+	done    chan struct{}
 }
 
 // QuietAnswer is what a host must know after a quiet report.
@@ -49,6 +51,7 @@ type QuietAnswer struct {
 	ControlEpoch int64
 	Anchor       agentapi.Anchor // the newest of its boot
 	Extensions   []agentapi.LeaseExtension
+	Waited       time.Duration // for other reports; set even if the report is not quiet
 }
 
 // NewQuietReports returns QuietReports. It starts no goroutines; the caller must call Flush regularly and at the end.
@@ -64,22 +67,44 @@ func mayBeQuiet(s agentapi.Sync) bool {
 }
 
 // Take takes a report if it is quiet. If quiet is false, the report must be stored in the usual way; this is also so
-// after a failure.
-func (q *QuietReports) Take(ctx context.Context, h id.Host, s agentapi.Sync) (a QuietAnswer, quiet bool) {
+// after a failure. The report may wait for others until enoughReports wait, but no longer than within.
+func (q *QuietReports) Take(ctx context.Context, h id.Host, s agentapi.Sync, within time.Duration) (a QuietAnswer,
+	quiet bool) {
 	if !mayBeQuiet(s) {
 		return QuietAnswer{}, false
 	}
-	r := &quietReport{host: h, report: s, leases: named(s), done: make(chan struct{})}
+	r := &quietReport{host: h, report: s, leases: named(s), arrived: time.Now(), within: within,
+		done: make(chan struct{})}
+	ctx = context.WithoutCancel(ctx) // it is read with others
 	q.mu.Lock()
 	q.waiting = append(q.waiting, r)
-	if q.readers < maxReaders {
-		q.readers++
-		go q.readAll(context.WithoutCancel(ctx)) // it reads for others, too
+	switch n := len(q.waiting); {
+	case within <= 0 || n >= enoughReports:
+		q.startReader(ctx)
+	case n == 1:
+		time.AfterFunc(within, func() {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			if len(q.waiting) > 0 && q.waiting[0] == r { // otherwise it has been read, and the next ones wait for others
+				q.startReader(ctx)
+			}
+		})
 	}
 	q.mu.Unlock()
 	<-r.done // within readTimeout
 	return r.answer, r.quiet
 }
+
+// startReader starts reading the waiting reports, unless the readers of others will come to them. Callers hold q.mu.
+func (q *QuietReports) startReader(ctx context.Context) {
+	if q.readers < maxReaders {
+		q.readers++
+		go q.readAll(ctx)
+	}
+}
+
+// enoughReports is for how many reports at most a report waits: reading more at a time costs little less for each.
+const enoughReports = 16
 
 // maxReaders is how many batches are under way: one is compared while the database works on the other.
 const maxReaders = 2
@@ -108,8 +133,10 @@ func (q *QuietReports) readAll(ctx context.Context) {
 func (q *QuietReports) read(ctx context.Context, all []*quietReport) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
+	began := time.Now()
 	defer func() {
 		for _, r := range all {
+			r.answer.Waited = min(began.Sub(r.arrived), r.within)
 			close(r.done)
 		}
 	}()

@@ -53,7 +53,7 @@ func TestQuietReports_LeasedAsTheUsualWay(t *testing.T) {
 	before := w.stored()
 	w.exec("UPDATE host_status SET last_sync_at = 'epoch', full_report_at = 'epoch'")
 
-	a, quiet := cluster.NewQuietReports(w.clusters[0]).Take(w.ctx, h.id, s)
+	a, quiet := cluster.NewQuietReports(w.clusters[0]).Take(w.ctx, h.id, s, 0)
 	if !quiet {
 		t.Fatal("not quiet although nothing is new")
 	}
@@ -109,7 +109,7 @@ func TestQuietReports_LeasedCostNoStatementEach(t *testing.T) {
 		var done sync.WaitGroup
 		for i, s := range reports {
 			done.Go(func() {
-				if _, quiet := q.Take(t.Context(), w.hosts[i].id, s); !quiet {
+				if _, quiet := q.Take(t.Context(), w.hosts[i].id, s, 0); !quiet {
 					t.Errorf("host %d is not quiet", i)
 				}
 			})
@@ -135,7 +135,7 @@ func TestQuietReports_LeasedNewsIsNotQuiet(t *testing.T) {
 	h := w.hosts[0]
 	q := cluster.NewQuietReports(w.clusters[0])
 	take := func(s agentapi.Sync) bool {
-		_, quiet := q.Take(w.ctx, h.id, s)
+		_, quiet := q.Take(w.ctx, h.id, s, 0)
 		return quiet
 	}
 	zero := 0
@@ -211,12 +211,12 @@ func TestQuietReports_LockedNodeIsNotWaitedFor(t *testing.T) {
 	if _, err := tx.Exec(w.ctx, "SELECT FROM node_status FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}
-	_, quiet := q.Take(w.ctx, w.hosts[0].id, s)
+	_, quiet := q.Take(w.ctx, w.hosts[0].id, s, 0)
 	w.must(tx.Rollback(w.ctx))
 	if quiet {
 		t.Error("quiet although the node's status was not stored")
 	}
-	if _, quiet := q.Take(w.ctx, w.hosts[0].id, s); !quiet {
+	if _, quiet := q.Take(w.ctx, w.hosts[0].id, s, 0); !quiet {
 		t.Error("not quiet once the node is free")
 	}
 }

@@ -67,7 +67,7 @@ func TestQuietReports_CostNoStatementEach(t *testing.T) {
 	var done sync.WaitGroup
 	for _, h := range all {
 		done.Go(func() {
-			a, quiet := q.Take(t.Context(), h.Host, h.report)
+			a, quiet := q.Take(t.Context(), h.Host, h.report, 0)
 			if !quiet || a.ControlEpoch != 1 || a.Anchor.Number != 1 || a.Anchor.BootID != "boot" {
 				t.Errorf("quiet: %t, %+v", quiet, a)
 			}
@@ -104,7 +104,7 @@ func TestQuietReports_NewsIsNotQuiet(t *testing.T) {
 		}
 	}
 	take := func(s agentapi.Sync) bool {
-		_, quiet := q.Take(t.Context(), h.Host, s)
+		_, quiet := q.Take(t.Context(), h.Host, s, 0)
 		return quiet
 	}
 	if !take(h.report) {
@@ -169,5 +169,39 @@ func TestQuietReports_NewsIsNotQuiet(t *testing.T) {
 		if exec(change.undo); !take(h.report) {
 			t.Errorf("not quiet after %s", change.undo)
 		}
+	}
+}
+
+// Reports that come one after the other are read together if they may wait.
+func TestQuietReports_WaitForOthers(t *testing.T) {
+	t.Parallel()
+	const few, many, within = 5, 1 << 40, time.Second
+	d, k := dbtest.NewMortal(t)
+	all := quietHosts(t, d, few+cluster.EnoughReports)
+	q := cluster.NewQuietReports(cluster.New(d, nil, nil, cluster.Config{}))
+	take := func(hosts []quietHost) (statements int64, took time.Duration) {
+		k.Left.Store(many)
+		began := time.Now()
+		var done sync.WaitGroup
+		for i, h := range hosts {
+			done.Go(func() {
+				for q.Waiting() < i && time.Since(began) < within {
+					<-time.After(time.Millisecond)
+				}
+				a, quiet := q.Take(t.Context(), h.Host, h.report, within)
+				if !quiet || a.Waited < 0 || a.Waited > within {
+					t.Errorf("quiet: %t, after waiting for %s", quiet, a.Waited)
+				}
+			})
+		}
+		done.Wait()
+		return many - k.Left.Load(), time.Since(began)
+	}
+	if n, took := take(all[few:]); n > 4 || took >= within {
+		t.Errorf("enough reports took %d statements and %s", n, took)
+	}
+	// The end of the first reports' wait is not the end of that of the next ones.
+	if n, took := take(all[:few]); n > 4 || took < within {
+		t.Errorf("a few reports took %d statements and %s", n, took)
 	}
 }

@@ -59,7 +59,7 @@ type Clusters interface {
 
 // Quiet is the part of package cluster that takes reports in which nothing is new; see cluster.QuietReports.
 type Quiet interface {
-	Take(ctx context.Context, host id.Host, s agentapi.Sync) (a cluster.QuietAnswer, quiet bool)
+	Take(ctx context.Context, host id.Host, s agentapi.Sync, within time.Duration) (a cluster.QuietAnswer, quiet bool)
 	Flush(ctx context.Context) error
 }
 

@@ -184,14 +184,15 @@ func (q *queue) work() {
 		}
 		began := q.now()
 		metrics.HostMessageWaited(q.name, began.Sub(m.arrived))
+		h := &handling{until: m.until}
 		func() {
-			ctx, cancel := context.WithTimeout(context.WithValue(q.ctx, untilKey{}, m.until), handleTimeout)
+			ctx, cancel := context.WithTimeout(context.WithValue(q.ctx, handlingKey{}, h), handleTimeout)
 			defer cancel()
 			m.handle(ctx, m.msg)
 		}()
 		metrics.HostMessage(q.name, "handled")
 		q.mu.Lock()
-		q.each += (q.now().Sub(began) - q.each) / 16
+		q.each += (max(q.now().Sub(began)-h.idle, 0) - q.each) / 16
 		q.mu.Unlock()
 	}
 }
@@ -237,11 +238,24 @@ func (q *queue) close() {
 	q.closed = true
 }
 
-// untilKey is the context key of the time until which the sender of the message being handled waits.
-type untilKey struct{}
+// handling is a message that is being handled.
+type handling struct {
+	until time.Time     // its sender waits until then
+	idle  time.Duration // of the time since it was taken from the queue: waiting for other messages, not work
+}
+
+// handlingKey is the context key of the *handling.
+type handlingKey struct{}
 
 // expired reports whether the sender of the message that is handled with ctx has stopped waiting.
 func (l *Link) expired(ctx context.Context) bool {
-	until, ok := ctx.Value(untilKey{}).(time.Time)
-	return ok && l.cfg.Now().After(until)
+	h, ok := ctx.Value(handlingKey{}).(*handling)
+	return ok && l.cfg.Now().After(h.until)
+}
+
+// idled notes that the message that is handled with ctx waited for others. That is no sign of load.
+func idled(ctx context.Context, d time.Duration) {
+	if h, ok := ctx.Value(handlingKey{}).(*handling); ok {
+		h.idle += d
+	}
 }

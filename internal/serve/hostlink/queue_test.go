@@ -292,3 +292,19 @@ func TestQueue_APulseWaitsAsLongAsAHost(t *testing.T) {
 		<-time.After(time.Millisecond)
 	}
 }
+
+// The time for which a message waits for others is no sign of load: senders are not refused for it.
+func TestQueue_WaitingForOthersIsNoLoad(t *testing.T) {
+	t.Parallel()
+	g := newGated(t)
+	for range 20 {
+		g.add(id.New[id.Host](), &nats.Msg{}, func(ctx context.Context, _ *nats.Msg) {
+			g.now.Add(1000)
+			idled(ctx, time.Second)
+		})
+	}
+	g.queue.handled.Wait()
+	if g.each > firstEstimate {
+		t.Errorf("a message is estimated to take %s", g.each)
+	}
+}

@@ -64,7 +64,8 @@ func (l *Link) sync(ctx context.Context, h id.Host, s agentapi.Sync) (r agentapi
 		TelemetryLost: l.limits.refused(h, "telemetry"),
 	}
 	if l.quiet != nil {
-		if a, quiet := l.quiet.Take(ctx, h, s); quiet {
+		a, quiet := l.quiet.Take(ctx, h, s, l.waitForOthers())
+		if idled(ctx, a.Waited); quiet {
 			r.Revision, r.ControlEpoch, r.Anchor, r.StatusAck = a.Revision, a.ControlEpoch, &a.Anchor, s.Seq
 			if r.Extensions = a.Extensions; len(s.Leases) > 0 {
 				return r, nil
@@ -119,6 +120,18 @@ func (l *Link) sync(ctx context.Context, h id.Host, s agentapi.Sync) (r agentapi
 	r.Update, err = l.agents.UpdateOrder(ctx, h, s)
 	part("agent", err)
 	return r, failed
+}
+
+// quietWait is how long a report in which nothing is new may wait for others, with which it is read.
+const quietWait = 100 * time.Millisecond
+
+// waitForOthers returns how long a quiet report may wait for others. While messages wait for a worker, it is not at all:
+// together they are read anyway, and a report that waits keeps a worker from the next message.
+func (l *Link) waitForOthers() time.Duration {
+	if l.reports.behind(0) {
+		return 0
+	}
+	return quietWait
 }
 
 // quietFlush is how often the times of quiet reports are written. Hosts count as reachable for much longer.
