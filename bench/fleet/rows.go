@@ -154,6 +154,8 @@ func rows(our, beside round) []table.Row {
 			our.AfterTheftS, 30, "≤ 30 s"),
 		ours(fmt.Sprintf("%d running clusters lost after the server was killed", our.Survived.Clusters), "",
 			float64(our.Survived.Lost), 0, "none"),
+		ours("the same, with a gap in their confirmed time", "", float64(our.Survived.Gaps), 0, "none"),
+		ours("the same, all hosts back", "s", our.Survived.AllBackS, 30, "≤ 30 s"),
 		ours("the same, ready after the server was killed", "s", our.Survived.ReadyS, 2, "≤ 2 s"),
 		ours("the same, slowest answer of /readyz", "s", our.Survived.SlowestS, 2, "≤ 2 s"),
 		wakeRow(name, our.Wakes),

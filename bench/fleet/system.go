@@ -235,6 +235,14 @@ func (s *system) measure(ctx context.Context, r *round, empty float64) error {
 // analyze updates PostgreSQL's statistics, by which it plans. Autovacuum does so within a minute of an arrival; the
 // benchmark does not wait for that.
 func (s *system) analyze(ctx context.Context) error {
+	return s.connected(ctx, func(c *pgx.Conn) error {
+		_, err := c.Exec(ctx, "ANALYZE")
+		return err
+	})
+}
+
+// connected calls f with a connection to the database; without a database it does nothing.
+func (s *system) connected(ctx context.Context, f func(*pgx.Conn) error) error {
 	if s.start.Database == "" {
 		return nil
 	}
@@ -243,8 +251,7 @@ func (s *system) analyze(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = c.Close(ctx) }()
-	_, err = c.Exec(ctx, "ANALYZE")
-	return err
+	return f(c)
 }
 
 // idle measures a fleet while nothing happens.
@@ -275,26 +282,17 @@ func (s *system) idle(ctx context.Context) (out idle, err error) {
 
 // sessions returns how many sessions each host has had.
 func (s *system) sessions(ctx context.Context) (n float64, err error) {
-	c, err := pgx.Connect(ctx, s.start.Database)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = c.Close(ctx) }()
-	err = c.QueryRow(ctx, "SELECT avg(session)::float8 FROM host_status").Scan(&n)
+	err = s.connected(ctx, func(c *pgx.Conn) error {
+		return c.QueryRow(ctx, "SELECT avg(session)::float8 FROM host_status").Scan(&n)
+	})
 	return n, err
 }
 
 // wal returns how many bytes of WAL the database's server has written; 0 without one.
 func (s *system) wal(ctx context.Context) (n float64, err error) {
-	if s.start.Database == "" {
-		return 0, nil
-	}
-	c, err := pgx.Connect(ctx, s.start.Database)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = c.Close(ctx) }()
-	err = c.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::float8").Scan(&n)
+	err = s.connected(ctx, func(c *pgx.Conn) error {
+		return c.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::float8").Scan(&n)
+	})
 	return n, err
 }
 
