@@ -125,8 +125,8 @@ func (l *Link) sync(ctx context.Context, h id.Host, s agentapi.Sync) (r agentapi
 // quietWait is how long a report in which nothing is new may wait for others, with which it is read.
 const quietWait = 100 * time.Millisecond
 
-// waitForOthers returns how long a quiet report may wait for others. While messages wait for a worker, it is not at all:
-// together they are read anyway, and a report that waits keeps a worker from the next message.
+// waitForOthers returns how long a quiet report may wait for others. While messages wait for a worker, it does not wait
+// at all: what arrives then is read together anyway, and a report that waits occupies a worker.
 func (l *Link) waitForOthers() time.Duration {
 	if l.reports.behind(0) {
 		return 0
