@@ -131,9 +131,11 @@ var refusedInDocs = map[string]refusal{
 	"muster cluster port-forward train 8888":           noShells,
 	"muster cluster ssh train --node 1":                noGateway,
 
-	// The three hosts of the test have 8 GPUs each, and one GPU is taken.
+	// The three hosts of the test have 8 GPUs each, and one GPU is taken; one host lends the ports of a fabric.
 	"muster cluster create --nodes 2 --gpus 8 --image registry.example/train:1 " +
 		"-- sh torchrun.sh ddp.py": noRoom,
+	"muster cluster create --nodes 2 --gpus 8 --fabric rdma --image registry.example/train:1 " +
+		"-- torchrun …": noRoom,
 	"muster cluster create --nodes 2 --gpus 8 --image registry.example/mpi:1 " +
 		"-- sh mpirun.sh python3 allreduce.py": noRoom,
 

@@ -12,14 +12,18 @@ import (
 )
 
 // resume lets seconds count again from now on. Whether the time in doubt before it counts is decided when its proof is
-// there: see judge.go.
+// there: see judge.go. If every rank has ended, the time in doubt ends with the last one: what follows is not billed.
 func (x *lockedCluster) resume() {
-	if !x.doubtFrom.IsZero() {
-		x.doubtFrom = time.Time{}
-		x.addWrite(func(ctx context.Context, w *writer) error { return metering.ResumeWindow(ctx, w.tx, x.row.ID, x.now) })
+	if x.doubtFrom.IsZero() {
+		x.resumeAt(x.now)
 		return
 	}
-	x.resumeAt(x.now)
+	at := x.now
+	if !slices.ContainsFunc(x.nodes, func(n *node) bool { return n.required && n.ExitCode == nil }) {
+		at = latest(x.doubtFrom, x.lastExit())
+	}
+	x.doubtFrom = time.Time{}
+	x.addWrite(func(ctx context.Context, w *writer) error { return metering.ResumeWindow(ctx, w.tx, x.row.ID, at) })
 }
 
 func (x *lockedCluster) resumeAt(at time.Time) {

@@ -47,6 +47,7 @@ type worldConfig struct {
 	starts      fairness.StartRules
 	relist      time.Duration // market.Config.RelistLock
 	funds       money.Nano    // 0 = 1000 units
+	lostAfter   time.Duration // cluster.Config.LostAfter
 	db          *db.DB        // nil: one of its own
 }
 
@@ -62,6 +63,7 @@ func newWorld(t testing.TB, c worldConfig) *world {
 			Currency:        usd,
 			Box:             w.Box(),
 			Starts:          c.starts,
+			LostAfter:       c.lostAfter,
 			KnownRegistries: []string{"index.docker.io", ".pkg.dev"},
 		}))
 	}
