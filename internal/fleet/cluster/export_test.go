@@ -2,7 +2,7 @@ package cluster
 
 import "context"
 
-// EnoughReports is how many reports do not wait for others.
+// EnoughReports is how many waiting reports are read at once.
 const EnoughReports = enoughReports
 
 // Hold makes reports wait until Resume.

@@ -103,7 +103,7 @@ func (q *QuietReports) startReader(ctx context.Context) {
 	}
 }
 
-// enoughReports is for how many reports at most a report waits: reading more at a time costs little less for each.
+// enoughReports is how many waiting reports are read at once. To wait for more would save little.
 const enoughReports = 16
 
 // maxReaders is how many batches are under way: one is compared while the database works on the other.

@@ -65,7 +65,8 @@ func (l *Link) sync(ctx context.Context, h id.Host, s agentapi.Sync) (r agentapi
 	}
 	if l.quiet != nil {
 		a, quiet := l.quiet.Take(ctx, h, s, l.waitForOthers())
-		if idled(ctx, a.Waited); quiet {
+		idled(ctx, a.Waited)
+		if quiet {
 			r.Revision, r.ControlEpoch, r.Anchor, r.StatusAck = a.Revision, a.ControlEpoch, &a.Anchor, s.Seq
 			if r.Extensions = a.Extensions; len(s.Leases) > 0 {
 				return r, nil
