@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"hash/maphash"
 	"maps"
 	"slices"
 	"strings"
@@ -31,6 +32,10 @@ type QuietReports struct {
 	readers  int
 	waiting  []*quietReport
 	reported map[id.Host]bool // reported without leases since the last Flush
+	// calm is the hosts with leases whose last report was quiet, with a hash of its leases. Their next report may wait
+	// for others; that of a lease which has just started looks the same, and may not.
+	calm map[id.Host]uint64
+	seed maphash.Seed // of the hashes
 }
 
 // quietReport is a report that waits to be read.
@@ -56,7 +61,7 @@ type QuietAnswer struct {
 
 // NewQuietReports returns QuietReports. It starts no goroutines; the caller must call Flush regularly and at the end.
 func NewQuietReports(c *Clusters) *QuietReports {
-	return &QuietReports{c: c, reported: map[id.Host]bool{}}
+	return &QuietReports{c: c, reported: map[id.Host]bool{}, calm: map[id.Host]uint64{}, seed: maphash.MakeSeed()}
 }
 
 // mayBeQuiet reports whether a report contains nothing that must be stored, as far as the report itself shows it.
@@ -67,16 +72,23 @@ func mayBeQuiet(s agentapi.Sync) bool {
 }
 
 // Take takes a report if it is quiet. If quiet is false, the report must be stored in the usual way; this is also so
-// after a failure. The report may wait for others until enoughReports wait, but no longer than within.
+// after a failure. The report may wait for others until enoughReports wait, but no longer than within, and not at all if
+// it names leases and the last one of its host was not quiet or named others.
 func (q *QuietReports) Take(ctx context.Context, h id.Host, s agentapi.Sync, within time.Duration) (a QuietAnswer,
 	quiet bool) {
 	if !mayBeQuiet(s) {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		delete(q.calm, h)
 		return QuietAnswer{}, false
+	}
+	ctx = context.WithoutCancel(ctx) // it is read with others
+	q.mu.Lock()
+	if known, ok := q.calm[h]; len(s.Leases) > 0 && !(ok && known == q.hash(s)) {
+		within = 0
 	}
 	r := &quietReport{host: h, report: s, leases: named(s), arrived: time.Now(), within: within,
 		done: make(chan struct{})}
-	ctx = context.WithoutCancel(ctx) // it is read with others
-	q.mu.Lock()
 	q.waiting = append(q.waiting, r)
 	switch n := len(q.waiting); {
 	case within <= 0 || n >= enoughReports:
@@ -92,7 +104,27 @@ func (q *QuietReports) Take(ctx context.Context, h id.Host, s agentapi.Sync, wit
 	}
 	q.mu.Unlock()
 	<-r.done // within readTimeout
+	q.noteCalm(r)
 	return r.answer, r.quiet
+}
+
+// noteCalm notes whether a host has leases and is calm, after its report was read.
+func (q *QuietReports) noteCalm(r *quietReport) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if r.quiet && len(r.report.Leases) > 0 {
+		q.calm[r.host] = q.hash(r.report)
+	} else {
+		delete(q.calm, r.host)
+	}
+}
+
+// hash is of the leases that a report names, in any order.
+func (q *QuietReports) hash(s agentapi.Sync) (sum uint64) {
+	for _, l := range s.Leases {
+		sum += maphash.Comparable(q.seed, l.LeaseRef)
+	}
+	return sum
 }
 
 // startReader starts reading the waiting reports, unless the readers of others will come to them. Callers hold q.mu.

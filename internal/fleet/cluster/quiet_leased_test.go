@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"encoding/json"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -219,4 +220,31 @@ func TestQuietReports_LockedNodeIsNotWaitedFor(t *testing.T) {
 	if _, quiet := q.Take(w.ctx, w.hosts[0].id, s, 0); !quiet {
 		t.Error("not quiet once the node is free")
 	}
+}
+
+// A report that a lease has started says the same as one that it still runs, and must not wait for others. So only the
+// reports of a host wait whose last one was quiet and named the same leases.
+func TestQuietReports_AStartDoesNotWait(t *testing.T) {
+	t.Parallel()
+	const within = 50 * time.Millisecond
+	w := newWorld(t, worldConfig{hosts: 1, gpus: 2})
+	w.runUp(spec(1, 1))
+	h, q := w.hosts[0], cluster.NewQuietReports(w.clusters[0])
+	take := func(when string, s agentapi.Sync, wantQuiet, wantWait bool) {
+		t.Helper()
+		a, quiet := q.Take(w.ctx, h.id, s, within)
+		if quiet != wantQuiet || a.Waited > 0 != wantWait {
+			t.Errorf("%s: quiet: %t, waited %s", when, quiet, a.Waited)
+		}
+	}
+	take("the first report", w.calmReport(h), true, false)
+	take("the next one", w.calmReport(h), true, true)
+	bad := w.calmReport(h)
+	bad.Leases = slices.Clone(bad.Leases)
+	bad.Leases[0].Good = false
+	take("not well", bad, false, false)
+	take("well again", w.calmReport(h), true, false)
+	w.runUp(spec(1, 1))
+	take("one more lease", w.calmReport(h), true, false)
+	take("both leases", w.calmReport(h), true, true)
 }
