@@ -72,8 +72,8 @@ func mayBeQuiet(s agentapi.Sync) bool {
 }
 
 // Take takes a report if it is quiet. If quiet is false, the report must be stored in the usual way; this is also so
-// after a failure. The report may wait for others until enoughReports wait, but no longer than within, and not at all if
-// it names leases and the last one of its host was not quiet or named others.
+// after a failure. The report may wait for others until enoughReports wait, but no longer than within. It does not wait
+// if it names leases and the last one of its host was not quiet or named others.
 func (q *QuietReports) Take(ctx context.Context, h id.Host, s agentapi.Sync, within time.Duration) (a QuietAnswer,
 	quiet bool) {
 	if !mayBeQuiet(s) {
