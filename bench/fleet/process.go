@@ -65,8 +65,8 @@ type Usage struct {
 	Memory float64       // live bytes of heap and stacks, if they were asked for
 }
 
-// usage returns what this process has used. With memory it collects garbage first, several times: each collection
-// halves the stacks that have become too large.
+// usage returns what this process has used. With memory it collects garbage first, several times: each collection at
+// most halves an oversized stack.
 func usage(memory bool) (u Usage) {
 	if memory {
 		for range 4 {

@@ -406,8 +406,8 @@ func TestAnEndCountsFromWhenItWas(t *testing.T) {
 	}
 }
 
-// The same if the host of the last rank was silent for longer than a rank may be: the time in doubt ends with the run,
-// and not when the platform learns of its end.
+// A run whose last rank ends while its host is silent is billed through the end of that rank, and not until a server
+// learns of it.
 func TestDoubtEndsWithTheRun(t *testing.T) {
 	t.Parallel()
 	const most, silent, ago = 3 * time.Second, 4 * time.Second, 500 * time.Millisecond

@@ -32,10 +32,10 @@ type QuietReports struct {
 	readers  int
 	waiting  []*quietReport
 	reported map[id.Host]bool // reported without leases since the last Flush
-	// calm is the hosts with leases whose last report was quiet, with a hash of its leases. Their next report may wait
-	// for others; that of a lease which has just started looks the same, and may not.
+	// calm holds the hosts with leases whose last report was quiet, each with a hash of the leases in that report. Only
+	// a report with the same leases may wait for others: the report that a lease has started looks just like a quiet one.
 	calm map[id.Host]uint64
-	seed maphash.Seed // of the hashes
+	seed maphash.Seed // for the hashes in calm
 }
 
 // quietReport is a report that waits to be read.
@@ -44,7 +44,7 @@ type quietReport struct {
 	report  agentapi.Sync
 	leases  []id.Lease // that the report names
 	arrived time.Time
-	within  time.Duration // most that it waits for others
+	within  time.Duration // the longest that the report may wait for others
 	answer  QuietAnswer
 	quiet   bool
 	done    chan struct{}
@@ -56,7 +56,7 @@ type QuietAnswer struct {
 	ControlEpoch int64
 	Anchor       agentapi.Anchor // the newest of its boot
 	Extensions   []agentapi.LeaseExtension
-	Waited       time.Duration // for other reports; set even if the report is not quiet
+	Waited       time.Duration // how long the report waited for others; also set if the report is not quiet
 }
 
 // NewQuietReports returns QuietReports. It starts no goroutines; the caller must call Flush regularly and at the end.
@@ -72,8 +72,8 @@ func mayBeQuiet(s agentapi.Sync) bool {
 }
 
 // Take takes a report if it is quiet. If quiet is false, the report must be stored in the usual way; this is also so
-// after a failure. The report may wait for others until enoughReports wait, but no longer than within. It does not wait
-// if it names leases and the last one of its host was not quiet or named others.
+// after a failure. The report may wait for others until enoughReports wait, but no longer than within. A report with
+// leases does not wait if its host's last report was not quiet or had other leases.
 func (q *QuietReports) Take(ctx context.Context, h id.Host, s agentapi.Sync, within time.Duration) (a QuietAnswer,
 	quiet bool) {
 	if !mayBeQuiet(s) {
@@ -82,7 +82,7 @@ func (q *QuietReports) Take(ctx context.Context, h id.Host, s agentapi.Sync, wit
 		delete(q.calm, h)
 		return QuietAnswer{}, false
 	}
-	ctx = context.WithoutCancel(ctx) // it is read with others
+	ctx = context.WithoutCancel(ctx) // the read is for other reports, too
 	q.mu.Lock()
 	if known, ok := q.calm[h]; len(s.Leases) > 0 && !(ok && known == q.hash(s)) {
 		within = 0
@@ -97,7 +97,7 @@ func (q *QuietReports) Take(ctx context.Context, h id.Host, s agentapi.Sync, wit
 		time.AfterFunc(within, func() {
 			q.mu.Lock()
 			defer q.mu.Unlock()
-			if len(q.waiting) > 0 && q.waiting[0] == r { // otherwise it has been read, and the next ones wait for others
+			if len(q.waiting) > 0 && q.waiting[0] == r { // otherwise r has been read, and the next batch has its own timer
 				q.startReader(ctx)
 			}
 		})
@@ -108,7 +108,7 @@ func (q *QuietReports) Take(ctx context.Context, h id.Host, s agentapi.Sync, wit
 	return r.answer, r.quiet
 }
 
-// noteCalm notes whether a host has leases and is calm, after its report was read.
+// noteCalm updates q.calm after a report has been read.
 func (q *QuietReports) noteCalm(r *quietReport) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -119,7 +119,7 @@ func (q *QuietReports) noteCalm(r *quietReport) {
 	}
 }
 
-// hash is of the leases that a report names, in any order.
+// hash returns a hash of the leases in a report. It does not depend on their order.
 func (q *QuietReports) hash(s agentapi.Sync) (sum uint64) {
 	for _, l := range s.Leases {
 		sum += maphash.Comparable(q.seed, l.LeaseRef)
@@ -127,7 +127,7 @@ func (q *QuietReports) hash(s agentapi.Sync) (sum uint64) {
 	return sum
 }
 
-// startReader starts reading the waiting reports, unless the readers of others will come to them. Callers hold q.mu.
+// startReader starts a reader, unless maxReaders run: they read until no report waits. Callers hold q.mu.
 func (q *QuietReports) startReader(ctx context.Context) {
 	if q.readers < maxReaders {
 		q.readers++
@@ -135,7 +135,7 @@ func (q *QuietReports) startReader(ctx context.Context) {
 	}
 }
 
-// enoughReports is how many waiting reports are read at once. To wait for more would save little.
+// enoughReports is how many waiting reports are read at once. Larger batches save little more.
 const enoughReports = 16
 
 // maxReaders is how many batches are under way: one is compared while the database works on the other.

@@ -222,8 +222,8 @@ func TestQuietReports_LockedNodeIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// A report that a lease has started says the same as one that it still runs, and must not wait for others. So only the
-// reports of a host wait whose last one was quiet and named the same leases.
+// The report that a lease has started looks like the report that it still runs, and must not wait for others. So a
+// report waits only if its host's last report was quiet and had the same leases.
 func TestQuietReports_AStartDoesNotWait(t *testing.T) {
 	t.Parallel()
 	const within = 50 * time.Millisecond

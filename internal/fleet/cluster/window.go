@@ -12,7 +12,7 @@ import (
 )
 
 // resume lets seconds count again from now on. Whether the time in doubt before it counts is decided when its proof is
-// there: see judge.go. If every rank has ended, the time in doubt ends with the last one: what follows is not billed.
+// there: see judge.go. If every rank has ended, the time in doubt ends when the last rank ended.
 func (x *lockedCluster) resume() {
 	if x.doubtFrom.IsZero() {
 		x.resumeAt(x.now)

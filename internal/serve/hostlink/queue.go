@@ -241,7 +241,7 @@ func (q *queue) close() {
 // handling is a message that is being handled.
 type handling struct {
 	until time.Time     // its sender waits until then
-	idle  time.Duration // of the time since it was taken from the queue: waiting for other messages, not work
+	idle  time.Duration // time that the handler spent waiting for other messages
 }
 
 // handlingKey is the context key of the *handling.
@@ -253,7 +253,7 @@ func (l *Link) expired(ctx context.Context) bool {
 	return ok && l.cfg.Now().After(h.until)
 }
 
-// idled notes that the message that is handled with ctx waited for others. That is no sign of load.
+// idled excludes d from the time that it took to handle the message of ctx: the handler waited for other messages.
 func idled(ctx context.Context, d time.Duration) {
 	if h, ok := ctx.Value(handlingKey{}).(*handling); ok {
 		h.idle += d

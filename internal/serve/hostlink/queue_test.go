@@ -293,7 +293,7 @@ func TestQueue_APulseWaitsAsLongAsAHost(t *testing.T) {
 	}
 }
 
-// The time for which a message waits for others is no sign of load: senders are not refused for it.
+// The time that a handler spends waiting for other messages does not count as load.
 func TestQueue_WaitingForOthersIsNoLoad(t *testing.T) {
 	t.Parallel()
 	g := newGated(t)

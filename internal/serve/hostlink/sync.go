@@ -126,8 +126,8 @@ func (l *Link) sync(ctx context.Context, h id.Host, s agentapi.Sync) (r agentapi
 // quietWait is how long a report in which nothing is new may wait for others, with which it is read.
 const quietWait = 100 * time.Millisecond
 
-// waitForOthers returns how long a quiet report may wait for others. While messages wait for a worker, it does not wait
-// at all: what arrives then is read together anyway, and a report that waits occupies a worker.
+// waitForOthers returns how long a quiet report may wait for others: not at all while all workers are busy, because
+// reports are read together then anyway, and a report that waits occupies a worker.
 func (l *Link) waitForOthers() time.Duration {
 	if l.reports.behind(0) {
 		return 0
