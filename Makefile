@@ -47,7 +47,15 @@ test: ## everything CI runs, with the race detector; installs and starts what it
 	@$(SERVICES) --docker --postgres -- scripts/test
 
 .PHONY: test-full
-test-full: test test-long test-matrix test-data test-stores test-net test-update test-torch test-jupyter test-gvisor test-disk test-shared test-docker test-machine ## what takes longer too: the kill matrix, kills of what keeps volumes, hosts behind routers, PyTorch trainings, a virtual machine (three hours)
+test-full: test test-deep test-long test-matrix test-data test-stores test-net test-update test-torch test-jupyter test-gvisor test-disk test-shared test-docker test-machine ## what takes longer too: the kill matrix, kills of what keeps volumes, hosts behind routers, PyTorch trainings, a virtual machine (three hours)
+
+.PHONY: test-deep
+test-deep: build ## the random tests of `make test`, longer: 10⁷ rented seconds, 20,000 gangs and requests, 3,000 visits, and axe in every width and theme
+	@scripts/setup build run test
+	@$(SERVICES) --docker --postgres -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_PROOF_SECONDS=10000000 MUSTER_PROOF_GANGS=20000 \
+	  MUSTER_FUZZ_REQUESTS=20000 MUSTER_FUZZ_VISITS=3000 MUSTER_TEST_LOOKS=all go test -p 2 -count=1 -timeout 60m \
+	  ./internal/testing/model ./internal/serve/api ./web ./internal/testing/e2e \
+	  -run 'TestEveryBillIsTheOracles|TestEveryGangIsTheOracles|TestRandom|TestEveryPageIsAccessible'
 
 LONG ?= TestAReplicaAndANATSServerAreKilledUnderLoad|TestRanksResumeOnAnotherHost|TestADataSetIsReadByEightRanks
 .PHONY: test-long

@@ -122,7 +122,7 @@ func (c *crawler) next() (method, target string, values url.Values) {
 // operator and admin, and without signing in. No answer may be an internal error.
 func TestRandomVisits(t *testing.T) {
 	t.Parallel()
-	visits, seed := fuzzNumber(t, "MUSTER_FUZZ_VISITS", 3000), fuzzNumber(t, "MUSTER_FUZZ_SEED", int(time.Now().Unix()))
+	visits, seed := fuzzNumber(t, "MUSTER_FUZZ_VISITS", 1000), fuzzNumber(t, "MUSTER_FUZZ_SEED", int(time.Now().Unix()))
 	b := open(t)
 	b.signUp()
 	b.makeAdmin()

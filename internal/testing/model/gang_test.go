@@ -20,7 +20,7 @@ func gangs(t *testing.T) int {
 	t.Helper()
 	s := os.Getenv(envGangs)
 	if s == "" {
-		return 20_000
+		return 2_000
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 1 {

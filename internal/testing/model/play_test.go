@@ -88,7 +88,7 @@ func (m *mortal) until(t *testing.T, f func(ctx context.Context) error) {
 func TestEveryBillIsTheOracles(t *testing.T) {
 	t.Parallel()
 	d, calm, m := newMortalDB(t)
-	want := seconds(t, 10_000_000)
+	want := seconds(t, 1_000_000)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 1))
