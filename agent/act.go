@@ -32,8 +32,10 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 		return v.buckets.wait()
 	case actMountLazies:
 		return v.lazies.wait()
+	case actFreeGPUs:
+		return 0, a.freeGPUs(ctx, r, v)
 	case actFlush:
-		return a.flush(r, v)
+		return a.flush(ctx, r, v)
 	case actStartGuest:
 		return 0, a.startGuest(ctx, r, v)
 	case actStartAgain:

@@ -105,31 +105,17 @@ func (a *Agent) takeDown(ctx context.Context, r *run) error {
 	return nil
 }
 
-// wipe makes sure that nothing of the renter's is left, including in GPU memory and on the scratch disk, and that this
-// epoch never runs here again. Only then does it record that the run is gone.
+// wipe makes sure that nothing of the renter's is left on the disk, and that this epoch never runs here again. Only then
+// does it record that the run is gone. Another lease may have the run's GPUs meanwhile: see freeGPUs.
 func (a *Agent) wipe(ctx context.Context, r *run, v view) error {
 	if err := a.endMeter(r, v); err != nil {
 		return err
 	}
-	if gpus := v.spec().GPUs; !a.cfg.Simulated && len(gpus) > 0 && v.rec.ImageID != "" {
-		ctx, cancel := context.WithTimeout(ctx, a.cfg.CleanIn)
-		defer cancel()
-		if err := a.cfg.GPUs.WaitClean(ctx, gpus...); err != nil {
-			return fault.Wrap(err, fault.Unavailable, "memory of the lease's GPUs is still in use")
-		}
-	}
-	if gpus := v.spec().GPUs; a.cfg.Engine.Checks() && len(gpus) > 0 && v.rec.WorkID != "" && !v.superseded {
-		a.checkGPUs(ctx, gpus) // a later epoch of the lease checks them itself
-	}
-	a.leavePartition(ctx, r, v)
 	if err := a.dropVolumes(ctx, r, v); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "the lease's volumes cannot be taken away")
 	}
 	if err := a.dropShared(r, v); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "the lease's shared folders cannot be taken away")
-	}
-	if err := a.dropScratch(r, v); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "the lease's scratch cannot be taken away")
 	}
 	rec := v.rec
 	rec.Gone, rec.Down = true, true

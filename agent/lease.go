@@ -45,6 +45,7 @@ type run struct {
 	owed       *time.Timer     // reports a change that was not worth a report by itself; nil: there is none
 	looked     bool            // the status is an observation of this process, or the recorded end
 	egress     egress
+	flushing   flushing // of its buckets, after its end; only the worker uses it
 	// withdrawn: the guest was instructed to measure with no peer, because a rank is absent. Only the worker uses it. A
 	// restarted agent has not given this instruction, and the guest's measurement goes on.
 	withdrawn bool

@@ -141,6 +141,7 @@ func statusOf(ref agentapi.LeaseRef, v view, progress agentapi.Progress) agentap
 		Started:     rec.Started,
 		LogKept:     rec.LogKept,
 		Gone:        rec.Gone,
+		GPUsFree:    rec.GPUsFree,
 		NotUploaded: rec.NotUploaded,
 	}
 	if rec.BootID == v.boot {

@@ -41,6 +41,7 @@ const (
 	actStopWork     action = "stop_work"     //
 	actKeepLog      action = "keep_log"      //
 	actTearDown     action = "tear_down"     //
+	actFreeGPUs     action = "free_gpus"     // nothing runs any more; from then on another lease may have the GPUs
 	actFlush        action = "flush"         // the volumes' last snapshots are committed, and the buckets uploaded
 	actWipe         action = "wipe"          // once nothing runs any more
 	actForget       action = "forget"        // once the server has all of it
@@ -49,7 +50,7 @@ const (
 // ending reports whether the action ends a run: such actions are never cancelled halfway.
 func (a action) ending() bool {
 	switch a {
-	case actConclude, actStopWork, actKeepLog, actTearDown, actFlush, actWipe, actForget:
+	case actConclude, actStopWork, actKeepLog, actTearDown, actFreeGPUs, actFlush, actWipe, actForget:
 		return true
 	}
 	return false
@@ -342,6 +343,8 @@ func planEnd(v view) step {
 		return step{do: actKeepLog}
 	case v.work.State != container.Absent, v.guest.State != container.Absent, !v.rec.Down:
 		return step{do: actTearDown}
+	case !v.rec.GPUsFree && !v.waits(v.rec.Outcome):
+		return step{do: actFreeGPUs}
 	case hasData(v.spec()) && !v.rec.Flushed:
 		return step{do: actFlush}
 	case v.waits(v.rec.Outcome):

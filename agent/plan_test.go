@@ -63,6 +63,8 @@ func neverRan(v *view) { v.work.StartedAt = time.Time{} }
 
 func deadGuest(v *view) { v.guest.State = container.Exited }
 
+func clean(v *view) { v.rec.Down, v.rec.GPUsFree = true, true }
+
 func isDone(v *view) {
 	code := 0
 	v.rec.Outcome.ExitCode, v.rec.Down = &code, true
@@ -188,9 +190,16 @@ func TestPlan(t *testing.T) {
 		{"ended before the work", at(joined, concluded), actTearDown},
 		{"ended before anything: an overlay may be there", at(concluded), actTearDown},
 		{"done, all down, others go on", at(running, concluded, isDone), actRest},
-		{"done, all down, the time is over", at(running, concluded, isDone, expired), actWipe},
-		{"done, all down, dismissed", at(running, concluded, isDone, dismissed), actWipe},
-		{"ended, all down", at(concluded, func(v *view) { v.rec.Down = true }), actWipe},
+		{"done, all down, the time is over", at(running, concluded, isDone, expired), actFreeGPUs},
+		{"done, all down, dismissed", at(running, concluded, isDone, dismissed), actFreeGPUs},
+		{"done, all down, others go on, it uploads", at(running, concluded, isDone, voluminous(volumeView{})), actFlush},
+		{"ended, all down", at(concluded, func(v *view) { v.rec.Down = true }), actFreeGPUs},
+		{"ended, GPUs are clean", at(concluded, clean), actWipe},
+		{"ended, GPUs are clean, something to upload", at(concluded, clean, voluminous(volumeView{})), actFlush},
+		{"ended, something to upload", at(concluded, voluminous(volumeView{}), func(v *view) { v.rec.Down = true }),
+			actFreeGPUs},
+		{"ended, GPUs are clean, uploaded", at(concluded, clean, voluminous(volumeView{}),
+			func(v *view) { v.rec.Flushed = true }), actWipe},
 		{"gone, not reported", at(func(v *view) { v.rec.Gone, v.dismissed, v.drained = true, true, true }), actRest},
 		{"gone, log not stored", at(func(v *view) {
 			v.rec.Gone, v.dismissed, v.drained, v.reported, v.rec.LogKept = true, true, true, true, true

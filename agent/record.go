@@ -51,6 +51,7 @@ type record struct {
 	LogSaved  bool   `json:"log_saved,omitempty"` // saving was tried, whether or not there was a log
 	LogKept   bool   `json:"log_kept,omitempty"`  // the log is in the folder
 	Down      bool   `json:"down,omitempty"`      // containers and overlay are removed
+	GPUsFree  bool   `json:"gpus_free,omitempty"` // so is the scratch, and the GPUs may be another lease's
 	Gone      bool   `json:"gone,omitempty"`
 
 	Traffic     agentapi.Traffic `json:"traffic,omitzero"`      // so far

@@ -218,14 +218,14 @@ func (a *Agent) busyGPUs() map[string]bool {
 	return out
 }
 
-// leasedGPUs returns the GPUs of leases of which something is on the host, by UUID.
+// leasedGPUs returns the GPUs that leases on the host may use, by UUID.
 func (a *Agent) leasedGPUs() map[string]bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	out := map[string]bool{}
 	for _, l := range a.leases {
 		for _, r := range l.runs {
-			if r.rec.Gone {
+			if r.rec.Gone || r.rec.GPUsFree {
 				continue
 			}
 			for _, uuid := range r.rec.Spec.GPUs {

@@ -227,7 +227,7 @@ func bindsOf(v view) (out []container.Bind) {
 
 // flush waits until what a run's volumes have that is not durable yet is committed and their sessions are closed, and
 // until its buckets are uploaded: after its end, for a time that is bounded.
-func (a *Agent) flush(r *run, v view) (time.Duration, error) {
+func (a *Agent) flush(ctx context.Context, r *run, v view) (time.Duration, error) {
 	over := func(why string) (time.Duration, error) {
 		if why != "" {
 			a.log.Warn("a volume keeps what was last committed", "lease", r.ref, "reason", why)
@@ -253,6 +253,8 @@ func (a *Agent) flush(r *run, v view) (time.Duration, error) {
 		return over("the time for it is over")
 	case v.dismissed && !a.attachedAny(r.ref, v) && !a.knowsBuckets(r.ref, v):
 		return over("the agent was restarted, and the lease's keys are gone")
+	case a.flushStuck(ctx, r, v) && v.volumes.closed:
+		return over("nothing was uploaded any more")
 	}
 	a.setStatus(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
 		st.Progress.WaitingFor = "the last snapshot of the node's volumes is being stored"

@@ -93,6 +93,16 @@ type Node struct {
 	Since    time.Time `json:"since"`
 	ExitCode *int      `json:"exit_code"`
 	Paths    []Path    `json:"paths"`
+	// Uploading is set while the end of the node waits for its uploads.
+	Uploading *Uploading `json:"uploading,omitempty"`
+}
+
+// Uploading is since when and until when a host uploads what an ended node wrote to buckets and volumes. How much is
+// left of it is in the node's progress.
+type Uploading struct {
+	Since    time.Time `json:"since"`
+	EndsBy   time.Time `json:"ends_by" doc:"what is not uploaded by then is lost"`
+	GPUsFree bool      `json:"gpus_free" doc:"whether others can rent the node's GPUs already"`
 }
 
 // Path is how a node reaches another rank: lan, direct, punched (through both routers), relay.

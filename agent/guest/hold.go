@@ -198,7 +198,8 @@ func (h *Holder) await(ctx context.Context, q Request) (Workload, error) {
 }
 
 // serveInit receives the reports of one init. The command runs when a connection that reported "releasing" breaks: the
-// descriptor closes at exec, so the kernel reports the start and not the init.
+// descriptor closes at exec, so the kernel reports the start and not the init. The run began with that report: how long
+// the kernel then takes to read the program is up to the renter's files, not to the host.
 //
 // The renter's program has the same user as its init, and a process of another PID namespace has no PID here, so
 // SO_PEERCRED cannot distinguish them. The time of the connection does: the socket is closed before the command is
@@ -226,6 +227,7 @@ func (h *Holder) serveInit(c net.Conn, l net.Listener) {
 		if json.Unmarshal(line, &last) != nil || last.LeaseRef != h.Ref {
 			return
 		}
+		last.AtMS, last.BootMS = time.Now().UnixMilli(), hostinfo.BootMS()
 		if last.State == StateReleasing {
 			l.Close()
 			h.flight.end() // from here on the network is the renter's
@@ -242,8 +244,8 @@ func (h *Holder) serveInit(c net.Conn, l net.Listener) {
 	}
 }
 
+// note stores a report with the moment at which it was made.
 func (h *Holder) note(w Workload) {
-	w.AtMS, w.BootMS = time.Now().UnixMilli(), hostinfo.BootMS()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.workload.State == StateStarted {

@@ -36,6 +36,9 @@ const (
 	attributes = time.Second // for which the kernel keeps attributes
 	listings   = 30 * time.Second
 	retryEvery = 3 * time.Second
+	// uploadAgain is the longest pause before a failed upload is tried again. rclone's own grows to five minutes, and the
+	// agent gives up uploads of a lease that has ended sooner than that.
+	uploadAgain = 15 * time.Second
 )
 
 // mount is the mount of a bucket.
@@ -178,6 +181,10 @@ func withUploads(s wire.State, v *vfs.VFS) wire.State {
 		s.Files++
 		s.Bytes += max(0, u.Size)
 		s.Failing = max(s.Failing, u.Tries-1)
+		if u.Expiry > uploadAgain.Seconds() && !u.Uploading {
+			_, _ = rc.Calls.Get("vfs/queue-set-expiry").Fn(context.Background(), // it may have been uploaded meanwhile
+				rc.Params{"id": int64(u.ID), "expiry": uploadAgain.Seconds()})
+		}
 	}
 	if s.Failing > 0 {
 		s.Uploading = explainUpload(accounting.GlobalStats().GetLastError())

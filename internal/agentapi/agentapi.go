@@ -250,6 +250,10 @@ type LeaseStatus struct {
 	LogKept bool `json:"log_kept,omitempty"`
 	// Gone: nothing of the lease is left on the host except its stored log and journal.
 	Gone bool `json:"gone,omitempty"`
+	// GPUsFree: the run's containers and its own scratch are gone and its GPUs are clean, so that another lease may have
+	// them. What may be left are uploads of what the run wrote. Older agents do not send it: their GPUs are free once the
+	// run is Gone.
+	GPUsFree bool `json:"gpus_free,omitempty"`
 	// Traffic is the run's traffic so far. It is nil if nothing changed since a report that was acknowledged.
 	Traffic *Traffic `json:"traffic,omitempty"`
 	// OwnerMB is how much memory of the run's GPUs the host's own programs used, in MB of 2²⁰ bytes, when they began to

@@ -233,6 +233,13 @@ func nodeRow(n cluster.Node, u metering.Cost, sampled *readings, now time.Time) 
 func progress(n cluster.Node, now time.Time) (text string, percent float64) {
 	p := n.Progress
 	switch {
+	case n.Uploading != nil:
+		what := "uploading"
+		if p.Uploads != nil {
+			what += " " + view.Bytes(p.Uploads.Bytes)
+		}
+		return fmt.Sprintf("%s since %s, ends by %s", what, view.Clock(n.Uploading.Since, now),
+			view.Clock(n.Uploading.EndsBy, now)), -1
 	case n.ExitCode != nil:
 		return fmt.Sprintf("exit code %d", *n.ExitCode), -1
 	case n.State == lifecycle.NodePulling && p.Total > 0:

@@ -188,6 +188,8 @@ func TestRefusesBeforeTheBarrier(t *testing.T) {
 		"not executable": {put("plain", "x", 0o644), 126, "permission denied"},
 		"no interpreter": {put("script", "#!/nonexistent/python3 -u\n", 0o755), 127,
 			"needs the interpreter /nonexistent/python3"},
+		"no interpreter of the interpreter": {put("outer", "#!"+put("inner", "#!/nonexistent/sh\n", 0o755)+"\n", 0o755), 127,
+			"needs the interpreter /nonexistent/sh"},
 		"built for other CPU": {put("foreign", string(foreign), 0o755), 126, "built for EM_RISCV"},
 	} {
 		t.Run(name, func(t *testing.T) {

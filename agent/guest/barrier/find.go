@@ -39,7 +39,7 @@ func Find(argv, env []string) (program, error) {
 	if err != nil {
 		return program{}, err
 	}
-	if err := runnable(path); err != nil {
+	if err := runnable(path, 0); err != nil {
 		return program{}, err
 	}
 	return program{path: path, argv: argv, init: isInit(path)}, nil
@@ -97,28 +97,35 @@ func executable(path string) error {
 	return nil
 }
 
-// runnable reads what the file needs. A file that is executable but not readable is left to exec.
-func runnable(path string) error {
+// maxDepth is how many interpreters of interpreters the kernel follows.
+const maxDepth = 4
+
+// runnable reads what exec reads of the file and of the files that it needs, its interpreter or loader. So a file
+// system that is slow to return them delays this rank before the barrier, where no other rank waits for it with its
+// time. A file that is executable but not readable is left to exec.
+func runnable(path string, depth int) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil
 	}
 	defer f.Close()
-	head := make([]byte, 256)
+	head := make([]byte, 4096) // a page
 	n, _ := f.ReadAt(head, 0)
 	switch text := string(head[:n]); {
 	case strings.HasPrefix(text, "#!"):
 		line, _, _ := strings.Cut(text[2:], "\n")
 		if words := strings.Fields(line); len(words) > 0 {
-			return needs(path, "interpreter", words[0])
+			return needs(path, "interpreter", words[0], depth)
 		}
 	case strings.HasPrefix(text, elf.ELFMAG):
-		return runnableELF(path, f)
+		return runnableELF(path, f, depth)
+	case depth == 0: // program.shell may run it
+		_ = runnable("/bin/sh", depth+1)
 	}
 	return nil
 }
 
-func runnableELF(path string, f *os.File) error {
+func runnableELF(path string, f *os.File, depth int) error {
 	bin, err := elf.NewFile(f)
 	if err != nil {
 		return nil // leave it to exec
@@ -135,16 +142,19 @@ func runnableELF(path string, f *os.File) error {
 		if _, err := p.ReadAt(b, 0); err != nil {
 			return nil
 		}
-		return needs(path, "loader", strings.TrimRight(string(b), "\x00"))
+		return needs(path, "loader", strings.TrimRight(string(b), "\x00"), depth)
 	}
 	return nil
 }
 
-func needs(path, what, other string) error {
+func needs(path, what, other string, depth int) error {
 	if err := executable(other); err != nil {
 		return NotFound{fmt.Sprintf("command not found: %s needs the %s %s, which is not in the image", path, what, other)}
 	}
-	return nil
+	if depth == maxDepth {
+		return nil // leave it to exec
+	}
+	return runnable(other, depth+1)
 }
 
 // inits are programs that expect to be PID 1.

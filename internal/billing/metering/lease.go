@@ -135,6 +135,15 @@ func LeaseGone(ctx context.Context, tx *db.Tx, lease id.Lease) error {
 	return tx.Q.SetLeaseGone(ctx, lease)
 }
 
+// LeaseGPUsFree notes that an ended lease no longer needs its GPUs, while its host uploads what it wrote. scratchGB is
+// what of its scratch was the node's own, which its host has removed.
+func LeaseGPUsFree(ctx context.Context, tx *db.Tx, lease id.Lease, scratchGB int64) error {
+	if err := tx.Q.SetLeaseGPUsFree(ctx, scratchGB, lease); err != nil {
+		return fmt.Errorf("free the GPUs of %s: %w", lease, err)
+	}
+	return nil
+}
+
 // Leases are the use cases of metered leases, for the API, the pages and the command line. Safe for concurrent use.
 type Leases struct{ d *db.DB }
 

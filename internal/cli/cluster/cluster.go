@@ -235,6 +235,10 @@ func printCluster(p *base.Printer, c client.Cluster, mounts []mounted) {
 				p.Line("Uploads fail: %s.", u.Problem)
 			}
 		}
+		if u := n.Uploading; u != nil {
+			p.Line("The host of rank %d uploads what it wrote since %s, and ends by %s.", n.Rank, base.When(u.Since),
+				base.When(u.EndsBy))
+		}
 	}
 }
 

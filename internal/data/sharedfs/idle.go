@@ -45,7 +45,9 @@ func (s *Shared) EndIdle(ctx context.Context) (int, error) {
 	}
 	ended := 0
 	for _, r := range rows {
+		done := 0
 		err := s.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			done = 0
 			folder, err := tx.Q.LockIdleSharedFolder(ctx, r.ID, &before)
 			if db.NoRows(err) { // it is used again
 				return nil
@@ -53,13 +55,14 @@ func (s *Shared) EndIdle(ctx context.Context) (int, error) {
 			if err != nil {
 				return err
 			}
-			ended++
+			done = 1
 			return erase(ctx, tx, folder)
 		})
 		if f := fault.From(err); f != nil && f.Kind == fault.Conflict {
 			continue
 		}
 		if err == nil {
+			ended += done
 			err = s.wake(ctx, r.SharedID)
 		}
 		if err != nil {

@@ -14,33 +14,9 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-const claimedLeases = `-- name: ClaimedLeases :many
-SELECT DISTINCT ref FROM gpu_claim WHERE ref = ANY ($1::uuid[]) AND ended_at IS NULL
-`
-
-func (q *Queries) ClaimedLeases(ctx context.Context, leases []pgtype.UUID) ([]pgtype.UUID, error) {
-	rows, err := q.db.Query(ctx, claimedLeases, leases)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []pgtype.UUID{}
-	for rows.Next() {
-		var ref pgtype.UUID
-		if err := rows.Scan(&ref); err != nil {
-			return nil, err
-		}
-		items = append(items, ref)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const clusterNodes = `-- name: ClusterNodes :many
 SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, n.leaving_told, n.uploads_lost_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, s.peers_from_ms, s.image_bytes, l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
-       h.name AS host_name, h.org_id AS operator_id, h.reclaim_at, h.reclaim_asked_at, h.capped_until,
+       l.gpus_free_at, h.name AS host_name, h.org_id AS operator_id, h.reclaim_at, h.reclaim_asked_at, h.capped_until,
        hs.nats_server AS listener, hs.connected_at, hs.protocol,
        ARRAY(SELECT floor(extract(epoch FROM g.at) * 1000)::bigint FROM gang_strike g
              WHERE g.host_id = n.host_id AND g.kind = 'doubt' AND g.at > statement_timestamp() - interval '2 hours')::bigint[] AS doubts
@@ -62,6 +38,7 @@ type ClusterNodesRow struct {
 	RunUntil       *time.Time
 	LeaseEndedAt   *time.Time
 	LeaseGoneAt    *time.Time
+	GpusFreeAt     *time.Time
 	HostName       string
 	OperatorID     id.Org
 	ReclaimAt      *time.Time
@@ -128,6 +105,7 @@ func (q *Queries) ClusterNodes(ctx context.Context, clusters []pgtype.UUID) ([]C
 			&i.RunUntil,
 			&i.LeaseEndedAt,
 			&i.LeaseGoneAt,
+			&i.GpusFreeAt,
 			&i.HostName,
 			&i.OperatorID,
 			&i.ReclaimAt,
@@ -336,11 +314,46 @@ func (q *Queries) GetCluster(ctx context.Context, argID id.Cluster) (GetClusterR
 	return i, err
 }
 
+const heldLeases = `-- name: HeldLeases :many
+SELECT ref FROM gpu_claim WHERE ref = ANY ($1::uuid[]) AND ended_at IS NULL
+UNION
+SELECT l.id FROM lease l JOIN host h ON h.id = l.host_id JOIN host_status s ON s.host_id = l.host_id
+WHERE l.id = ANY ($1::uuid[]) AND l.gpus_free_at IS NOT NULL AND greatest(s.last_sync_at, h.created_at,
+    (SELECT min(r.started_at) FROM replica r WHERE r.seen_at > clock_timestamp() - interval '1 minute'))
+    >= clock_timestamp() - interval '1 millisecond' * $2::bigint
+`
+
+// Which of these ended leases have claims, or uploads on a host that has been out of reach for less than a time.
+func (q *Queries) HeldLeases(ctx context.Context, leases []pgtype.UUID, afterMs int64) ([]pgtype.UUID, error) {
+	rows, err := q.db.Query(ctx, heldLeases, leases, afterMs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []pgtype.UUID{}
+	for rows.Next() {
+		var ref pgtype.UUID
+		if err := rows.Scan(&ref); err != nil {
+			return nil, err
+		}
+		items = append(items, ref)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const hostLeases = `-- name: HostLeases :many
 SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, n.leaving_told, n.uploads_lost_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, s.peers_from_ms, s.image_bytes, l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
        c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, c.image_digest, h.revision, h.capped_until,
        EXISTS (SELECT FROM node m WHERE m.cluster_id = c.id AND (m.exit_code <> 0 OR m.reason = 'preflight_failed')) AS in_doubt,
-       coalesce(r.logs_kept, s.logs_kept)::integer[] AS logs_kept
+       coalesce(r.logs_kept, s.logs_kept)::integer[] AS logs_kept, l.gpus_free_at, l.renter_org_id,
+       -- Leases that the host uploads for although their GPUs are free, of all organisations and of this one.
+       (CASE WHEN l.ended_at IS NULL THEN 0 ELSE (SELECT count(*) FROM lease u WHERE u.host_id = l.host_id
+           AND u.gone_at IS NULL AND u.gpus_free_at IS NOT NULL) END)::integer AS uploads,
+       (CASE WHEN l.ended_at IS NULL THEN 0 ELSE (SELECT count(*) FROM lease u WHERE u.host_id = l.host_id
+           AND u.gone_at IS NULL AND u.gpus_free_at IS NOT NULL AND u.renter_org_id = l.renter_org_id) END)::integer AS own_uploads
 FROM lease l
 JOIN node n ON n.id = l.node_id
 JOIN node_status s ON s.node_id = n.id
@@ -368,6 +381,10 @@ type HostLeasesRow struct {
 	CappedUntil  *time.Time
 	InDoubt      bool
 	LogsKept     []int32
+	GpusFreeAt   *time.Time
+	RenterOrgID  id.Org
+	Uploads      int32
+	OwnUploads   int32
 }
 
 // What this host may speak of: its leases that are not gone, and those it names itself (kept logs outlive a lease).
@@ -435,6 +452,10 @@ func (q *Queries) HostLeases(ctx context.Context, hostID id.Host, named []pgtype
 			&i.CappedUntil,
 			&i.InDoubt,
 			&i.LogsKept,
+			&i.GpusFreeAt,
+			&i.RenterOrgID,
+			&i.Uploads,
+			&i.OwnUploads,
 		); err != nil {
 			return nil, err
 		}

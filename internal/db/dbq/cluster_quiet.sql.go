@@ -17,7 +17,7 @@ const leasesOfHosts = `-- name: LeasesOfHosts :many
 SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, n.leaving_told, n.uploads_lost_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, s.peers_from_ms, s.image_bytes, l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
        c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, c.image_digest, h.revision, h.capped_until,
        EXISTS (SELECT FROM node m WHERE m.cluster_id = c.id AND (m.exit_code <> 0 OR m.reason = 'preflight_failed')) AS in_doubt,
-       coalesce(r.logs_kept, s.logs_kept)::integer[] AS logs_kept, l.host_id, l.run_until, c.start_deadline
+       coalesce(r.logs_kept, s.logs_kept)::integer[] AS logs_kept, l.gpus_free_at, l.host_id, l.run_until, c.start_deadline
 FROM lease l
 JOIN node n ON n.id = l.node_id
 JOIN node_status s ON s.node_id = n.id
@@ -45,6 +45,7 @@ type LeasesOfHostsRow struct {
 	CappedUntil   *time.Time
 	InDoubt       bool
 	LogsKept      []int32
+	GpusFreeAt    *time.Time
 	HostID        id.Host
 	RunUntil      *time.Time
 	StartDeadline *time.Time
@@ -114,6 +115,7 @@ func (q *Queries) LeasesOfHosts(ctx context.Context, hosts []pgtype.UUID) ([]Lea
 			&i.CappedUntil,
 			&i.InDoubt,
 			&i.LogsKept,
+			&i.GpusFreeAt,
 			&i.HostID,
 			&i.RunUntil,
 			&i.StartDeadline,

@@ -108,15 +108,16 @@ func (q *Queries) InsertReplacement(ctx context.Context, arg InsertReplacementPa
 }
 
 const lostLeases = `-- name: LostLeases :many
-SELECT r.lost_lease, r.lost_host
+SELECT r.lost_lease, r.lost_host, l.gpus_free_at
 FROM node_replacement r JOIN lease l ON l.id = r.lost_lease
 WHERE r.cluster_id = $1 AND l.gone_at IS NULL
 ORDER BY r.lost_lease
 `
 
 type LostLeasesRow struct {
-	LostLease id.Lease
-	LostHost  id.Host
+	LostLease  id.Lease
+	LostHost   id.Host
+	GpusFreeAt *time.Time
 }
 
 // Leases of lost hosts whose ranks continued elsewhere, of which something may still be left on those hosts.
@@ -129,7 +130,7 @@ func (q *Queries) LostLeases(ctx context.Context, clusterID id.Cluster) ([]LostL
 	items := []LostLeasesRow{}
 	for rows.Next() {
 		var i LostLeasesRow
-		if err := rows.Scan(&i.LostLease, &i.LostHost); err != nil {
+		if err := rows.Scan(&i.LostLease, &i.LostHost, &i.GpusFreeAt); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

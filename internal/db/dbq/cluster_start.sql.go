@@ -62,6 +62,45 @@ func (q *Queries) HeldStarts(ctx context.Context, orgID id.Org, windowS int64) (
 	return items, nil
 }
 
+const heldUploads = `-- name: HeldUploads :many
+SELECT l.ended_at::timestamptz AS ended_at, l.gpu_count, p.rate
+FROM lease l
+CROSS JOIN LATERAL (SELECT x.rate FROM lease_price x WHERE x.lease_id = l.id ORDER BY x.from_ms DESC LIMIT 1) p
+WHERE l.renter_org_id = $1 AND l.gone_at IS NULL AND l.gpus_free_at IS NULL
+  AND l.ended_at > statement_timestamp() - make_interval(secs => $2::bigint)
+  AND l.ended_at < statement_timestamp() - make_interval(secs => $3::bigint)
+  AND (EXISTS (SELECT FROM volume_mount m WHERE m.cluster_id = l.cluster_id AND m.mode <> 'ro')
+       OR EXISTS (SELECT FROM bucket_mount b WHERE b.cluster_id = l.cluster_id AND b.mode <> 'ro'))
+ORDER BY l.ended_at LIMIT 2000
+`
+
+type HeldUploadsRow struct {
+	EndedAt  time.Time
+	GPUCount int32
+	Rate     money.Micro
+}
+
+// Ended leases of an org that still hold their GPUs while their hosts upload what they wrote, since free_s seconds after their end.
+func (q *Queries) HeldUploads(ctx context.Context, orgID id.Org, flushS int64, freeS int64) ([]HeldUploadsRow, error) {
+	rows, err := q.db.Query(ctx, heldUploads, orgID, flushS, freeS)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []HeldUploadsRow{}
+	for rows.Next() {
+		var i HeldUploadsRow
+		if err := rows.Scan(&i.EndedAt, &i.GPUCount, &i.Rate); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const insertExcusedStart = `-- name: InsertExcusedStart :exec
 INSERT INTO start_hold (org_id, cluster_id, ended_at, held_ms, gpu_ms, value, reason, excused_by)
 VALUES ($1, $2, $3, $4,

@@ -25,6 +25,18 @@ func (q *Queries) CountHostClaims(ctx context.Context, hostID id.Host) (int64, e
 	return count, err
 }
 
+const countHostUploads = `-- name: CountHostUploads :one
+SELECT count(*) FROM lease WHERE host_id = $1 AND gone_at IS NULL AND gpus_free_at IS NOT NULL
+`
+
+// Ended leases whose GPUs are free and for which the host still uploads.
+func (q *Queries) CountHostUploads(ctx context.Context, hostID id.Host) (int64, error) {
+	row := q.db.QueryRow(ctx, countHostUploads, hostID)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const getHost = `-- name: GetHost :one
 SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, h.state, h.simulated, h.multi_node, h.needs_full_report, h.blocked, h.revision, h.boot_id, h.cpu_cores, h.ram_mb, h.disk_gb, h.driver, h.cuda_max, h.inventory_at, h.created_at, h.retired_at, h.reclaim_at, h.reclaim_asked_at, h.disk_limited, h.runtimes, h.up_cap_gb, h.down_cap_gb, h.capped_until, h.scratch_gb, h.engine_away, h.rdma_gbps, h.rdma_rails, h.ephemeral, h.rdma_link, h.rdma_isolation, h.rdma_nccl, s.host_id, s.session, s.connected, s.connected_at, s.disconnected_at, s.nats_server, s.nats_client, s.instance, s.last_sync_at, s.full_report_at, s.revision_seen, s.health_seq, s.agent_version, s.protocol, s.address, s.net_up_mbps, s.net_down_mbps, s.net_up_at, s.net_down_at, coalesce(f.name, '') AS fabric_name, coalesce(i.inventory, '{}')::jsonb AS inventory
 FROM host h

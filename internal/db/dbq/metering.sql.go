@@ -1806,6 +1806,17 @@ func (q *Queries) SetLeaseEpoch(ctx context.Context, epoch int32, iD id.Lease) (
 	return result.RowsAffected(), nil
 }
 
+const setLeaseGPUsFree = `-- name: SetLeaseGPUsFree :exec
+UPDATE lease SET gpus_free_at = clock_timestamp(), flush_gb = greatest(scratch_gb - $1::bigint, 0)
+WHERE id = $2 AND ended_at IS NOT NULL AND gone_at IS NULL AND gpus_free_at IS NULL
+`
+
+// scratch_gb is what of the lease's scratch was the node's own, and is free with the GPUs.
+func (q *Queries) SetLeaseGPUsFree(ctx context.Context, scratchGb int64, iD id.Lease) error {
+	_, err := q.db.Exec(ctx, setLeaseGPUsFree, scratchGb, iD)
+	return err
+}
+
 const setLeaseGone = `-- name: SetLeaseGone :exec
 UPDATE lease SET gone_at = clock_timestamp() WHERE id = $1 AND gone_at IS NULL
 `

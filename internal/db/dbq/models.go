@@ -747,6 +747,8 @@ type Lease struct {
 	GoneAt        *time.Time
 	SettledAt     *time.Time
 	ScratchGb     int64
+	GpusFreeAt    *time.Time
+	FlushGb       int64
 }
 
 type LeaseBond struct {

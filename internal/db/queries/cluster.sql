@@ -93,7 +93,7 @@ WHERE id = @id;
 
 -- name: ClusterNodes :many
 SELECT sqlc.embed(n), sqlc.embed(s), l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
-       h.name AS host_name, h.org_id AS operator_id, h.reclaim_at, h.reclaim_asked_at, h.capped_until,
+       l.gpus_free_at, h.name AS host_name, h.org_id AS operator_id, h.reclaim_at, h.reclaim_asked_at, h.capped_until,
        hs.nats_server AS listener, hs.connected_at, hs.protocol,
        ARRAY(SELECT floor(extract(epoch FROM g.at) * 1000)::bigint FROM gang_strike g
              WHERE g.host_id = n.host_id AND g.kind = 'doubt' AND g.at > statement_timestamp() - interval '2 hours')::bigint[] AS doubts
@@ -126,7 +126,12 @@ WHERE n.cluster_id = ANY (@clusters::uuid[]);
 SELECT sqlc.embed(n), sqlc.embed(s), l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
        c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, c.image_digest, h.revision, h.capped_until,
        EXISTS (SELECT FROM node m WHERE m.cluster_id = c.id AND (m.exit_code <> 0 OR m.reason = 'preflight_failed')) AS in_doubt,
-       coalesce(r.logs_kept, s.logs_kept)::integer[] AS logs_kept
+       coalesce(r.logs_kept, s.logs_kept)::integer[] AS logs_kept, l.gpus_free_at, l.renter_org_id,
+       -- Leases that the host uploads for although their GPUs are free, of all organisations and of this one.
+       (CASE WHEN l.ended_at IS NULL THEN 0 ELSE (SELECT count(*) FROM lease u WHERE u.host_id = l.host_id
+           AND u.gone_at IS NULL AND u.gpus_free_at IS NOT NULL) END)::integer AS uploads,
+       (CASE WHEN l.ended_at IS NULL THEN 0 ELSE (SELECT count(*) FROM lease u WHERE u.host_id = l.host_id
+           AND u.gone_at IS NULL AND u.gpus_free_at IS NOT NULL AND u.renter_org_id = l.renter_org_id) END)::integer AS own_uploads
 FROM lease l
 JOIN node n ON n.id = l.node_id
 JOIN node_status s ON s.node_id = n.id
@@ -319,8 +324,14 @@ LEFT JOIN LATERAL (
 -- name: HostRevision :one
 SELECT h.revision, c.epoch AS control_epoch FROM host h CROSS JOIN control c WHERE h.id = @host_id;
 
--- name: ClaimedLeases :many
-SELECT DISTINCT ref FROM gpu_claim WHERE ref = ANY (@leases::uuid[]) AND ended_at IS NULL;
+-- name: HeldLeases :many
+-- Which of these ended leases have claims, or uploads on a host that has been out of reach for less than a time.
+SELECT ref FROM gpu_claim WHERE ref = ANY (@leases::uuid[]) AND ended_at IS NULL
+UNION
+SELECT l.id FROM lease l JOIN host h ON h.id = l.host_id JOIN host_status s ON s.host_id = l.host_id
+WHERE l.id = ANY (@leases::uuid[]) AND l.gpus_free_at IS NOT NULL AND greatest(s.last_sync_at, h.created_at,
+    (SELECT min(r.started_at) FROM replica r WHERE r.seen_at > clock_timestamp() - interval '1 minute'))
+    >= clock_timestamp() - interval '1 millisecond' * @after_ms::bigint;
 
 -- name: GPUsOfCluster :many
 -- The GPUs a cluster has and had, with the time in which they were its own.

@@ -37,7 +37,7 @@ WHERE h.state IN ('active', 'draining') AND h.revision = r.revision AND NOT h.ne
 SELECT sqlc.embed(n), sqlc.embed(s), l.id AS lease_id, l.epoch AS lease_epoch, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
        c.state AS cluster_state, c.epoch AS cluster_epoch, c.go_at, c.stop_at, c.node_count, c.image_digest, h.revision, h.capped_until,
        EXISTS (SELECT FROM node m WHERE m.cluster_id = c.id AND (m.exit_code <> 0 OR m.reason = 'preflight_failed')) AS in_doubt,
-       coalesce(r.logs_kept, s.logs_kept)::integer[] AS logs_kept, l.host_id, l.run_until, c.start_deadline
+       coalesce(r.logs_kept, s.logs_kept)::integer[] AS logs_kept, l.gpus_free_at, l.host_id, l.run_until, c.start_deadline
 FROM lease l
 JOIN node n ON n.id = l.node_id
 JOIN node_status s ON s.node_id = n.id

@@ -1,6 +1,6 @@
 -- name: LostLeases :many
 -- Leases of lost hosts whose ranks continued elsewhere, of which something may still be left on those hosts.
-SELECT r.lost_lease, r.lost_host
+SELECT r.lost_lease, r.lost_host, l.gpus_free_at
 FROM node_replacement r JOIN lease l ON l.id = r.lost_lease
 WHERE r.cluster_id = @cluster_id AND l.gone_at IS NULL
 ORDER BY r.lost_lease;

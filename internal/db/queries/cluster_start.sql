@@ -14,6 +14,18 @@ FROM start_hold s
 WHERE s.org_id = @org_id AND s.ended_at > statement_timestamp() - make_interval(secs => @window_s::bigint)
 GROUP BY date_bin('5 minutes', s.ended_at, 'epoch');
 
+-- name: HeldUploads :many
+-- Ended leases of an org that still hold their GPUs while their hosts upload what they wrote, since free_s seconds after their end.
+SELECT l.ended_at::timestamptz AS ended_at, l.gpu_count, p.rate
+FROM lease l
+CROSS JOIN LATERAL (SELECT x.rate FROM lease_price x WHERE x.lease_id = l.id ORDER BY x.from_ms DESC LIMIT 1) p
+WHERE l.renter_org_id = @org_id AND l.gone_at IS NULL AND l.gpus_free_at IS NULL
+  AND l.ended_at > statement_timestamp() - make_interval(secs => @flush_s::bigint)
+  AND l.ended_at < statement_timestamp() - make_interval(secs => @free_s::bigint)
+  AND (EXISTS (SELECT FROM volume_mount m WHERE m.cluster_id = l.cluster_id AND m.mode <> 'ro')
+       OR EXISTS (SELECT FROM bucket_mount b WHERE b.cluster_id = l.cluster_id AND b.mode <> 'ro'))
+ORDER BY l.ended_at LIMIT 2000;
+
 -- name: PaidLately :one
 -- What hosts earned from an org within a window, in whole hours, and in seven days.
 SELECT coalesce(sum(CASE WHEN e.hour > statement_timestamp() - make_interval(secs => @window_s::bigint) THEN e.earned END), 0)::bigint AS lately,

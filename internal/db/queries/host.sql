@@ -81,6 +81,10 @@ UPDATE gpu SET present = false, removed_at = clock_timestamp() WHERE host_id = @
 SELECT count(*) FROM gpu_claim
 WHERE host_id = @host_id AND ended_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp());
 
+-- name: CountHostUploads :one
+-- Ended leases whose GPUs are free and for which the host still uploads.
+SELECT count(*) FROM lease WHERE host_id = @host_id AND gone_at IS NULL AND gpus_free_at IS NOT NULL;
+
 -- name: ReadHost :one
 SELECT sqlc.embed(h), sqlc.embed(s)
 FROM host h

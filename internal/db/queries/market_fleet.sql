@@ -61,13 +61,17 @@ WHERE host_id = ANY(@hosts::uuid[]) AND price IS NOT NULL
 ORDER BY host_id, gpu_model;
 
 -- name: FleetLeases :many
--- What leases keep of their hosts, until their claims end. (OFFSET 0: a lookup per claim, whatever PostgreSQL guesses how
--- many there are.)
-SELECT c.host_id, sum(l.cpu_cores)::double precision AS cpu_cores, sum(l.ram_mb)::bigint AS ram_mb, sum(l.disk_gb)::bigint AS disk_gb,
-       sum(l.scratch_gb)::bigint AS scratch_gb
-FROM (SELECT DISTINCT host_id, ref FROM gpu_claim WHERE host_id = ANY(@hosts::uuid[]) AND ended_at IS NULL AND kind = 'lease') c
-CROSS JOIN LATERAL (SELECT cpu_cores, ram_mb, disk_gb, scratch_gb FROM lease WHERE id = c.ref OFFSET 0) l
-GROUP BY c.host_id;
+-- What leases keep of their hosts, until their claims end, and what uploads keep after that. (OFFSET 0: a lookup per claim, whatever
+-- PostgreSQL guesses how many there are.)
+SELECT t.host_id, sum(t.cpu_cores)::double precision AS cpu_cores, sum(t.ram_mb)::bigint AS ram_mb, sum(t.disk_gb)::bigint AS disk_gb,
+       sum(t.scratch_gb)::bigint AS scratch_gb
+FROM (SELECT c.host_id, l.cpu_cores, l.ram_mb, l.disk_gb, l.scratch_gb
+      FROM (SELECT DISTINCT host_id, ref FROM gpu_claim WHERE host_id = ANY(@hosts::uuid[]) AND ended_at IS NULL AND kind = 'lease') c
+      CROSS JOIN LATERAL (SELECT cpu_cores, ram_mb, disk_gb, scratch_gb FROM lease WHERE id = c.ref OFFSET 0) l
+      UNION ALL
+      SELECT u.host_id, 0, 0, 0, u.flush_gb FROM lease u
+      WHERE u.host_id = ANY(@hosts::uuid[]) AND u.gone_at IS NULL AND u.gpus_free_at IS NOT NULL) t
+GROUP BY t.host_id;
 
 -- name: FleetQuotes :many
 -- What live quotes keep of their hosts.

@@ -30,6 +30,11 @@ WHERE l.id = @id AND l.ended_at IS NULL;
 -- name: SetLeaseGone :exec
 UPDATE lease SET gone_at = clock_timestamp() WHERE id = $1 AND gone_at IS NULL;
 
+-- name: SetLeaseGPUsFree :exec
+-- scratch_gb is what of the lease's scratch was the node's own, and is free with the GPUs.
+UPDATE lease SET gpus_free_at = clock_timestamp(), flush_gb = greatest(scratch_gb - @scratch_gb::bigint, 0)
+WHERE id = @id AND ended_at IS NOT NULL AND gone_at IS NULL AND gpus_free_at IS NULL;
+
 -- name: LeaseIDsOfCluster :many
 SELECT id FROM lease WHERE cluster_id = $1 ORDER BY id;
 

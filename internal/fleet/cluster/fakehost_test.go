@@ -25,6 +25,8 @@ type fakeHost struct {
 	born time.Time // of the boot
 	seq  uint64
 	old  bool // its agent is of before protocols were numbered
+	// uploads: after their end its runs upload; holds: its agent does not report that their GPUs are free then.
+	uploads, holds bool
 	// measured is what it measures with NCCL.
 	measured *agentapi.NCCL
 
@@ -210,6 +212,10 @@ func (h *fakeHost) stop(r *run) {
 		r.Good = false
 		h.prove(r, true)
 		r.State = agentapi.NodeStopping
+	case h.uploads:
+		h.prove(r, true)
+		r.State, r.GPUsFree = agentapi.NodeStopped, !h.holds
+		r.Progress = agentapi.Progress{Uploads: &agentapi.Uploads{Files: 2, Bytes: 7000, Problem: "bucket out: 503"}}
 	default:
 		h.prove(r, true)
 		r.State, r.Gone = agentapi.NodeStopped, true

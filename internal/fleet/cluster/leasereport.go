@@ -17,10 +17,12 @@ type leaseReport struct {
 	now  *agentapi.LeaseStatus // of the lease's current epoch; nil when it is not in the report
 	kept []int32               // epochs whose log waits on the host
 	gone bool                  // nothing is left on the host, which knew that the lease had ended
-	at   time.Time             // the report's moment on PostgreSQL's clock
-	from time.Time             // when the command began, on the same clock; by no more than ahead after at
-	exit time.Time             // when it ended; not after at
-	good time.Time             // since when it has been well without interruption; zero: not reported
+	// freesGPUs: what is left on the host are uploads, which need no GPUs; see admitUploads.
+	freesGPUs bool
+	at        time.Time // the report's moment on PostgreSQL's clock
+	from      time.Time // when the command began, on the same clock; by no more than ahead after at
+	exit      time.Time // when it ended; not after at
+	good      time.Time // since when it has been well without interruption; zero: not reported
 	// goodMS is the moment through which the report proves the node well, unix ms; 0 when it proves nothing.
 	goodMS int64
 	// down are the ranks from which it receives nothing, in ascending order, and downFrom since when, unix ms.

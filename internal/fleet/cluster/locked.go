@@ -54,6 +54,7 @@ type node struct {
 	required  bool
 	ended     *time.Time // lease: no longer desired
 	gone      *time.Time // lease: nothing left on the host
+	gpusFree  *time.Time // lease: its claims have ended, and its host uploads; nil also if they ended with gone
 	back      reclaim    // of its host by the operator
 	operator  id.Org     // of its host
 	hostName  string
@@ -104,6 +105,7 @@ func (c *Clusters) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*lockedC
 			required:  r.Required,
 			ended:     r.LeaseEndedAt,
 			gone:      r.LeaseGoneAt,
+			gpusFree:  r.GpusFreeAt,
 			back:      reclaim{deref(r.ReclaimAt), deref(r.ReclaimAskedAt)},
 			capped:    r.CappedUntil,
 			operator:  r.OperatorID,

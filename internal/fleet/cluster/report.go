@@ -34,15 +34,16 @@ func (c *Clusters) ApplyReport(ctx context.Context, hostID id.Host, s agentapi.S
 	c.logForeign(hostID, s, rows)
 	at := reportMoment(clock, s)
 	var all []leaseReport
-	locked := map[id.Cluster][]leaseReport{}
 	for _, row := range rows {
-		r, late := readLease(row, s, clock, at, gone)
-		if late {
-			continue
+		if r, late := readLease(row, s, clock, at, gone); !late {
+			all = append(all, r)
 		}
-		all = append(all, r)
+	}
+	admitUploads(all)
+	locked := map[id.Cluster][]leaseReport{}
+	for _, r := range all {
 		if r.needsLock() {
-			locked[row.Node.ClusterID] = append(locked[row.Node.ClusterID], r)
+			locked[r.row.Node.ClusterID] = append(locked[r.row.Node.ClusterID], r)
 		}
 	}
 	if err := c.saveStatuses(ctx, s, at, all); err != nil {
@@ -207,8 +208,10 @@ func (c *Clusters) saveLogsKept(ctx context.Context, r leaseReport) error {
 	return c.db.Q.SaveLogsKept(ctx, r.kept, r.row.Node.ID)
 }
 
-// part frees a node's GPUs: nothing of the node is left on its host, or the host was given up.
+// part ends a node: nothing of the node is left on its host, or the host was given up. Its GPUs are free if they were
+// not before.
 func (x *lockedCluster) part(n *node) {
+	x.countUpload(n)
 	n.gone = &x.now
 	x.freed = append(x.freed, n)
 	x.step(n, lifecycle.NodeGone, lifecycle.ReasonNone, "")

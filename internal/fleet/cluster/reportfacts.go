@@ -42,9 +42,7 @@ var reportFacts = []reportFact{
 	{"its cloud announces an interruption", func(k knownNode, r leaseReport) bool {
 		return r.now.Leaving != "" && !k.LeavingTold
 	}, (*lockedCluster).applyLeaving},
-	{"not all was uploaded", func(k knownNode, r leaseReport) bool {
-		return len(r.now.NotUploaded) > 0 && !k.UploadsLostTold
-	}, (*lockedCluster).applyNotUploaded},
+	{"not all was uploaded", lostUploads, (*lockedCluster).applyNotUploaded},
 	{"data cap used up", func(k knownNode, r leaseReport) bool {
 		return newlyCapped(k.cappedUntil, k.CapTold, r.at)
 	}, (*lockedCluster).applyCap},
@@ -85,13 +83,14 @@ func (r leaseReport) needsLock() bool {
 	switch {
 	case r.row.LeaseGoneAt != nil:
 		return false
-	case r.gone:
+	case r.gone, r.freesGPUs:
 		return true
 	case r.row.Node.LeaseID != r.row.LeaseID: // the rank went on elsewhere
 		return false
-	case r.row.LeaseEndedAt != nil: // only whether the node was up until it had to stop
+	case r.row.LeaseEndedAt != nil: // only what was not uploaded, and whether the node was up until it had to stop
 		stop := r.row.StopAt
-		return stop != nil && r.row.NodeStatus.LastGoodMs < stop.UnixMilli() && r.goodMS >= stop.UnixMilli()
+		return lostUploads(knownNode{Node: r.row.Node}, r) ||
+			stop != nil && r.row.NodeStatus.LastGoodMs < stop.UnixMilli() && r.goodMS >= stop.UnixMilli()
 	case r.now == nil:
 		return false
 	}
@@ -106,20 +105,37 @@ func (x *lockedCluster) applyReport(r leaseReport) {
 	n := x.byLease(r.row.LeaseID)
 	switch {
 	case n == nil:
-		if r.gone {
+		switch {
+		case r.gone:
 			x.partLost(r.row.LeaseID)
+		case r.freesGPUs:
+			x.freeLost(r.row.LeaseID)
 		}
 		return
-	case r.gone && n.ended != nil && n.gone == nil:
-		x.part(n)
+	case n.ended != nil:
+		x.applyEnded(n, r)
 		return
-	case r.now == nil || n.ended != nil || r.now.Epoch != int(n.Epoch):
+	case r.now == nil || r.now.Epoch != int(n.Epoch):
 		return
 	}
 	for _, f := range reportFacts {
 		if f.apply != nil && f.changed(x.known(n), r) {
 			f.apply(x, n, r)
 		}
+	}
+}
+
+// applyEnded puts the report of a lease that has ended into the change.
+func (x *lockedCluster) applyEnded(n *node, r leaseReport) {
+	if r.now != nil && r.now.Epoch == int(n.Epoch) && lostUploads(x.known(n), r) {
+		x.applyNotUploaded(n, r)
+	}
+	switch {
+	case n.gone != nil:
+	case r.gone:
+		x.part(n)
+	case r.freesGPUs && n.gpusFree == nil:
+		x.freeGPUs(n)
 	}
 }
 
@@ -177,6 +193,10 @@ func (x *lockedCluster) applyOwnerUse(n *node, r leaseReport) {
 func (x *lockedCluster) applyLeaving(n *node, r leaseReport) {
 	n.LeavingTold, n.dirty = true, true
 	x.notifyLeaving(n, r.now.Leaving)
+}
+
+func lostUploads(k knownNode, r leaseReport) bool {
+	return r.now != nil && len(r.now.NotUploaded) > 0 && !k.UploadsLostTold
 }
 
 func (x *lockedCluster) applyNotUploaded(n *node, r leaseReport) {

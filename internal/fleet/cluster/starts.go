@@ -28,6 +28,8 @@ import (
 // of an organisation see each other.
 type startFacts struct {
 	own fairness.StartFacts
+	// uploads are ended leases that hold their GPUs while their hosts upload.
+	uploads []dbq.HeldUploadsRow
 	// sizes and taken are the GPUs of the market by model, and those that starts hold which no payment covers, of all
 	// organisations. Two rents of different organisations do not see each other in taken: they may go beyond the limit by
 	// what they rent at the same moment.
@@ -65,6 +67,11 @@ func (l *lockedRental) queueStarts(b *pgx.Batch) {
 		}
 		return err
 	})
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
+		l.starts.uploads, err = q.HeldUploads(ctx, l.principal.Org, int64(uploadLimit.Seconds()),
+			int64(freeUpload.Seconds()))
+		return err
+	})
 	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
 		r, err := q.PaidLately(ctx, seconds, id.UUIDs(l.principal.Org)[0], l.c.cfg.Currency)
 		l.starts.own.Paid = rules.Paid(money.Nano(r.Lately), money.Nano(r.Week))
@@ -83,6 +90,9 @@ func (l *lockedRental) queueStarts(b *pgx.Batch) {
 // judgeStart decides whether the organisation may start a placement now, and whether what it paid covers the start.
 func (l *lockedRental) judgeStart(p market.Placement) (covered bool, err error) {
 	rules := l.c.cfg.Starts
+	for _, r := range l.starts.uploads {
+		l.starts.own.Held = append(l.starts.own.Held, heldUpload(r, l.now))
+	}
 	v := rules.Judge(l.starts.own, p.Rate, l.now.UnixMilli())
 	if !v.OK {
 		return false, errStartQuota(rules, l.starts.own, v, l.now)

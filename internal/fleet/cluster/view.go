@@ -95,6 +95,8 @@ type Node struct {
 	ExitCode *int                `json:"exit_code"`
 	// Paths are the ways by which its overlay reaches the other ranks at present.
 	Paths []agentapi.PeerPath `json:"paths,omitempty"`
+	// Uploading is set while its host uploads what the ended node wrote.
+	Uploading *client.Uploading `json:"uploading,omitempty" doc:"set while the end of the node waits for its uploads to buckets and volumes"`
 }
 
 // GPU is one device of a node.

@@ -234,6 +234,7 @@ func viewNode(n dbq.ClusterNodesRow, device map[id.GPU]GPU) Node {
 			v.Paths = nil
 		}
 	}
+	v.Uploading = uploadingOf(n, v.Progress.Uploads != nil)
 	for _, g := range n.GPUIds {
 		v.GPUs = append(v.GPUs, device[g])
 	}

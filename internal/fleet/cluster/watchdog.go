@@ -128,8 +128,10 @@ func (c *Clusters) look(ctx context.Context, cl id.Cluster) error {
 		return c.alter(ctx, tx, cl, func(x *lockedCluster) error {
 			seen, x.looked = x, true
 			waiting := x.awaitingEnd()
-			claimed, err := readClaimed(ctx, tx.Q, waiting)
-			x.partUnclaimed(waiting, claimed)
+			held, err := readHeld(ctx, tx.Q, waiting, c.cfg.AbandonAfter)
+			if err == nil {
+				x.partUnheld(waiting, held)
+			}
 			return err
 		})
 	})
@@ -155,23 +157,24 @@ func (x *lockedCluster) awaitingEnd() (out []id.Lease) {
 	return out
 }
 
-// readClaimed reads which of the leases have claims that have not ended.
-func readClaimed(ctx context.Context, q *dbq.Queries, leases []id.Lease) ([]pgtype.UUID, error) {
+// readHeld reads for which of the ended leases something may be left on their hosts: those whose claims have not ended,
+// and those whose hosts upload and were not out of reach for too long.
+func readHeld(ctx context.Context, q *dbq.Queries, leases []id.Lease, after time.Duration) ([]pgtype.UUID, error) {
 	if len(leases) == 0 {
 		return nil, nil
 	}
-	claimed, err := q.ClaimedLeases(ctx, id.UUIDs(leases...))
+	held, err := q.HeldLeases(ctx, id.UUIDs(leases...), after.Milliseconds())
 	if err != nil {
-		return nil, fmt.Errorf("claims of leases: %w", err)
+		return nil, fmt.Errorf("what is left of leases: %w", err)
 	}
-	return claimed, nil
+	return held, nil
 }
 
-// partUnclaimed parts with those ended leases whose claims have ended: the host has shown that nothing is left, or was
-// out of reach for so long that host.AbandonClaims gave it up.
-func (x *lockedCluster) partUnclaimed(ended []id.Lease, claimed []pgtype.UUID) {
+// partUnheld parts with those ended leases that are not held: the host has shown that nothing is left, or was out of
+// reach for so long that host.AbandonClaims gave it up.
+func (x *lockedCluster) partUnheld(ended []id.Lease, held []pgtype.UUID) {
 	for _, l := range ended {
-		if slices.Contains(claimed, id.UUIDs(l)[0]) {
+		if slices.Contains(held, id.UUIDs(l)[0]) {
 			continue
 		}
 		if n := x.byLease(l); n != nil {

@@ -203,7 +203,7 @@ func (x *lockedCluster) queueFacts(b *pgx.Batch) {
 // effects is what decisions about a locked cluster change beyond its own rows. A writer stores it.
 type effects struct {
 	raise  map[id.Host]bool // hosts whose desired state changes: they are woken
-	freed  []*node          // nodes of which nothing is left: their claims end
+	freed  []*node          // nodes whose GPUs are free: their claims end
 	writes []write          // of meters, bonds and money, in order
 
 	startsEnded []endedStart

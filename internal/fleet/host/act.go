@@ -143,6 +143,12 @@ func (x *Hosts) retire(ctx context.Context, tx *db.Tx, who account.Principal, h 
 	} else if n > 0 {
 		return fault.New(fault.Conflict, "%d of the host's GPUs are in use: drain it and wait until they are free.", n)
 	}
+	if n, err := tx.Q.CountHostUploads(ctx, h.ID); err != nil {
+		return fmt.Errorf("uploads of %s: %w", h.ID, err)
+	} else if n > 0 {
+		return fault.New(fault.Conflict, "The host still uploads what %d ended leases wrote. That takes half an hour at "+
+			"most: drain the host and wait.", n)
+	}
 	if err := x.remove(ctx, tx, h); err != nil {
 		return err
 	}

@@ -218,7 +218,9 @@ func AbandonClaims(ctx context.Context, d *db.DB) (int, error) {
 	}
 	done := 0
 	for host, refs := range leases {
+		ended := 0
 		err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			ended = 0
 			if _, err := lockOne(ctx, tx, host); err != nil {
 				return err
 			}
@@ -226,7 +228,7 @@ func AbandonClaims(ctx context.Context, d *db.DB) (int, error) {
 			if out, err := tx.Q.HostOutOfReach(ctx, after, host); err != nil || !out {
 				return err
 			}
-			done += len(refs)
+			ended = len(refs)
 			return errors.Join(
 				tx.Q.EndLeaseClaims(ctx, EndAbandoned, refs, host),
 				tx.Q.NeedFullReport(ctx, host))
@@ -234,6 +236,7 @@ func AbandonClaims(ctx context.Context, d *db.DB) (int, error) {
 		if err != nil {
 			return done, fmt.Errorf("abandon claims on %s: %w", host, err)
 		}
+		done += ended
 	}
 	return done, nil
 }

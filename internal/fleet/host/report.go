@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -125,7 +126,7 @@ func recordContact(ctx context.Context, tx *db.Tx, host id.Host, s agentapi.Sync
 	// Only a report made after the host learned of all lease ends proves that an ended lease is gone. An older report may
 	// lack a lease because the lease had not started yet.
 	if s.Full && s.Revision >= h.Revision && s.EngineAway == nil {
-		if r.Gone, err = applyFull(ctx, tx, host, h, gone, shown(s)); err != nil {
+		if r.Gone, err = applyFull(ctx, tx, host, h, gone, occupying(s)); err != nil {
 			return Report{}, err
 		}
 	}
@@ -178,6 +179,12 @@ func shown(s agentapi.Sync) []id.Lease {
 		}
 	}
 	return out
+}
+
+// occupying returns the leases that may use GPUs of the host.
+func occupying(s agentapi.Sync) []id.Lease {
+	s.Leases = slices.DeleteFunc(slices.Clone(s.Leases), func(l agentapi.LeaseStatus) bool { return l.GPUsFree })
+	return shown(s)
 }
 
 func applyFull(ctx context.Context, tx *db.Tx, host id.Host, h dbq.HostForReportRow, gone,

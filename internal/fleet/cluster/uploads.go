@@ -1,0 +1,140 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/billing/fairness"
+	"github.com/musterhq/muster/internal/billing/metering"
+	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/interval"
+)
+
+// A run ends on its host in two steps. When its containers are gone and its GPUs are clean, others may rent the GPUs.
+// Its host may still upload what it wrote to buckets and volumes then; that keeps only the disk with these data, until
+// nothing is left. A host whose agent does not report the first step keeps the GPUs until the second one.
+
+const (
+	// maxUploads is for how many leases a host may upload whose GPUs are free, and maxOwnUploads for how many of one
+	// organisation: each has files and processes on the host. A lease beyond these limits keeps its GPUs meanwhile.
+	maxUploads, maxOwnUploads = 16, 8
+	// freeUpload is how long after its end a lease may hold its GPUs for its uploads before that counts as a start does.
+	freeUpload = time.Minute
+	// uploadLimit is how long a host may upload after the end of a lease.
+	uploadLimit = agentapi.VolumeFlushMaxS * time.Second
+
+	// reasonUploading is the reason in start_hold of GPUs that were held for uploads.
+	reasonUploading = "uploading"
+)
+
+// clean reports whether the report says for the first time that an ended lease needs its GPUs no more.
+func (r leaseReport) clean() bool {
+	return r.row.LeaseEndedAt != nil && r.row.LeaseGoneAt == nil && r.row.GpusFreeAt == nil && !r.gone && r.now != nil &&
+		r.now.GPUsFree
+}
+
+// admitUploads decides for which leases of a report their hosts may go on to upload after their claims have ended.
+func admitUploads(all []leaseReport) {
+	host, own := int32(0), map[id.Org]int32{}
+	for i := range all {
+		r := &all[i]
+		r.freesGPUs = r.clean() && r.row.Uploads+host < maxUploads &&
+			r.row.OwnUploads+own[r.row.RenterOrgID] < maxOwnUploads
+		if r.freesGPUs {
+			host++
+			own[r.row.RenterOrgID]++
+		}
+	}
+}
+
+// freeGPUs ends the claims of an ended lease for which its host uploads.
+func (x *lockedCluster) freeGPUs(n *node) {
+	x.countUpload(n)
+	n.gpusFree = &x.now
+	x.freed = append(x.freed, n)
+	x.addWrite(func(ctx context.Context, w *writer) error {
+		return metering.LeaseGPUsFree(ctx, w.tx, n.LeaseID, x.spec.ScratchGB)
+	})
+}
+
+// freeLost is freeGPUs for a lease whose rank moved to another host.
+func (x *lockedCluster) freeLost(l id.Lease) {
+	i := slices.IndexFunc(x.lost, func(r dbq.LostLeasesRow) bool { return r.LostLease == l && r.GpusFreeAt == nil })
+	if i < 0 {
+		return
+	}
+	x.lost[i].GpusFreeAt = &x.now
+	x.freed = append(x.freed, &node{Node: dbq.Node{LeaseID: l, HostID: x.lost[i].LostHost}})
+	x.addWrite(func(ctx context.Context, w *writer) error {
+		return metering.LeaseGPUsFree(ctx, w.tx, l, x.spec.ScratchGB)
+	})
+}
+
+// countUpload counts the time for which a lease held its GPUs after its end, usually because its host uploaded what it
+// wrote. Only time in which the host reported counts. A lease that had nothing to upload may have a slow host: then the
+// operator excuses it, as it does a failed start.
+func (x *lockedCluster) countUpload(n *node) {
+	if n.gpusFree != nil || n.ended == nil || x.row.RunningAt == nil {
+		return
+	}
+	from := n.ended.Add(freeUpload)
+	until := earliest(earliest(x.now, n.status.ReportedAt), n.ended.Add(uploadLimit))
+	span := interval.Span{Start: from.UnixMilli(), End: until.UnixMilli()}
+	if span.End <= span.Start {
+		return
+	}
+	own, all := int64(len(n.gpus)), int64(0)
+	for _, m := range x.nodes {
+		all += int64(len(m.gpus))
+	}
+	ms := max(0, span.Len()-x.deaf(n).Clip(span).Len())
+	e := endedStart{row: dbq.InsertStartHoldParams{
+		OrgID: x.row.OrgID, ClusterID: x.row.ID, EndedAt: time.UnixMilli(span.End), HeldMs: span.Len() * own,
+		GPUMs: ms * own, Value: int64(fairness.StartValue(x.row.Rate, ms)) * own / max(1, all), Reason: reasonUploading,
+	}}
+	if !writesData(x.spec) {
+		e.excusedBy, e.rest.gpuMS, e.rest.value = n.operator, e.row.GPUMs, e.row.Value
+	}
+	x.startsEnded = append(x.startsEnded, e)
+}
+
+// writesData reports whether nodes of a spec may have something to upload after their end.
+func writesData(s market.Spec) bool {
+	for _, m := range s.Volumes() {
+		if m.Mode != agentapi.MountRO && !m.Lazy {
+			return true
+		}
+	}
+	for _, m := range s.Buckets() {
+		if m.Mode != agentapi.MountRO {
+			return true
+		}
+	}
+	return false
+}
+
+// uploadingOf returns since when a host uploads for an ended node; nil if it does not. reported: it has reported what is
+// left of the uploads.
+func uploadingOf(n dbq.ClusterNodesRow, reported bool) *client.Uploading {
+	switch {
+	case n.LeaseEndedAt == nil, n.LeaseGoneAt != nil:
+		return nil
+	case n.GpusFreeAt != nil:
+		return &client.Uploading{Since: *n.GpusFreeAt, EndsBy: n.GpusFreeAt.Add(uploadLimit), GPUsFree: true}
+	case reported:
+		return &client.Uploading{Since: *n.LeaseEndedAt, EndsBy: n.LeaseEndedAt.Add(uploadLimit)}
+	}
+	return nil
+}
+
+// heldUpload returns what counts of a lease that holds its GPUs since its end at this moment.
+func heldUpload(r dbq.HeldUploadsRow, now time.Time) fairness.HeldStart {
+	ms := max(0, now.Sub(r.EndedAt)-freeUpload).Milliseconds()
+	return fairness.HeldStart{EndedMS: now.UnixMilli(), GPUMillis: ms * int64(r.GPUCount),
+		Value: fairness.StartValue(r.Rate, ms)}
+}
