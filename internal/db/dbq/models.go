@@ -157,6 +157,12 @@ type CardSetup struct {
 	SettledAt *time.Time
 }
 
+type CircleLink struct {
+	OrgID   id.Org
+	Via     string
+	EndedAt *time.Time
+}
+
 type Cluster struct {
 	ID            id.Cluster
 	OrgID         id.Org
@@ -1082,6 +1088,7 @@ type OperatorEarningHour struct {
 	LastAt     time.Time
 	FirstID    pgtype.UUID
 	LastID     pgtype.UUID
+	Returned   int64
 }
 
 type OperatorEarningSince struct {
@@ -1374,6 +1381,7 @@ type Quote struct {
 	CreatedAt time.Time
 	ExpiresAt time.Time
 	EndedAt   *time.Time
+	Unpaid    bool
 }
 
 type RankGap struct {
