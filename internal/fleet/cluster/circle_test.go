@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
+	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
@@ -167,4 +169,50 @@ func quotingMarket(w *world) *market.Market {
 	m, err := market.New(w.d, w.Box(), market.Config{Currency: usd, AllowSimulated: true, Starts: shippedRules})
 	w.must(err)
 	return m
+}
+
+// Ten hosts of one account that fall silent together excuse no one. Hosts of many operators do, once in a while.
+func TestMassSilence_OneAccountExcusesNoLoss(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 6, gpus: 1})
+	var clusters []cluster.Cluster
+	for range 6 {
+		clusters = append(clusters, w.runUp(spec(1, 1)))
+	}
+	admin := w.SignUp("admin")
+	w.join(admin.Org, admin, account.RoleOwner)
+	w.exec("UPDATE app_user SET admin = true WHERE id = $1", admin.User)
+	w.exec("UPDATE host_status SET nats_server = 'n1', last_sync_at = clock_timestamp() - interval '40 seconds'")
+	pulse := func() (gaps, notices int) {
+		t.Helper()
+		w.must(host.NewReplicas(w.d).RecordPulse(w.ctx, host.Pulse{Listener: "n1", SentMS: time.Now().UnixMilli()}))
+		w.must(w.d.Pool.QueryRow(w.ctx, "SELECT (SELECT count(*) FROM deaf_gap WHERE cause = 'mass_silence'), "+
+			"(SELECT count(*) FROM notice WHERE dedupe_key LIKE 'mass_silence:%')").Scan(&gaps, &notices))
+		return gaps, notices
+	}
+	if gaps, _ := pulse(); gaps != 0 {
+		t.Fatal("the hosts of one operator make a gap")
+	}
+	var owners []account.Principal
+	for i := range clusters {
+		owners = append(owners, w.SignUp(fmt.Sprint("operator", i)))
+		w.exec("UPDATE host SET org_id = $1 WHERE id = $2", owners[i].Org, clusters[i].Nodes[0].HostID)
+	}
+	for _, o := range owners[:2] {
+		w.saveCard(o.Org, "card")
+	}
+	if gaps, _ := pulse(); gaps != 0 {
+		t.Fatal("two linked operators have more than a fifth of the silent hosts")
+	}
+	w.exec("DELETE FROM circle_link")
+	if gaps, notices := pulse(); gaps != 1 || notices != 1 {
+		t.Fatalf("the hosts of six operators: %d gaps, %d notices", gaps, notices)
+	}
+	if gaps, _ := pulse(); gaps != 1 {
+		t.Fatal("the gap is extended")
+	}
+	w.exec("UPDATE deaf_gap SET from_ms = from_ms - 2000000, to_ms = to_ms - 2000000")
+	if gaps, _ := pulse(); gaps != 2 {
+		t.Fatal("no gap half an hour later")
+	}
 }
