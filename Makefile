@@ -150,9 +150,9 @@ test-machine: build ## a release on virtual machines with Debian's own kernel an
 	@$(SERVICES) --postgres -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_MACHINE=$(MACHINE) MUSTER_TEST_RELEASE=$(CURDIR)/bin/machine MUSTER_TEST_RDMA=$(RDMA) go test -tags machine ./internal/testing/e2e -run '$(MACHINES)' -count=1 -v -timeout 90m
 
 .PHONY: soak
-soak: ## the proof of the money over a hundred million rented seconds (MUSTER_PROOF_SECONDS: others) and two million gangs (MUSTER_PROOF_GANGS), with kills (minutes)
+soak: ## the proof of the money over a hundred million rented seconds (MUSTER_PROOF_SECONDS: others) two million gangs (MUSTER_PROOF_GANGS) and 20,000 steps of quotas (MUSTER_PROOF_QUOTAS), with kills (minutes)
 	@scripts/setup build run
-	@$(SERVICES) --postgres -- env MUSTER_PROOF_SECONDS=$${MUSTER_PROOF_SECONDS:-100000000} MUSTER_PROOF_GANGS=$${MUSTER_PROOF_GANGS:-2000000} MUSTER_PROOF_ORDERS=$${MUSTER_PROOF_ORDERS:-1000} go test ./internal/testing/model -run 'TestEveryBillIsTheOracles|TestEveryGangIsTheOracles|TestAGangIsTheSameInAnyOrder|TestKilledWorkersAndDatabases' -count=1 -v -timeout 4h
+	@$(SERVICES) --postgres -- env MUSTER_PROOF_SECONDS=$${MUSTER_PROOF_SECONDS:-100000000} MUSTER_PROOF_GANGS=$${MUSTER_PROOF_GANGS:-2000000} MUSTER_PROOF_ORDERS=$${MUSTER_PROOF_ORDERS:-1000} MUSTER_PROOF_QUOTAS=$${MUSTER_PROOF_QUOTAS:-20000} go test ./internal/testing/model ./internal/fleet/cluster -run 'TestEveryBillIsTheOracles|TestEveryGangIsTheOracles|TestAGangIsTheSameInAnyOrder|TestKilledWorkersAndDatabases|TestQuota_IsTheOracles' -count=1 -v -timeout 4h
 
 .PHONY: fuzz
 fuzz: ## a million random requests to the API and 100,000 visits of pages and forms (MUSTER_FUZZ_REQUESTS, MUSTER_FUZZ_VISITS: others)

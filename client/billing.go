@@ -264,7 +264,7 @@ func (c *Client) Transactions(ctx context.Context, p PageOf) (Page[Transaction],
 	return get[Page[Transaction]](ctx, c, "/billing/transactions", p.query())
 }
 
-// PromoCode adds credit, once for each organisation.
+// PromoCode adds credit, once for each person and card.
 type PromoCode struct {
 	Code      string     `json:"code"`
 	Amount    money.Nano `json:"amount"`

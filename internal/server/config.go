@@ -18,6 +18,7 @@ import (
 	"github.com/caarlos0/env/v11"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/billing/statement"
@@ -434,6 +435,12 @@ func (c *Config) Validate() error {
 		bad.Add("MUSTER_LOG_FORMAT", "is text or json")
 	}
 	return bad.Err()
+}
+
+// startRules returns the limits on what is held without paying.
+func (c *Config) startRules() fairness.StartRules {
+	return fairness.StartRules{Window: c.StartWindow, Free: c.StartFree, Reserve: fairness.StartReserve,
+		MarketPPM: c.StartMarketPPM, MarketLeast: c.StartMarketLeast}
 }
 
 // payouts returns the configuration of payouts; c must be valid.

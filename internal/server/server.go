@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/payout"
@@ -228,6 +227,7 @@ func (s *Server) openNouns(ctx context.Context) (err error) {
 		HostSharePPM:   s.cfg.HostSharePPM,
 		AllowSimulated: s.cfg.AllowSimulated,
 		RelistLock:     s.cfg.RelistLock,
+		Starts:         s.cfg.startRules(),
 		Bus:            s.link.Bus(),
 	})
 	if err != nil {
@@ -241,16 +241,10 @@ func (s *Server) openNouns(ctx context.Context) (err error) {
 		Bus: s.link.Bus(), Log: s.log})
 	s.shared = sharedfs.New(s.db, s.link.Bus())
 	s.clusters = cluster.New(s.db, s.market, s.link.Bus(), cluster.Config{
-		Currency: s.cfg.Currency,
-		Box:      box,
-		Log:      s.log,
-		Starts: fairness.StartRules{
-			Window:      s.cfg.StartWindow,
-			Free:        s.cfg.StartFree,
-			Reserve:     fairness.StartReserve,
-			MarketPPM:   s.cfg.StartMarketPPM,
-			MarketLeast: s.cfg.StartMarketLeast,
-		},
+		Currency:        s.cfg.Currency,
+		Box:             box,
+		Log:             s.log,
+		Starts:          s.cfg.startRules(),
 		KnownRegistries: s.cfg.KnownRegistries,
 		Relays:          s.cfg.Relays,
 		RelaySecret:     relaySecret,

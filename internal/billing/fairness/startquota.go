@@ -20,19 +20,21 @@ const (
 	pullRate  = 25_000_000 // bytes per second
 )
 
-// StartRules limit for how long an organisation may hold GPUs without paying for them: from the claim until every rank
-// runs, or until the start has failed. Without a Window they limit nothing.
+// StartRules limit for how long an organisation and its circle may hold GPUs without paying for them: from the claim
+// until every rank runs, or until the start has failed, and with quotes. Without a Window they limit nothing.
 type StartRules struct {
 	Window  time.Duration // how long a start counts after it ended
 	Free    int64         // GPU-seconds within the window that an organisation may hold although it has paid for nothing
 	Reserve time.Duration // the least time for which a start under way counts; see StartReserve
-	// MarketPPM is the part of all GPUs of a model that starts under way may hold together that no payment covers, and
-	// MarketLeast how many GPUs they may always hold. At 1,000,000 they are not limited.
+	// MarketPPM is the part of all GPUs of a model that starts under way and quotes may hold together that no payment
+	// covers, and MarketLeast how many GPUs they may hold if that is less, but never more than half. At 1,000,000 they are
+	// not limited.
 	MarketPPM   int64
 	MarketLeast int64
 }
 
-// HeldStart is what starts that ended at a moment (unix ms) held without paying, and what that time would have cost.
+// HeldStart is what starts or quotes that ended at a moment (unix ms) held without paying, and what that time would
+// have cost. An open quote counts as if it held its GPUs until it expires.
 type HeldStart struct {
 	EndedMS, GPUMillis int64
 	Value              money.Nano
@@ -45,7 +47,7 @@ type OpenStart struct {
 	Rate    money.Micro // of the cluster, per hour
 }
 
-// StartFacts are an organisation's starts and what it paid: within the window, or in the mean of a longer time, the
+// StartFacts are the starts of an organisation or a circle and what it paid: within the window, or in the mean of a longer time, the
 // greater of both.
 type StartFacts struct {
 	Held []HeldStart
@@ -105,13 +107,30 @@ func (r StartRules) Judge(f StartFacts, rate money.Micro, nowMS int64) StartVerd
 	return v
 }
 
-// Room returns how many GPUs of a model may be claimed for a start that no payment covers. total is the number of GPUs
-// of the model that the market has, held is how many such starts hold now, of all organisations.
+// JudgeInCircle is Judge for an organisation whose quota is that of its circle: what the circle held and paid decides,
+// itself included. But what an organisation has paid for itself covers its own starts, whatever others of the circle
+// hold: an organisation that people join cannot make them start less than they pay for.
+func (r StartRules) JudgeInCircle(own, circle StartFacts, rate money.Micro, nowMS int64) StartVerdict {
+	v := r.Judge(circle, rate, nowMS)
+	if !v.Covered && r.Judge(own, rate, nowMS).Covered {
+		v.OK, v.Covered, v.FreeMS = true, true, nowMS
+	}
+	return v
+}
+
+// Room returns how many GPUs of a model may be claimed for a start or a quote that no payment covers. total is the
+// number of GPUs of the model that the market has, held is how many such starts and quotes hold now, of all
+// organisations. More than half of a model is never lent so. Before an operator has earned anything with a model, its
+// total is 0, and only MarketLeast limits.
 func (r StartRules) Room(total, held int64) int64 {
 	if r.Window == 0 || r.MarketPPM >= 1_000_000 {
 		return 1 << 40
 	}
-	return max(0, max(r.MarketLeast, total*r.MarketPPM/1_000_000)-held)
+	most := max(r.MarketLeast, total*r.MarketPPM/1_000_000)
+	if total > 0 {
+		most = min(most, (total+1)/2)
+	}
+	return max(0, most-held)
 }
 
 // StartValue is what a time costs at an hourly rate, rounded down.

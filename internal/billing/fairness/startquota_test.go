@@ -111,10 +111,39 @@ func TestStartQuota_MeanHeld(t *testing.T) {
 	}
 }
 
+// An organisation shares the quota of its circle, and what the circle paid; but what it has paid for itself covers its
+// own starts, whatever others hold.
+func TestStartQuota_Circle(t *testing.T) {
+	t.Parallel()
+	const now = int64(100_000_000)
+	all, own := []HeldStart{held(now, 30, 36_000)}, []HeldStart{held(now, 20, 600)}
+	for name, c := range map[string]struct {
+		own, circle StartFacts
+		ok, covered bool
+	}{
+		"others hold too much":       {own: StartFacts{}, circle: StartFacts{Held: all}},
+		"others hold and pay":        {circle: StartFacts{Held: all, Paid: 40 * money.Unit}, ok: true, covered: true},
+		"others hold more than paid": {circle: StartFacts{Held: all, Paid: 30 * money.Unit}},
+		"it pays for its own": {
+			own:    StartFacts{Held: own, Paid: money.Unit},
+			circle: StartFacts{Held: append(own, all...), Paid: money.Unit}, ok: true, covered: true,
+		},
+		"it pays for less than its own": {
+			own:    StartFacts{Held: own, Paid: money.Unit / 2},
+			circle: StartFacts{Held: append(own, all...), Paid: money.Unit / 2},
+		},
+	} {
+		v := startRules.JudgeInCircle(c.own, c.circle, perGPU, now)
+		if v.OK != c.ok || v.Covered != c.covered || v.OK != (v.FreeMS == now) {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+}
+
 func TestStartRoom(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ total, held, want int64 }{{0, 0, 16}, {0, 10, 6}, {64, 0, 16}, {1000, 0, 250},
-		{1000, 240, 10}, {1000, 300, 0}} {
+		{1000, 240, 10}, {1000, 300, 0}, {1, 0, 1}, {1, 1, 0}, {8, 0, 4}, {15, 0, 8}, {8, 5, 0}} {
 		if got := startRules.Room(c.total, c.held); got != c.want {
 			t.Errorf("of %d, with %d held: %d, want %d", c.total, c.held, got, c.want)
 		}

@@ -20,7 +20,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// PromoCode gives credit away: to each org once, a limited number of times. It can be spent and not given back.
+// PromoCode gives credit away: once to each person and card, a limited number of times. It can be spent and not given back.
 type PromoCode = client.PromoCode
 
 const (
@@ -105,7 +105,7 @@ func (p *Payments) countPromoTry(ctx context.Context, payer account.Principal) e
 
 // Redeem adds a code's credit to the org's wallet and returns the amount. An org has ten attempts per hour. Faults:
 // RateLimited, NotFound (the code does not exist, is used up or has ended; the message does not distinguish them),
-// Conflict (the org used it before), QuotaExceeded (the org's e-mail address has to be verified first).
+// Conflict (the org, another one of its circle, or the user in another org used it before), QuotaExceeded (the org's e-mail address has to be verified first).
 func (p *Payments) Redeem(ctx context.Context, payer account.Principal, code string,
 	once idem.Request) (money.Nano, idem.Outcome, error) {
 	if err := p.countPromoTry(ctx, payer); err != nil {
@@ -121,12 +121,23 @@ func (p *Payments) Redeem(ctx context.Context, payer account.Principal, code str
 				"account page sends the link)")
 		}
 		code = promoName(code)
+		if err := account.LockCircle(ctx, tx, payer.Org); err != nil {
+			return 0, err
+		}
 		c, err := tx.Q.UsePromoCode(ctx, code)
 		if db.NoRows(err) {
 			return 0, fault.New(fault.NotFound, "this code cannot be used: it does not exist, is used up or has expired")
 		}
 		if err != nil {
 			return 0, fmt.Errorf("use promo code: %w", err)
+		}
+		used, err := tx.Q.PromoUsedInCircle(ctx, code, payer.User, id.UUIDs(payer.Org)[0])
+		if err != nil {
+			return 0, fmt.Errorf("who used the code: %w", err)
+		}
+		if used {
+			return 0, fault.New(fault.Conflict, "you, your organisation or another one that shares a person or a card with it "+
+				"has used this code already")
 		}
 		n, err := tx.Q.InsertPromoRedemption(ctx, code, payer.Org, payer.User)
 		if err != nil {

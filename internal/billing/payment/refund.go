@@ -120,8 +120,8 @@ func (p *Payments) allot(ctx context.Context, out *outbox.Batch, payer account.P
 	if _, err := tx.Q.LockTopupsOfOrg(ctx, payer.Org); err != nil {
 		return nil, fmt.Errorf("lock top-ups of %s: %w", payer.Org, err)
 	}
-	if _, err := tx.Q.LockSameCards(ctx, payer.Org); err != nil {
-		return nil, fmt.Errorf("lock cards of %s: %w", payer.Org, err)
+	if err := account.LockCircle(ctx, tx, payer.Org); err != nil {
+		return nil, err
 	}
 	rows, err := tx.Q.RefundableTopups(ctx, payer.Org, p.cfg.Currency)
 	if err != nil {

@@ -96,6 +96,44 @@ func TestRefund_UnusedBalance(t *testing.T) {
 	s.level()
 }
 
+// A code is used once by each person and card, whatever the number of organisations.
+func TestPromo_OncePerPersonAndCard(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "")
+	admin := account.Principal{User: id.New[id.User](), Admin: true}
+	good := PromoCode{Code: "welcome-2026", Amount: 5 * money.Unit, MaxUses: 20}
+	if err := billingtest.Err(s.p.CreatePromoCode(t.Context(), admin, good, "a test", idem.Request{})); err != nil {
+		t.Fatal(err)
+	}
+	user := func(name string) id.User {
+		u := id.New[id.User]()
+		s.Exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x')", u, name+"@example.com")
+		return u
+	}
+	redeem := func(of string, u id.User, number string, want bool) {
+		t.Helper()
+		who := account.Principal{Org: s.Org(), User: u}
+		s.Exec("INSERT INTO membership (org_id, user_id, role) VALUES ($1, $2, 'owner')", who.Org, u)
+		if number != "" {
+			card := id.New[id.Card]()
+			s.Exec("INSERT INTO payment_card (id, org_id, method_id, brand, last4, exp_month, exp_year, fingerprint) VALUES "+
+				"($1, $2, $3, 'visa', '4242', 1, 2030, $4)", card, who.Org, card.String(), number)
+		}
+		err := billingtest.Err(s.p.Redeem(t.Context(), who, "welcome-2026", idem.Request{}))
+		if (err == nil) != want || err != nil && !fault.Is(err, fault.Conflict) {
+			t.Errorf("%s: %v", of, err)
+		}
+	}
+	ada, bob := user("ada"), user("bob")
+	redeem("a new person", ada, "card1", true)
+	redeem("the same person", ada, "", false)
+	redeem("another person with the same card", bob, "card1", false)
+	redeem("another person with another card", user("eve"), "card2", true)
+	s.Exec("DELETE FROM membership WHERE user_id = $1", ada)
+	s.Exec("DELETE FROM circle_link WHERE via = 'user:' || $1::text", ada)
+	redeem("a person that has left where it used it", ada, "card3", false)
+}
+
 // What was given away cannot be taken out, and no code is used twice, guessed or overused.
 func TestPromoCredit(t *testing.T) {
 	t.Parallel()

@@ -29,20 +29,20 @@ const (
 type pastRefunds struct {
 	recent   money.Nano // refunded within refundPeriod
 	payments int        // that were refunded within refundPeriod
-	oldest   time.Time  // refund within refundPeriod, those to the same cards included
+	oldest   time.Time  // refund within refundPeriod, those to others of the circle included
 	ever     money.Nano // refunded
 	used     money.Nano // paid in, neither refunded nor still the org's
 	allowed  money.Nano // by staff, within refundPeriod
 
-	// What other orgs that have saved one of this org's cards were given back within refundPeriod. So no one multiplies
-	// the limit by signing up again.
+	// What other orgs of this org's circle were given back within refundPeriod. So no one multiplies the limit by signing
+	// up again.
 	sameCards         money.Nano
 	sameCardsPayments int
 }
 
 // refundRoom returns how much may be refunded now, in whole cents. Stripe keeps its fee of a payment that is refunded,
 // and the platform carries it. So an org gets back at most limit within refundPeriod, or as much in its whole life as
-// it has used, whichever is more: the platform's share of what was used pays for the fees. Orgs that share a card share
+// it has used, whichever is more: the platform's share of what was used pays for the fees. The orgs of a circle share
 // limit. What staff allow comes on top. A limit of 0 is none.
 func refundRoom(limit money.Nano, past pastRefunds) money.Nano {
 	if limit == 0 {
@@ -80,9 +80,9 @@ func (p *Payments) refundHistory(ctx context.Context, q *dbq.Queries, org id.Org
 	if err != nil {
 		return pastRefunds{}, fmt.Errorf("read past refunds of %s: %w", org, err)
 	}
-	same, err := q.RefundsOfSameCards(ctx, p.cfg.Currency, org)
+	others, err := q.RefundsOfCircle(ctx, p.cfg.Currency, org)
 	if err != nil {
-		return pastRefunds{}, fmt.Errorf("read past refunds to the cards of %s: %w", org, err)
+		return pastRefunds{}, fmt.Errorf("read past refunds to the circle of %s: %w", org, err)
 	}
 	past := pastRefunds{
 		recent:            money.Nano(r.Recent),
@@ -91,11 +91,11 @@ func (p *Payments) refundHistory(ctx context.Context, q *dbq.Queries, org id.Org
 		ever:              money.Nano(r.Ever),
 		used:              money.Nano(r.Used),
 		allowed:           money.Nano(r.Allowed),
-		sameCards:         money.Nano(same.Amount),
-		sameCardsPayments: int(same.Payments),
+		sameCards:         money.Nano(others.Amount),
+		sameCardsPayments: int(others.Payments),
 	}
-	if same.Amount > 0 && same.Oldest.Before(past.oldest) {
-		past.oldest = same.Oldest
+	if others.Amount > 0 && others.Oldest.Before(past.oldest) {
+		past.oldest = others.Oldest
 	}
 	return past, nil
 }
@@ -111,7 +111,7 @@ func overRefundLimit(cfg Config, past pastRefunds, most money.Nano) *fault.Fault
 		next = fmt.Sprintf(" More can be refunded on %s.", past.oldest.Add(refundPeriod).UTC().Format("2006-01-02"))
 	}
 	if past.sameCards > 0 {
-		next = " Refunds to other organisations that saved the same card count too." + next
+		next = " Refunds to other organisations of the same people, or that saved the same card, count too." + next
 	}
 	return fault.New(fault.QuotaExceeded, "%s: within 30 days, at most %s %s from at most %d payments can be refunded, "+
 		"or as much as you have used.%s Write to us if you need the rest sooner.",

@@ -7,7 +7,41 @@ package dbq
 
 import (
 	"context"
+
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/musterhq/muster/internal/id"
 )
+
+const circlesOf = `-- name: CirclesOf :many
+SELECT o.id::uuid AS org_id, (SELECT min(c.id::text) FROM (SELECT org_circle(o.id, statement_timestamp() - interval '7 days') AS id) c)::text AS circle
+FROM unnest($1::uuid[]) AS o (id)
+`
+
+type CirclesOfRow struct {
+	OrgID  pgtype.UUID
+	Circle string
+}
+
+// For each of some orgs the first one of its circle: equal for those of one circle.
+func (q *Queries) CirclesOf(ctx context.Context, orgs []pgtype.UUID) ([]CirclesOfRow, error) {
+	rows, err := q.db.Query(ctx, circlesOf, orgs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []CirclesOfRow{}
+	for rows.Next() {
+		var i CirclesOfRow
+		if err := rows.Scan(&i.OrgID, &i.Circle); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
 
 const countHosts = `-- name: CountHosts :one
 SELECT count(*) AS hosts,
@@ -108,31 +142,50 @@ func (q *Queries) InsertDeafGap(ctx context.Context, arg InsertDeafGapParams) er
 	return err
 }
 
-const listenerSilence = `-- name: ListenerSilence :one
+const listenerSilence = `-- name: ListenerSilence :many
 WITH recent AS (
-    SELECT floor(extract(epoch FROM s.last_sync_at) * 1000)::bigint AS at_ms
-    FROM host_status s
+    SELECT h.org_id, floor(extract(epoch FROM s.last_sync_at) * 1000)::bigint AS at_ms
+    FROM host_status s JOIN host h ON h.id = s.host_id
     WHERE s.nats_server = $2 AND s.last_sync_at > clock_timestamp() - interval '70 seconds'
       AND EXISTS (SELECT FROM lease l WHERE l.host_id = s.host_id AND l.ended_at IS NULL)
 )
-SELECT count(*) AS hosts, coalesce(sum(CASE WHEN h.at_ms < $1::bigint THEN 1 ELSE 0 END), 0)::bigint AS silent,
-       coalesce(min(CASE WHEN h.at_ms < $1::bigint THEN h.at_ms END), 0)::bigint AS since_ms
-FROM recent h
+SELECT r.org_id, count(*) AS hosts, coalesce(sum(CASE WHEN r.at_ms < $1::bigint THEN 1 ELSE 0 END), 0)::bigint AS silent,
+       coalesce(min(CASE WHEN r.at_ms < $1::bigint THEN r.at_ms END), 0)::bigint AS since_ms
+FROM recent r GROUP BY r.org_id
 `
 
 type ListenerSilenceRow struct {
+	OrgID   id.Org
 	Hosts   int64
 	Silent  int64
 	SinceMs int64
 }
 
-// Of the hosts with leases that a listener received from lately, how many fell silent at about the same time, and the
-// first moment of it, unix ms.
-func (q *Queries) ListenerSilence(ctx context.Context, silentMs int64, listener string) (ListenerSilenceRow, error) {
-	row := q.db.QueryRow(ctx, listenerSilence, silentMs, listener)
-	var i ListenerSilenceRow
-	err := row.Scan(&i.Hosts, &i.Silent, &i.SinceMs)
-	return i, err
+// The hosts with leases that a listener received from lately, by operator, those of them that fell silent, and the first moment of that,
+// unix ms.
+func (q *Queries) ListenerSilence(ctx context.Context, silentMs int64, listener string) ([]ListenerSilenceRow, error) {
+	rows, err := q.db.Query(ctx, listenerSilence, silentMs, listener)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListenerSilenceRow{}
+	for rows.Next() {
+		var i ListenerSilenceRow
+		if err := rows.Scan(
+			&i.OrgID,
+			&i.Hosts,
+			&i.Silent,
+			&i.SinceMs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const listeners = `-- name: Listeners :many
@@ -191,6 +244,18 @@ func (q *Queries) LockPulse(ctx context.Context) ([]Pulse, error) {
 		return nil, err
 	}
 	return items, nil
+}
+
+const massGapSince = `-- name: MassGapSince :one
+SELECT EXISTS (SELECT FROM deaf_gap g WHERE g.listener = $1 AND g.cause = 'mass_silence' AND g.to_ms > $2::bigint)
+`
+
+// Whether a listener has a gap of silent hosts that ended after a moment, unix ms.
+func (q *Queries) MassGapSince(ctx context.Context, listener string, sinceMs int64) (bool, error) {
+	row := q.db.QueryRow(ctx, massGapSince, listener, sinceMs)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
 }
 
 const pruneDeafGaps = `-- name: PruneDeafGaps :execrows

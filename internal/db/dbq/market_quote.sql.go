@@ -14,17 +14,6 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-const countOpenQuotes = `-- name: CountOpenQuotes :one
-SELECT count(*) FROM quote WHERE org_id = $1 AND state = 'held' AND expires_at > clock_timestamp()
-`
-
-func (q *Queries) CountOpenQuotes(ctx context.Context, orgID id.Org) (int64, error) {
-	row := q.db.QueryRow(ctx, countOpenQuotes, orgID)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
-}
-
 const dropOldQuotes = `-- name: DropOldQuotes :execrows
 DELETE FROM quote WHERE id IN (
     SELECT q.id FROM quote q WHERE q.id < first_id(statement_timestamp() - interval '90 days') AND q.state <> 'held'
@@ -128,13 +117,13 @@ FROM (
     SELECT sum(extract(epoch FROM least(coalesce(q.ended_at, q.expires_at), q.expires_at, clock_timestamp())
                                   - greatest(q.created_at, clock_timestamp() - interval '1 hour'))) AS seconds
     FROM quote q CROSS JOIN LATERAL unnest(q.gpu_ids) AS g(id)
-    WHERE q.org_id = $1 AND q.created_at > statement_timestamp() - interval '1 hour 2 minutes' AND g.id = ANY($2::uuid[])
+    WHERE q.org_id = ANY (ARRAY(SELECT org_circle($1, statement_timestamp() - interval '1 hour'))) AND q.created_at > statement_timestamp() - interval '1 hour 2 minutes' AND g.id = ANY($2::uuid[])
     GROUP BY g.id
 ) h
 `
 
-// For how many seconds of the last hour the org's quotes held the one of these GPUs that they held longest.
-func (q *Queries) HeldByQuotes(ctx context.Context, orgID id.Org, gpus []pgtype.UUID) (float64, error) {
+// For how many seconds of the last hour the quotes of an org's circle held the one of these GPUs that they held longest.
+func (q *Queries) HeldByQuotes(ctx context.Context, orgID pgtype.UUID, gpus []pgtype.UUID) (float64, error) {
 	row := q.db.QueryRow(ctx, heldByQuotes, orgID, gpus)
 	var seconds float64
 	err := row.Scan(&seconds)
@@ -142,8 +131,8 @@ func (q *Queries) HeldByQuotes(ctx context.Context, orgID id.Org, gpus []pgtype.
 }
 
 const insertQuote = `-- name: InsertQuote :one
-INSERT INTO quote (id, org_id, user_id, spec, secrets, placement, gpu_ids, rate, state, created_at, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7::uuid[], $8, 'held', $9, $10)
+INSERT INTO quote (id, org_id, user_id, spec, secrets, placement, gpu_ids, rate, unpaid, state, created_at, expires_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7::uuid[], $8, $9, 'held', $10, $11)
 RETURNING created_at, expires_at
 `
 
@@ -156,6 +145,7 @@ type InsertQuoteParams struct {
 	Placement []byte
 	GPUIds    []pgtype.UUID
 	Rate      money.Micro
+	Unpaid    bool
 	CreatedAt time.Time
 	ExpiresAt time.Time
 }
@@ -175,6 +165,7 @@ func (q *Queries) InsertQuote(ctx context.Context, arg InsertQuoteParams) (Inser
 		arg.Placement,
 		arg.GPUIds,
 		arg.Rate,
+		arg.Unpaid,
 		arg.CreatedAt,
 		arg.ExpiresAt,
 	)
@@ -226,14 +217,29 @@ func (q *Queries) LockQuote(ctx context.Context, iD id.Quote, orgID id.Org) (Loc
 	return i, err
 }
 
-const lockQuotesOfOrg = `-- name: LockQuotesOfOrg :exec
+const openQuotes = `-- name: OpenQuotes :many
 
-SELECT pg_advisory_xact_lock(7274001, hashtext($1::text))
+SELECT rate FROM quote WHERE org_id = $1 AND state = 'held' AND expires_at > clock_timestamp()
 `
 
 // Quotes: prices with GPUs held behind them.
-// Serialises the making of quotes within an org, so that its limits hold.
-func (q *Queries) LockQuotesOfOrg(ctx context.Context, org string) error {
-	_, err := q.db.Exec(ctx, lockQuotesOfOrg, org)
-	return err
+// The rates of the open quotes of an org.
+func (q *Queries) OpenQuotes(ctx context.Context, orgID id.Org) ([]money.Micro, error) {
+	rows, err := q.db.Query(ctx, openQuotes, orgID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []money.Micro{}
+	for rows.Next() {
+		var rate money.Micro
+		if err := rows.Scan(&rate); err != nil {
+			return nil, err
+		}
+		items = append(items, rate)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

@@ -345,34 +345,6 @@ func (q *Queries) ListRefunds(ctx context.Context, orgID id.Org, limit int32) ([
 	return items, nil
 }
 
-const lockSameCards = `-- name: LockSameCards :many
-SELECT k.id FROM payment_card k
-WHERE k.fingerprint IN (SELECT o.fingerprint FROM payment_card o WHERE o.org_id = $1)
-ORDER BY k.id FOR UPDATE
-`
-
-// scan: bounded by the cards with the same numbers
-// Two organisations that share a card request refunds one after the other.
-func (q *Queries) LockSameCards(ctx context.Context, orgID id.Org) ([]id.Card, error) {
-	rows, err := q.db.Query(ctx, lockSameCards, orgID)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []id.Card{}
-	for rows.Next() {
-		var id id.Card
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		items = append(items, id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const lockTopupsOfOrg = `-- name: LockTopupsOfOrg :many
 SELECT id FROM topup WHERE org_id = $1 AND state = 'succeeded' ORDER BY id FOR UPDATE
 `
@@ -476,6 +448,20 @@ func (q *Queries) PromoRedemptions(ctx context.Context, arg PromoRedemptionsPara
 		return nil, err
 	}
 	return items, nil
+}
+
+const promoUsedInCircle = `-- name: PromoUsedInCircle :one
+SELECT EXISTS (SELECT FROM promo_redemption r
+               WHERE r.code = $1 AND (r.user_id = $2
+                 OR r.org_id = ANY (ARRAY(SELECT org_circle($3, statement_timestamp() - interval '30 days')))))
+`
+
+// Whether an organisation of an org's circle, or the user in another one, has used a code.
+func (q *Queries) PromoUsedInCircle(ctx context.Context, code string, userID id.User, orgID pgtype.UUID) (bool, error) {
+	row := q.db.QueryRow(ctx, promoUsedInCircle, code, userID, orgID)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
 }
 
 const refundForUpdate = `-- name: RefundForUpdate :one
@@ -602,26 +588,24 @@ func (q *Queries) RefundableTopups(ctx context.Context, orgID id.Org, currency s
 	return items, nil
 }
 
-const refundsOfSameCards = `-- name: RefundsOfSameCards :one
+const refundsOfCircle = `-- name: RefundsOfCircle :one
 SELECT coalesce(sum(f.amount), 0)::bigint AS amount, count(DISTINCT f.topup_id) AS payments,
        coalesce(min(f.created_at), statement_timestamp())::timestamptz AS oldest
 FROM refund f
 WHERE f.currency = $1 AND f.state <> 'failed' AND f.created_at > statement_timestamp() - interval '30 days'
-  AND f.org_id IN (SELECT b.org_id FROM payment_card a JOIN payment_card b ON b.fingerprint = a.fingerprint
-                   WHERE a.org_id = $2 AND b.org_id <> a.org_id)
+  AND f.org_id <> $2 AND f.org_id = ANY (ARRAY(SELECT org_circle($2, statement_timestamp() - interval '30 days')))
 `
 
-type RefundsOfSameCardsRow struct {
+type RefundsOfCircleRow struct {
 	Amount   int64
 	Payments int64
 	Oldest   time.Time
 }
 
-// What other organisations that have saved one of this organisation's cards, removed ones included, were given back within 30
-// days, of how many payments, and since when. Without tax.
-func (q *Queries) RefundsOfSameCards(ctx context.Context, currency string, orgID id.Org) (RefundsOfSameCardsRow, error) {
-	row := q.db.QueryRow(ctx, refundsOfSameCards, currency, orgID)
-	var i RefundsOfSameCardsRow
+// What the other organisations of an org's circle were given back within 30 days, of how many payments, and since when. Without tax.
+func (q *Queries) RefundsOfCircle(ctx context.Context, currency string, orgID id.Org) (RefundsOfCircleRow, error) {
+	row := q.db.QueryRow(ctx, refundsOfCircle, currency, orgID)
+	var i RefundsOfCircleRow
 	err := row.Scan(&i.Amount, &i.Payments, &i.Oldest)
 	return i, err
 }

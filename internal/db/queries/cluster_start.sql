@@ -1,25 +1,45 @@
 -- For how long organisations hold GPUs without paying, from the claim until every rank runs or the start has failed.
 
 -- name: OpenStarts :many
--- The starts under way of an org, the oldest first.
-SELECT c.start_from, (c.node_count * c.gpus_per_node)::integer AS gpus, c.rate
+-- The starts under way of an org's circle, the oldest first.
+SELECT c.start_from, (c.node_count * c.gpus_per_node)::integer AS gpus, c.rate, (c.org_id = @org_id)::boolean AS own
 FROM cluster c
-WHERE c.org_id = @org_id AND c.state = 'provisioning' AND c.start_from IS NOT NULL
+WHERE c.org_id = ANY (ARRAY(SELECT org_circle(@org_id, statement_timestamp() - make_interval(secs => @window_s::bigint))))
+  AND c.state = 'provisioning' AND c.start_from IS NOT NULL
 ORDER BY c.start_from LIMIT 2000;
 
 -- name: HeldStarts :many
--- What starts of an org held that ended within a window, by five minutes.
-SELECT max(s.ended_at)::timestamptz AS ended_at, sum(s.gpu_ms)::bigint AS gpu_ms, sum(s.value)::bigint AS value
+-- What starts of an org's circle held that ended within a window, by five minutes.
+SELECT max(s.ended_at)::timestamptz AS ended_at, sum(s.gpu_ms)::bigint AS gpu_ms, sum(s.value)::bigint AS value,
+       (s.org_id = @org_id)::boolean AS own
 FROM start_hold s
-WHERE s.org_id = @org_id AND s.ended_at > statement_timestamp() - make_interval(secs => @window_s::bigint)
-GROUP BY date_bin('5 minutes', s.ended_at, 'epoch');
+WHERE s.org_id = ANY (ARRAY(SELECT org_circle(@org_id, statement_timestamp() - make_interval(secs => @window_s::bigint))))
+  AND s.ended_at > statement_timestamp() - make_interval(secs => @window_s::bigint)
+GROUP BY date_bin('5 minutes', s.ended_at, 'epoch'), (s.org_id = @org_id)::boolean;
+
+-- name: HeldQuotes :many
+-- What quotes of an org's circle held that ended within a window, by five minutes; one that is open counts as if it held its GPUs until
+-- it expires. The quote that becomes a cluster is left out.
+SELECT max(q.until)::timestamptz AS ended_at, sum(q.gpus * q.ms)::bigint AS gpu_ms,
+       sum(q.rate / 3600 * q.ms + q.rate % 3600 * q.ms / 3600)::bigint AS value, q.own
+FROM (SELECT least(coalesce(x.ended_at, x.expires_at), x.expires_at) AS until, x.rate, cardinality(x.gpu_ids) AS gpus,
+             (x.org_id = @org_id)::boolean AS own,
+             (extract(epoch FROM least(coalesce(x.ended_at, x.expires_at), x.expires_at) - x.created_at) * 1000)::bigint AS ms
+      FROM quote x
+      WHERE x.org_id = ANY (ARRAY(SELECT org_circle(@org_id, statement_timestamp() - make_interval(secs => @window_s::bigint))))
+        AND x.created_at > statement_timestamp() - make_interval(secs => @window_s::bigint) - interval '2 minutes'
+        AND x.id IS DISTINCT FROM @quote_id) q
+WHERE q.until > statement_timestamp() - make_interval(secs => @window_s::bigint)
+GROUP BY date_bin('5 minutes', q.until, 'epoch'), q.own;
 
 -- name: HeldUploads :many
--- Ended leases of an org that still hold their GPUs while their hosts upload what they wrote, since free_s seconds after their end.
-SELECT l.ended_at::timestamptz AS ended_at, l.gpu_count, p.rate
+-- Ended leases of an org's circle that still hold their GPUs while their hosts upload what they wrote, since free_s seconds after their
+-- end.
+SELECT l.ended_at::timestamptz AS ended_at, l.gpu_count, p.rate, (l.renter_org_id = @org_id)::boolean AS own
 FROM lease l
 CROSS JOIN LATERAL (SELECT x.rate FROM lease_price x WHERE x.lease_id = l.id ORDER BY x.from_ms DESC LIMIT 1) p
-WHERE l.renter_org_id = @org_id AND l.gone_at IS NULL AND l.gpus_free_at IS NULL
+WHERE l.renter_org_id = ANY (ARRAY(SELECT org_circle(@org_id, statement_timestamp() - make_interval(secs => @window_s::bigint))))
+  AND l.gone_at IS NULL AND l.gpus_free_at IS NULL
   AND l.ended_at > statement_timestamp() - make_interval(secs => @flush_s::bigint)
   AND l.ended_at < statement_timestamp() - make_interval(secs => @free_s::bigint)
   AND (EXISTS (SELECT FROM volume_mount m WHERE m.cluster_id = l.cluster_id AND m.mode <> 'ro')
@@ -27,18 +47,28 @@ WHERE l.renter_org_id = @org_id AND l.gone_at IS NULL AND l.gpus_free_at IS NULL
 ORDER BY l.ended_at LIMIT 2000;
 
 -- name: PaidLately :one
--- What hosts earned from an org within a window, in whole hours, and in seven days.
-SELECT coalesce(sum(CASE WHEN e.hour > statement_timestamp() - make_interval(secs => @window_s::bigint) THEN e.earned END), 0)::bigint AS lately,
-       coalesce(sum(e.earned), 0)::bigint AS week
-FROM operator_earning_hour e
-WHERE e.payer_org_id = @org_id AND e.currency = @currency AND e.hour > statement_timestamp() - interval '7 days';
+-- What hosts earned from an org and from its circle within a window, in whole hours, and in seven days, less what they gave back.
+SELECT coalesce(sum(p.net) FILTER (WHERE p.late), 0)::bigint AS lately, coalesce(sum(p.net), 0)::bigint AS week,
+       coalesce(sum(p.net) FILTER (WHERE p.late AND p.own), 0)::bigint AS own_lately,
+       coalesce(sum(p.net) FILTER (WHERE p.own), 0)::bigint AS own_week
+FROM (SELECT e.earned - e.returned AS net, e.hour > statement_timestamp() - make_interval(secs => @window_s::bigint) AS late,
+             e.payer_org_id = @org_id::uuid AS own
+      FROM operator_earning_hour e
+      WHERE e.payer_org_id = ANY (ARRAY(SELECT org_circle(@org_id::uuid, statement_timestamp() - make_interval(secs => @window_s::bigint))))
+        AND e.currency = @currency AND e.hour > statement_timestamp() - interval '7 days') p;
 
 -- name: NewStarts :many
--- GPUs by model that starts under way hold which no payment covers, of all organisations.
-SELECT l.gpu_model, sum(l.gpu_count)::bigint AS gpus
-FROM cluster c JOIN lease l ON l.cluster_id = c.id
-WHERE c.state = 'provisioning' AND c.start_from IS NOT NULL AND c.start_new AND l.ended_at IS NULL
-GROUP BY l.gpu_model;
+-- GPUs by model that starts under way and quotes hold which no payment covers, of all organisations. The quote that becomes a cluster is
+-- left out.
+SELECT h.gpu_model, sum(h.gpus)::bigint AS gpus
+FROM (SELECT l.gpu_model, l.gpu_count AS gpus
+      FROM cluster c JOIN lease l ON l.cluster_id = c.id
+      WHERE c.state = 'provisioning' AND c.start_from IS NOT NULL AND c.start_new AND l.ended_at IS NULL
+      UNION ALL
+      SELECT g.model, 1
+      FROM quote q CROSS JOIN LATERAL unnest(q.gpu_ids) AS u (id) JOIN gpu g ON g.id = u.id
+      WHERE q.state = 'held' AND q.unpaid AND q.expires_at > statement_timestamp() AND q.id IS DISTINCT FROM @quote_id) h
+GROUP BY h.gpu_model;
 
 -- name: InsertStartHold :exec
 -- A start that ended, with what counts of it.

@@ -12,18 +12,27 @@ ON CONFLICT (listener) DO UPDATE SET last_ms = greatest(pulse.last_ms, excluded.
 -- name: InsertDeafGap :exec
 INSERT INTO deaf_gap (listener, from_ms, to_ms, cause) VALUES (@listener, @from_ms, @to_ms, @cause) ON CONFLICT DO NOTHING;
 
--- name: ListenerSilence :one
--- Of the hosts with leases that a listener received from lately, how many fell silent at about the same time, and the
--- first moment of it, unix ms.
+-- name: ListenerSilence :many
+-- The hosts with leases that a listener received from lately, by operator, those of them that fell silent, and the first moment of that,
+-- unix ms.
 WITH recent AS (
-    SELECT floor(extract(epoch FROM s.last_sync_at) * 1000)::bigint AS at_ms
-    FROM host_status s
+    SELECT h.org_id, floor(extract(epoch FROM s.last_sync_at) * 1000)::bigint AS at_ms
+    FROM host_status s JOIN host h ON h.id = s.host_id
     WHERE s.nats_server = @listener AND s.last_sync_at > clock_timestamp() - interval '70 seconds'
       AND EXISTS (SELECT FROM lease l WHERE l.host_id = s.host_id AND l.ended_at IS NULL)
 )
-SELECT count(*) AS hosts, coalesce(sum(CASE WHEN h.at_ms < @silent_ms::bigint THEN 1 ELSE 0 END), 0)::bigint AS silent,
-       coalesce(min(CASE WHEN h.at_ms < @silent_ms::bigint THEN h.at_ms END), 0)::bigint AS since_ms
-FROM recent h;
+SELECT r.org_id, count(*) AS hosts, coalesce(sum(CASE WHEN r.at_ms < @silent_ms::bigint THEN 1 ELSE 0 END), 0)::bigint AS silent,
+       coalesce(min(CASE WHEN r.at_ms < @silent_ms::bigint THEN r.at_ms END), 0)::bigint AS since_ms
+FROM recent r GROUP BY r.org_id;
+
+-- name: CirclesOf :many
+-- For each of some orgs the first one of its circle: equal for those of one circle.
+SELECT o.id::uuid AS org_id, (SELECT min(c.id::text) FROM (SELECT org_circle(o.id, statement_timestamp() - interval '7 days') AS id) c)::text AS circle
+FROM unnest(@orgs::uuid[]) AS o (id);
+
+-- name: MassGapSince :one
+-- Whether a listener has a gap of silent hosts that ended after a moment, unix ms.
+SELECT EXISTS (SELECT FROM deaf_gap g WHERE g.listener = @listener AND g.cause = 'mass_silence' AND g.to_ms > @since_ms::bigint);
 
 -- name: DeafTime :many
 -- When the control plane could not receive from the hosts of a listener, as far as that ends after @since_ms. A gap that lasts ends

@@ -1,26 +1,23 @@
 -- Quotes: prices with GPUs held behind them.
 
--- name: LockQuotesOfOrg :exec
--- Serialises the making of quotes within an org, so that its limits hold.
-SELECT pg_advisory_xact_lock(7274001, hashtext(@org::text));
-
--- name: CountOpenQuotes :one
-SELECT count(*) FROM quote WHERE org_id = @org_id AND state = 'held' AND expires_at > clock_timestamp();
+-- name: OpenQuotes :many
+-- The rates of the open quotes of an org.
+SELECT rate FROM quote WHERE org_id = @org_id AND state = 'held' AND expires_at > clock_timestamp();
 
 -- name: HeldByQuotes :one
--- For how many seconds of the last hour the org's quotes held the one of these GPUs that they held longest.
+-- For how many seconds of the last hour the quotes of an org's circle held the one of these GPUs that they held longest.
 SELECT coalesce(max(h.seconds), 0)::double precision AS seconds
 FROM (
     SELECT sum(extract(epoch FROM least(coalesce(q.ended_at, q.expires_at), q.expires_at, clock_timestamp())
                                   - greatest(q.created_at, clock_timestamp() - interval '1 hour'))) AS seconds
     FROM quote q CROSS JOIN LATERAL unnest(q.gpu_ids) AS g(id)
-    WHERE q.org_id = @org_id AND q.created_at > statement_timestamp() - interval '1 hour 2 minutes' AND g.id = ANY(@gpus::uuid[])
+    WHERE q.org_id = ANY (ARRAY(SELECT org_circle(@org_id, statement_timestamp() - interval '1 hour'))) AND q.created_at > statement_timestamp() - interval '1 hour 2 minutes' AND g.id = ANY(@gpus::uuid[])
     GROUP BY g.id
 ) h;
 
 -- name: InsertQuote :one
-INSERT INTO quote (id, org_id, user_id, spec, secrets, placement, gpu_ids, rate, state, created_at, expires_at)
-VALUES (@id, @org_id, @user_id, @spec, @secrets, @placement, @gpu_ids::uuid[], @rate, 'held', @created_at, @expires_at)
+INSERT INTO quote (id, org_id, user_id, spec, secrets, placement, gpu_ids, rate, unpaid, state, created_at, expires_at)
+VALUES (@id, @org_id, @user_id, @spec, @secrets, @placement, @gpu_ids::uuid[], @rate, @unpaid, 'held', @created_at, @expires_at)
 RETURNING created_at, expires_at;
 
 -- name: GetQuote :one

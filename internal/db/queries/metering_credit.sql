@@ -4,13 +4,13 @@ ON CONFLICT (lease_id) DO NOTHING;
 
 -- name: CreditFacts :one
 -- What bounds the credits of a renter for failures that it could have caused: what it was charged for leases that ran
--- within 30 days, what was credited in that time, and whether another such credit from the same operator is at most a week
--- old. The lease in question is left out.
-SELECT coalesce((SELECT sum(m.posted)
+-- within 30 days, less what of it was credited for any reason, what was credited for such failures in that time, and whether another such
+-- credit from the same operator is at most a week old. The lease in question is left out of the credits.
+SELECT coalesce((SELECT sum(m.posted - coalesce(c.credited, 0))
                  FROM (SELECT e.id FROM lease e WHERE e.renter_org_id = @renter AND e.ended_at > statement_timestamp() - interval '30 days'
                        UNION ALL
                        SELECT r.id FROM lease r WHERE r.renter_org_id = @renter AND r.settled_at IS NULL AND r.ended_at IS NULL) l
-                 JOIN lease_meter m ON m.lease_id = l.id), 0)::bigint AS charged,
+                 JOIN lease_meter m ON m.lease_id = l.id LEFT JOIN service_credit c ON c.lease_id = l.id), 0)::bigint AS charged,
        coalesce((SELECT sum(greatest(c.credited, CASE WHEN l.settled_at IS NULL THEN coalesce(c.at_once, 0) ELSE 0 END)) -- what may still be booked counts
                  FROM service_credit c JOIN lease l ON l.id = c.lease_id
                  WHERE l.renter_org_id = @renter AND c.inducible AND c.lease_id <> @lease_id AND c.created_at > statement_timestamp() - interval '30 days'), 0)::bigint AS credited,

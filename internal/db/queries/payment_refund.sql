@@ -71,6 +71,12 @@ RETURNING amount, currency;
 -- name: InsertPromoRedemption :execrows
 INSERT INTO promo_redemption (code, org_id, user_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;
 
+-- name: PromoUsedInCircle :one
+-- Whether an organisation of an org's circle, or the user in another one, has used a code.
+SELECT EXISTS (SELECT FROM promo_redemption r
+               WHERE r.code = @code AND (r.user_id = @user_id
+                 OR r.org_id = ANY (ARRAY(SELECT org_circle(@org_id, statement_timestamp() - interval '30 days')))));
+
 -- name: ListPromoCodes :many
 -- scan: page
 SELECT code, amount, currency, max_uses, uses, expires_at, user_id, created_at FROM promo_code ORDER BY created_at DESC LIMIT $1;
@@ -100,22 +106,13 @@ ON CONFLICT (org_id) DO UPDATE SET
     window_start = CASE WHEN promo_attempt.window_start < statement_timestamp() - interval '1 hour' THEN clock_timestamp() ELSE promo_attempt.window_start END
 RETURNING attempts;
 
--- name: LockSameCards :many
--- scan: bounded by the cards with the same numbers
--- Two organisations that share a card request refunds one after the other.
-SELECT k.id FROM payment_card k
-WHERE k.fingerprint IN (SELECT o.fingerprint FROM payment_card o WHERE o.org_id = @org_id)
-ORDER BY k.id FOR UPDATE;
-
--- name: RefundsOfSameCards :one
--- What other organisations that have saved one of this organisation's cards, removed ones included, were given back within 30
--- days, of how many payments, and since when. Without tax.
+-- name: RefundsOfCircle :one
+-- What the other organisations of an org's circle were given back within 30 days, of how many payments, and since when. Without tax.
 SELECT coalesce(sum(f.amount), 0)::bigint AS amount, count(DISTINCT f.topup_id) AS payments,
        coalesce(min(f.created_at), statement_timestamp())::timestamptz AS oldest
 FROM refund f
 WHERE f.currency = @currency AND f.state <> 'failed' AND f.created_at > statement_timestamp() - interval '30 days'
-  AND f.org_id IN (SELECT b.org_id FROM payment_card a JOIN payment_card b ON b.fingerprint = a.fingerprint
-                   WHERE a.org_id = @org_id AND b.org_id <> a.org_id);
+  AND f.org_id <> @org_id AND f.org_id = ANY (ARRAY(SELECT org_circle(@org_id, statement_timestamp() - interval '30 days')));
 
 -- name: RefundHistory :one
 -- What bounds the refunds of an org: what it was given back within 30 days, of how many payments and since when; what it was

@@ -53,7 +53,7 @@ func (c *Clusters) Rent(ctx context.Context, p account.Principal, r RentRequest,
 		return out, done, err
 	}
 	claim := func(ctx context.Context, plan market.Placement, refused error) error {
-		l := &lockedRental{rental: n, want: plan, starts: startFacts{sizes: sizes}}
+		l := &lockedRental{rental: n, want: plan, sizes: sizes}
 		out, done, err = idem.OnceInBatches(ctx, c.db, key, func(b *pgx.Batch, tx *db.Tx) error {
 			if refused != nil {
 				return nil // but the key: a repeated request is answered even if it would be refused now
@@ -158,13 +158,17 @@ type lockedRental struct {
 	claims *volume.Claims
 	mounts *bucket.Claims
 	shares *sharedfs.Claims
-	starts startFacts
+	sizes  map[string]int64 // GPUs of the market by model
+	starts *market.Starts
 	now    time.Time // PostgreSQL's clock
 }
 
 // lock queues all locks in their order, and the reads of what they guard. The cluster's own row is new, so no other
 // transaction waits for it.
 func (l *lockedRental) lock(b *pgx.Batch, tx *db.Tx) (err error) {
+	if l.c.cfg.Starts.Window > 0 {
+		account.QueueLockCircle(b, l.principal.Org)
+	}
 	if l.quote.ID.IsZero() {
 		l.hosts = l.c.market.QueueHosts(b, l.want.HostIDs(), true)
 	} else {
@@ -181,7 +185,7 @@ func (l *lockedRental) lock(b *pgx.Batch, tx *db.Tx) (err error) {
 		Currency: l.c.cfg.Currency,
 		Budget:   l.spec.Budget,
 	}, l.newLeases(l.want), l.stakes.Accounts()...)
-	l.queueStarts(b)
+	l.starts = l.c.market.QueueStarts(b, l.c.cfg.Starts, l.principal.Org, l.quote.ID, l.sizes)
 	db.ReadNow(b, &l.now)
 	return err
 }
@@ -191,7 +195,7 @@ type deal struct {
 	*lockedRental
 	placed market.Placement
 	lapsed bool // some of its GPUs still have claims of expired quotes
-	// covered: what the organisation paid covers the start; see fairness.StartRules.
+	// covered: what was paid covers the start; see fairness.StartRules.
 	covered bool
 	held    money.Nano
 	row     dbq.InsertClusterParams
@@ -210,7 +214,7 @@ func (l *lockedRental) decide() (d *deal, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.covered, err = l.judgeStart(d.placed); err != nil {
+	if d.covered, err = l.starts.Judge(d.placed, l.now); err != nil {
 		return nil, err
 	}
 	if !l.stakes.Covered(l.money.Locked()) {

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -13,28 +12,14 @@ import (
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
-	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/interval"
-	"github.com/musterhq/muster/internal/money"
 )
 
 // A start is free until every rank runs. To keep an organisation from holding GPUs for nothing again and again, this
-// file counts for how long its starts held theirs, and fairness.StartRules limits it.
-
-// startFacts is what a rent reads about starts, under the lock of the organisation's wallet, so that simultaneous rents
-// of an organisation see each other.
-type startFacts struct {
-	own fairness.StartFacts
-	// uploads are ended leases that hold their GPUs while their hosts upload.
-	uploads []dbq.HeldUploadsRow
-	// sizes and taken are the GPUs of the market by model, and those that starts hold which no payment covers, of all
-	// organisations. Two rents of different organisations do not see each other in taken: they may go beyond the limit by
-	// what they rent at the same moment.
-	sizes, taken map[string]int64
-}
+// file counts for how long its starts held theirs; market.Starts and fairness.StartRules limit it.
 
 // modelSizes returns how many GPUs of each model the market has, if that limits starts.
 func (c *Clusters) modelSizes(ctx context.Context) (map[string]int64, error) {
@@ -42,110 +27,6 @@ func (c *Clusters) modelSizes(ctx context.Context) (map[string]int64, error) {
 		return nil, nil
 	}
 	return c.market.ModelSizes(ctx)
-}
-
-// queueStarts queues the reads of startFacts.
-func (l *lockedRental) queueStarts(b *pgx.Batch) {
-	rules := l.c.cfg.Starts
-	if rules.Window == 0 {
-		return
-	}
-	seconds := int64(rules.Window.Seconds())
-	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
-		rows, err := q.OpenStarts(ctx, l.principal.Org)
-		for _, r := range rows {
-			l.starts.own.Open = append(l.starts.own.Open,
-				fairness.OpenStart{SinceMS: r.StartFrom.UnixMilli(), GPUs: int(r.Gpus), Rate: r.Rate})
-		}
-		return err
-	})
-	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
-		rows, err := q.HeldStarts(ctx, l.principal.Org, seconds)
-		for _, r := range rows {
-			l.starts.own.Held = append(l.starts.own.Held,
-				fairness.HeldStart{EndedMS: r.EndedAt.UnixMilli(), GPUMillis: r.GPUMs, Value: money.Nano(r.Value)})
-		}
-		return err
-	})
-	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
-		l.starts.uploads, err = q.HeldUploads(ctx, l.principal.Org, int64(uploadLimit.Seconds()),
-			int64(freeUpload.Seconds()))
-		return err
-	})
-	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
-		r, err := q.PaidLately(ctx, seconds, id.UUIDs(l.principal.Org)[0], l.c.cfg.Currency)
-		l.starts.own.Paid = rules.Paid(money.Nano(r.Lately), money.Nano(r.Week))
-		return err
-	})
-	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
-		rows, err := q.NewStarts(ctx)
-		l.starts.taken = make(map[string]int64, len(rows))
-		for _, r := range rows {
-			l.starts.taken[r.GPUModel] = r.Gpus
-		}
-		return err
-	})
-}
-
-// judgeStart decides whether the organisation may start a placement now, and whether what it paid covers the start.
-func (l *lockedRental) judgeStart(p market.Placement) (covered bool, err error) {
-	rules := l.c.cfg.Starts
-	for _, r := range l.starts.uploads {
-		l.starts.own.Held = append(l.starts.own.Held, heldUpload(r, l.now))
-	}
-	v := rules.Judge(l.starts.own, p.Rate, l.now.UnixMilli())
-	if !v.OK {
-		return false, errStartQuota(rules, l.starts.own, v, l.now)
-	}
-	if v.Covered {
-		return true, nil
-	}
-	want := map[string]int64{}
-	for _, n := range p.Nodes {
-		want[n.Model] += int64(len(n.GPUs))
-	}
-	for model, n := range want {
-		if room := rules.Room(l.starts.sizes[model], l.starts.taken[model]); n > room {
-			return false, errNewStarts(model, room, l.now)
-		}
-	}
-	return false, nil
-}
-
-// errStartQuota returns the fault for an organisation whose starts, those that ended and those under way, hold too many
-// GPUs without paying.
-func errStartQuota(r fairness.StartRules, f fairness.StartFacts, v fairness.StartVerdict, now time.Time) error {
-	at := time.UnixMilli(v.FreeMS).UTC()
-	out := fault.New(fault.RateLimited, "Your clusters held GPUs for %d GPU-seconds in the last %s before they ran, "+
-		"or without ever running. That is not billed: %d GPU-seconds are free; more has to be worth less than what you "+
-		"paid for running clusters (%s of %s). You can start again at %s UTC, or sooner if you have paid more by then. "+
-		"Check image, registry and command.", v.GPUMillis/1000, hours(r.Window), r.Free, v.Value.Plain(), f.Paid.Plain(),
-		at.Format("15:04:05"))
-	out.RetryAfter = at.Sub(now)
-	out.Extra = map[string]any{"limit": "start_quota", "free_at": at, "window_s": int64(r.Window.Seconds()),
-		"held_gpu_s": v.GPUMillis / 1000, "free_gpu_s": r.Free, "held_value": v.Value, "paid": f.Paid}
-	return out
-}
-
-// errNewStarts returns the fault for a start that no payment covers, while such starts of all organisations hold their
-// part of the market. room is how many GPUs of the model it could get.
-func errNewStarts(model string, room int64, now time.Time) error {
-	const again = 2 * time.Minute
-	f := fault.New(fault.RateLimited, "Organisations that have not yet paid for as much time as their starts take may "+
-		"together start only a part of all GPUs of a model at the same time. Of %s, %d GPUs can be started so now. Rent "+
-		"fewer GPUs, or try again in two minutes; what you pay for a running cluster raises your own limit.", model, room)
-	f.RetryAfter = again
-	f.Extra = map[string]any{"limit": "start_quota", "scope": "new_organisations", "gpu_model": model, "free_gpus": room,
-		"free_at": now.Add(again).UTC()}
-	return f
-}
-
-// hours returns a duration for people.
-func hours(d time.Duration) string {
-	if h := d.Hours(); h == float64(int64(h)) && h > 1 {
-		return fmt.Sprintf("%d hours", int64(h))
-	}
-	return d.String()
 }
 
 // endedStart is a row of start_hold. rest is what counts if excusedBy has excused another start lately.

@@ -23,10 +23,6 @@ const (
 	// maxUploads is for how many leases a host may upload whose GPUs are free, and maxOwnUploads for how many of one
 	// organisation: each has files and processes on the host. A lease beyond these limits keeps its GPUs meanwhile.
 	maxUploads, maxOwnUploads = 16, 8
-	// freeUpload is how long after its end a lease may hold its GPUs for its uploads before that counts as a start does.
-	freeUpload = time.Minute
-	// uploadLimit is how long a host may upload after the end of a lease.
-	uploadLimit = agentapi.VolumeFlushMaxS * time.Second
 
 	// reasonUploading is the reason in start_hold of GPUs that were held for uploads.
 	reasonUploading = "uploading"
@@ -82,8 +78,8 @@ func (x *lockedCluster) countUpload(n *node) {
 	if n.gpusFree != nil || n.ended == nil || x.row.RunningAt == nil {
 		return
 	}
-	from := n.ended.Add(freeUpload)
-	until := earliest(earliest(x.now, n.status.ReportedAt), n.ended.Add(uploadLimit))
+	from := n.ended.Add(market.FreeUpload)
+	until := earliest(earliest(x.now, n.status.ReportedAt), n.ended.Add(market.UploadLimit))
 	span := interval.Span{Start: from.UnixMilli(), End: until.UnixMilli()}
 	if span.End <= span.Start {
 		return
@@ -125,16 +121,9 @@ func uploadingOf(n dbq.ClusterNodesRow, reported bool) *client.Uploading {
 	case n.LeaseEndedAt == nil, n.LeaseGoneAt != nil:
 		return nil
 	case n.GpusFreeAt != nil:
-		return &client.Uploading{Since: *n.GpusFreeAt, EndsBy: n.GpusFreeAt.Add(uploadLimit), GPUsFree: true}
+		return &client.Uploading{Since: *n.GpusFreeAt, EndsBy: n.GpusFreeAt.Add(market.UploadLimit), GPUsFree: true}
 	case reported:
-		return &client.Uploading{Since: *n.LeaseEndedAt, EndsBy: n.LeaseEndedAt.Add(uploadLimit)}
+		return &client.Uploading{Since: *n.LeaseEndedAt, EndsBy: n.LeaseEndedAt.Add(market.UploadLimit)}
 	}
 	return nil
-}
-
-// heldUpload returns what counts of a lease that holds its GPUs since its end at this moment.
-func heldUpload(r dbq.HeldUploadsRow, now time.Time) fairness.HeldStart {
-	ms := max(0, now.Sub(r.EndedAt)-freeUpload).Milliseconds()
-	return fairness.HeldStart{EndedMS: now.UnixMilli(), GPUMillis: ms * int64(r.GPUCount),
-		Value: fairness.StartValue(r.Rate, ms)}
 }

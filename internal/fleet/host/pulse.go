@@ -26,11 +26,10 @@ const (
 	settleIn           = 120 * time.Second
 	reconnectPerSecond = 500
 
-	// If at least massSilentHosts hosts with leases, and at least one in massSilentPart of those of a listener, fall
-	// silent within silentWithin, that is a fault of the listener and not of the hosts.
-	massSilentHosts = 10
-	massSilentPart  = 5 // a fifth
-	silentWithin    = 35 * time.Second
+	// If hosts with leases of a listener fall silent within silentWithin, that is a fault of the listener and not of the
+	// hosts, provided that massSilent holds and that no such gap of the listener has ended within massRest.
+	silentWithin = 35 * time.Second
+	massRest     = 30 * time.Minute
 )
 
 // Causes of a gap.
@@ -49,7 +48,7 @@ type Pulse struct {
 }
 
 // RecordPulse records that a listener delivers hosts' reports, and the gaps that end with this pulse: the listener's
-// own, those of stopped listeners, and gaps in which many hosts fell silent together. Each gap includes the time that
+// own, those of stopped listeners, and gaps in which hosts of many operators fell silent together. Each gap includes the time that
 // hosts need to reconnect.
 func (r *Replicas) RecordPulse(ctx context.Context, p Pulse) error {
 	return r.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
@@ -66,7 +65,11 @@ func (r *Replicas) RecordPulse(ctx context.Context, p Pulse) error {
 		if err != nil {
 			return fmt.Errorf("hosts of listener %s: %w", p.Listener, err)
 		}
-		gaps, gone := gapsOf(p, rows, hosts, now)
+		mass, err := massSilence(ctx, tx, p.Listener, hosts, now)
+		if err != nil {
+			return err
+		}
+		gaps, gone := gapsOf(p, rows, mass, now)
 		for _, g := range gaps {
 			if err := tx.Q.InsertDeafGap(ctx, g); err != nil {
 				return fmt.Errorf("record a gap of listener %s: %w", p.Listener, err)
@@ -84,9 +87,8 @@ func (r *Replicas) RecordPulse(ctx context.Context, p Pulse) error {
 
 // gapsOf returns the gaps that end with a pulse that arrives now, and the listeners that have stopped. rows are the
 // last pulses of all listeners.
-func gapsOf(p Pulse, rows []dbq.Pulse, hosts dbq.ListenerSilenceRow,
-	now int64) (out []dbq.InsertDeafGapParams, gone []string) {
-	until := now + settleIn.Milliseconds() + hosts.Hosts*1000/reconnectPerSecond
+func gapsOf(p Pulse, rows []dbq.Pulse, mass silence, now int64) (out []dbq.InsertDeafGapParams, gone []string) {
+	until := now + settleIn.Milliseconds() + mass.hosts*1000/reconnectPerSecond
 	gap := func(listener string, from int64, cause string) {
 		if from < until {
 			out = append(out, dbq.InsertDeafGapParams{Listener: listener, FromMs: from, ToMs: until, Cause: cause})
@@ -115,8 +117,8 @@ func gapsOf(p Pulse, rows []dbq.Pulse, hosts dbq.ListenerSilenceRow,
 	if now-p.SentMS > PulseSlow.Milliseconds() {
 		gap(p.Listener, p.SentMS, gapSlow)
 	}
-	if hosts.Silent >= massSilentHosts && hosts.Silent*massSilentPart >= hosts.Hosts {
-		gap(p.Listener, hosts.SinceMs, gapMass)
+	if mass.sinceMS > 0 {
+		gap(p.Listener, mass.sinceMS, gapMass)
 	}
 	return out, gone
 }

@@ -14,6 +14,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
@@ -31,8 +32,9 @@ type Config struct {
 	// RelistLock is how long a host is not offered after a run on it ended by the host's fault; see fairness.RelistLock. 0
 	// = not at all.
 	RelistLock time.Duration
-	Bus        *bus.Bus         // notifies hosts and pages of changes; nil = they poll
-	Now        func() time.Time // this replica's clock, only for the view's age; nil = time.Now
+	Starts     fairness.StartRules // limit for how long quotes hold GPUs that are not paid for; see fairness.StartRules
+	Bus        *bus.Bus            // notifies hosts and pages of changes; nil = they poll
+	Now        func() time.Time    // this replica's clock, only for the view's age; nil = time.Now
 }
 
 // Market implements searches, quotes and claims. It is safe for concurrent use.

@@ -25,8 +25,9 @@ import (
 // Limits on quotes. A quote costs its renter nothing, so it must not keep GPUs off the market for long.
 const (
 	MaxOpenQuotes = 3                // per organisation
-	maxHeld       = 10 * time.Minute // per GPU and organisation, within an hour
-	// minFundsMS is the time in milliseconds for which wallet and budget must cover the price of a quote.
+	maxHeld       = 10 * time.Minute // per GPU and circle of organisations, within an hour
+	// minFundsMS is the time in milliseconds for which the wallet must cover the price of all open quotes of an
+	// organisation, and the budget that of the quote.
 	minFundsMS = 60_000
 )
 
@@ -57,9 +58,10 @@ const (
 // repeated call returns the same quote. The spec must be valid, as ParseQuoteSpec returns it.
 //
 // Faults: Invalid at ssh_key_ids and at mounts if the organisation does not have a key, a volume or a bucket, and at
-// budget if it covers less than 60 s of the price; InsufficientFunds if the wallet covers less than 60 s; NoCapacity if
-// nothing fits, with explain and relaxations, or if other renters took the GPUs several times in a row; QuotaExceeded
-// if the organisation has too many open quotes or its quotes have kept one GPU for too long.
+// budget if it covers less than 60 s of the price; InsufficientFunds if the wallet covers less than 60 s of this and all
+// other open quotes; NoCapacity if nothing fits, with explain and relaxations, or if other renters took the GPUs several
+// times in a row; QuotaExceeded if the organisation has too many open quotes or quotes of its circle have kept one GPU
+// for too long; RateLimited as for a rent, because a quote holds GPUs that are not paid for yet.
 func (m *Market) Quote(ctx context.Context, who account.Principal, spec Spec,
 	once idem.Request) (q Quote, done idem.Outcome, err error) {
 	request, err := spec.Request(who.Org)
@@ -67,6 +69,9 @@ func (m *Market) Quote(ctx context.Context, who account.Principal, spec Spec,
 		return Quote{}, idem.Outcome{}, fault.InvalidField("gpu", "%s", err)
 	}
 	if err := request.readMounts(ctx, m.db.Q, spec); err != nil {
+		return Quote{}, idem.Outcome{}, err
+	}
+	if _, err := m.quoteSizes(ctx); err != nil { // counted before the transaction, which then needs no second connection
 		return Quote{}, idem.Outcome{}, err
 	}
 	err = m.Planning(ctx, request, func(ctx context.Context, plan Placement, refused error) error {
@@ -87,13 +92,25 @@ func (m *Market) Quote(ctx context.Context, who account.Principal, spec Spec,
 	return q, done, err
 }
 
+// quoteSizes returns how many GPUs of each model the market has, if that limits quotes.
+func (m *Market) quoteSizes(ctx context.Context) (map[string]int64, error) {
+	if m.cfg.Starts.Window == 0 {
+		return nil, nil
+	}
+	return m.ModelSizes(ctx)
+}
+
 // claimQuote claims the GPUs of a plan for a new quote. ErrStale means that the plan no longer fits. For faults see
 // Quote.
 func (m *Market) claimQuote(ctx context.Context, tx *db.Tx, who account.Principal, spec Spec,
 	plan Placement) (Quote, error) {
 	org := who.Org
-	if err := tx.Q.LockQuotesOfOrg(ctx, org.String()); err != nil {
-		return Quote{}, fmt.Errorf("quotes of %s: %w", org, err)
+	sizes, err := m.quoteSizes(ctx)
+	if err != nil {
+		return Quote{}, err
+	}
+	if err := account.LockCircle(ctx, tx, org); err != nil {
+		return Quote{}, err
 	}
 	if slices.ContainsFunc(plan.Nodes, func(n Placed) bool { return n.HostOrg == org }) {
 		return Quote{}, errOwnHost
@@ -103,6 +120,9 @@ func (m *Market) claimQuote(ctx context.Context, tx *db.Tx, who account.Principa
 	}
 	b := &pgx.Batch{}
 	hosts := m.QueueHosts(b, plan.HostIDs(), true)
+	starts := m.QueueStarts(b, m.cfg.Starts, org, id.Quote{}, sizes)
+	var now time.Time
+	db.ReadNow(b, &now)
 	if err := tx.Send(ctx, b); err != nil {
 		return Quote{}, fmt.Errorf("lock hosts: %w", err)
 	}
@@ -110,7 +130,7 @@ func (m *Market) claimQuote(ctx context.Context, tx *db.Tx, who account.Principa
 	if err != nil {
 		return Quote{}, err
 	}
-	now, err := tx.Now(ctx)
+	covered, err := starts.Judge(held, now)
 	if err != nil {
 		return Quote{}, err
 	}
@@ -118,7 +138,7 @@ func (m *Market) claimQuote(ctx context.Context, tx *db.Tx, who account.Principa
 		ID: id.New[id.Quote](), Org: org, User: who.User, Spec: spec, Placement: held, State: QuoteHeld, CreatedAt: now,
 		ExpiresAt: now.Add(m.cfg.QuoteTTL),
 	}
-	if err := m.insertQuote(ctx, tx, q); err != nil {
+	if err := m.insertQuote(ctx, tx, q, covered); err != nil {
 		return Quote{}, err
 	}
 	sets := held.claimSets(func(int) uuid.UUID { return q.ID.UUID() })
@@ -129,12 +149,12 @@ func (m *Market) claimQuote(ctx context.Context, tx *db.Tx, who account.Principa
 }
 
 func (m *Market) mayQuote(ctx context.Context, tx *db.Tx, org id.Org, spec Spec, plan Placement) error {
-	open, err := tx.Q.CountOpenQuotes(ctx, org)
+	open, err := tx.Q.OpenQuotes(ctx, org)
 	if err != nil {
 		return fmt.Errorf("open quotes of %s: %w", org, err)
 	}
-	if open >= MaxOpenQuotes {
-		return fault.New(fault.QuotaExceeded, "%d quotes are open; rent or return one, or wait for it to expire", open)
+	if len(open) >= MaxOpenQuotes {
+		return fault.New(fault.QuotaExceeded, "%d quotes are open; rent or return one, or wait for it to expire", len(open))
 	}
 	need := money.CostCeil(plan.Rate, minFundsMS)
 	if spec.Budget != nil && *spec.Budget < need {
@@ -144,17 +164,21 @@ func (m *Market) mayQuote(ctx context.Context, tx *db.Tx, org id.Org, spec Spec,
 	if err != nil {
 		return err
 	}
+	for _, rate := range open { // the same credit does not back two quotes
+		need += money.CostCeil(rate, minFundsMS)
+	}
 	if have < need {
 		const cent = money.Unit / 100
-		return fault.New(fault.InsufficientFunds, "a quote needs credit for 60 seconds: add at least %s %s",
+		return fault.New(fault.InsufficientFunds, "a quote needs credit for 60 seconds, beyond that of other open quotes: add at "+
+			"least %s %s",
 			((need - have + cent - 1) / cent * cent).Plain(), m.cfg.Currency)
 	}
 	return nil
 }
 
-// withinHoldingLimit returns QuotaExceeded if the quote would keep a GPU for longer than an organisation's quotes may.
+// withinHoldingLimit returns QuotaExceeded if the quote would keep a GPU for longer than the quotes of a circle may.
 func (m *Market) withinHoldingLimit(ctx context.Context, tx *db.Tx, q Quote) error {
-	seconds, err := tx.Q.HeldByQuotes(ctx, q.Org, id.UUIDs(q.Placement.gpuIDs()...))
+	seconds, err := tx.Q.HeldByQuotes(ctx, id.UUIDs(q.Org)[0], id.UUIDs(q.Placement.gpuIDs()...))
 	if err != nil {
 		return fmt.Errorf("holding time of %s: %w", q.Org, err)
 	}
@@ -166,7 +190,7 @@ func (m *Market) withinHoldingLimit(ctx context.Context, tx *db.Tx, q Quote) err
 	return nil
 }
 
-func (m *Market) insertQuote(ctx context.Context, tx *db.Tx, q Quote) error {
+func (m *Market) insertQuote(ctx context.Context, tx *db.Tx, q Quote, covered bool) error {
 	open, secrets := q.Spec.Split()
 	spec, err := json.Marshal(open)
 	if err != nil {
@@ -182,7 +206,8 @@ func (m *Market) insertQuote(ctx context.Context, tx *db.Tx, q Quote) error {
 	}
 	_, err = tx.Q.InsertQuote(ctx, dbq.InsertQuoteParams{
 		ID: q.ID, OrgID: q.Org, UserID: q.User, Spec: spec, Secrets: m.box.Seal(hidden, belongs(q.ID)), Placement: placement,
-		GPUIds: id.UUIDs(q.Placement.gpuIDs()...), Rate: q.Placement.Rate, CreatedAt: q.CreatedAt, ExpiresAt: q.ExpiresAt,
+		GPUIds: id.UUIDs(q.Placement.gpuIDs()...), Rate: q.Placement.Rate, Unpaid: !covered, CreatedAt: q.CreatedAt,
+		ExpiresAt: q.ExpiresAt,
 	})
 	if err != nil {
 		return fmt.Errorf("write %s: %w", q.ID, err)

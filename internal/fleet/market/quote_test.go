@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/host"
@@ -17,6 +18,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/fleettest/markettest"
 )
 
 // take rents a quote: its claims become those of leases.
@@ -309,5 +311,75 @@ func TestQuote_RepeatedWithOneKeyMakesOneQuote(t *testing.T) {
 	}
 	if n := w.claims(host.ForQuote); n != 1 {
 		t.Errorf("%d GPUs are claimed, want 1", n)
+	}
+}
+
+// The same credit does not back several quotes.
+func TestQuotesNeedCreditTogether(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.host("a", 4, "3.00")
+	renter := w.renter(money.Unit / 8) // 60 s of two GPUs cost 0.10
+	q, err := w.quote(w.m, renter, spec(1, 2, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.quote(w.m, renter, spec(1, 1, "")); !fault.Is(err, fault.InsufficientFunds) {
+		t.Fatalf("a second quote for the same credit: %v", err)
+	}
+	if _, err := w.m.ReturnQuote(t.Context(), w.of(renter), q.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.quote(w.m, renter, spec(1, 1, "")); err != nil {
+		t.Errorf("after the first was returned: %v", err)
+	}
+}
+
+// However many organisations of one person there are, their quotes hold GPUs for a bounded time only, and never all GPUs
+// of a model.
+func TestQuotesOfOnePersonLeaveTheMarket(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	m := markettest.New(w.World, market.Config{Starts: fairness.StartRules{Window: 6 * time.Hour, Free: 10_800,
+		Reserve: fairness.StartReserve, MarketPPM: 250_000, MarketLeast: 64}})
+	for _, n := range []string{"a", "b", "c", "d"} {
+		w.host(n, 8, "2.00")
+	}
+	w.exec("INSERT INTO operator_earning (host_org_id, currency, payer_org_id, earned, returned, last_at) VALUES "+
+		"($1, $2, $3, 1, 0, clock_timestamp())", w.operator, currency, w.tenant)
+	honest, person := w.renter(1000*money.Unit), w.SignUp("person").User
+	w.exec(`INSERT INTO operator_earning_hour (host_org_id, currency, payer_org_id, hour, earned, last_at, first_id, last_id)
+		VALUES ($1, $2, $3, clock_timestamp(), 10000000000, clock_timestamp(), $3, $3)`, w.operator, currency, honest)
+	var orgs []id.Org
+	for range 7 {
+		orgs = append(orgs, w.renter(25*money.Unit))
+		w.exec("INSERT INTO membership (org_id, user_id, role) VALUES ($1, $2, 'owner')", orgs[len(orgs)-1], person)
+	}
+	const every = 90
+	held := 0
+	for step := range 40 { // an hour
+		for _, nodes := range []int{4, 2} {
+			if _, err := w.quote(m, orgs[step%len(orgs)], spec(nodes, 8, "")); err == nil {
+				held += nodes * 8 * every
+				break
+			} else if f := fault.From(err); f == nil || f.Extra["limit"] != "start_quota" {
+				t.Fatalf("step %d: %v", step, err)
+			}
+		}
+		q, err := w.quote(m, honest, spec(2, 8, ""))
+		if err != nil {
+			t.Fatalf("one that pays is refused at step %d: %v", step, err)
+		}
+		if _, err := m.ReturnQuote(t.Context(), w.of(honest), q.ID); err != nil {
+			t.Fatal(err)
+		}
+		w.exec("UPDATE quote SET created_at = created_at - interval '90 seconds', expires_at = expires_at - interval '90 " +
+			"seconds', ended_at = ended_at - interval '90 seconds'")
+		w.exec("UPDATE gpu_claim SET expires_at = expires_at - interval '90 seconds' WHERE ended_at IS NULL")
+		w.exec("UPDATE gpu_claim SET ended_at = clock_timestamp(), end_reason = 'expired' WHERE ended_at IS NULL AND " +
+			"expires_at <= clock_timestamp()")
+	}
+	if held < 10_800 || held >= 10_800+16*every {
+		t.Errorf("seven organisations of one person held %d GPU-seconds", held)
 	}
 }

@@ -95,8 +95,9 @@ func Jobs(p Platform) []Job {
 			letters, err5 := notify.SweepDeadLetters(ctx, p.DB.Q)
 			gaps, err6 := host.DropOldGaps(ctx, p.DB)
 			facts, err7 := p.Clusters.DropOldFacts(ctx)
-			return int(keys + swept.Sessions + swept.Attempts + changes + traffic + letters + gaps + facts),
-				errors.Join(err, err2, err3, err4, err5, err6, err7)
+			links, err8 := account.DropEndedLinks(ctx, p.DB)
+			return int(keys + swept.Sessions + swept.Attempts + changes + traffic + letters + gaps + facts + links),
+				errors.Join(err, err2, err3, err4, err5, err6, err7, err8)
 		}},
 		{Name: "ledger chain", Every: 5 * time.Second, Run: func(ctx context.Context) (did int, err error) {
 			for n := 1; n > 0 && err == nil && ctx.Err() == nil; did += n {

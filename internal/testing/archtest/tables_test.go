@@ -15,6 +15,7 @@ var owners = map[string]string{
 	"org":                     "account",
 	"app_user":                "account",
 	"membership":              "account",
+	"circle_link":             "account", // by triggers of membership and payment_card
 	"org_invitation":          "account",
 	"device_login":            "account",
 	"passkey":                 "account",

@@ -328,8 +328,8 @@ var gangMutants = []mutant{
 		rule: "starts that no payment covers hold a part of the market",
 		file: startquotaGo,
 		by:   append(starts("TestNewOrganisationsHoldAPartOfTheMarket"), limits),
-		old:  "total*r.MarketPPM/1_000_000)-held)\n",
-		new:  "total*r.MarketPPM/1_000_000))\n",
+		old:  "	return max(0, most-held)\n",
+		new:  "	return max(0, most)\n",
 	},
 	{
 		name: "pair-in-order",
