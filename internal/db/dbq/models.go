@@ -270,6 +270,7 @@ type DataLevel struct {
 	DomainID id.DataDomain
 	FromAt   time.Time
 	Bytes    int64
+	Regained pgtype.Numeric
 }
 
 type DataMeter struct {
@@ -304,6 +305,13 @@ type DataReservation struct {
 	First     int64
 	Count     int32
 	SessionID id.DataSession
+}
+
+type DataServed struct {
+	OrgID     id.Org
+	Day       pgtype.Date
+	Bytes     int64
+	HostBytes int64
 }
 
 type DataSession struct {
