@@ -65,6 +65,7 @@ type VolumeSnapshot struct {
 	Files       int64       `json:"files" doc:"files in it" example:"42"`
 	LeftOut     int64       `json:"left_out" doc:"devices, sockets and FIFOs that are not in it" example:"0"`
 	LostPacks   int64       `json:"lost_packs" doc:"parts of it that the store has lost or damaged; if there are any, it cannot be restored whole, and files that need them cannot be read" example:"0"`
+	LeaseID     *id.Lease   `json:"lease_id,omitempty" doc:"the lease whose host took it and stored what it added; left out: none did"`
 	Whole       bool        `json:"whole" doc:"false: a snapshot with mode ranks that contains ranks at different moments; a start restores it only if no snapshot of all ranks has a label" example:"true"`
 }
 

@@ -164,6 +164,9 @@ type Config struct {
 	StoragePrice string `env:"MUSTER_STORAGE_PRICE" envDefault:"0.05"`
 	// MaxStoredGB is what an organisation may store; 0 is 10000.
 	MaxStoredGB int64 `env:"MUSTER_MAX_STORED_GB"`
+	// FreeStoredGB and FreeReadGB are what a person may store, and read in a day, without a payment.
+	FreeStoredGB int64 `env:"MUSTER_FREE_STORED_GB" envDefault:"10"`
+	FreeReadGB   int64 `env:"MUSTER_FREE_READ_GB" envDefault:"10"`
 	// KeepUnknownDays is for how many days an object in the store that no row knows is kept.
 	KeepUnknownDays int `env:"MUSTER_STORE_KEEP_UNKNOWN_DAYS" envDefault:"14"`
 	// BucketAnyAddress lets renters add buckets with http and at addresses that are not on the internet. Renters

@@ -45,24 +45,22 @@ func (s *Shared) EndIdle(ctx context.Context) (int, error) {
 	}
 	ended := 0
 	for _, r := range rows {
-		done := 0
+		var idle bool
 		err := s.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			done = 0
 			folder, err := tx.Q.LockIdleSharedFolder(ctx, r.ID, &before)
-			if db.NoRows(err) { // it is used again
+			if idle = !db.NoRows(err); !idle { // it is used again
 				return nil
 			}
 			if err != nil {
 				return err
 			}
-			done = 1
 			return erase(ctx, tx, folder)
 		})
 		if f := fault.From(err); f != nil && f.Kind == fault.Conflict {
 			continue
 		}
-		if err == nil {
-			ended += done
+		if err == nil && idle {
+			ended++
 			err = s.wake(ctx, r.SharedID)
 		}
 		if err != nil {

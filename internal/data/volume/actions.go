@@ -19,7 +19,9 @@ import (
 // is erased from the store by the next sweeps; with the domain's last volume its key is destroyed. Faults: NotFound,
 // Conflict while a cluster has it.
 func (v *Volumes) Delete(ctx context.Context, who account.Principal, vol id.Volume) error {
-	return v.locked(ctx, who.Org, vol, func(ctx context.Context, tx *db.Tx, row dbq.Volume) error {
+	var domain id.DataDomain
+	err := v.locked(ctx, who.Org, vol, func(ctx context.Context, tx *db.Tx, row dbq.Volume) error {
+		domain = row.DomainID
 		if err := v.unmounted(ctx, tx, vol); err != nil {
 			return err
 		}
@@ -28,6 +30,13 @@ func (v *Volumes) Delete(ctx context.Context, who account.Principal, vol id.Volu
 		}
 		return audit.Record(ctx, tx, who.Event("volume.delete", vol.String(), map[string]any{"name": row.Name}))
 	})
+	if err != nil {
+		return err
+	}
+	if err := v.charge(ctx, domain); err != nil { // the meter is due: the job charges it
+		v.cfg.Log.Warn("a deleted volume could not be charged at once", "volume", vol, "err", err)
+	}
+	return nil
 }
 
 // delete deletes a locked volume.
@@ -55,6 +64,9 @@ func (v *Volumes) delete(ctx context.Context, tx *db.Tx, row dbq.Volume) error {
 	}
 	if err := v.doom(ctx, tx, row.DomainID); err != nil {
 		return err
+	}
+	if err := tx.Q.SetMeterDue(ctx, row.DomainID); err != nil {
+		return fmt.Errorf("set the meter of %s due: %w", row.DomainID, err)
 	}
 	return v.destroyKey(ctx, tx, row.DomainID)
 }
@@ -183,7 +195,7 @@ func (v *Volumes) copy(ctx context.Context, tx *db.Tx, from dbq.VolumeSnapshot, 
 		return Snapshot{}, fmt.Errorf("copy %s to %s: %w", from.ID, to, err)
 	}
 	s := snapshotOf(from)
-	s.ID, s.Seq, s.CommittedAt, s.Cause, s.Added = snap, seq, now, cause, 0
+	s.ID, s.Seq, s.CommittedAt, s.Cause, s.Added, s.Lease = snap, seq, now, cause, 0, id.Lease{}
 	return s, nil
 }
 

@@ -140,7 +140,7 @@ func (v *Volumes) commitLocked(ctx context.Context, tx *db.Tx, x dbq.DataSession
 	if err := v.paced(ctx, tx, row, p.Cause, now); err != nil {
 		return nil, err
 	}
-	if err := v.usable(ctx, tx, x.DomainID, p, x.ID); err != nil {
+	if err := v.usable(ctx, tx, x.DomainID, x.ID, x.BasePacks, p); err != nil {
 		return nil, err
 	}
 	added, err := v.promote(ctx, tx, x.DomainID, p, now)
@@ -185,11 +185,18 @@ func (v *Volumes) changed(tx *db.Tx, org id.Org) {
 	}
 }
 
-// usable refuses a commit that names a pack which is not in the store, or about to be deleted from it.
-func (v *Volumes) usable(ctx context.Context, tx *db.Tx, domain id.DataDomain, p parsed,
-	sessions ...id.DataSession) error {
+// usable refuses a commit that names a pack which is not in the store, or about to be deleted from it, or which is
+// neither of its session nor of the session's base: a host could else read what other volumes and earlier snapshots
+// have.
+func (v *Volumes) usable(ctx context.Context, tx *db.Tx, domain id.DataDomain, session id.DataSession, base []byte,
+	p parsed) error {
+	has, err := manifest.DecodePackSet(base)
+	if err != nil {
+		return fmt.Errorf("packs of %s: %w", session, err)
+	}
+	firsts, lasts, own := apart(p.packs, has)
 	n, err := tx.Q.UsablePacks(ctx, dbq.UsablePacksParams{
-		Firsts: p.firsts, Lasts: p.lasts, DomainID: domain, SessionIds: id.UUIDs(sessions...),
+		Firsts: firsts, Lasts: lasts, Own: own, DomainID: domain, SessionID: session,
 	})
 	if err != nil {
 		return fmt.Errorf("packs of %s: %w", p.snapshot, err)
@@ -198,7 +205,7 @@ func (v *Volumes) usable(ctx context.Context, tx *db.Tx, domain id.DataDomain, p
 		return nil
 	}
 	missing, err := tx.Q.MissingPacks(ctx, dbq.MissingPacksParams{
-		Firsts: p.firsts, Lasts: p.lasts, DomainID: domain, SessionIds: id.UUIDs(sessions...),
+		Firsts: firsts, Lasts: lasts, Own: own, DomainID: domain, SessionID: session,
 	})
 	if err != nil {
 		return fmt.Errorf("missing packs of %s: %w", p.snapshot, err)
@@ -208,35 +215,45 @@ func (v *Volumes) usable(ctx context.Context, tx *db.Tx, domain id.DataDomain, p
 	return e
 }
 
+// apart returns the runs of a set, cut so that each is either in base or outside of it (own).
+func apart(set, base *manifest.PackSet) (firsts, lasts []int64, own []bool) {
+	add := func(first, last int64, mine bool) {
+		if first <= last {
+			firsts, lasts, own = append(firsts, first), append(lasts, last), append(own, mine)
+		}
+	}
+	rest := base.Runs()
+	for _, r := range set.Runs() {
+		for len(rest) > 0 && rest[0].Last < r.First {
+			rest = rest[1:]
+		}
+		at := r.First
+		for _, b := range rest {
+			if b.First > r.Last {
+				break
+			}
+			add(at, b.First-1, true)
+			add(max(at, b.First), min(r.Last, b.Last), false)
+			at = b.Last + 1
+		}
+		add(at, r.Last, true)
+	}
+	return firsts, lasts, own
+}
+
 // promote makes a commit's packs live and returns how many bytes the level rose by.
 func (v *Volumes) promote(ctx context.Context, tx *db.Tx, domain id.DataDomain, p parsed,
 	now time.Time) (int64, error) {
-	up, err := tx.Q.PromotePacks(ctx, p.firsts, p.lasts, domain)
+	up, err := tx.Q.PromotePacks(ctx, dbq.PromotePacksParams{
+		Firsts: p.firsts, Lasts: p.lasts, DomainID: domain, At: now,
+	})
 	if err != nil {
 		return 0, fmt.Errorf("packs of %s: %w", p.snapshot, err)
 	}
 	if up.Bytes == 0 {
 		return 0, nil
 	}
-	return up.Bytes, v.level(ctx, tx, domain, up.Bytes, up.Granted, now)
-}
-
-// level changes what a locked domain stores, and what is billed of it, from now on. bytes is 0 when packs were lost or
-// found again.
-func (v *Volumes) level(ctx context.Context, tx *db.Tx, domain id.DataDomain, bytes, granted int64,
-	now time.Time) error {
-	err := tx.Q.AddDataBytes(ctx, bytes, granted, domain)
-	if err == nil {
-		err = tx.Q.SetDataLevel(ctx, now, domain)
-	}
-	if err == nil {
-		next := now.Add(ChargeEvery)
-		err = tx.Q.InsertDataMeter(ctx, domain, now, &next)
-	}
-	if err != nil {
-		return fmt.Errorf("level of %s: %w", domain, err)
-	}
-	return nil
+	return up.Bytes, v.level(ctx, tx, domain, moved{up.Bytes, up.Granted, up.Regained}, now)
 }
 
 // few returns VolumeTooSoon if the cause is an interval and the volume already has maxSnapshots snapshots.

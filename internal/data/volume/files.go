@@ -41,6 +41,9 @@ func (v *Volumes) Tree(ctx context.Context, org id.Org, vol id.Volume, seq int64
 	if err != nil {
 		return nil, err
 	}
+	if err := v.serveFiles(ctx, org, 0); err != nil {
+		return nil, err
+	}
 	if seq == 0 {
 		seq = have.HeadSeq
 	}
@@ -65,6 +68,9 @@ func (v *Volumes) Tree(ctx context.Context, org id.Org, vol id.Volume, seq int64
 	return &Tree{
 		Snapshot: snapshotOf(rows[0]), root: refOf(rows[0]),
 		reader: manifest.Reader{Chunk: func(ctx context.Context, r manifest.Ref) ([]byte, error) {
+			if err := v.serveFiles(ctx, org, int64(r.Length)); err != nil {
+				return nil, err
+			}
 			return v.chunk(ctx, keys, d.ID, r)
 		}},
 	}, nil

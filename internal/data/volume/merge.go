@@ -168,8 +168,9 @@ func (w *packWriter) flush() error {
 		if err != nil {
 			return err
 		}
-		err = tx.Q.InsertDataPack(ctx, dbq.InsertDataPackParams{
-			DomainID: x.DomainID, N: w.n, SessionID: x.ID, Sha256: sum[:], Bytes: int64(len(pack)), URLUntil: now.Add(putLife),
+		err = tx.Q.InsertDataPacks(ctx, dbq.InsertDataPacksParams{
+			DomainID: x.DomainID, SessionID: x.ID, URLUntil: now.Add(putLife),
+			Ns: []int64{w.n}, Sums: [][]byte{sum[:]}, Sizes: []int64{int64(len(pack))},
 		})
 		if err != nil {
 			return fmt.Errorf("note pack %d of %s: %w", w.n, x.DomainID, err)
@@ -182,7 +183,7 @@ func (w *packWriter) flush() error {
 	if err := w.v.store.Put(w.ctx, store.Key(w.x.DomainID, w.n), pack); err != nil {
 		return fmt.Errorf("store pack %d of %s: %w", w.n, w.x.DomainID, err)
 	}
-	if err := w.v.d.Q.SetPacksVerified(w.ctx, w.x.DomainID, []int64{w.n}); err != nil {
+	if err := w.v.noteSeen(w.ctx, w.x.DomainID, []int64{w.n}); err != nil {
 		return fmt.Errorf("note pack %d of %s: %w", w.n, w.x.DomainID, err)
 	}
 	w.packs.Add(w.n)

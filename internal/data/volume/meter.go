@@ -124,11 +124,7 @@ func (v *Volumes) meter(ctx context.Context, domain id.DataDomain, post bool) er
 		if err != nil {
 			return err
 		}
-		levels := make([]level, len(rows))
-		for i, r := range rows {
-			levels[i] = level{r.FromAt, r.Bytes}
-		}
-		sum := byteMicros(levels, m.DataMeter.ThroughAt, now)
+		sum := metered(rows, m.DataMeter.ThroughAt, now)
 		sum.Mul(sum, big.NewInt(int64(v.cfg.PricePerGBHour)))
 		sum.Add(sum, integer(m.DataMeter.Numerator))
 		due := new(big.Int).Quo(sum, perGBHour).Int64() - m.DataMeter.Posted

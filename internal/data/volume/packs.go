@@ -1,9 +1,7 @@
 package volume
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -20,9 +18,12 @@ import (
 
 const (
 	sessionLife = agentapi.VolumeSessionS * time.Second
-	// putLife and getLife are how long signed requests hold. An upload of a pack that takes longer is granted again.
-	putLife = 15 * time.Minute
-	getLife = time.Hour
+	// putLife is how long signed requests to store hold, and getLife those of hosts to read. A transfer of a pack that
+	// takes longer is signed again. Requests of people to read hold for fileLife: each is counted once, and may be sent
+	// again for as long as it holds.
+	putLife  = 15 * time.Minute
+	getLife  = 15 * time.Minute
+	fileLife = 3 * time.Minute
 )
 
 func clip(s string) string { return agentapi.CleanText(text.Clip(s, 500)) }
@@ -110,11 +111,13 @@ func (v *Volumes) grantAll(ctx context.Context, tx *db.Tx, x dbq.DataSession, pa
 	for _, r := range rows {
 		have[r.N] = r
 	}
-	fresh := int64(0)
+	fresh := dbq.InsertDataPacksParams{DomainID: x.DomainID, SessionID: x.ID, URLUntil: until}
+	var again []int64
+	bytes := int64(0)
 	for _, p := range packs {
 		old, known := have[p.N]
 		switch {
-		case known && (!bytes.Equal(old.Sha256, p.SHA256) || old.Bytes != p.Bytes):
+		case known && (!slices.Equal(old.Sha256, p.SHA256) || old.Bytes != p.Bytes):
 			return refused(agentapi.VolumeMalformed, "pack %d was granted with other bytes: use another number", p.N)
 		case known && old.State == "live":
 			out.Packs = append(out.Packs, agentapi.PackURL{N: p.N, Stored: true})
@@ -122,15 +125,11 @@ func (v *Volumes) grantAll(ctx context.Context, tx *db.Tx, x dbq.DataSession, pa
 		case known && old.State != "granted":
 			return refused(agentapi.VolumeMalformed, "pack %d is being removed: use another number", p.N)
 		case known:
-			err = tx.Q.RenewDataPack(ctx, until, x.DomainID, p.N)
+			again = append(again, p.N)
 		default:
-			fresh += p.Bytes
-			err = tx.Q.InsertDataPack(ctx, dbq.InsertDataPackParams{
-				DomainID: x.DomainID, N: p.N, SessionID: x.ID, Sha256: p.SHA256, Bytes: p.Bytes, URLUntil: until,
-			})
-		}
-		if err != nil {
-			return fmt.Errorf("grant pack %d of %s: %w", p.N, x.DomainID, err)
+			bytes += p.Bytes
+			fresh.Ns, fresh.Sums, fresh.Sizes = append(fresh.Ns, p.N), append(fresh.Sums, p.SHA256),
+				append(fresh.Sizes, p.Bytes)
 		}
 		r, err := v.store.SignPut(ctx, store.Key(x.DomainID, p.N), [32]byte(p.SHA256), p.Bytes, until)
 		if err != nil {
@@ -140,37 +139,19 @@ func (v *Volumes) grantAll(ctx context.Context, tx *db.Tx, x dbq.DataSession, pa
 			N: p.N, Method: r.Method, URL: r.URL, Header: r.Header, UntilMS: until.UnixMilli(),
 		})
 	}
-	if fresh == 0 {
+	if len(again) > 0 {
+		err = tx.Q.RenewDataPacks(ctx, until, x.DomainID, again)
+	}
+	if err == nil && bytes > 0 {
+		err = tx.Q.InsertDataPacks(ctx, fresh)
+	}
+	if err != nil {
+		return fmt.Errorf("grant packs of %s: %w", x.DomainID, err)
+	}
+	if bytes == 0 {
 		return nil
 	}
-	return v.limit(ctx, tx, x, fresh)
-}
-
-// limit counts granted bytes, and refuses those that exceed what the organisation may store.
-func (v *Volumes) limit(ctx context.Context, tx *db.Tx, x dbq.DataSession, fresh int64) error {
-	row, err := tx.Q.DomainOrg(ctx, x.DomainID)
-	if err != nil {
-		return fmt.Errorf("organisation of %s: %w", x.DomainID, err)
-	}
-	stored, err := tx.Q.StoredByOrg(ctx, row)
-	if err != nil {
-		return fmt.Errorf("stored by %s: %w", row, err)
-	}
-	if stored+fresh > v.cfg.MaxStored {
-		return refused(agentapi.VolumeQuota, "the organisation stores %d GB, and may store %d GB", stored/GB,
-			v.cfg.MaxStored/GB)
-	}
-	unpaid, err := tx.Q.UnpaidDomains(ctx, row)
-	if err != nil {
-		return fmt.Errorf("unpaid storage of %s: %w", row, err)
-	}
-	if unpaid > 0 {
-		return refused(agentapi.VolumeQuota, "storage is not paid for: add credit")
-	}
-	if err := tx.Q.AddDataGranted(ctx, fresh, x.DomainID); err != nil {
-		return fmt.Errorf("count granted bytes of %s: %w", x.DomainID, err)
-	}
-	return nil
+	return v.limit(ctx, tx, x, bytes)
 }
 
 // read returns requests to read packs of the snapshot that a session continues from.
@@ -192,12 +173,24 @@ func (v *Volumes) read(ctx context.Context, s dbq.DataSessionRow, ns []int64) (*
 	if err != nil {
 		return nil, fmt.Errorf("packs of %s: %w", x.DomainID, err)
 	}
-	have := map[int64]dbq.DataPack{}
+	have, bytes := map[int64]dbq.DataPack{}, int64(0)
 	for _, r := range rows {
 		have[r.N] = r
+		bytes += r.Bytes
+	}
+	life, byHost := getLife, true
+	if x.LeaseID.IsZero() {
+		life, byHost = fileLife, false
+	}
+	org, err := v.d.Q.OrgOfDomain(ctx, x.DomainID)
+	if err != nil {
+		return nil, fmt.Errorf("organisation of %s: %w", x.DomainID, err)
+	}
+	if err := v.serveBytes(ctx, org, bytes, byHost); err != nil {
+		return nil, err
 	}
 	out := &agentapi.ReadablePacks{}
-	until := time.Now().Add(getLife)
+	until := time.Now().Add(life)
 	for _, n := range ns {
 		p, ok := have[n]
 		if !ok {
@@ -212,51 +205,4 @@ func (v *Volumes) read(ctx context.Context, s dbq.DataSessionRow, ns []int64) (*
 		})
 	}
 	return out, v.d.Q.RenewDataSession(ctx, lifeOf(x).Seconds(), x.ID)
-}
-
-// verifyTime is how long one commit looks for packs in the store. What it found is noted, so that the next try goes on.
-const verifyTime = 10 * time.Second
-
-// verify looks in the store for the packs of a commit that no commit has found there yet.
-func (v *Volumes) verify(ctx context.Context, x dbq.DataSession, firsts, lasts []int64) error {
-	rows, err := v.d.Q.UnverifiedPacks(ctx, dbq.UnverifiedPacksParams{
-		Firsts: firsts, Lasts: lasts, DomainID: x.DomainID, SessionID: x.ID,
-	})
-	if err != nil {
-		return fmt.Errorf("packs of %s: %w", x.ID, err)
-	}
-	end := time.Now().Add(verifyTime)
-	var found, missing []int64
-	for _, r := range rows {
-		if time.Now().After(end) {
-			break
-		}
-		o, err := v.store.Head(ctx, store.Key(x.DomainID, r.N))
-		switch {
-		case errors.Is(err, store.ErrNotFound), err == nil && !matches(o, r.Sha256, r.Bytes):
-			missing = append(missing, r.N)
-		case err != nil:
-			return refused(agentapi.VolumeAway, "the store does not answer")
-		default:
-			found = append(found, r.N)
-		}
-	}
-	if err := v.d.Q.SetPacksVerified(ctx, x.DomainID, found); err != nil {
-		return fmt.Errorf("note packs of %s: %w", x.ID, err)
-	}
-	if len(missing) > 0 {
-		e := refused(agentapi.VolumeMissing, "%d packs are not in the store", len(missing))
-		e.Packs = missing[:min(len(missing), 1000)]
-		return e
-	}
-	if len(found) < len(rows) {
-		return refused(agentapi.VolumeAway, "%d of %d packs are checked: send the commit again", len(found), len(rows))
-	}
-	return nil
-}
-
-// matches reports whether the store has what was granted. A store that returns no checksums has checked them at the
-// PUT, which its probe made sure of.
-func matches(o store.Object, sum []byte, bytes int64) bool {
-	return o.Bytes == bytes && (o.Sum == [32]byte{} || o.Sum == [32]byte(sum))
 }

@@ -78,12 +78,8 @@ func measure(ctx context.Context, q *dbq.Queries, domain id.DataDomain, rows []d
 	if err != nil {
 		return fmt.Errorf("levels of %s: %w", domain, err)
 	}
-	levels := make([]level, len(changes))
-	for i, c := range changes {
-		levels[i] = level{c.FromAt, c.Bytes}
-	}
 	for _, i := range at {
-		out[i].ByteMicros = byteMicros(levels, began(i), rows[i].CreatedAt)
+		out[i].ByteMicros = metered(changes, began(i), rows[i].CreatedAt)
 	}
 	return nil
 }

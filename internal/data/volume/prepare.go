@@ -126,7 +126,7 @@ func (v *Volumes) note(ctx context.Context, tx *db.Tx, x dbq.DataSession, p pars
 				p.Label)
 		}
 	}
-	if err := v.usable(ctx, tx, x.DomainID, p, x.ID); err != nil {
+	if err := v.usable(ctx, tx, x.DomainID, x.ID, x.BasePacks, p); err != nil {
 		return nil, err
 	}
 	if h.PreparedID == p.snapshot && h.Prepared != nil && h.Round == round {

@@ -31,6 +31,7 @@ type prepared struct {
 	rank    int
 	session id.DataSession
 	base    manifest.Ref // zero: the rank began with an empty volume
+	from    []byte       // the packs that its session's base has
 	parsed
 }
 
@@ -80,7 +81,7 @@ func shardOf(row dbq.VolumeShardsRow) (p prepared, err error) {
 	if err := json.Unmarshal(row.Prepared, &c); err != nil {
 		return p, err
 	}
-	p = prepared{rank: int(row.Rank), session: row.SessionID}
+	p = prepared{rank: int(row.Rank), session: row.SessionID, from: row.BasePacks}
 	if p.parsed, err = parseCommit(c); err != nil {
 		return p, err
 	}
@@ -252,7 +253,7 @@ func (v *Volumes) commitRound(ctx context.Context, tx *db.Tx, x dbq.DataSession,
 func (v *Volumes) allUsable(ctx context.Context, tx *db.Tx, x dbq.DataSession, r *round) (bool, error) {
 	ready := true
 	for _, s := range r.shards {
-		err := v.usable(ctx, tx, x.DomainID, s.parsed, s.session)
+		err := v.usable(ctx, tx, x.DomainID, s.session, s.from, s.parsed)
 		var e *agentapi.VolumeError
 		if errors.As(err, &e) {
 			ready = false

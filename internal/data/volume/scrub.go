@@ -236,15 +236,6 @@ func (v *Volumes) wasRead(ctx context.Context, x expected) error {
 	})
 }
 
-// levelNow records what is billed of a locked domain after packs were lost or found again.
-func (v *Volumes) levelNow(ctx context.Context, tx *db.Tx, domain id.DataDomain) error {
-	now, err := tx.Now(ctx)
-	if err != nil {
-		return err
-	}
-	return v.level(ctx, tx, domain, 0, 0, now)
-}
-
 // A part is the packs that one part of a pass queries.
 type part struct {
 	v      *Volumes

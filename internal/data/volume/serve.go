@@ -119,6 +119,9 @@ func (v *Volumes) session(ctx context.Context, q *dbq.Queries,
 	case x.ClosedAt != nil, s.VolumeDeletedAt != nil, x.Mode != agentapi.MountRO && !s.Writes:
 		return s, errFenced
 	case x.LeaseID.IsZero():
+		if s.UploadOver {
+			return s, errFenced
+		}
 		if x.Mode == agentapi.MountRO && time.Now().After(x.ExpiresAt) { // its snapshot may be collected
 			return s, errFenced
 		}

@@ -14,10 +14,10 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// Sweep removes what killed uploads have left in a folder, applies retention, collects packs that nothing needs, in all
-// data domains, and destroys the keys of those without volumes. It returns how many packs it deleted. Several may run
-// at the same time. Domains that are erased and empty are not visited again. For a while after a restore, no pack is
-// deleted (see Restored).
+// Sweep removes what killed uploads have left in a folder, looks for what uploads have stored, applies retention,
+// collects packs that nothing needs, in all data domains, and destroys the keys of those without volumes. It returns
+// how many packs it deleted. Several may run at the same time. Domains that are erased and empty are not visited again.
+// For a while after a restore, no pack is deleted (see Restored).
 func (v *Volumes) Sweep(ctx context.Context) (deleted int, err error) {
 	if v.store == nil {
 		return 0, nil
@@ -48,6 +48,7 @@ func (v *Volumes) Sweep(ctx context.Context) (deleted int, err error) {
 
 // sweepDomain sweeps one domain; with keep, it deletes nothing in the store.
 func (v *Volumes) sweepDomain(ctx context.Context, domain id.DataDomain, keep bool) (deleted int, err error) {
+	seen := v.seeUploads(ctx, domain)
 	var ns []int64
 	err = v.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if _, err := tx.Q.LockDataDomain(ctx, domain); err != nil {
@@ -66,14 +67,7 @@ func (v *Volumes) sweepDomain(ctx context.Context, domain id.DataDomain, keep bo
 		if err != nil {
 			return err
 		}
-		abandoned, err := tx.Q.DoomAbandoned(ctx, &now, domain)
-		if err == nil {
-			err = tx.Q.AddDataGranted(ctx, -abandoned, domain)
-		}
-		if err == nil {
-			err = tx.Q.DropReservations(ctx, domain)
-		}
-		if err != nil || keep {
+		if err := tx.Q.DropReservations(ctx, domain); err != nil || keep {
 			return err
 		}
 		before := now.Add(-v.cfg.Grace)
@@ -83,21 +77,22 @@ func (v *Volumes) sweepDomain(ctx context.Context, domain id.DataDomain, keep bo
 		return tx.Q.SetDomainEmptied(ctx, domain)
 	})
 	if err != nil {
-		return 0, err
+		return 0, errors.Join(seen, err)
 	}
 	for _, n := range ns { // no commit finds them any more
 		if err := v.store.Delete(ctx, store.Key(domain, n)); err != nil {
-			return deleted, fmt.Errorf("delete pack %d: %w", n, err)
+			return deleted, errors.Join(seen, fmt.Errorf("delete pack %d: %w", n, err))
 		}
 		if err := v.d.Q.DeletePackRow(ctx, domain, n); err != nil {
-			return deleted, fmt.Errorf("forget pack %d: %w", n, err)
+			return deleted, errors.Join(seen, fmt.Errorf("forget pack %d: %w", n, err))
 		}
 		deleted++
 	}
-	return deleted, nil
+	return deleted, seen
 }
 
-// doom marks the live packs of a locked domain that nothing needs. From here on they are not billed.
+// doom marks the packs of a locked domain that nothing needs: live ones, and those that uploads have left. From here on
+// they are not billed.
 func (v *Volumes) doom(ctx context.Context, tx *db.Tx, domain id.DataDomain) error {
 	sets, err := tx.Q.NeededPacks(ctx, domain, agentapi.VolumeFlushMaxS)
 	if err != nil {
@@ -121,18 +116,22 @@ func (v *Volumes) doom(ctx context.Context, tx *db.Tx, domain id.DataDomain) err
 			gone = append(gone, n)
 		}
 	}
-	if len(gone) == 0 {
-		return nil
-	}
 	now, err := tx.Now(ctx)
 	if err != nil {
 		return err
+	}
+	left, err := tx.Q.DoomAbandoned(ctx, now, time.Unix(0, 0), domain)
+	if err != nil {
+		return fmt.Errorf("doom packs that uploads have left in %s: %w", domain, err)
+	}
+	if len(gone) == 0 && left.Packs == 0 {
+		return nil
 	}
 	bytes, err := tx.Q.DoomPacks(ctx, &now, domain, gone)
 	if err != nil {
 		return fmt.Errorf("doom packs of %s: %w", domain, err)
 	}
-	return v.level(ctx, tx, domain, -bytes, 0, now)
+	return v.level(ctx, tx, domain, moved{bytes: -bytes, granted: left.Bytes}, now)
 }
 
 // How long snapshots are kept in addition to the last ones: one of each hour for a day, and those with a label.

@@ -110,8 +110,8 @@ var errNoTransfer = fault.New(fault.NotFound, "transfer not found")
 
 // errOver is the fault of an upload whose volume was written by another one since, or that was closed.
 var errOver = func() *fault.Fault {
-	f := fault.New(fault.Conflict, "the transfer is over: it was closed, or the volume was written, rented or set back "+
-		"since. What it sent has changed nothing; begin it again.")
+	f := fault.New(fault.Conflict, "the transfer is over: it was closed, it is an upload and older than three days, or "+
+		"the volume was written, rented or set back since. What it sent has changed nothing; begin it again.")
 	f.Extra = map[string]any{"reason": "transfer_over"}
 	return f
 }()

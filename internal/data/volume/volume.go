@@ -18,8 +18,12 @@
 //   - Packs are checked in rounds that come to each of them, whatever the store answers for the others. What it has
 //     lost or damaged is named; what it does not answer for is neither.
 //   - An object is deleted if its row says so, or if no row has known its number for days and none can again.
-//   - What is billed are the bytes of live packs that the store has not lost or damaged, by the microsecond, as
-//     data_level records them. A deletion ends that in its own transaction.
+//   - What is billed are the bytes of packs that the store has shown and has not lost or damaged, by the microsecond,
+//     as data_level records them. A deletion ends that in its own transaction. A pack that is kept again is billed for
+//     the time between.
+//   - A commit names packs of its session and of the session's base only, so a host reads nothing that its lease was
+//     not given and has not stored itself.
+//   - Nothing is granted without a payment, credit or terms that cover it, except a quota for each person.
 //   - A data domain without volumes has no key: what the store may keep of it cannot be read.
 //
 // Locks: the data domain, then the volume, then packs; before them clusters and hosts, after them the ledger's
@@ -71,8 +75,12 @@ type Config struct {
 	Box      *seal.Box
 	// PricePerGBHour is the price of a stored GB for an hour, in nano-units. 0: storing is free.
 	PricePerGBHour money.Nano
-	// MaxStored limits what an organisation may store in bytes; 0 is DefaultMaxStored.
-	MaxStored int64
+	// MaxStored limits what an organisation may store in bytes; 0 is DefaultMaxStored. FreeStored and FreeRead limit what
+	// one that has paid nothing may store, and read in a day, together with those that share a member or a card with it;
+	// 0 is DefaultFreeStored and DefaultFreeRead.
+	MaxStored            int64
+	FreeStored, FreeRead int64
+	SharedCards          bool // cards with the same number are not the same payer's: in the sandbox
 	// Grace is how long a pack that nothing needs is kept; 0 is an hour. Tests shorten it.
 	Grace time.Duration
 	// KeepUnknown is how long an object in the store that no row knows is kept; 0 is DefaultKeepUnknown. It must be longer
@@ -82,8 +90,12 @@ type Config struct {
 	Log         *slog.Logger
 }
 
-// DefaultMaxStored is what an organisation may store unless the platform is configured otherwise.
-const DefaultMaxStored = 10_000 * GB
+// What organisations may store and read unless the platform is configured otherwise.
+const (
+	DefaultMaxStored  = 10_000 * GB
+	DefaultFreeStored = 10 * GB
+	DefaultFreeRead   = 10 * GB
+)
 
 // Volumes are the use cases of volumes. Safe for concurrent use.
 type Volumes struct {
@@ -91,8 +103,10 @@ type Volumes struct {
 	store store.Store // nil: this platform has none, and offers no volumes
 	cfg   Config
 
-	merging sync.Map // by id.Volume: a merge of its ranks' files is under way
-	merged  func()   // called between a merge and its commit; in tests
+	merging sync.Map      // by id.Volume: a merge of its ranks' files is under way
+	merged  func()        // called between a merge and its commit; in tests
+	looking chan struct{} // commits of many packs that look for them in the store
+	files   fileReads
 
 	without string // a check that tests leave out, to see that it is needed; "" outside of tests
 }
@@ -114,10 +128,16 @@ func New(d *db.DB, s store.Store, cfg Config) *Volumes {
 	if cfg.MaxStored == 0 {
 		cfg.MaxStored = DefaultMaxStored
 	}
+	if cfg.FreeStored == 0 {
+		cfg.FreeStored = DefaultFreeStored
+	}
+	if cfg.FreeRead == 0 {
+		cfg.FreeRead = DefaultFreeRead
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Volumes{d: d, store: s, cfg: cfg}
+	return &Volumes{d: d, store: s, cfg: cfg, looking: make(chan struct{}, bigCommits)}
 }
 
 // Offered reports whether this platform has a store.
@@ -173,6 +193,8 @@ type Snapshot struct {
 	// Whole: it shows one moment of all that write the volume. Others have ranks as each of them was last saved, and are
 	// not restored by themselves where one with a label exists.
 	Whole bool
+	// Lease is whose host took it; zero: an upload, or a copy of another snapshot.
+	Lease id.Lease
 	// Lost is how many of its packs the store has lost or damaged: files that need them cannot be read.
 	Lost int64
 }
@@ -331,7 +353,7 @@ func snapshotOf(r dbq.VolumeSnapshot) Snapshot {
 	return Snapshot{
 		ID: r.ID, Seq: r.Seq, CutAt: r.CutAt, CommittedAt: r.CommittedAt, Cause: r.Cause, Consistency: r.Consistency,
 		Label: r.Label, Bytes: r.LogicalBytes, Added: r.AddedBytes, Files: r.Files, LeftOut: r.LeftOut,
-		Whole: r.Whole,
+		Whole: r.Whole, Lease: r.LeaseID,
 	}
 }
 

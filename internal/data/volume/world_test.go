@@ -159,7 +159,12 @@ func (a *agent) build(files map[string][]byte) (pack, error) {
 	if err != nil {
 		return pack{}, err
 	}
-	p := pack{n: r.Reserve.First}
+	return a.fill(r.Reserve.First, files)
+}
+
+// fill makes one pack with this number that has a whole tree.
+func (a *agent) fill(n int64, files map[string][]byte) (p pack, err error) {
+	p.n = n
 	var packer chunk.Packer
 	put := func(b []byte) (manifest.Ref, error) {
 		cid := a.keys.ID(b)

@@ -147,6 +147,7 @@ func (q *Queries) DataPacks(ctx context.Context, domainID id.DataDomain, ns []in
 const dataSession = `-- name: DataSession :many
 SELECT x.id, x.volume_id, x.domain_id, x.mode, x.lease_id, x.epoch, x.host_id, x.base_seq, x.base_packs, x.opened_at, x.expires_at, x.closed_at, x.pending_bytes, x.flush_eta_s, x.sending_id, x.sent, x.total, x.problem, x.lost_bytes, x.reported_at, l.epoch AS lease_epoch, l.gone_at AS lease_gone_at,
        coalesce(l.ended_at < clock_timestamp() - make_interval(secs => $1::double precision), false)::boolean AS flush_over,
+       (x.lease_id IS NULL AND x.mode <> 'ro' AND x.opened_at < clock_timestamp() - interval '3 days')::boolean AS upload_over,
        coalesce(w.session_id = x.id OR x.mode = 'ranks' AND w.cluster_id = l.cluster_id
            AND EXISTS (SELECT FROM volume_shard h WHERE h.session_id = x.id), false)::boolean AS writes, v.deleted_at AS volume_deleted_at
 FROM data_session x
@@ -161,11 +162,13 @@ type DataSessionRow struct {
 	LeaseEpoch      *int32
 	LeaseGoneAt     *time.Time
 	FlushOver       bool
+	UploadOver      bool
 	Writes          bool
 	VolumeDeletedAt *time.Time
 }
 
-// With what fences it: the lease as it is now, and whether it is still the volume's writer.
+// With what fences it: the lease as it is now, and whether it is still the volume's writer. An upload ends after three days,
+// as in DoomAbandoned.
 func (q *Queries) DataSession(ctx context.Context, flushS float64, iD id.DataSession) ([]DataSessionRow, error) {
 	rows, err := q.db.Query(ctx, dataSession, flushS, iD)
 	if err != nil {
@@ -199,6 +202,7 @@ func (q *Queries) DataSession(ctx context.Context, flushS float64, iD id.DataSes
 			&i.LeaseEpoch,
 			&i.LeaseGoneAt,
 			&i.FlushOver,
+			&i.UploadOver,
 			&i.Writes,
 			&i.VolumeDeletedAt,
 		); err != nil {
@@ -233,15 +237,27 @@ func (q *Queries) DomainOfVolume(ctx context.Context, volumeID id.Volume) (DataD
 	return i, err
 }
 
-const domainOrg = `-- name: DomainOrg :one
-SELECT org_id FROM data_domain WHERE id = $1
+const domainRoom = `-- name: DomainRoom :one
+SELECT d.org_id, (d.bytes + d.granted + (SELECT coalesce(sum(p.bytes), 0) FROM data_pack p
+           WHERE p.domain_id = d.id AND p.state IN ('doomed', 'deleting')))::bigint AS stored,
+       (SELECT coalesce(sum(v.size_limit::numeric * (v.keep_last + $1::integer)), 0) FROM volume v
+           WHERE v.domain_id = d.id AND v.deleted_at IS NULL)::numeric AS room
+FROM data_domain d WHERE d.id = $2
 `
 
-func (q *Queries) DomainOrg(ctx context.Context, argID id.DataDomain) (id.Org, error) {
-	row := q.db.QueryRow(ctx, domainOrg, argID)
-	var org_id id.Org
-	err := row.Scan(&org_id)
-	return org_id, err
+type DomainRoomRow struct {
+	OrgID  id.Org
+	Stored int64
+	Room   pgtype.Numeric
+}
+
+// Whose a locked domain is, what it has in the store or was granted, what nothing needs any more included, and what its
+// volumes may have: their sizes for each snapshot that is kept by number or of an hour of a day, and one that is being sent.
+func (q *Queries) DomainRoom(ctx context.Context, more int32, iD id.DataDomain) (DomainRoomRow, error) {
+	row := q.db.QueryRow(ctx, domainRoom, more, iD)
+	var i DomainRoomRow
+	err := row.Scan(&i.OrgID, &i.Stored, &i.Room)
+	return i, err
 }
 
 const insertDataMeter = `-- name: InsertDataMeter :exec
@@ -254,28 +270,29 @@ func (q *Queries) InsertDataMeter(ctx context.Context, domainID id.DataDomain, t
 	return err
 }
 
-const insertDataPack = `-- name: InsertDataPack :exec
+const insertDataPacks = `-- name: InsertDataPacks :exec
 INSERT INTO data_pack (domain_id, n, session_id, state, sha256, bytes, url_until)
-VALUES ($1, $2, $3, 'granted', $4, $5, $6)
+SELECT $1, k.n, $2, 'granted', k.sha256, k.bytes, $3
+FROM (SELECT unnest($4::bigint[]) AS n, unnest($5::bytea[]) AS sha256, unnest($6::bigint[]) AS bytes) k
 `
 
-type InsertDataPackParams struct {
+type InsertDataPacksParams struct {
 	DomainID  id.DataDomain
-	N         int64
 	SessionID id.DataSession
-	Sha256    []byte
-	Bytes     int64
 	URLUntil  time.Time
+	Ns        []int64
+	Sums      [][]byte
+	Sizes     []int64
 }
 
-func (q *Queries) InsertDataPack(ctx context.Context, arg InsertDataPackParams) error {
-	_, err := q.db.Exec(ctx, insertDataPack,
+func (q *Queries) InsertDataPacks(ctx context.Context, arg InsertDataPacksParams) error {
+	_, err := q.db.Exec(ctx, insertDataPacks,
 		arg.DomainID,
-		arg.N,
 		arg.SessionID,
-		arg.Sha256,
-		arg.Bytes,
 		arg.URLUntil,
+		arg.Ns,
+		arg.Sums,
+		arg.Sizes,
 	)
 	return err
 }
@@ -446,19 +463,20 @@ func (q *Queries) LeaseOfMount(ctx context.Context, volumeID id.Volume, leaseID 
 }
 
 const missingPacks = `-- name: MissingPacks :many
-SELECT x.n::bigint FROM (SELECT unnest($1::bigint[]) AS first, unnest($2::bigint[]) AS last) r
+SELECT x.n::bigint FROM (SELECT unnest($1::bigint[]) AS first, unnest($2::bigint[]) AS last, unnest($3::boolean[]) AS own) r
 CROSS JOIN LATERAL generate_series(r.first, least(r.last, r.first + 100000)) AS x(n)
-WHERE NOT EXISTS (SELECT FROM data_pack p WHERE p.domain_id = $3 AND p.n = x.n AND p.lost_at IS NULL
-    AND p.verified_at IS NOT NULL
-    AND (p.state IN ('live', 'doomed') OR p.state = 'granted' AND p.session_id = ANY($4::uuid[])))
+WHERE NOT EXISTS (SELECT FROM data_pack p WHERE p.domain_id = $4 AND p.n = x.n AND p.lost_at IS NULL
+    AND p.verified_at IS NOT NULL AND p.state <> 'deleting'
+    AND CASE WHEN r.own THEN p.session_id = $5 ELSE p.state <> 'granted' END)
 ORDER BY x.n LIMIT 1000
 `
 
 type MissingPacksParams struct {
-	Firsts     []int64
-	Lasts      []int64
-	DomainID   id.DataDomain
-	SessionIds []pgtype.UUID
+	Firsts    []int64
+	Lasts     []int64
+	Own       []bool
+	DomainID  id.DataDomain
+	SessionID id.DataSession
 }
 
 // Which packs of these runs it may not refer to.
@@ -466,8 +484,9 @@ func (q *Queries) MissingPacks(ctx context.Context, arg MissingPacksParams) ([]i
 	rows, err := q.db.Query(ctx, missingPacks,
 		arg.Firsts,
 		arg.Lasts,
+		arg.Own,
 		arg.DomainID,
-		arg.SessionIds,
+		arg.SessionID,
 	)
 	if err != nil {
 		return nil, err
@@ -522,33 +541,49 @@ func (q *Queries) MoveVolumeHead(ctx context.Context, seq int64, snapshot id.Sna
 
 const promotePacks = `-- name: PromotePacks :one
 WITH old AS (
-    SELECT p.n, p.state, p.bytes FROM (SELECT unnest($1::bigint[]) AS first, unnest($2::bigint[]) AS last) r
-    JOIN data_pack p ON p.domain_id = $3 AND p.n BETWEEN r.first AND r.last AND p.state IN ('granted', 'doomed')
+    SELECT p.n, p.state, p.bytes, p.doomed_at FROM (SELECT unnest($2::bigint[]) AS first, unnest($3::bigint[]) AS last) r
+    JOIN data_pack p ON p.domain_id = $4 AND p.n BETWEEN r.first AND r.last AND p.state IN ('granted', 'doomed')
 ), set_live AS (
-    UPDATE data_pack p SET state = 'live', doomed_at = NULL FROM old WHERE p.domain_id = $3 AND p.n = old.n
+    UPDATE data_pack p SET state = 'live', doomed_at = NULL FROM old WHERE p.domain_id = $4 AND p.n = old.n
 )
-SELECT coalesce(sum(bytes), 0)::bigint AS bytes, coalesce(sum(bytes) FILTER (WHERE state = 'granted'), 0)::bigint AS granted FROM old
+SELECT coalesce(sum(bytes), 0)::bigint AS bytes, coalesce(sum(bytes) FILTER (WHERE state = 'granted'), 0)::bigint AS granted,
+       trunc(coalesce(sum(bytes * greatest(0, extract(epoch FROM $1::timestamptz - doomed_at) * 1000000)) FILTER (WHERE state = 'doomed'), 0))::numeric AS regained
+FROM old
 `
 
-type PromotePacksRow struct {
-	Bytes   int64
-	Granted int64
+type PromotePacksParams struct {
+	At       time.Time
+	Firsts   []int64
+	Lasts    []int64
+	DomainID id.DataDomain
 }
 
-// Makes packs of these runs live and returns how many bytes became so, and how many of them were granted before.
-func (q *Queries) PromotePacks(ctx context.Context, firsts []int64, lasts []int64, domainID id.DataDomain) (PromotePacksRow, error) {
-	row := q.db.QueryRow(ctx, promotePacks, firsts, lasts, domainID)
+type PromotePacksRow struct {
+	Bytes    int64
+	Granted  int64
+	Regained pgtype.Numeric
+}
+
+// Makes packs of these runs live and returns how many bytes became so, how many of them were granted before, and the byte
+// microseconds of those that were doomed, since then.
+func (q *Queries) PromotePacks(ctx context.Context, arg PromotePacksParams) (PromotePacksRow, error) {
+	row := q.db.QueryRow(ctx, promotePacks,
+		arg.At,
+		arg.Firsts,
+		arg.Lasts,
+		arg.DomainID,
+	)
 	var i PromotePacksRow
-	err := row.Scan(&i.Bytes, &i.Granted)
+	err := row.Scan(&i.Bytes, &i.Granted, &i.Regained)
 	return i, err
 }
 
-const renewDataPack = `-- name: RenewDataPack :exec
-UPDATE data_pack SET url_until = $1 WHERE domain_id = $2 AND n = $3 AND state = 'granted'
+const renewDataPacks = `-- name: RenewDataPacks :exec
+UPDATE data_pack SET url_until = $1 WHERE domain_id = $2 AND n = ANY($3::bigint[]) AND state = 'granted'
 `
 
-func (q *Queries) RenewDataPack(ctx context.Context, uRLUntil time.Time, domainID id.DataDomain, n int64) error {
-	_, err := q.db.Exec(ctx, renewDataPack, uRLUntil, domainID, n)
+func (q *Queries) RenewDataPacks(ctx context.Context, uRLUntil time.Time, domainID id.DataDomain, ns []int64) error {
+	_, err := q.db.Exec(ctx, renewDataPacks, uRLUntil, domainID, ns)
 	return err
 }
 
@@ -672,16 +707,19 @@ func (q *Queries) SessionOfRun(ctx context.Context, volumeID id.Volume, leaseID 
 }
 
 const setDataLevel = `-- name: SetDataLevel :exec
-INSERT INTO data_level (domain_id, from_at, bytes)
+INSERT INTO data_level (domain_id, from_at, bytes, regained)
 SELECT d.id, $1, d.bytes - (SELECT coalesce(sum(p.bytes), 0)::bigint FROM data_pack p
     WHERE p.domain_id = d.id AND p.lost_at IS NOT NULL AND p.state = 'live')
-FROM data_domain d WHERE d.id = $2
-ON CONFLICT (domain_id, from_at) DO UPDATE SET bytes = excluded.bytes
+    + (SELECT coalesce(sum(g.bytes), 0)::bigint FROM data_pack g
+    WHERE g.domain_id = d.id AND g.state = 'granted' AND g.verified_at IS NOT NULL), $2::numeric
+FROM data_domain d WHERE d.id = $3
+ON CONFLICT (domain_id, from_at) DO UPDATE SET bytes = excluded.bytes, regained = data_level.regained + excluded.regained
 `
 
-// What is billed of a locked domain from a moment on: what it stores, without the packs that the store has lost or damaged.
-func (q *Queries) SetDataLevel(ctx context.Context, fromAt time.Time, domainID id.DataDomain) error {
-	_, err := q.db.Exec(ctx, setDataLevel, fromAt, domainID)
+// What is billed of a locked domain from a moment on: what it stores, without the packs that the store has lost or damaged,
+// and with those that it has shown and no commit has named yet.
+func (q *Queries) SetDataLevel(ctx context.Context, fromAt time.Time, regained pgtype.Numeric, domainID id.DataDomain) error {
+	_, err := q.db.Exec(ctx, setDataLevel, fromAt, regained, domainID)
 	return err
 }
 
@@ -694,29 +732,6 @@ WHERE domain_id = $1 AND n = ANY($2::bigint[])
 func (q *Queries) SetPacksVerified(ctx context.Context, domainID id.DataDomain, ns []int64) error {
 	_, err := q.db.Exec(ctx, setPacksVerified, domainID, ns)
 	return err
-}
-
-const storedByOrg = `-- name: StoredByOrg :one
-SELECT coalesce(sum(bytes + granted), 0)::bigint FROM data_domain WHERE org_id = $1 AND erased_at IS NULL
-`
-
-// Bytes of all domains, those that are granted included.
-func (q *Queries) StoredByOrg(ctx context.Context, orgID id.Org) (int64, error) {
-	row := q.db.QueryRow(ctx, storedByOrg, orgID)
-	var column_1 int64
-	err := row.Scan(&column_1)
-	return column_1, err
-}
-
-const unpaidDomains = `-- name: UnpaidDomains :one
-SELECT count(*) FROM data_meter m JOIN data_domain d ON d.id = m.domain_id WHERE d.org_id = $1 AND m.unpaid_since IS NOT NULL
-`
-
-func (q *Queries) UnpaidDomains(ctx context.Context, orgID id.Org) (int64, error) {
-	row := q.db.QueryRow(ctx, unpaidDomains, orgID)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
 }
 
 const unverifiedPacks = `-- name: UnverifiedPacks :many
@@ -766,27 +781,29 @@ func (q *Queries) UnverifiedPacks(ctx context.Context, arg UnverifiedPacksParams
 }
 
 const usablePacks = `-- name: UsablePacks :one
-SELECT count(*) FROM (SELECT unnest($1::bigint[]) AS first, unnest($2::bigint[]) AS last) r
-JOIN data_pack p ON p.domain_id = $3 AND p.n BETWEEN r.first AND r.last
-WHERE p.lost_at IS NULL AND p.verified_at IS NOT NULL
-  AND (p.state IN ('live', 'doomed') OR p.state = 'granted' AND p.session_id = ANY($4::uuid[]))
+SELECT count(*) FROM (SELECT unnest($1::bigint[]) AS first, unnest($2::bigint[]) AS last, unnest($3::boolean[]) AS own) r
+JOIN data_pack p ON p.domain_id = $4 AND p.n BETWEEN r.first AND r.last
+WHERE p.lost_at IS NULL AND p.verified_at IS NOT NULL AND p.state <> 'deleting'
+  AND CASE WHEN r.own THEN p.session_id = $5 ELSE p.state <> 'granted' END
 `
 
 type UsablePacksParams struct {
-	Firsts     []int64
-	Lasts      []int64
-	DomainID   id.DataDomain
-	SessionIds []pgtype.UUID
+	Firsts    []int64
+	Lasts     []int64
+	Own       []bool
+	DomainID  id.DataDomain
+	SessionID id.DataSession
 }
 
-// How many packs of these runs a commit of the sessions may refer to. The domain is locked. A pack that was doomed before anybody
-// saw it in the store may never have got there.
+// How many packs of these runs a commit of the session may refer to: those of its base, and its own. The domain is locked. A
+// pack that was doomed before the store has shown it may never have got there.
 func (q *Queries) UsablePacks(ctx context.Context, arg UsablePacksParams) (int64, error) {
 	row := q.db.QueryRow(ctx, usablePacks,
 		arg.Firsts,
 		arg.Lasts,
+		arg.Own,
 		arg.DomainID,
-		arg.SessionIds,
+		arg.SessionID,
 	)
 	var count int64
 	err := row.Scan(&count)

@@ -14,15 +14,16 @@ import (
 )
 
 const dataLevels = `-- name: DataLevels :many
-SELECT from_at, bytes FROM data_level l
+SELECT from_at, bytes, regained FROM data_level l
 WHERE l.domain_id = $1 AND l.from_at < $2
   AND l.from_at >= coalesce((SELECT max(k.from_at) FROM data_level k WHERE k.domain_id = $1 AND k.from_at <= $3), '-infinity')
 ORDER BY from_at
 `
 
 type DataLevelsRow struct {
-	FromAt time.Time
-	Bytes  int64
+	FromAt   time.Time
+	Bytes    int64
+	Regained pgtype.Numeric
 }
 
 // The level at from_at, and those that begin after it and before until.
@@ -35,7 +36,7 @@ func (q *Queries) DataLevels(ctx context.Context, domainID id.DataDomain, until 
 	items := []DataLevelsRow{}
 	for rows.Next() {
 		var i DataLevelsRow
-		if err := rows.Scan(&i.FromAt, &i.Bytes); err != nil {
+		if err := rows.Scan(&i.FromAt, &i.Bytes, &i.Regained); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -84,20 +85,31 @@ func (q *Queries) DeletePackRow(ctx context.Context, domainID id.DataDomain, n i
 
 const doomAbandoned = `-- name: DoomAbandoned :one
 WITH gone AS (
-    UPDATE data_pack p SET state = 'doomed', doomed_at = $1
+    UPDATE data_pack p SET state = 'doomed',
+           doomed_at = CASE WHEN x.closed_at IS NOT NULL OR x.lease_id IS NULL AND x.opened_at < $1::timestamptz - interval '3 days'
+                            THEN $2::timestamptz ELSE $1::timestamptz END
     FROM data_session x
-    WHERE p.domain_id = $2 AND p.state = 'granted' AND p.url_until < $1 AND x.id = p.session_id
-      AND (x.closed_at IS NOT NULL OR x.expires_at + CASE WHEN x.lease_id IS NULL THEN interval '1 day' ELSE interval '0' END < $1)
+    WHERE p.domain_id = $3 AND p.state = 'granted' AND x.id = p.session_id
+      AND (x.closed_at IS NOT NULL OR x.lease_id IS NULL AND x.opened_at < $1::timestamptz - interval '3 days'
+        OR p.url_until < $1::timestamptz
+           AND x.expires_at + CASE WHEN x.lease_id IS NULL THEN interval '1 day' ELSE interval '0' END < $1::timestamptz)
     RETURNING p.bytes)
-SELECT coalesce(sum(bytes), 0)::bigint FROM gone
+SELECT coalesce(sum(bytes), 0)::bigint AS bytes, count(*) AS packs FROM gone
 `
 
-// Granted packs whose session is over and whose URL has expired. An upload of a person may be resumed for a day.
-func (q *Queries) DoomAbandoned(ctx context.Context, at *time.Time, domainID id.DataDomain) (int64, error) {
-	row := q.db.QueryRow(ctx, doomAbandoned, at, domainID)
-	var column_1 int64
-	err := row.Scan(&column_1)
-	return column_1, err
+type DoomAbandonedRow struct {
+	Bytes int64
+	Packs int64
+}
+
+// Granted packs that no commit will name: of a session that was closed, or of an upload that is over, and of one that is
+// silent, once its URL has expired, which may return. An upload of a person may be resumed for a day after its last request,
+// and is over after three. What was sure not to return needs no grace. Returns what they count as granted, and how many.
+func (q *Queries) DoomAbandoned(ctx context.Context, at time.Time, longAgo time.Time, domainID id.DataDomain) (DoomAbandonedRow, error) {
+	row := q.db.QueryRow(ctx, doomAbandoned, at, longAgo, domainID)
+	var i DoomAbandonedRow
+	err := row.Scan(&i.Bytes, &i.Packs)
+	return i, err
 }
 
 const doomPacks = `-- name: DoomPacks :one
@@ -322,6 +334,15 @@ func (q *Queries) SetDomainEmptied(ctx context.Context, argID id.DataDomain) err
 	return err
 }
 
+const setMeterDue = `-- name: SetMeterDue :exec
+UPDATE data_meter SET next_at = clock_timestamp() WHERE domain_id = $1
+`
+
+func (q *Queries) SetMeterDue(ctx context.Context, domainID id.DataDomain) error {
+	_, err := q.db.Exec(ctx, setMeterDue, domainID)
+	return err
+}
+
 const sweepableDomains = `-- name: SweepableDomains :many
 
 SELECT id FROM data_domain
@@ -372,6 +393,59 @@ func (q *Queries) UnpaidVolumes(ctx context.Context, before *time.Time) ([]Unpai
 	for rows.Next() {
 		var i UnpaidVolumesRow
 		if err := rows.Scan(&i.ID, &i.OrgID, &i.Name); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const unseenPacks = `-- name: UnseenPacks :many
+SELECT domain_id, n, sha256, bytes FROM data_pack
+WHERE domain_id = $1 AND state = 'granted' AND verified_at IS NULL AND n > $2::bigint
+  AND url_until BETWEEN statement_timestamp() - interval '2 hours' AND statement_timestamp() + make_interval(secs => $3::double precision) - interval '1 minute'
+ORDER BY n LIMIT $4
+`
+
+type UnseenPacksParams struct {
+	DomainID id.DataDomain
+	After    int64
+	PutS     float64
+	Most     int32
+}
+
+type UnseenPacksRow struct {
+	DomainID id.DataDomain
+	N        int64
+	Sha256   []byte
+	Bytes    int64
+}
+
+// Granted packs that may be in the store by now, and that no look has found there: of requests to store them that were signed
+// a minute ago, and have not expired for long.
+func (q *Queries) UnseenPacks(ctx context.Context, arg UnseenPacksParams) ([]UnseenPacksRow, error) {
+	rows, err := q.db.Query(ctx, unseenPacks,
+		arg.DomainID,
+		arg.After,
+		arg.PutS,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []UnseenPacksRow{}
+	for rows.Next() {
+		var i UnseenPacksRow
+		if err := rows.Scan(
+			&i.DomainID,
+			&i.N,
+			&i.Sha256,
+			&i.Bytes,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

@@ -21,7 +21,9 @@ RETURNING created_at;
 -- The organisation's, by name; or the one of the id.
 SELECT sqlc.embed(v), d.bytes AS domain_bytes,
        (d.bytes - (SELECT coalesce(sum(p.bytes), 0) FROM data_pack p
-           WHERE p.domain_id = v.domain_id AND p.lost_at IS NOT NULL AND p.state = 'live'))::bigint AS billed_bytes,
+           WHERE p.domain_id = v.domain_id AND p.lost_at IS NOT NULL AND p.state = 'live')
+           + (SELECT coalesce(sum(p.bytes), 0) FROM data_pack p
+           WHERE p.domain_id = v.domain_id AND p.state = 'granted' AND p.verified_at IS NOT NULL))::bigint AS billed_bytes,
        (SELECT count(*) FROM volume_snapshot s WHERE s.volume_id = v.id AND s.deleted_at IS NULL) AS snapshots,
        (SELECT count(*) FROM volume o WHERE o.domain_id = v.domain_id AND o.deleted_at IS NULL) AS sharing,
        h.cut_at AS head_cut_at, coalesce(h.logical_bytes, 0)::bigint AS head_bytes, coalesce(h.files, 0)::bigint AS head_files,

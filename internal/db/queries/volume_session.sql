@@ -17,9 +17,11 @@ VALUES (@id, @volume_id, @domain_id, @mode, sqlc.narg(lease_id), @epoch, sqlc.na
 RETURNING *;
 
 -- name: DataSession :many
--- With what fences it: the lease as it is now, and whether it is still the volume's writer.
+-- With what fences it: the lease as it is now, and whether it is still the volume's writer. An upload ends after three days,
+-- as in DoomAbandoned.
 SELECT sqlc.embed(x), l.epoch AS lease_epoch, l.gone_at AS lease_gone_at,
        coalesce(l.ended_at < clock_timestamp() - make_interval(secs => @flush_s::double precision), false)::boolean AS flush_over,
+       (x.lease_id IS NULL AND x.mode <> 'ro' AND x.opened_at < clock_timestamp() - interval '3 days')::boolean AS upload_over,
        coalesce(w.session_id = x.id OR x.mode = 'ranks' AND w.cluster_id = l.cluster_id
            AND EXISTS (SELECT FROM volume_shard h WHERE h.session_id = x.id), false)::boolean AS writes, v.deleted_at AS volume_deleted_at
 FROM data_session x
@@ -68,22 +70,16 @@ WHERE EXISTS (SELECT FROM data_reservation r WHERE r.domain_id = @domain_id AND 
 -- name: DataPacks :many
 SELECT * FROM data_pack WHERE domain_id = @domain_id AND n = ANY(@ns::bigint[]);
 
--- name: InsertDataPack :exec
+-- name: InsertDataPacks :exec
 INSERT INTO data_pack (domain_id, n, session_id, state, sha256, bytes, url_until)
-VALUES (@domain_id, @n, @session_id, 'granted', @sha256, @bytes, @url_until);
+SELECT @domain_id, k.n, @session_id, 'granted', k.sha256, k.bytes, @url_until
+FROM (SELECT unnest(@ns::bigint[]) AS n, unnest(@sums::bytea[]) AS sha256, unnest(@sizes::bigint[]) AS bytes) k;
 
--- name: RenewDataPack :exec
-UPDATE data_pack SET url_until = @url_until WHERE domain_id = @domain_id AND n = @n AND state = 'granted';
+-- name: RenewDataPacks :exec
+UPDATE data_pack SET url_until = @url_until WHERE domain_id = @domain_id AND n = ANY(@ns::bigint[]) AND state = 'granted';
 
 -- name: AddDataGranted :exec
 UPDATE data_domain SET granted = granted + @bytes WHERE id = @id;
-
--- name: StoredByOrg :one
--- Bytes of all domains, those that are granted included.
-SELECT coalesce(sum(bytes + granted), 0)::bigint FROM data_domain WHERE org_id = @org_id AND erased_at IS NULL;
-
--- name: UnpaidDomains :one
-SELECT count(*) FROM data_meter m JOIN data_domain d ON d.id = m.domain_id WHERE d.org_id = @org_id AND m.unpaid_since IS NOT NULL;
 
 -- name: UnverifiedPacks :many
 -- The session's granted packs among these runs that were not found in the store yet.
@@ -98,42 +94,48 @@ UPDATE data_pack SET verified_at = clock_timestamp(), lost_at = CASE WHEN retry_
 WHERE domain_id = @domain_id AND n = ANY(@ns::bigint[]);
 
 -- name: UsablePacks :one
--- How many packs of these runs a commit of the sessions may refer to. The domain is locked. A pack that was doomed before anybody
--- saw it in the store may never have got there.
-SELECT count(*) FROM (SELECT unnest(@firsts::bigint[]) AS first, unnest(@lasts::bigint[]) AS last) r
+-- How many packs of these runs a commit of the session may refer to: those of its base, and its own. The domain is locked. A
+-- pack that was doomed before the store has shown it may never have got there.
+SELECT count(*) FROM (SELECT unnest(@firsts::bigint[]) AS first, unnest(@lasts::bigint[]) AS last, unnest(@own::boolean[]) AS own) r
 JOIN data_pack p ON p.domain_id = @domain_id AND p.n BETWEEN r.first AND r.last
-WHERE p.lost_at IS NULL AND p.verified_at IS NOT NULL
-  AND (p.state IN ('live', 'doomed') OR p.state = 'granted' AND p.session_id = ANY(@session_ids::uuid[]));
+WHERE p.lost_at IS NULL AND p.verified_at IS NOT NULL AND p.state <> 'deleting'
+  AND CASE WHEN r.own THEN p.session_id = @session_id ELSE p.state <> 'granted' END;
 
 -- name: MissingPacks :many
 -- Which packs of these runs it may not refer to.
-SELECT x.n::bigint FROM (SELECT unnest(@firsts::bigint[]) AS first, unnest(@lasts::bigint[]) AS last) r
+SELECT x.n::bigint FROM (SELECT unnest(@firsts::bigint[]) AS first, unnest(@lasts::bigint[]) AS last, unnest(@own::boolean[]) AS own) r
 CROSS JOIN LATERAL generate_series(r.first, least(r.last, r.first + 100000)) AS x(n)
 WHERE NOT EXISTS (SELECT FROM data_pack p WHERE p.domain_id = @domain_id AND p.n = x.n AND p.lost_at IS NULL
-    AND p.verified_at IS NOT NULL
-    AND (p.state IN ('live', 'doomed') OR p.state = 'granted' AND p.session_id = ANY(@session_ids::uuid[])))
+    AND p.verified_at IS NOT NULL AND p.state <> 'deleting'
+    AND CASE WHEN r.own THEN p.session_id = @session_id ELSE p.state <> 'granted' END)
 ORDER BY x.n LIMIT 1000;
 
 -- name: PromotePacks :one
--- Makes packs of these runs live and returns how many bytes became so, and how many of them were granted before.
+-- Makes packs of these runs live and returns how many bytes became so, how many of them were granted before, and the byte
+-- microseconds of those that were doomed, since then.
 WITH old AS (
-    SELECT p.n, p.state, p.bytes FROM (SELECT unnest(@firsts::bigint[]) AS first, unnest(@lasts::bigint[]) AS last) r
+    SELECT p.n, p.state, p.bytes, p.doomed_at FROM (SELECT unnest(@firsts::bigint[]) AS first, unnest(@lasts::bigint[]) AS last) r
     JOIN data_pack p ON p.domain_id = @domain_id AND p.n BETWEEN r.first AND r.last AND p.state IN ('granted', 'doomed')
 ), set_live AS (
     UPDATE data_pack p SET state = 'live', doomed_at = NULL FROM old WHERE p.domain_id = @domain_id AND p.n = old.n
 )
-SELECT coalesce(sum(bytes), 0)::bigint AS bytes, coalesce(sum(bytes) FILTER (WHERE state = 'granted'), 0)::bigint AS granted FROM old;
+SELECT coalesce(sum(bytes), 0)::bigint AS bytes, coalesce(sum(bytes) FILTER (WHERE state = 'granted'), 0)::bigint AS granted,
+       trunc(coalesce(sum(bytes * greatest(0, extract(epoch FROM sqlc.arg(at)::timestamptz - doomed_at) * 1000000)) FILTER (WHERE state = 'doomed'), 0))::numeric AS regained
+FROM old;
 
 -- name: AddDataBytes :exec
 UPDATE data_domain SET bytes = bytes + @bytes, granted = granted - @granted WHERE id = @id;
 
 -- name: SetDataLevel :exec
--- What is billed of a locked domain from a moment on: what it stores, without the packs that the store has lost or damaged.
-INSERT INTO data_level (domain_id, from_at, bytes)
+-- What is billed of a locked domain from a moment on: what it stores, without the packs that the store has lost or damaged,
+-- and with those that it has shown and no commit has named yet.
+INSERT INTO data_level (domain_id, from_at, bytes, regained)
 SELECT d.id, @from_at, d.bytes - (SELECT coalesce(sum(p.bytes), 0)::bigint FROM data_pack p
     WHERE p.domain_id = d.id AND p.lost_at IS NOT NULL AND p.state = 'live')
+    + (SELECT coalesce(sum(g.bytes), 0)::bigint FROM data_pack g
+    WHERE g.domain_id = d.id AND g.state = 'granted' AND g.verified_at IS NOT NULL), @regained::numeric
 FROM data_domain d WHERE d.id = @domain_id
-ON CONFLICT (domain_id, from_at) DO UPDATE SET bytes = excluded.bytes;
+ON CONFLICT (domain_id, from_at) DO UPDATE SET bytes = excluded.bytes, regained = data_level.regained + excluded.regained;
 
 -- name: InsertDataMeter :exec
 INSERT INTO data_meter (domain_id, through_at, next_at) VALUES (@domain_id, @through_at, @next_at)
@@ -158,8 +160,14 @@ WHERE id = @id;
 -- Also one that was deleted since.
 SELECT volume_id, seq, committed_at FROM volume_snapshot WHERE id = @id;
 
--- name: DomainOrg :one
-SELECT org_id FROM data_domain WHERE id = @id;
+-- name: DomainRoom :one
+-- Whose a locked domain is, what it has in the store or was granted, what nothing needs any more included, and what its
+-- volumes may have: their sizes for each snapshot that is kept by number or of an hour of a day, and one that is being sent.
+SELECT d.org_id, (d.bytes + d.granted + (SELECT coalesce(sum(p.bytes), 0) FROM data_pack p
+           WHERE p.domain_id = d.id AND p.state IN ('doomed', 'deleting')))::bigint AS stored,
+       (SELECT coalesce(sum(v.size_limit::numeric * (v.keep_last + @more::integer)), 0) FROM volume v
+           WHERE v.domain_id = d.id AND v.deleted_at IS NULL)::numeric AS room
+FROM data_domain d WHERE d.id = @id;
 
 -- name: CountSnapshots :one
 SELECT count(*) FROM volume_snapshot WHERE volume_id = @volume_id AND deleted_at IS NULL;

@@ -35,14 +35,28 @@ WITH gone AS (
 SELECT coalesce(sum(bytes), 0)::bigint FROM gone;
 
 -- name: DoomAbandoned :one
--- Granted packs whose session is over and whose URL has expired. An upload of a person may be resumed for a day.
+-- Granted packs that no commit will name: of a session that was closed, or of an upload that is over, and of one that is
+-- silent, once its URL has expired, which may return. An upload of a person may be resumed for a day after its last request,
+-- and is over after three. What was sure not to return needs no grace. Returns what they count as granted, and how many.
 WITH gone AS (
-    UPDATE data_pack p SET state = 'doomed', doomed_at = @at
+    UPDATE data_pack p SET state = 'doomed',
+           doomed_at = CASE WHEN x.closed_at IS NOT NULL OR x.lease_id IS NULL AND x.opened_at < sqlc.arg(at)::timestamptz - interval '3 days'
+                            THEN @long_ago::timestamptz ELSE @at::timestamptz END
     FROM data_session x
-    WHERE p.domain_id = @domain_id AND p.state = 'granted' AND p.url_until < @at AND x.id = p.session_id
-      AND (x.closed_at IS NOT NULL OR x.expires_at + CASE WHEN x.lease_id IS NULL THEN interval '1 day' ELSE interval '0' END < @at)
+    WHERE p.domain_id = @domain_id AND p.state = 'granted' AND x.id = p.session_id
+      AND (x.closed_at IS NOT NULL OR x.lease_id IS NULL AND x.opened_at < sqlc.arg(at)::timestamptz - interval '3 days'
+        OR p.url_until < @at::timestamptz
+           AND x.expires_at + CASE WHEN x.lease_id IS NULL THEN interval '1 day' ELSE interval '0' END < @at::timestamptz)
     RETURNING p.bytes)
-SELECT coalesce(sum(bytes), 0)::bigint FROM gone;
+SELECT coalesce(sum(bytes), 0)::bigint AS bytes, count(*) AS packs FROM gone;
+
+-- name: UnseenPacks :many
+-- Granted packs that may be in the store by now, and that no look has found there: of requests to store them that were signed
+-- a minute ago, and have not expired for long.
+SELECT domain_id, n, sha256, bytes FROM data_pack
+WHERE domain_id = @domain_id AND state = 'granted' AND verified_at IS NULL AND n > @after::bigint
+  AND url_until BETWEEN statement_timestamp() - interval '2 hours' AND statement_timestamp() + make_interval(secs => @put_s::double precision) - interval '1 minute'
+ORDER BY n LIMIT @most;
 
 -- name: DeletablePacks :many
 -- Doomed for long enough, or being deleted before a crash. From here on no commit finds them.
@@ -75,10 +89,13 @@ SELECT sqlc.embed(m), d.org_id FROM data_meter m JOIN data_domain d ON d.id = m.
 
 -- name: DataLevels :many
 -- The level at from_at, and those that begin after it and before until.
-SELECT from_at, bytes FROM data_level l
+SELECT from_at, bytes, regained FROM data_level l
 WHERE l.domain_id = @domain_id AND l.from_at < @until
   AND l.from_at >= coalesce((SELECT max(k.from_at) FROM data_level k WHERE k.domain_id = @domain_id AND k.from_at <= @from_time), '-infinity')
 ORDER BY from_at;
+
+-- name: SetMeterDue :exec
+UPDATE data_meter SET next_at = clock_timestamp() WHERE domain_id = @domain_id;
 
 -- name: SaveDataMeter :exec
 UPDATE data_meter SET through_at = @through_at, numerator = @numerator, posted = @posted, steps = @steps, unpaid_since = sqlc.narg(unpaid_since),

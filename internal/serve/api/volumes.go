@@ -34,11 +34,15 @@ func viewVolume(v volume.Volume) client.Volume {
 }
 
 func viewSnapshot(s volume.Snapshot) client.VolumeSnapshot {
-	return client.VolumeSnapshot{
+	out := client.VolumeSnapshot{
 		ID: s.ID, Seq: s.Seq, CutAt: s.CutAt.UTC(), CommittedAt: s.CommittedAt.UTC(), Cause: s.Cause,
 		Consistency: s.Consistency, Label: s.Label, Bytes: s.Bytes, AddedBytes: s.Added, Files: s.Files, LeftOut: s.LeftOut,
 		Whole: s.Whole, LostPacks: s.Lost,
 	}
+	if !s.Lease.IsZero() {
+		out.LeaseID = &s.Lease
+	}
+	return out
 }
 
 func viewFile(f volume.File) client.VolumeFile {

@@ -46,6 +46,7 @@ var owners = map[string]string{
 	"data_meter":              "volume",
 	"data_check":              "volume",
 	"data_stray":              "volume",
+	"data_served":             "volume",
 	"bucket":                  "bucket",
 	"bucket_mount":            "bucket",
 	"shared_fs":               "sharedfs",
