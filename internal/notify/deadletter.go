@@ -8,6 +8,7 @@ import (
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/text"
 )
 
 // ParkAfter is how long a row may fail before administrators are notified and it is retried once a day only.
@@ -28,9 +29,9 @@ type FailedRow = client.DeadLetter
 // ParkAfter; from then on the wait is a day. Call it outside of the transaction that failed.
 func DeadLetter(ctx context.Context, d *db.DB, queue, ref string, cause error) (wait time.Duration, err error) {
 	const maxError = 2000
-	text := []rune(cause.Error())
+	why := text.Clip(cause.Error(), maxError)
 	err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		r, err := tx.Q.RecordDeadLetter(ctx, queue, ref, string(text[:min(len(text), maxError)]))
+		r, err := tx.Q.RecordDeadLetter(ctx, queue, ref, why)
 		if err != nil {
 			return err
 		}
@@ -51,7 +52,7 @@ func DeadLetter(ctx context.Context, d *db.DB, queue, ref string, cause error) (
 			Title:    "A background job has failed for three days",
 			Body: fmt.Sprintf("The job %s cannot process %s: %s. It is retried once a day. GET /api/v1/admin/dead-letters "+
 				"lists all rows that fail.",
-				queue, ref, string(text[:min(len(text), 300)])),
+				queue, ref, text.Clip(why, 300)),
 		})
 	})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/text"
 )
 
 // Mail is one message to one person, plain text.
@@ -73,6 +74,8 @@ type Post struct {
 const (
 	mailBatch   = 50
 	longestWait = 30 * time.Minute
+	// maxMailError is how much of a mail server's answer is stored, in bytes.
+	maxMailError = 1000
 )
 
 // Run makes one pass and returns how many mails went out. Any number of replicas may; a mail goes out at least once.
@@ -142,17 +145,21 @@ func (p *Post) text(title, body string) string {
 
 func (p *Post) send(ctx context.Context, m dbq.ClaimMailRow) (sent bool, err error) {
 	fail := p.Mailer.Send(ctx, Mail{ID: m.ID, To: m.Address, Subject: m.Subject, Body: m.Body, At: m.CreatedAt})
+	why := ""
+	if fail != nil {
+		why = text.Clip(text.OneLine(fail.Error()), maxMailError) // a mail server chooses what it answers
+	}
 	switch {
 	case fail == nil:
 		return true, p.DB.Q.MailSent(ctx, m.ID)
 	case errors.Is(fail, ErrRefused) || m.Old:
 		p.Log.WarnContext(ctx, "a mail was given up", "mail", m.ID, "attempts", m.Attempts, "error", fail)
-		return false, p.DB.Q.MailFailed(ctx, m.ID, fail.Error())
+		return false, p.DB.Q.MailFailed(ctx, m.ID, why)
 	}
 	wait := min(longestWait, 10*time.Second<<min(m.Attempts, 10))
 	p.Log.WarnContext(ctx, "a mail could not be sent", "mail", m.ID, "attempts", m.Attempts, "again_in", wait, "error",
 		fail)
-	return false, p.DB.Q.MailLater(ctx, fail.Error(), wait.Seconds(), m.ID)
+	return false, p.DB.Q.MailLater(ctx, why, wait.Seconds(), m.ID)
 }
 
 // Sweep removes mail that went out or was given up a month ago.

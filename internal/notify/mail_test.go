@@ -284,3 +284,33 @@ func TestMail_RefusedIsGivenUp(t *testing.T) {
 		t.Fatal(failed, err)
 	}
 }
+
+// A mail server chooses the words with which it refuses a mail. Whatever they are, the mail is not lost, nor sent again
+// and again.
+func TestMail_IsRecordedWhateverItsServerAnswers(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	person(t, d, "ada@example.com")
+	if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		var user id.User
+		if err := tx.QueryRow(ctx, "SELECT id FROM app_user").Scan(&user); err != nil {
+			return err
+		}
+		return Write(ctx, tx, user, "ada@example.com", "subject", "body")
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, answer := range []error{errors.New("451 \xff\x00later"), fmt.Errorf("%w: 550 \xff\x00never", ErrRefused)} {
+		p := &Post{DB: d, Mailer: failing{answer}, Log: slog.New(slog.DiscardHandler)}
+		if _, err := d.Pool.Exec(t.Context(), "UPDATE mail SET next_at = clock_timestamp()"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Run(t.Context()); err != nil {
+			t.Errorf("%q: %v", answer, err)
+		}
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Send(context.Context, Mail) error { return f.err }

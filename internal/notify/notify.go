@@ -16,6 +16,7 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/text"
 )
 
 // Severity is how loud a notice is.
@@ -46,11 +47,17 @@ type Delivered struct {
 	Notice
 }
 
+// The longest title and body of a notice, in bytes. Both may quote what a host or a foreign server answered.
+const (
+	maxTitle = 500
+	maxBody  = 16 << 10
+)
+
 // Add writes the notice unless its org has one with this key; added reports whether it did.
 func Add(ctx context.Context, tx *db.Tx, n Notice) (added bool, err error) {
 	rows, err := tx.Q.InsertNotice(ctx, dbq.InsertNoticeParams{
 		ID: id.New[id.Notice](), OrgID: n.Org, DedupeKey: n.Key, Severity: string(n.Severity),
-		Title: n.Title, Body: n.Body, Object: n.Object, Forecast: n.Forecast,
+		Title: text.Clip(n.Title, maxTitle), Body: text.Clip(n.Body, maxBody), Object: n.Object, Forecast: n.Forecast,
 	})
 	if err != nil {
 		return false, fmt.Errorf("notice %s for %s: %w", n.Key, n.Org, err)

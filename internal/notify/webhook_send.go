@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -180,7 +181,9 @@ func (s *Sender) send(ctx context.Context, d dbq.ClaimDeliveriesRow) (status int
 	defer a.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(a.Body, 16<<10)) // an answer is never shown: it may come from elsewhere
 	if a.StatusCode < 200 || a.StatusCode > 299 {
-		return a.StatusCode, fmt.Errorf("the answer was %s", a.Status[:min(len(a.Status), 100)])
+		// Only the number: the receiver chooses the rest of the status line, and any bytes for it.
+		return a.StatusCode, fmt.Errorf("the answer was %s",
+			strings.TrimSpace(fmt.Sprintf("%d %s", a.StatusCode, http.StatusText(a.StatusCode))))
 	}
 	return a.StatusCode, nil
 }

@@ -39,6 +39,7 @@ type receiver struct {
 	*httptest.Server
 	mu     sync.Mutex
 	answer int
+	line   string // answered as it is, if set
 	secret string
 	got    []client.WebhookEvent
 	bad    []string
@@ -56,6 +57,16 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	var e client.WebhookEvent
 	if err := json.Unmarshal(body, &e); err != nil {
 		r.bad = append(r.bad, err.Error())
+	}
+	if r.line != "" {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			r.bad = append(r.bad, err.Error())
+			return
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "%s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", r.line)
+		return
 	}
 	if r.answer != http.StatusOK {
 		w.Header().Set("Location", "http://127.0.0.1/elsewhere")
@@ -295,5 +306,27 @@ func TestWebhook_SecretsAreSealedAgain(t *testing.T) {
 		if n, err := NewWebhooks(h.d, both, true).Reseal(t.Context()); err != nil || n != want {
 			t.Errorf("%d were sealed again, want %d: %v", n, want, err)
 		}
+	}
+}
+
+// A receiver chooses the bytes of its status line. Whatever they are, the attempt is recorded, and given up in time.
+func TestDelivery_IsRecordedWhateverItsReceiverAnswers(t *testing.T) {
+	t.Parallel()
+	h := newHooked(t)
+	h.add(h.by.org, "first")
+	for i, line := range []string{"HTTP/1.1 500 \xff\xfe", "HTTP/1.1 500 " + strings.Repeat("0", 95) + "é",
+		"HTTP/1.1 500 \x1b[31mred\x00"} {
+		h.to.mu.Lock()
+		h.to.line = line
+		h.to.mu.Unlock()
+		h.pass()
+		if d := h.deliveries(); d[0].Attempts != i+1 || d[0].Error != "the answer was 500 Internal Server Error" {
+			t.Errorf("%q: %+v", line, d[0])
+		}
+	}
+	h.exec("UPDATE webhook_delivery SET created_at = clock_timestamp() - interval '4 days'")
+	h.pass()
+	if w, err := h.hooks.List(t.Context(), h.by.org); err != nil || len(w) != 1 || w[0].DisabledAt == nil {
+		t.Errorf("it is not given up: %+v, %v", w, err)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/stripe/stripe-go/v76"
+
+	"github.com/musterhq/muster/internal/text"
 )
 
 // Card is a card that Stripe keeps for a customer.
@@ -79,7 +81,7 @@ func (c *Client) Setup(ctx context.Context, id string) (Setup, error) {
 		Card:  savedCard(si.PaymentMethod),
 	}
 	if si.LastSetupError != nil {
-		s.Failure = si.LastSetupError.Msg
+		s.Failure = text.Clip(si.LastSetupError.Msg, maxMessage)
 	}
 	return s, nil
 }

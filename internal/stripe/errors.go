@@ -6,6 +6,8 @@ import (
 	"net/http"
 
 	"github.com/stripe/stripe-go/v76"
+
+	"github.com/musterhq/muster/internal/text"
 )
 
 // Outcome is what a failed call leaves behind.
@@ -52,6 +54,12 @@ func As(err error) *Error {
 	return e
 }
 
+// The longest code and message of an Error, in bytes: they are stored.
+const (
+	maxCode    = 100
+	maxMessage = 1000
+)
+
 // failure converts an error of the library. The library's text is not passed on, because it holds the whole answer.
 func failure(err error) error {
 	if err == nil {
@@ -62,9 +70,10 @@ func failure(err error) error {
 	}
 	var se *stripe.Error
 	if !errors.As(err, &se) {
-		return &Error{Outcome: Unknown, Code: "no_answer", Message: err.Error(), cause: err}
+		return &Error{Outcome: Unknown, Code: "no_answer", Message: text.Clip(err.Error(), maxMessage), cause: err}
 	}
-	e := &Error{Outcome: Rejected, Code: string(se.Code), Message: se.Msg, cause: err}
+	e := &Error{Outcome: Rejected, Code: text.Clip(string(se.Code), maxCode), Message: text.Clip(se.Msg, maxMessage),
+		cause: err}
 	if se.PaymentIntent != nil {
 		e.Payment = se.PaymentIntent.ID
 	}
@@ -72,7 +81,7 @@ func failure(err error) error {
 	case se.Type == stripe.ErrorTypeCard:
 		e.Outcome = Declined
 		if se.DeclineCode != "" {
-			e.Code = string(se.DeclineCode)
+			e.Code = text.Clip(string(se.DeclineCode), maxCode)
 		}
 	case status >= 500 || status == 0 || status == http.StatusOK:
 		e.Outcome = Unknown

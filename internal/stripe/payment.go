@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stripe/stripe-go/v76"
+
+	"github.com/musterhq/muster/internal/text"
 )
 
 // metaTopUp is the metadata key under which a payment names the top-up it belongs to.
@@ -176,7 +178,7 @@ func payment(pi *stripe.PaymentIntent) Payment {
 		p.Receipt = pi.LatestCharge.ReceiptURL
 	}
 	if pi.LastPaymentError != nil {
-		p.Failure = pi.LastPaymentError.Msg
+		p.Failure = text.Clip(pi.LastPaymentError.Msg, maxMessage)
 	}
 	switch pi.Status {
 	case stripe.PaymentIntentStatusSucceeded:

@@ -39,6 +39,21 @@ func TestOneLine(t *testing.T) {
 	}
 }
 
+func TestWithoutNUL_ReachesEveryText(t *testing.T) {
+	t.Parallel()
+	type inner struct{ S []string }
+	v := struct {
+		S string
+		P *inner
+		M map[string]*inner
+		B []byte
+	}{"a\x00b", &inner{[]string{"\x00", "c"}}, map[string]*inner{"k\x00": {[]string{"\x00d"}}}, []byte{0}}
+	text.WithoutNUL(&v)
+	if v.S != "ab" || v.P.S[0] != "" || v.P.S[1] != "c" || v.M["k"] == nil || v.M["k"].S[0] != "d" || len(v.B) != 1 {
+		t.Errorf("%+v", v)
+	}
+}
+
 func FuzzClip(f *testing.F) {
 	f.Add("a\x00é\xff", 3)
 	f.Fuzz(func(t *testing.T, s string, n int) {

@@ -169,10 +169,10 @@ func (v *Volumes) mergeAndCommit(ctx context.Context, x dbq.DataSession, r *roun
 	var conflict *manifest.ConflictError
 	switch {
 	case errors.As(err, &conflict):
-		return v.refuseRound(ctx, x, r, agentapi.CleanText(conflict.Error())+": no rank's files are committed")
+		return v.refuseRound(ctx, x, r, clip(conflict.Error())+": no rank's files are committed")
 	case errors.Is(err, manifest.ErrTooBig), errors.Is(err, manifest.ErrCorrupt), errors.Is(err, chunk.ErrCorrupt),
 		errors.Is(err, store.ErrNotFound):
-		return v.refuseRound(ctx, x, r, "the ranks' files cannot be put together: "+err.Error())
+		return v.refuseRound(ctx, x, r, "the ranks' files cannot be put together: "+clip(err.Error()))
 	case err != nil:
 		return err
 	}

@@ -1,8 +1,10 @@
 package hostlink
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 
@@ -90,13 +92,18 @@ func (l *Link) answer(h id.Host, m *nats.Msg, v any) {
 	}
 }
 
-// read decodes a host's message. It rejects NUL characters, which PostgreSQL cannot store in text.
-func read(m *nats.Msg, v any) error {
-	if err := json.Unmarshal(m.Data, v); err != nil {
-		return errMalformed
+// read decodes a host's message; see decode.
+func read(m *nats.Msg, v any) error { return decode(m.Data, v) }
+
+// decode decodes JSON of a host. NUL characters, which PostgreSQL can store neither as text nor in JSON, are removed
+// from its texts.
+func decode(data []byte, v any) error {
+	err := json.Unmarshal(data, v)
+	if bytes.Contains(data, []byte(`\u0000`)) { // an escaped NUL, or an escaped backslash before "u0000"
+		text.WithoutNUL(v)
 	}
-	if strings.Contains(string(m.Data), `\u0000`) {
-		return errMalformed
+	if err != nil {
+		return fmt.Errorf("%w: %w", errMalformed, err)
 	}
 	return nil
 }

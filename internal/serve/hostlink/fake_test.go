@@ -231,6 +231,9 @@ func request(nc *nats.Conn, subject string, req, reply any) error {
 	if err != nil {
 		return err
 	}
+	if w, ok := req.(wire); ok {
+		data = []byte(w)
+	}
 	m, err := nc.Request(subject, data, patience)
 	if err != nil {
 		return err

@@ -159,21 +159,16 @@ func TestStatusUsageAndHealthAreAcknowledgedApart(t *testing.T) {
 	}
 }
 
-func TestABadSyncIsRefusedWithTheReason(t *testing.T) {
+func TestSync_IsRefusedIfItsHostCannotBe(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	a := s.enroll()
-	good := status(id.New[id.Lease]())
-	state, epoch := good, good
-	state.State, epoch.Epoch = "dancing", 0
 	for name, v := range map[string]any{
-		"not an object":     "x",
-		"no boot":           agentapi.Sync{Protocol: 1},
-		"a newer protocol":  agentapi.Sync{Protocol: agentapi.Protocol + 1, BootID: "b"},
-		"unknown state":     agentapi.Sync{BootID: "b", Leases: []agentapi.LeaseStatus{state}},
-		"epoch 0":           agentapi.Sync{BootID: "b", Leases: []agentapi.LeaseStatus{epoch}},
-		"too many segments": agentapi.Sync{BootID: "b", Segments: make([]agentapi.Segment, agentapi.MaxSegments+1)},
-		"NUL":               map[string]any{"boot_id": "a\x00b"},
+		"not an object":    "x",
+		"no boot":          agentapi.Sync{Protocol: 1},
+		"a clock too far":  agentapi.Sync{BootID: "b", BootMS: 1 << 52},
+		"a newer protocol": agentapi.Sync{Protocol: agentapi.Protocol + 1, BootID: "b"},
+		"a seq of text":    map[string]any{"boot_id": "b", "seq": "1"},
 	} {
 		var r agentapi.SyncReply
 		a.request(agentapi.SubjectSync(a.Host.String()), v, &r)
@@ -182,6 +177,69 @@ func TestABadSyncIsRefusedWithTheReason(t *testing.T) {
 		}
 	}
 }
+
+// Whatever a report says of one lease, the others are stored, acknowledged and extended; and the lease counts as one of
+// which something is on the host.
+func TestSync_ABadLeaseCostsOnlyItself(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a := s.enroll()
+	good, bad := s.lease(a), s.lease(a)
+	for name, part := range map[string]string{
+		"unknown state":       `"epoch":1,"state":"dancing"`,
+		"epoch 0":             `"epoch":0,"state":"ready"`,
+		"an epoch too large":  `"epoch":1e30,"state":"ready"`,
+		"an exit too large":   `"epoch":1,"state":"stopped","exit_code":99999999999999999999`,
+		"a list for a text":   `"epoch":1,"state":"ready","detail":["x"]`,
+		"a time out of range": `"epoch":1,"state":"ready","start_boot_ms":9000000000000000000`,
+		"negative traffic":    `"epoch":1,"state":"ready","traffic":{"up_bytes":-1}`,
+		"a long key":          `"epoch":1,"state":"ready","wg_key":"` + strings.Repeat("k", 65) + `"`,
+	} {
+		var r agentapi.SyncReply
+		a.request(agentapi.SubjectSync(a.Host.String()), json.RawMessage(fmt.Sprintf(`{"protocol":2,"boot_id":"boot",
+			"control_epoch":1,"full":true,"seq":7,"leases":[{"lease":%q,%s},{"lease":%q,"epoch":1,"state":"ready"},
+			{"lease":"no lease","epoch":1,"state":"ready"}]}`, bad, part, good)), &r)
+		if r.Error != "" || r.StatusAck != 7 || len(r.Extensions) != 1 {
+			t.Errorf("%s: %+v", name, r)
+		}
+		seen := s.w.seen()
+		got := seen[len(seen)-1]
+		want := []agentapi.LeaseStatus{{LeaseRef: agentapi.LeaseRef{Lease: bad.String()}}, status(good)}
+		if diff := cmp.Diff(want, got.Leases); diff != "" || !got.Full {
+			t.Errorf("%s: full %v, %s", name, got.Full, diff)
+		}
+	}
+}
+
+// Texts of a report are chosen by renters, images, stores and drivers. None makes the report unreadable.
+func TestSync_AnyTextIsStored(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a := s.enroll()
+	v := s.lease(a)
+	for _, text := range []string{`"\\u0000"`, `"\u0000"`, `"\ud800"`, `"` + "\xff\xfe" + `"`, `"` + strings.Repeat("é", 300) + `"`,
+		`"\u2028<&>"`} {
+		var r agentapi.SyncReply
+		a.request(agentapi.SubjectSync(a.Host.String()), wire(fmt.Sprintf(`{"protocol":2,"boot_id":"boot","boot_ms":1,
+			"control_epoch":1,"seq":3,"leases":[{"lease":%q,"epoch":1,"state":"failed","reason":%[2]s,"detail":%[2]s,
+			"trouble":%[2]s,"trouble_detail":%[2]s,"leaving":%[2]s,"progress":{"step":%[2]s,"waiting_for":%[2]s,
+			"layers":[{"digest":%[2]s}],"uploads":{"problem":%[2]s}},"preflight":{"detail":%[2]s},"endpoints":[%[2]s],
+			"not_uploaded":[{"name":%[2]s,"detail":%[2]s}]}],
+			"health":[{"seq":1,"gpu":%[2]s,"kind":%[2]s,"state":"healthy","detail":%[2]s}],
+			"engine_away":{"detail":%[2]s},"agent_version":%[2]s,"capabilities":[%[2]s],"update":{"detail":%[2]s}}`, v, text)), &r)
+		if r.Error != "" || r.StatusAck != 3 || r.HealthAck != 1 {
+			t.Errorf("%s: %+v", text, r)
+		}
+		seen := s.w.seen()
+		if got := seen[len(seen)-1].Leases; len(got) != 1 || got[0].State != agentapi.NodeFailed ||
+			len(got[0].Detail) > 500 || strings.ContainsRune(got[0].Detail+got[0].Endpoints[0], 0) {
+			t.Errorf("%s: %+v", text, got)
+		}
+	}
+}
+
+// wire is JSON as it is sent, valid or not.
+type wire string
 
 func TestInventoryOverTheLink(t *testing.T) {
 	t.Parallel()
@@ -336,7 +394,7 @@ func TestTrafficIsTakenFromReports(t *testing.T) {
 		}
 	}
 	st.Traffic.Up = -1
-	if r := a.sync(agentapi.Sync{Seq: 2, Leases: []agentapi.LeaseStatus{st}}); r.Error == "" {
+	if r := a.sync(agentapi.Sync{Seq: 2, Leases: []agentapi.LeaseStatus{st}}); r.Error != "" || r.StatusAck != 2 {
 		t.Errorf("%+v", r)
 	}
 }

@@ -15,7 +15,7 @@ func (l *Link) handleVolume(ctx context.Context, h id.Host, m *nats.Msg) {
 	var r agentapi.VolumeRequest
 	if err := read(m, &r); err != nil {
 		l.answer(h, m, agentapi.VolumeReply{Error: &agentapi.VolumeError{
-			Code: agentapi.VolumeMalformed, Message: err.Error(),
+			Code: agentapi.VolumeMalformed, Message: errMalformed.Error(),
 		}})
 		return
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/stripe"
+	"github.com/musterhq/muster/internal/text"
 )
 
 // Handler reads the present state of an object from Stripe and books it. It may be called any number of times for an
@@ -45,6 +46,8 @@ const (
 	workers   = 8  // events that a replica processes at once
 	// backOffWait is how long an event waits when Stripe limits our rate.
 	backOffWait = 10 * time.Second
+	// maxError is how much of an error is stored, in bytes.
+	maxError = 2000
 	// queue names events that cannot be processed among the dead letters.
 	queue = "stripe_event"
 )
@@ -142,11 +145,11 @@ func (in *Inbox) process(ctx context.Context, e dbq.ClaimStripeEventsRow) error 
 		return errors.Join(err, in.d.Q.FinishStripeEvent(ctx, e.ID, note))
 	}
 	if stripe.IsBackOff(err) {
-		return errors.Join(err, in.d.Q.FailStripeEvent(ctx, err.Error(), backOffWait.Seconds(), e.ID))
+		return errors.Join(err, in.d.Q.FailStripeEvent(ctx, text.Clip(err.Error(), maxError), backOffWait.Seconds(), e.ID))
 	}
 	wait, failed := notify.DeadLetter(ctx, in.d, queue, e.ID, err)
 	if failed == nil {
-		failed = in.d.Q.FailStripeEvent(ctx, err.Error(), wait.Seconds(), e.ID)
+		failed = in.d.Q.FailStripeEvent(ctx, text.Clip(err.Error(), maxError), wait.Seconds(), e.ID)
 	}
 	return errors.Join(fmt.Errorf("process event %s: %w", e.ID, err), failed)
 }
