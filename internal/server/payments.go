@@ -42,6 +42,7 @@ func (c *Config) stripe() (sc stripe.Config, pc payment.Config, err error) {
 		Currency:  c.Currency,
 		ReturnURL: c.PublicURL + "/billing?returned=1",
 		Sandbox:   c.Sandbox(),
+		TestCards: c.Sandbox(),
 		Merchant:  c.merchant(),
 	}
 	if pc.UnverifiedLimit, err = c.unverifiedLimit(); err != nil {

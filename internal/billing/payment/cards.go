@@ -334,6 +334,7 @@ func (p *Payments) saveCard(ctx context.Context, tx *db.Tx, org id.Org, c *strip
 		ExpMonth:    int32(c.ExpMonth),
 		ExpYear:     int32(c.ExpYear),
 		Fingerprint: fingerprint,
+		Test:        p.cfg.TestCards,
 	}); err != nil {
 		return fmt.Errorf("save card: %w", err)
 	}

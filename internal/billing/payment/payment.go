@@ -59,6 +59,8 @@ type Config struct {
 	// Taxer determines what tax a payment bears; nil: none.
 	Taxer   tax.Taxer
 	Sandbox bool // the Stripe behind it is our own fake; no real money moves
+	// TestCards: all organisations use the same test cards, so a card in common does not link them.
+	TestCards bool
 }
 
 // Payments is the use cases. Safe for concurrent use.

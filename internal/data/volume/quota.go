@@ -37,8 +37,7 @@ type standing struct {
 	unverified bool       // none of its owners has a verified e-mail address
 	stored     int64      // bytes of its data domains, granted ones included
 	read       int64      // bytes that people have read today
-	// freeStored and freeRead are the same of it and all organisations that share a member or a card with it, as far as
-	// they have paid nothing.
+	// freeStored and freeRead are the same of it and its circle (see package account), as far as they have paid nothing.
 	freeStored, freeRead int64
 	unpaidSince          *time.Time // since when it has not paid for storage
 	now                  time.Time
@@ -125,7 +124,7 @@ func (v *Volumes) quotas() quotas {
 
 // standing reads what decides the limits of an organisation.
 func (v *Volumes) standing(ctx context.Context, q *dbq.Queries, org id.Org) (standing, error) {
-	r, err := q.StorageStanding(ctx, id.UUIDs(org)[0], !v.cfg.SharedCards, v.cfg.Currency)
+	r, err := q.StorageStanding(ctx, id.UUIDs(org)[0], v.cfg.Currency)
 	if err != nil {
 		return standing{}, fmt.Errorf("what %s stores and has paid: %w", org, err)
 	}
@@ -148,9 +147,9 @@ func (v *Volumes) limit(ctx context.Context, tx *db.Tx, x dbq.DataSession, fresh
 			"%s GB: delete some, or raise the volume's size or the number that it keeps", d.Stored/GB,
 			room.Quo(room, big.NewInt(GB)))
 	}
-	// Several volumes of an organisation are granted packs one after the other, so that the limits hold.
-	if err := tx.Q.LockVolumesOfOrg(ctx, d.OrgID.String()); err != nil {
-		return fmt.Errorf("lock volumes of %s: %w", d.OrgID, err)
+	// The volumes of a circle are granted packs one after the other, so that the limits hold.
+	if err := tx.Q.LockStored(ctx, id.UUIDs(d.OrgID)[0]); err != nil {
+		return fmt.Errorf("lock what the circle of %s stores: %w", d.OrgID, err)
 	}
 	s, err := v.standing(ctx, tx.Q, d.OrgID)
 	if err == nil {

@@ -76,11 +76,10 @@ type Config struct {
 	// PricePerGBHour is the price of a stored GB for an hour, in nano-units. 0: storing is free.
 	PricePerGBHour money.Nano
 	// MaxStored limits what an organisation may store in bytes; 0 is DefaultMaxStored. FreeStored and FreeRead limit what
-	// one that has paid nothing may store, and read in a day, together with those that share a member or a card with it;
-	// 0 is DefaultFreeStored and DefaultFreeRead.
+	// one that has paid nothing may store, and read in a day, together with its circle (see package account); 0 is
+	// DefaultFreeStored and DefaultFreeRead.
 	MaxStored            int64
 	FreeStored, FreeRead int64
-	SharedCards          bool // cards with the same number are not the same payer's: in the sandbox
 	// Grace is how long a pack that nothing needs is kept; 0 is an hour. Tests shorten it.
 	Grace time.Duration
 	// KeepUnknown is how long an object in the store that no row knows is kept; 0 is DefaultKeepUnknown. It must be longer

@@ -28,20 +28,71 @@ func (q *Queries) DropOldStartHolds(ctx context.Context) (int64, error) {
 	return result.RowsAffected(), nil
 }
 
+const heldQuotes = `-- name: HeldQuotes :many
+SELECT max(q.until)::timestamptz AS ended_at, sum(q.gpus * q.ms)::bigint AS gpu_ms,
+       sum(q.rate / 3600 * q.ms + q.rate % 3600 * q.ms / 3600)::bigint AS value, q.own
+FROM (SELECT least(coalesce(x.ended_at, x.expires_at), x.expires_at) AS until, x.rate, cardinality(x.gpu_ids) AS gpus,
+             (x.org_id = $1)::boolean AS own,
+             (extract(epoch FROM least(coalesce(x.ended_at, x.expires_at), x.expires_at) - x.created_at) * 1000)::bigint AS ms
+      FROM quote x
+      WHERE x.org_id = ANY (ARRAY(SELECT org_circle($1, statement_timestamp() - make_interval(secs => $2::bigint))))
+        AND x.created_at > statement_timestamp() - make_interval(secs => $2::bigint) - interval '2 minutes'
+        AND x.id IS DISTINCT FROM $3) q
+WHERE q.until > statement_timestamp() - make_interval(secs => $2::bigint)
+GROUP BY date_bin('5 minutes', q.until, 'epoch'), q.own
+`
+
+type HeldQuotesRow struct {
+	EndedAt time.Time
+	GPUMs   int64
+	Value   int64
+	Own     bool
+}
+
+// What quotes of an org's circle held that ended within a window, by five minutes; one that is open counts as if it held its GPUs until
+// it expires. The quote that becomes a cluster is left out.
+func (q *Queries) HeldQuotes(ctx context.Context, orgID id.Org, windowS int64, quoteID id.Quote) ([]HeldQuotesRow, error) {
+	rows, err := q.db.Query(ctx, heldQuotes, orgID, windowS, quoteID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []HeldQuotesRow{}
+	for rows.Next() {
+		var i HeldQuotesRow
+		if err := rows.Scan(
+			&i.EndedAt,
+			&i.GPUMs,
+			&i.Value,
+			&i.Own,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const heldStarts = `-- name: HeldStarts :many
-SELECT max(s.ended_at)::timestamptz AS ended_at, sum(s.gpu_ms)::bigint AS gpu_ms, sum(s.value)::bigint AS value
+SELECT max(s.ended_at)::timestamptz AS ended_at, sum(s.gpu_ms)::bigint AS gpu_ms, sum(s.value)::bigint AS value,
+       (s.org_id = $1)::boolean AS own
 FROM start_hold s
-WHERE s.org_id = $1 AND s.ended_at > statement_timestamp() - make_interval(secs => $2::bigint)
-GROUP BY date_bin('5 minutes', s.ended_at, 'epoch')
+WHERE s.org_id = ANY (ARRAY(SELECT org_circle($1, statement_timestamp() - make_interval(secs => $2::bigint))))
+  AND s.ended_at > statement_timestamp() - make_interval(secs => $2::bigint)
+GROUP BY date_bin('5 minutes', s.ended_at, 'epoch'), (s.org_id = $1)::boolean
 `
 
 type HeldStartsRow struct {
 	EndedAt time.Time
 	GPUMs   int64
 	Value   int64
+	Own     bool
 }
 
-// What starts of an org held that ended within a window, by five minutes.
+// What starts of an org's circle held that ended within a window, by five minutes.
 func (q *Queries) HeldStarts(ctx context.Context, orgID id.Org, windowS int64) ([]HeldStartsRow, error) {
 	rows, err := q.db.Query(ctx, heldStarts, orgID, windowS)
 	if err != nil {
@@ -51,7 +102,12 @@ func (q *Queries) HeldStarts(ctx context.Context, orgID id.Org, windowS int64) (
 	items := []HeldStartsRow{}
 	for rows.Next() {
 		var i HeldStartsRow
-		if err := rows.Scan(&i.EndedAt, &i.GPUMs, &i.Value); err != nil {
+		if err := rows.Scan(
+			&i.EndedAt,
+			&i.GPUMs,
+			&i.Value,
+			&i.Own,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -63,26 +119,41 @@ func (q *Queries) HeldStarts(ctx context.Context, orgID id.Org, windowS int64) (
 }
 
 const heldUploads = `-- name: HeldUploads :many
-SELECT l.ended_at::timestamptz AS ended_at, l.gpu_count, p.rate
+SELECT l.ended_at::timestamptz AS ended_at, l.gpu_count, p.rate, (l.renter_org_id = $1)::boolean AS own
 FROM lease l
 CROSS JOIN LATERAL (SELECT x.rate FROM lease_price x WHERE x.lease_id = l.id ORDER BY x.from_ms DESC LIMIT 1) p
-WHERE l.renter_org_id = $1 AND l.gone_at IS NULL AND l.gpus_free_at IS NULL
-  AND l.ended_at > statement_timestamp() - make_interval(secs => $2::bigint)
-  AND l.ended_at < statement_timestamp() - make_interval(secs => $3::bigint)
+WHERE l.renter_org_id = ANY (ARRAY(SELECT org_circle($1, statement_timestamp() - make_interval(secs => $2::bigint))))
+  AND l.gone_at IS NULL AND l.gpus_free_at IS NULL
+  AND l.ended_at > statement_timestamp() - make_interval(secs => $3::bigint)
+  AND l.ended_at < statement_timestamp() - make_interval(secs => $4::bigint)
   AND (EXISTS (SELECT FROM volume_mount m WHERE m.cluster_id = l.cluster_id AND m.mode <> 'ro')
        OR EXISTS (SELECT FROM bucket_mount b WHERE b.cluster_id = l.cluster_id AND b.mode <> 'ro'))
 ORDER BY l.ended_at LIMIT 2000
 `
 
+type HeldUploadsParams struct {
+	OrgID   id.Org
+	WindowS int64
+	FlushS  int64
+	FreeS   int64
+}
+
 type HeldUploadsRow struct {
 	EndedAt  time.Time
 	GPUCount int32
 	Rate     money.Micro
+	Own      bool
 }
 
-// Ended leases of an org that still hold their GPUs while their hosts upload what they wrote, since free_s seconds after their end.
-func (q *Queries) HeldUploads(ctx context.Context, orgID id.Org, flushS int64, freeS int64) ([]HeldUploadsRow, error) {
-	rows, err := q.db.Query(ctx, heldUploads, orgID, flushS, freeS)
+// Ended leases of an org's circle that still hold their GPUs while their hosts upload what they wrote, since free_s seconds after their
+// end.
+func (q *Queries) HeldUploads(ctx context.Context, arg HeldUploadsParams) ([]HeldUploadsRow, error) {
+	rows, err := q.db.Query(ctx, heldUploads,
+		arg.OrgID,
+		arg.WindowS,
+		arg.FlushS,
+		arg.FreeS,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +161,12 @@ func (q *Queries) HeldUploads(ctx context.Context, orgID id.Org, flushS int64, f
 	items := []HeldUploadsRow{}
 	for rows.Next() {
 		var i HeldUploadsRow
-		if err := rows.Scan(&i.EndedAt, &i.GPUCount, &i.Rate); err != nil {
+		if err := rows.Scan(
+			&i.EndedAt,
+			&i.GPUCount,
+			&i.Rate,
+			&i.Own,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -196,10 +272,15 @@ func (q *Queries) MergeStartHolds(ctx context.Context) (int64, error) {
 }
 
 const newStarts = `-- name: NewStarts :many
-SELECT l.gpu_model, sum(l.gpu_count)::bigint AS gpus
-FROM cluster c JOIN lease l ON l.cluster_id = c.id
-WHERE c.state = 'provisioning' AND c.start_from IS NOT NULL AND c.start_new AND l.ended_at IS NULL
-GROUP BY l.gpu_model
+SELECT h.gpu_model, sum(h.gpus)::bigint AS gpus
+FROM (SELECT l.gpu_model, l.gpu_count AS gpus
+      FROM cluster c JOIN lease l ON l.cluster_id = c.id
+      WHERE c.state = 'provisioning' AND c.start_from IS NOT NULL AND c.start_new AND l.ended_at IS NULL
+      UNION ALL
+      SELECT g.model, 1
+      FROM quote q CROSS JOIN LATERAL unnest(q.gpu_ids) AS u (id) JOIN gpu g ON g.id = u.id
+      WHERE q.state = 'held' AND q.unpaid AND q.expires_at > statement_timestamp() AND q.id IS DISTINCT FROM $1) h
+GROUP BY h.gpu_model
 `
 
 type NewStartsRow struct {
@@ -207,9 +288,10 @@ type NewStartsRow struct {
 	Gpus     int64
 }
 
-// GPUs by model that starts under way hold which no payment covers, of all organisations.
-func (q *Queries) NewStarts(ctx context.Context) ([]NewStartsRow, error) {
-	rows, err := q.db.Query(ctx, newStarts)
+// GPUs by model that starts under way and quotes hold which no payment covers, of all organisations. The quote that becomes a cluster is
+// left out.
+func (q *Queries) NewStarts(ctx context.Context, quoteID id.Quote) ([]NewStartsRow, error) {
+	rows, err := q.db.Query(ctx, newStarts, quoteID)
 	if err != nil {
 		return nil, err
 	}
@@ -230,9 +312,10 @@ func (q *Queries) NewStarts(ctx context.Context) ([]NewStartsRow, error) {
 
 const openStarts = `-- name: OpenStarts :many
 
-SELECT c.start_from, (c.node_count * c.gpus_per_node)::integer AS gpus, c.rate
+SELECT c.start_from, (c.node_count * c.gpus_per_node)::integer AS gpus, c.rate, (c.org_id = $1)::boolean AS own
 FROM cluster c
-WHERE c.org_id = $1 AND c.state = 'provisioning' AND c.start_from IS NOT NULL
+WHERE c.org_id = ANY (ARRAY(SELECT org_circle($1, statement_timestamp() - make_interval(secs => $2::bigint))))
+  AND c.state = 'provisioning' AND c.start_from IS NOT NULL
 ORDER BY c.start_from LIMIT 2000
 `
 
@@ -240,12 +323,13 @@ type OpenStartsRow struct {
 	StartFrom *time.Time
 	Gpus      int32
 	Rate      money.Micro
+	Own       bool
 }
 
 // For how long organisations hold GPUs without paying, from the claim until every rank runs or the start has failed.
-// The starts under way of an org, the oldest first.
-func (q *Queries) OpenStarts(ctx context.Context, orgID id.Org) ([]OpenStartsRow, error) {
-	rows, err := q.db.Query(ctx, openStarts, orgID)
+// The starts under way of an org's circle, the oldest first.
+func (q *Queries) OpenStarts(ctx context.Context, orgID id.Org, windowS int64) ([]OpenStartsRow, error) {
+	rows, err := q.db.Query(ctx, openStarts, orgID, windowS)
 	if err != nil {
 		return nil, err
 	}
@@ -253,7 +337,12 @@ func (q *Queries) OpenStarts(ctx context.Context, orgID id.Org) ([]OpenStartsRow
 	items := []OpenStartsRow{}
 	for rows.Next() {
 		var i OpenStartsRow
-		if err := rows.Scan(&i.StartFrom, &i.Gpus, &i.Rate); err != nil {
+		if err := rows.Scan(
+			&i.StartFrom,
+			&i.Gpus,
+			&i.Rate,
+			&i.Own,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -265,22 +354,33 @@ func (q *Queries) OpenStarts(ctx context.Context, orgID id.Org) ([]OpenStartsRow
 }
 
 const paidLately = `-- name: PaidLately :one
-SELECT coalesce(sum(CASE WHEN e.hour > statement_timestamp() - make_interval(secs => $1::bigint) THEN e.earned END), 0)::bigint AS lately,
-       coalesce(sum(e.earned), 0)::bigint AS week
-FROM operator_earning_hour e
-WHERE e.payer_org_id = $2 AND e.currency = $3 AND e.hour > statement_timestamp() - interval '7 days'
+SELECT coalesce(sum(p.net) FILTER (WHERE p.late), 0)::bigint AS lately, coalesce(sum(p.net), 0)::bigint AS week,
+       coalesce(sum(p.net) FILTER (WHERE p.late AND p.own), 0)::bigint AS own_lately,
+       coalesce(sum(p.net) FILTER (WHERE p.own), 0)::bigint AS own_week
+FROM (SELECT e.earned - e.returned AS net, e.hour > statement_timestamp() - make_interval(secs => $1::bigint) AS late,
+             e.payer_org_id = $2::uuid AS own
+      FROM operator_earning_hour e
+      WHERE e.payer_org_id = ANY (ARRAY(SELECT org_circle($2::uuid, statement_timestamp() - make_interval(secs => $1::bigint))))
+        AND e.currency = $3 AND e.hour > statement_timestamp() - interval '7 days') p
 `
 
 type PaidLatelyRow struct {
-	Lately int64
-	Week   int64
+	Lately    int64
+	Week      int64
+	OwnLately int64
+	OwnWeek   int64
 }
 
-// What hosts earned from an org within a window, in whole hours, and in seven days.
+// What hosts earned from an org and from its circle within a window, in whole hours, and in seven days, less what they gave back.
 func (q *Queries) PaidLately(ctx context.Context, windowS int64, orgID pgtype.UUID, currency string) (PaidLatelyRow, error) {
 	row := q.db.QueryRow(ctx, paidLately, windowS, orgID, currency)
 	var i PaidLatelyRow
-	err := row.Scan(&i.Lately, &i.Week)
+	err := row.Scan(
+		&i.Lately,
+		&i.Week,
+		&i.OwnLately,
+		&i.OwnWeek,
+	)
 	return i, err
 }
 

@@ -157,6 +157,12 @@ type CardSetup struct {
 	SettledAt *time.Time
 }
 
+type CircleLink struct {
+	OrgID   id.Org
+	Via     string
+	EndedAt *time.Time
+}
+
 type Cluster struct {
 	ID            id.Cluster
 	OrgID         id.Org
@@ -270,6 +276,7 @@ type DataLevel struct {
 	DomainID id.DataDomain
 	FromAt   time.Time
 	Bytes    int64
+	Regained pgtype.Numeric
 }
 
 type DataMeter struct {
@@ -304,6 +311,13 @@ type DataReservation struct {
 	First     int64
 	Count     int32
 	SessionID id.DataSession
+}
+
+type DataServed struct {
+	OrgID     id.Org
+	Day       pgtype.Date
+	Bytes     int64
+	HostBytes int64
 }
 
 type DataSession struct {
@@ -1084,6 +1098,7 @@ type OperatorEarningHour struct {
 	LastAt     time.Time
 	FirstID    pgtype.UUID
 	LastID     pgtype.UUID
+	Returned   int64
 }
 
 type OperatorEarningSince struct {
@@ -1376,6 +1391,7 @@ type Quote struct {
 	CreatedAt time.Time
 	ExpiresAt time.Time
 	EndedAt   *time.Time
+	Unpaid    bool
 }
 
 type RankGap struct {

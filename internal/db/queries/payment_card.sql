@@ -1,6 +1,7 @@
 -- name: SaveCard :exec
 -- A card that was removed stays so: Stripe gives a card that is saved again another id.
-INSERT INTO payment_card (id, org_id, method_id, brand, last4, exp_month, exp_year, fingerprint) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+INSERT INTO payment_card (id, org_id, method_id, brand, last4, exp_month, exp_year, fingerprint, test)
+VALUES (@id, @org_id, @method_id, @brand, @last4, @exp_month, @exp_year, @fingerprint, @test)
 ON CONFLICT (method_id) DO UPDATE SET fingerprint = excluded.fingerprint WHERE payment_card.fingerprint IS NULL AND excluded.fingerprint IS NOT NULL;
 
 -- name: ListCards :many

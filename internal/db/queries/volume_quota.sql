@@ -2,13 +2,9 @@
 
 -- name: StorageStanding :one
 -- scan: lookup
--- Of an organisation, and of those that share a member or a card with it: what those of them store and read that have paid
--- nothing is added up. Bytes that nothing needs any more count until the store has deleted them.
+-- Of an organisation and its circle: what those of them store and read that have paid nothing is added up. Bytes that nothing needs any more count until the store has deleted them.
 WITH linked AS (
-    SELECT @org_id::uuid AS id
-    UNION SELECT b.org_id FROM membership a JOIN membership b ON b.user_id = a.user_id WHERE a.org_id = @org_id::uuid
-    UNION SELECT b.org_id FROM payment_card a JOIN payment_card b ON b.fingerprint = a.fingerprint
-        WHERE a.org_id = @org_id::uuid AND @cards::boolean
+    SELECT org_circle(@org_id::uuid, statement_timestamp() - interval '30 days') AS id
 ), payer AS (
     SELECT l.id,
            (SELECT coalesce(sum(greatest(0, t.amount - coalesce(r.amount, 0))), 0) FROM topup t
@@ -38,6 +34,11 @@ FROM payer o
 LEFT JOIN LATERAL (SELECT m.unpaid_since FROM data_meter m JOIN data_domain d ON d.id = m.domain_id
     WHERE d.org_id = @org_id::uuid AND m.unpaid_since IS NOT NULL ORDER BY m.unpaid_since LIMIT 1) u ON true
 WHERE o.id = @org_id::uuid;
+
+-- name: LockStored :exec
+-- Until the end of the transaction: what the organisations of a circle store is granted one after the other.
+SELECT pg_advisory_xact_lock(7274040, hashtext(min(c.id::text)))
+FROM (SELECT org_circle(@org_id::uuid, statement_timestamp() - interval '30 days') AS id) c;
 
 -- name: AddServed :exec
 INSERT INTO data_served (org_id, day, bytes, host_bytes)
