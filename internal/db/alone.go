@@ -7,8 +7,14 @@ import (
 )
 
 // Alone runs f unless another replica runs Alone with the same lock, in which case it does nothing. The lock is an
-// advisory lock of PostgreSQL on a connection of its own, which is held as long as f runs, without a transaction.
+// advisory lock of PostgreSQL on a connection of its own, which is held as long as f runs, without a transaction. While
+// Alone runs so often that it holds its part of the pool, it waits, so that there are connections for f.
 func (d *DB) Alone(ctx context.Context, lock int64, f func(context.Context) error) error {
+	leave, err := d.shares.enter(For(ctx, Locks))
+	if err != nil {
+		return fmt.Errorf("take advisory lock %d: %w", lock, err)
+	}
+	defer leave()
 	conn, err := d.Pool.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("take advisory lock %d: %w", lock, err)

@@ -14,6 +14,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -87,7 +89,7 @@ func New(pool *pgxpool.Pool) *DB {
 //
 // A replica that is stopped in the middle of a transaction, or that vanishes from the network, must not keep its locks:
 // PostgreSQL ends a transaction that is idle for 15 s, and a connection whose bytes are not acknowledged for 20 s. A
-// transaction that waits longer than 10 s for a lock is aborted and retried (see InTx). No statement of a use case or
+// transaction that waits longer than 10 s for a lock is aborted and retried once (see InTx). No statement of a use case or
 // of a job runs for longer than two minutes; those that read the whole ledger set a longer limit (SET LOCAL
 // statement_timeout).
 //
@@ -167,10 +169,11 @@ func (tx *Tx) Now(ctx context.Context) (time.Time, error) {
 
 const maxTries = 5
 
-// InTx runs f in one READ COMMITTED transaction and commits when f returns nil. It retries serialization failures,
-// deadlocks and lock timeouts (SQLSTATE 40001, 40P01, 55P03), so f must have no effect outside the transaction except
-// through AfterCommit.
+// InTx runs f in one READ COMMITTED transaction and commits when f returns nil. It retries serialization failures and
+// deadlocks (SQLSTATE 40001, 40P01), and a lock timeout (55P03) once, because each takes 10 s in which the caller keeps
+// a connection. So f must have no effect outside the transaction except through AfterCommit.
 func (d *DB) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error) error {
+	timeouts := 0
 	for try := 1; ; try++ {
 		after, err := d.transact(ctx, f)
 		if err == nil {
@@ -179,7 +182,10 @@ func (d *DB) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error
 			}
 			return nil
 		}
-		if try == maxTries || !retryable(err) {
+		if hasCode(err, "55P03") {
+			timeouts++
+		}
+		if try == maxTries || timeouts > 1 || !hasCode(err, "40001", "40P01", "55P03") {
 			return Explain(err)
 		}
 		select {
@@ -191,7 +197,8 @@ func (d *DB) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error
 }
 
 // InSnapshot runs f in one REPEATABLE READ, read-only transaction: everything that f reads is from one moment. It is
-// not retried. Its statements may take an hour, because such reads may sum the whole ledger.
+// not retried. Its statements may take an hour, because such reads may sum the whole ledger, or until the deadline of
+// ctx.
 func (d *DB) InSnapshot(ctx context.Context, f func(ctx context.Context, q *dbq.Queries) error) error {
 	leave, err := d.shares.enter(ctx)
 	if err != nil {
@@ -203,8 +210,12 @@ func (d *DB) InSnapshot(ctx context.Context, f func(ctx context.Context, q *dbq.
 		return Explain(fmt.Errorf("begin a snapshot: %w", noConnection(err)))
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // nothing was written
-	if _, err := tx.Exec(ctx,
-		"SELECT set_config('statement_timeout', '1h', true)"); err != nil {
+	limit := time.Hour
+	if until, ok := ctx.Deadline(); ok {
+		limit = max(time.Millisecond, min(limit, time.Until(until)))
+	}
+	if _, err := tx.Exec(ctx, "SELECT set_config('statement_timeout', $1, true)",
+		strconv.FormatInt(limit.Milliseconds(), 10)); err != nil {
 		return Explain(fmt.Errorf("begin a snapshot: %w", err))
 	}
 	return Explain(f(ctx, dbq.New(tx)))
@@ -255,9 +266,9 @@ func (d *DB) transact(ctx context.Context, f func(ctx context.Context, tx *Tx) e
 	return tx.after, nil
 }
 
-func retryable(err error) bool {
+func hasCode(err error, codes ...string) bool {
 	var pe *pgconn.PgError
-	return errors.As(err, &pe) && (pe.Code == "40001" || pe.Code == "40P01" || pe.Code == "55P03")
+	return errors.As(err, &pe) && slices.Contains(codes, pe.Code)
 }
 
 // IsUnique reports whether err is a violation of the named unique constraint or index ("" = any).

@@ -16,11 +16,12 @@ const (
 	Reports                // reports of hosts: half of the pool
 	Connections            // authorisation of hosts' connections: an eighth
 	Jobs                   // background jobs: a quarter
+	Locks                  // of Alone, for as long as it runs: a quarter
 	uses
 )
 
 // part is the part of the pool that a use may have: one divided by the number; 0: all.
-var part = [uses]int32{Reports: 2, Connections: 8, Jobs: 4}
+var part = [uses]int32{Reports: 2, Connections: 8, Jobs: 4, Locks: 4}
 
 type useKey struct{}
 

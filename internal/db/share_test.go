@@ -55,6 +55,26 @@ func TestFor_AnOverloadOfOneUseLeavesTheOthers(t *testing.T) {
 			<-ended
 		}
 	}
+	// What runs alone gets the connections that it needs besides the one that holds its lock.
+	ran := make(chan error)
+	for lock := range int64(6) {
+		go func() {
+			ran <- d.Alone(db.For(t.Context(), db.Jobs), lock, func(ctx context.Context) error {
+				return d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+					if n := d.Pool.Stat().AcquiredConns(); n != 2 {
+						t.Errorf("%d connections for one lock and its transaction", n)
+					}
+					_, err := tx.Now(ctx)
+					return err
+				})
+			})
+		}()
+	}
+	for range 6 {
+		if err := <-ran; err != nil {
+			t.Error(err)
+		}
+	}
 	ctx := db.For(t.Context(), db.Jobs)
 	for range 10 { // each gives its connection back
 		if _, err := d.Q.Listeners(ctx); err != nil {

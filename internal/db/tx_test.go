@@ -94,6 +94,15 @@ func TestSessionsGiveUpLocks(t *testing.T) {
 	if err != nil || tries != 2 {
 		t.Errorf("%d tries: %v", tries, err)
 	}
+	for code, want := range map[string]int{"55P03": 2, "40001": 5, "40P01": 5, "23505": 1} {
+		tries = 0
+		if err := d.InTx(t.Context(), func(context.Context, *db.Tx) error {
+			tries++
+			return &pgconn.PgError{Code: code}
+		}); err == nil || tries != want {
+			t.Errorf("%s: %d tries, want %d: %v", code, tries, want, err)
+		}
+	}
 	// The paused replica: PostgreSQL ends its transaction, and who waits gets the lock.
 	if _, err := d.Pool.Exec(t.Context(), "CREATE TABLE wallet (a integer); INSERT INTO wallet VALUES (1)"); err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package market
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,11 +34,15 @@ type view struct {
 	currency  string
 	now       func() time.Time
 
-	seen    atomic.Int64 // begun in unix ns, readable during a read
-	ahead   atomic.Bool  // a background read is in progress
-	reading sync.Mutex   // one read at a time; guards the fields below
-	begun   time.Time    // start of the last read on this replica's clock
+	seen  atomic.Int64 // begun in unix ns, readable during a read
+	ahead atomic.Bool  // a background read is in progress
+
+	turn    sync.Mutex // guards the fields to reachAt
+	flight  *flight    // the read in progress; nil: none
+	begun   time.Time  // start of the last read on this replica's clock
 	reachAt time.Time
+
+	// Only the read in progress uses these.
 	wholeAt time.Time
 	mark    string
 	reach   map[id.Host]bool
@@ -103,31 +108,85 @@ func (v *view) recent(ctx context.Context, age time.Duration) error {
 	return nil
 }
 
-// fresh ensures that the view is from a read that began after notBefore. Callers that wait for the same read share it.
+// flight is a read that callers share. Its other fields are set when done is closed.
+type flight struct {
+	begun time.Time
+	done  chan struct{}
+	err   error
+}
+
+// readTime limits how long a read of the fleet takes.
+const readTime = 10 * time.Second
+
+// fresh ensures that the view is from a read that began after notBefore. Callers that wait for the same read share it:
+// it does not end with the context of the one that began it.
 func (v *view) fresh(ctx context.Context, notBefore time.Time, reach bool) error {
-	v.reading.Lock()
-	defer v.reading.Unlock()
-	if v.begun.After(notBefore) && (!reach || v.reachAt.After(notBefore)) {
-		return nil
+	for {
+		v.turn.Lock()
+		if v.begun.After(notBefore) && (!reach || v.reachAt.After(notBefore)) {
+			v.turn.Unlock()
+			return nil
+		}
+		f := v.flight
+		if f == nil {
+			f = &flight{begun: v.now(), done: make(chan struct{})}
+			v.flight = f
+			go v.fly(context.WithoutCancel(ctx), f, reach)
+		}
+		v.turn.Unlock()
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the fleet: %w", ctx.Err())
+		}
+		if f.err != nil && f.begun.After(notBefore) {
+			return f.err
+		}
 	}
-	begun := v.now()
+}
+
+// fly reads the fleet.
+func (v *view) fly(ctx context.Context, f *flight, reach bool) {
+	ctx, cancel := context.WithTimeout(ctx, readTime)
+	defer cancel()
+	var reached bool
+	defer func() {
+		if p := recover(); p != nil {
+			f.err = fmt.Errorf("panic while the fleet was read: %v\n%s", p, debug.Stack())
+		}
+		v.turn.Lock()
+		defer v.turn.Unlock()
+		if v.flight = nil; f.err == nil {
+			v.begun = f.begun
+			if reached {
+				v.reachAt = f.begun
+			}
+		}
+		close(f.done)
+	}()
+	reached, f.err = v.readAt(ctx, f.begun, reach)
+}
+
+// readAt reads the changes since the last read, or the whole fleet. reached reports whether it queried which hosts are
+// reachable.
+func (v *view) readAt(ctx context.Context, begun time.Time, reach bool) (reached bool, err error) {
 	whole := v.mark == "" || begun.Sub(v.wholeAt) > wholeEvery
 	reach = reach || whole || begun.Sub(v.reachAt) > reachEvery
 	number := v.begin()
 	r, err := v.read(ctx, whole, reach)
 	if err != nil {
-		return err
+		return false, err
 	}
-	v.begun, v.mark = begun, r.mark
-	defer v.seen.Store(begun.UnixNano()) // after apply
+	v.mark = r.mark
 	if whole {
 		v.wholeAt = begun
 	}
 	if reach {
-		v.reachAt, v.reach = begun, r.reach
+		v.reach = r.reach
 	}
 	v.apply(r, whole, number)
-	return nil
+	v.seen.Store(begun.UnixNano())
+	return reach, nil
 }
 
 // begin returns the number of a new read.

@@ -2,6 +2,7 @@ package market_test
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -59,6 +60,52 @@ func TestTheViewMissesNoLateCommitter(t *testing.T) {
 	})
 	if n := w.free(m); n != 2 {
 		t.Errorf("%d free after the early transaction committed last", n)
+	}
+}
+
+// Who waits for a read of the fleet that others share waits no longer than its own context, and ends no one's read.
+func TestView_WaitsWithItsOwnContext(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	m := w.replicaOf(time.Nanosecond)
+	w.host("a", 2, "1.00")
+	search := func(ctx context.Context) chan error {
+		out := make(chan error, 1)
+		go func() {
+			_, err := m.SearchOffers(ctx, market.OfferSearch{Limit: market.MaxPage, Sort: "id"})
+			out <- err
+		}()
+		return out
+	}
+	var first, last chan error
+	w.must(func(ctx context.Context, tx *db.Tx) error {
+		if _, err := tx.Exec(ctx, "LOCK TABLE offer"); err != nil {
+			return err
+		}
+		began, leave := context.WithCancel(ctx)
+		first = search(began)
+		for waits := false; !waits; {
+			err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'offer'::regclass)").
+				Scan(&waits)
+			if err != nil {
+				return err
+			}
+		}
+		hurried, cancel := context.WithCancel(ctx)
+		second := search(hurried)
+		cancel()
+		if err := <-second; !errors.Is(err, context.Canceled) {
+			t.Errorf("who left got %v", err)
+		}
+		last = search(ctx)
+		leave()
+		return nil
+	})
+	if err := <-first; !errors.Is(err, context.Canceled) {
+		t.Errorf("who began the read and left got %v", err)
+	}
+	if err := <-last; err != nil {
+		t.Errorf("who stayed got %v", err)
 	}
 }
 

@@ -71,7 +71,9 @@ func (m *Market) QueueStarts(b *pgx.Batch, rules fairness.StartRules, org id.Org
 		return err
 	})
 	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
-		rows, err := q.HeldUploads(ctx, org, seconds, int64(UploadLimit.Seconds()), int64(FreeUpload.Seconds()))
+		rows, err := q.HeldUploads(ctx, dbq.HeldUploadsParams{
+			OrgID: org, WindowS: seconds, FlushS: int64(UploadLimit.Seconds()), FreeS: int64(FreeUpload.Seconds()),
+		})
 		s.uploads = rows
 		return err
 	})

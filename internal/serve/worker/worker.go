@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -129,7 +130,7 @@ func (w *Worker) once(ctx context.Context, j Job) (did int, err error) {
 	defer func() { metrics.Job(j.Name, began, did, err) }()
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panic in %s: %v", j.Name, p)
+			err = fmt.Errorf("panic in %s: %v\n%s", j.Name, p, debug.Stack())
 		}
 	}()
 	return j.Run(ctx)

@@ -55,7 +55,8 @@ func TestRunOnce(t *testing.T) {
 		Name: "mad",
 		Run:  func(context.Context) (int, error) { panic("a bad row") },
 	})
-	if _, err := w.RunOnce(t.Context(), "mad"); err == nil || !strings.Contains(err.Error(), "a bad row") {
+	if _, err := w.RunOnce(t.Context(), "mad"); err == nil || !strings.Contains(err.Error(), "a bad row") ||
+		!strings.Contains(err.Error(), "worker_test.go") {
 		t.Errorf("panic came out as %v", err)
 	}
 	if _, err := w.RunOnce(t.Context(), "other"); err == nil {
