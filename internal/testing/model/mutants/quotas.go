@@ -18,13 +18,13 @@ var quotaMutants = []mutant{
 	},
 	{
 		name: "links-end-at-once", rule: "a link counts until what was held under it no longer counts", file: circleSQL,
-		by:  []suite{quotas, {"./internal/account", "TestCircle"}},
+		by:  []suite{{"./internal/account", "TestCircle"}},
 		old: "(b.ended_at IS NULL OR b.ended_at > since)",
 		new: "b.ended_at IS NULL",
 	},
 	{
 		name: "cards-unlinked", rule: "organisations with one card have one quota", file: circleSQL,
-		by:  []suite{quotas, {"./internal/account", "TestCircle"}},
+		by:  append(starts("TestStartQuota_OneForACircle"), suite{"./internal/account", "TestCircle"}),
 		old: "SELECT NEW.org_id, 'card:' || NEW.fingerprint WHERE",
 		new: "SELECT NEW.org_id, 'card:' || NEW.fingerprint || NEW.org_id WHERE",
 	},
@@ -59,7 +59,7 @@ var quotaMutants = []mutant{
 	},
 	{
 		name: "returned-is-paid", rule: "what hosts gave back was not paid", file: startsSQL,
-		by:  append(starts("TestStartQuota_ReturnedIsNotPaid"), quotas),
+		by:  starts("TestStartQuota_ReturnedIsNotPaid"),
 		old: "SELECT e.earned - e.returned AS net",
 		new: "SELECT e.earned AS net",
 	},
