@@ -71,9 +71,10 @@ var quotaMutants = []mutant{
 	},
 	{
 		name: "code-for-each-org", rule: "a promo code is used once in a circle",
-		file: "internal/billing/payment/promo.go", by: []suite{{"./internal/billing/payment", "TestPromo_OncePerPersonAndCard"}},
-		old: "		if used {\n",
-		new: "		if used && c.Amount == 0 {\n",
+		file: "internal/billing/payment/promo.go",
+		by:   []suite{{"./internal/billing/payment", "TestPromo_OncePerPersonAndCard"}},
+		old:  "		if used {\n",
+		new:  "		if used && c.Amount == 0 {\n",
 	},
 	{
 		name: "hosts-vote", rule: "hosts of one operator excuse no loss", file: "internal/fleet/host/silence.go",
