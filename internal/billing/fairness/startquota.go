@@ -47,8 +47,8 @@ type OpenStart struct {
 	Rate    money.Micro // of the cluster, per hour
 }
 
-// StartFacts are the starts of an organisation or a circle and what it paid: within the window, or in the mean of a longer time, the
-// greater of both.
+// StartFacts are the starts of an organisation or a circle and what it paid: within the window, or in the mean of a
+// longer time, the greater of both.
 type StartFacts struct {
 	Held []HeldStart
 	Open []OpenStart
@@ -108,8 +108,8 @@ func (r StartRules) Judge(f StartFacts, rate money.Micro, nowMS int64) StartVerd
 }
 
 // JudgeInCircle is Judge for an organisation whose quota is that of its circle: what the circle held and paid decides,
-// itself included. But what an organisation has paid for itself covers its own starts, whatever others of the circle
-// hold: an organisation that people join cannot make them start less than they pay for.
+// itself included. But what an organisation itself has paid covers its own starts, whatever others of the circle hold:
+// an organisation that invites people takes nothing from what they pay for.
 func (r StartRules) JudgeInCircle(own, circle StartFacts, rate money.Micro, nowMS int64) StartVerdict {
 	v := r.Judge(circle, rate, nowMS)
 	if !v.Covered && r.Judge(own, rate, nowMS).Covered {
@@ -120,8 +120,8 @@ func (r StartRules) JudgeInCircle(own, circle StartFacts, rate money.Micro, nowM
 
 // Room returns how many GPUs of a model may be claimed for a start or a quote that no payment covers. total is the
 // number of GPUs of the model that the market has, held is how many such starts and quotes hold now, of all
-// organisations. More than half of a model is never lent so. Before an operator has earned anything with a model, its
-// total is 0, and only MarketLeast limits.
+// organisations. Together they never hold more than half of a model. Before an operator has earned anything with a
+// model, its total is 0, and only MarketLeast limits.
 func (r StartRules) Room(total, held int64) int64 {
 	if r.Window == 0 || r.MarketPPM >= 1_000_000 {
 		return 1 << 40

@@ -20,7 +20,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// PromoCode gives credit away: once to each person and card, a limited number of times. It can be spent and not given back.
+// PromoCode gives credit away: once to each person and card, a limited number of times. It can be spent and not given
+// back.
 type PromoCode = client.PromoCode
 
 const (
@@ -105,7 +106,8 @@ func (p *Payments) countPromoTry(ctx context.Context, payer account.Principal) e
 
 // Redeem adds a code's credit to the org's wallet and returns the amount. An org has ten attempts per hour. Faults:
 // RateLimited, NotFound (the code does not exist, is used up or has ended; the message does not distinguish them),
-// Conflict (the org, another one of its circle, or the user in another org used it before), QuotaExceeded (the org's e-mail address has to be verified first).
+// Conflict (the org, another one of its circle, or the user in another org used it before), QuotaExceeded (the org's
+// e-mail address has to be verified first).
 func (p *Payments) Redeem(ctx context.Context, payer account.Principal, code string,
 	once idem.Request) (money.Nano, idem.Outcome, error) {
 	if err := p.countPromoTry(ctx, payer); err != nil {

@@ -70,9 +70,9 @@ type quotaField struct {
 	allowed, refused, unclear, free, paid int
 }
 
-// Whatever several organisations of a few people do, with quotes, starts that run, fail or are released, payments, returned
-// payments, members and cards that come and go: what they hold without paying within the window is bounded by one quota
-// for each circle, as an oracle counts it from what was done.
+// Several organisations of a few people request quotes and rent, their starts fail or are released, they pay and get
+// payments back, and members and cards come and go. Each of their rents and quotes is allowed or refused as an oracle
+// does, which adds up what the linked organisations held and paid.
 func TestQuota_IsTheOracles(t *testing.T) {
 	t.Parallel()
 	steps := 160

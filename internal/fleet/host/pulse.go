@@ -48,8 +48,8 @@ type Pulse struct {
 }
 
 // RecordPulse records that a listener delivers hosts' reports, and the gaps that end with this pulse: the listener's
-// own, those of stopped listeners, and gaps in which hosts of many operators fell silent together. Each gap includes the time that
-// hosts need to reconnect.
+// own, those of stopped listeners, and gaps in which hosts of many operators fell silent together. Each gap includes
+// the time that hosts need to reconnect.
 func (r *Replicas) RecordPulse(ctx context.Context, p Pulse) error {
 	return r.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		rows, err := tx.Q.LockPulse(ctx)

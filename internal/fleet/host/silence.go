@@ -28,9 +28,9 @@ type silence struct {
 // operatorSilence is how many hosts of operators in one circle a listener has, and how many of them fell silent.
 type operatorSilence struct{ hosts, silent int64 }
 
-// massSilent reports whether hosts fell silent because of their listener. It counts operators, because one who owns many
-// hosts can make all of them silent and would so excuse the loss of other hosts: at least massOperators of them that
-// are not linked, none of which has more than a fifth of the silent hosts. all has one entry for each circle.
+// massSilent reports whether hosts fell silent because of their listener. It counts operators: one that owns many hosts
+// could make all of them silent, and so excuse the loss of other hosts. At least massOperators that are not linked must
+// have silent hosts, none of them more than a fifth. all has one entry for each circle.
 func massSilent(all []operatorSilence) bool {
 	var hosts, silent, most, operators int64
 	for _, o := range all {

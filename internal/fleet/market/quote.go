@@ -58,10 +58,10 @@ const (
 // repeated call returns the same quote. The spec must be valid, as ParseQuoteSpec returns it.
 //
 // Faults: Invalid at ssh_key_ids and at mounts if the organisation does not have a key, a volume or a bucket, and at
-// budget if it covers less than 60 s of the price; InsufficientFunds if the wallet covers less than 60 s of this and all
-// other open quotes; NoCapacity if nothing fits, with explain and relaxations, or if other renters took the GPUs several
-// times in a row; QuotaExceeded if the organisation has too many open quotes or quotes of its circle have kept one GPU
-// for too long; RateLimited as for a rent, because a quote holds GPUs that are not paid for yet.
+// budget if it covers less than 60 s of the price; InsufficientFunds if the wallet covers less than 60 s of this and
+// all other open quotes; NoCapacity if nothing fits, with explain and relaxations, or if other renters took the GPUs
+// several times in a row; QuotaExceeded if the organisation has too many open quotes or quotes of its circle have kept
+// one GPU for too long; RateLimited as for a rent, because a quote holds GPUs that are not paid for yet.
 func (m *Market) Quote(ctx context.Context, who account.Principal, spec Spec,
 	once idem.Request) (q Quote, done idem.Outcome, err error) {
 	request, err := spec.Request(who.Org)
@@ -169,8 +169,8 @@ func (m *Market) mayQuote(ctx context.Context, tx *db.Tx, org id.Org, spec Spec,
 	}
 	if have < need {
 		const cent = money.Unit / 100
-		return fault.New(fault.InsufficientFunds, "a quote needs credit for 60 seconds, beyond that of other open quotes: add at "+
-			"least %s %s",
+		return fault.New(fault.InsufficientFunds, "a quote needs credit for 60 seconds, beyond that of other open quotes: "+
+			"add at least %s %s",
 			((need - have + cent - 1) / cent * cent).Plain(), m.cfg.Currency)
 	}
 	return nil

@@ -335,8 +335,8 @@ func TestQuotesNeedCreditTogether(t *testing.T) {
 	}
 }
 
-// However many organisations of one person there are, their quotes hold GPUs for a bounded time only, and never all GPUs
-// of a model.
+// However many organisations one person has, their quotes hold GPUs for a bounded time only, and never all GPUs of a
+// model.
 func TestQuotesOfOnePersonLeaveTheMarket(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

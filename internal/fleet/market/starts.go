@@ -23,7 +23,7 @@ const (
 	UploadLimit = agentapi.VolumeFlushMaxS * time.Second
 )
 
-// Starts is what limits a start or a quote that nobody has paid for yet, as QueueStarts reads it.
+// Starts is what limits a start or a quote before it is paid for, as QueueStarts reads it.
 type Starts struct {
 	rules fairness.StartRules
 	// own is what the organisation held without paying and what it paid, circle the same for its circle, itself

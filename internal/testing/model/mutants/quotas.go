@@ -18,13 +18,13 @@ var quotaMutants = []mutant{
 	},
 	{
 		name: "links-end-at-once", rule: "a link counts until what was held under it no longer counts", file: circleSQL,
-		by:  []suite{quotas, {"./internal/account", "TestCircle"}},
+		by:  []suite{{"./internal/account", "TestCircle"}},
 		old: "(b.ended_at IS NULL OR b.ended_at > since)",
 		new: "b.ended_at IS NULL",
 	},
 	{
 		name: "cards-unlinked", rule: "organisations with one card have one quota", file: circleSQL,
-		by:  []suite{quotas, {"./internal/account", "TestCircle"}},
+		by:  append(starts("TestStartQuota_OneForACircle"), suite{"./internal/account", "TestCircle"}),
 		old: "SELECT NEW.org_id, 'card:' || NEW.fingerprint WHERE",
 		new: "SELECT NEW.org_id, 'card:' || NEW.fingerprint || NEW.org_id WHERE",
 	},
@@ -59,7 +59,7 @@ var quotaMutants = []mutant{
 	},
 	{
 		name: "returned-is-paid", rule: "what hosts gave back was not paid", file: startsSQL,
-		by:  append(starts("TestStartQuota_ReturnedIsNotPaid"), quotas),
+		by:  starts("TestStartQuota_ReturnedIsNotPaid"),
 		old: "SELECT e.earned - e.returned AS net",
 		new: "SELECT e.earned AS net",
 	},
@@ -71,9 +71,10 @@ var quotaMutants = []mutant{
 	},
 	{
 		name: "code-for-each-org", rule: "a promo code is used once in a circle",
-		file: "internal/billing/payment/promo.go", by: []suite{{"./internal/billing/payment", "TestPromo_OncePerPersonAndCard"}},
-		old: "		if used {\n",
-		new: "		if used && c.Amount == 0 {\n",
+		file: "internal/billing/payment/promo.go",
+		by:   []suite{{"./internal/billing/payment", "TestPromo_OncePerPersonAndCard"}},
+		old:  "		if used {\n",
+		new:  "		if used && c.Amount == 0 {\n",
 	},
 	{
 		name: "hosts-vote", rule: "hosts of one operator excuse no loss", file: "internal/fleet/host/silence.go",
