@@ -129,10 +129,14 @@ func (s *Pages) showVolume(v *page.Visit, vol id.Volume, problem string) error {
 		return err
 	}
 	for _, n := range snaps {
+		lease := ""
+		if !n.Lease.IsZero() {
+			lease = n.Lease.String()
+		}
 		d.Snapshots = append(d.Snapshots, SnapshotRow{
 			Seq: strconv.FormatInt(n.Seq, 10), Shows: n.CutAt.UTC().Format(time.DateTime), Cause: n.Cause, Label: n.Label,
 			Size: view.Bytes(n.Bytes), Added: view.Bytes(n.Added), Files: strconv.FormatInt(n.Files, 10),
-			Head: n.Seq == x.HeadSeq, Part: !n.Whole, Lost: n.Lost > 0,
+			Head: n.Seq == x.HeadSeq, Part: !n.Whole, Lost: n.Lost > 0, Lease: lease,
 		})
 	}
 	d.Flaw = flawOf(snaps)

@@ -66,7 +66,7 @@ func (q quotas) covers(amount money.Nano, bytes int64, d time.Duration) bool {
 
 // store decides whether more bytes may be granted: to a person's upload, or to a host.
 //
-// What nobody pays for is bounded: by a quota for each person as long as nothing was paid, and afterwards by what was
+// What may remain unpaid is bounded: by a quota for each person as long as nothing was paid, and afterwards by what was
 // paid, since data that is not paid for is kept for unpaidLife.
 func (q quotas) store(s standing, more int64, byPerson bool) error {
 	total := s.stored + more
