@@ -73,7 +73,8 @@ func mayBeQuiet(s agentapi.Sync) bool {
 
 // Take takes a report if it is quiet. If quiet is false, the report must be stored in the usual way; this is also so
 // after a failure. The report may wait for others until enoughReports wait, but no longer than within. A report with
-// leases does not wait if its host's last report was not quiet or had other leases.
+// leases does not wait if its host's last report was not quiet or had other leases. A report that is not read within
+// readTimeout after that, or before ctx ends, is not quiet.
 func (q *QuietReports) Take(ctx context.Context, h id.Host, s agentapi.Sync, within time.Duration) (a QuietAnswer,
 	quiet bool) {
 	if !mayBeQuiet(s) {
@@ -82,6 +83,8 @@ func (q *QuietReports) Take(ctx context.Context, h id.Host, s agentapi.Sync, wit
 		delete(q.calm, h)
 		return QuietAnswer{}, false
 	}
+	wait, cancel := context.WithTimeout(ctx, within+readTimeout)
+	defer cancel()
 	ctx = context.WithoutCancel(ctx) // the read is for other reports, too
 	q.mu.Lock()
 	if known, ok := q.calm[h]; len(s.Leases) > 0 && !(ok && known == q.hash(s)) {
@@ -103,9 +106,23 @@ func (q *QuietReports) Take(ctx context.Context, h id.Host, s agentapi.Sync, wit
 		})
 	}
 	q.mu.Unlock()
-	<-r.done // within readTimeout
-	q.noteCalm(r)
-	return r.answer, r.quiet
+	select {
+	case <-r.done:
+		q.noteCalm(r)
+		return r.answer, r.quiet
+	case <-wait.Done(): // the readers are behind
+		q.giveUp(r)
+		return QuietAnswer{Waited: within}, false
+	}
+}
+
+// giveUp withdraws a report that no reader has taken in time. One that is being read may also be stored as quiet: the
+// usual way stores the same again.
+func (q *QuietReports) giveUp(r *quietReport) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting = slices.DeleteFunc(q.waiting, func(w *quietReport) bool { return w == r })
+	delete(q.calm, r.host)
 }
 
 // noteCalm updates q.calm after a report has been read.

@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"context"
 	"sync"
 	"testing"
 	"time"
@@ -46,6 +47,20 @@ func quietHosts(t *testing.T, d *db.DB, n int) []quietHost {
 		out[i] = quietHost{a, s}
 	}
 	return out
+}
+
+// A report that no reader takes is not quiet once its time is over, and none reads it later.
+func TestQuietReports_DoNotOutlastTheirContext(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	h := quietHosts(t, d, 1)[0]
+	q := cluster.NewQuietReports(cluster.New(d, nil, nil, cluster.Config{}))
+	q.Hold()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, quiet := q.Take(ctx, h.Host, h.report, 0); quiet || q.Waiting() != 0 {
+		t.Errorf("quiet: %t, %d wait", quiet, q.Waiting())
+	}
 }
 
 // A round of an idle fleet costs a few statements, however many hosts report.

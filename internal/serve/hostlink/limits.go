@@ -19,6 +19,8 @@ type limits struct {
 	now func() time.Time
 	mu  sync.Mutex
 	by  map[limitKey]*limit
+	// sweepAt is the number of limits at which those are removed that have recovered: a new one would allow as much.
+	sweepAt int
 }
 
 // limit is the rate limits of one host for one kind of message.
@@ -51,11 +53,24 @@ const (
 )
 
 func newLimits(now func() time.Time) *limits {
-	return &limits{now: now, by: map[limitKey]*limit{}}
+	return &limits{now: now, by: map[limitKey]*limit{}, sweepAt: leastSweep}
 }
 
-// maxLimiters limits the memory. When it is reached, all limits are reset, which gives every host a new burst.
-const maxLimiters = 100_000
+// leastSweep is the least number of limits at which they are swept.
+const leastSweep = 1000
+
+// sweep removes the limits that have recovered. The next sweep is due when there are twice as many as remain, so that
+// its cost per message does not grow with the fleet. Only enrolled hosts have limits. Callers hold l.mu.
+func (l *limits) sweep(now time.Time) {
+	for k, b := range l.by {
+		counts := b.refused > 0 && k.what == "telemetry" // the host's next report reads it
+		if !counts && b.messages.TokensAt(now) >= float64(b.messages.Burst()) &&
+			b.answers.TokensAt(now) >= answersBurst {
+			delete(l.by, k)
+		}
+	}
+	l.sweepAt = max(leastSweep, 2*len(l.by))
+}
 
 // take counts a message. If wait is 0, the message may be handled. Otherwise it must be refused; the next one is
 // allowed after wait, rounded up to whole milliseconds, and answer reports whether to send the host a response. A
@@ -69,14 +84,14 @@ func (l *limits) take(host id.Host, what string) (wait time.Duration, answer boo
 	defer l.mu.Unlock()
 	k := limitKey{host, what}
 	b := l.by[k]
+	now := l.now()
 	if b == nil {
-		if len(l.by) >= maxLimiters {
-			clear(l.by)
+		if len(l.by) >= l.sweepAt {
+			l.sweep(now)
 		}
 		b = &limit{messages: rate.NewLimiter(r.perSecond, r.burst), answers: rate.NewLimiter(answersPerSecond, answersBurst)}
 		l.by[k] = b
 	}
-	now := l.now()
 	if b.messages.AllowN(now, 1) {
 		return 0, false
 	}

@@ -46,3 +46,32 @@ func TestAFloodGainsNothing(t *testing.T) {
 		t.Errorf("what no agent of ours says: %v %v", wait, tell)
 	}
 }
+
+// However many hosts there are, none gets a new burst while its limit has not recovered, and silent hosts leave nothing
+// behind.
+func TestLimits_ForgetOnlyWhoHasRecovered(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(0, 0)
+	l := newLimits(func() time.Time { return now })
+	flood := id.New[id.Host]()
+	for range rates["sync"].burst {
+		l.take(flood, "sync")
+	}
+	const fleet = 3 * leastSweep
+	for range fleet {
+		l.take(id.New[id.Host](), "sync")
+	}
+	if wait, _ := l.take(flood, "sync"); wait == 0 {
+		t.Error("a host that floods has a new burst")
+	}
+	if len(l.by) != fleet+1 {
+		t.Errorf("%d limits of %d hosts", len(l.by), fleet+1)
+	}
+	now = now.Add(time.Hour)
+	for range 2 * fleet {
+		l.take(id.New[id.Host](), "sync")
+	}
+	if l.by[limitKey{flood, "sync"}] != nil || len(l.by) > 2*fleet+leastSweep {
+		t.Errorf("%d limits after an hour", len(l.by))
+	}
+}
