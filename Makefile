@@ -155,9 +155,12 @@ soak: ## the proof of the money over a hundred million rented seconds (MUSTER_PR
 	@$(SERVICES) --postgres -- env MUSTER_PROOF_SECONDS=$${MUSTER_PROOF_SECONDS:-100000000} MUSTER_PROOF_GANGS=$${MUSTER_PROOF_GANGS:-2000000} MUSTER_PROOF_ORDERS=$${MUSTER_PROOF_ORDERS:-1000} MUSTER_PROOF_QUOTAS=$${MUSTER_PROOF_QUOTAS:-20000} go test ./internal/testing/model ./internal/fleet/cluster -run 'TestEveryBillIsTheOracles|TestEveryGangIsTheOracles|TestAGangIsTheSameInAnyOrder|TestKilledWorkersAndDatabases|TestQuota_IsTheOracles' -count=1 -v -timeout 4h
 
 .PHONY: fuzz
-fuzz: ## a million random requests to the API and 100,000 visits of pages and forms (MUSTER_FUZZ_REQUESTS, MUSTER_FUZZ_VISITS: others)
+fuzz: ## a million random requests to the API, 100,000 visits of pages and forms (MUSTER_FUZZ_REQUESTS, MUSTER_FUZZ_VISITS: others), and a minute for each decoder of stored bytes (FUZZ_TIME)
 	@scripts/setup build run
 	@$(SERVICES) --postgres -- env MUSTER_FUZZ_REQUESTS=$${MUSTER_FUZZ_REQUESTS:-1000000} MUSTER_FUZZ_VISITS=$${MUSTER_FUZZ_VISITS:-100000} go test ./internal/serve/api ./web -run 'TestRandom' -count=1 -v -timeout 4h
+	@grep -ro --include='*_test.go' 'func Fuzz[A-Za-z]*' internal/data agent/volume | while IFS=: read -r file name; do \
+	  echo "==> $$file $$name" && go test "./$${file%/*}" -run '^$$' -fuzz "^$${name#func }\$$" -fuzztime $${FUZZ_TIME:-1m} || exit 1; \
+	done
 
 .PHONY: mutants
 mutants: ## break the rules of money one by one and show that a test notices each (see docs/proof.md)

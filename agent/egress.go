@@ -25,7 +25,7 @@ func remembered(rec record, boot string) egress {
 	return egress{addr: rec.GuestIP, mode: firewall.Egress(rec.Spec.Egress)}
 }
 
-// admit gives a guest the egress that its lease has.
+// admit gives a guest the egress that its lease has, and nothing of Docker's own name server.
 func (a *Agent) admit(ctx context.Context, r *run, c container.Container, mode string) error {
 	a.mu.Lock()
 	for _, l := range a.leases {
@@ -37,6 +37,12 @@ func (a *Agent) admit(ctx context.Context, r *run, c container.Container, mode s
 	}
 	r.egress = egress{c.IP, firewall.Egress(mode), true}
 	a.mu.Unlock()
+	if err := firewall.RefuseNames(ctx, c.NetNS()); err != nil {
+		a.mu.Lock()
+		r.egress.ours = false
+		a.mu.Unlock()
+		return err
+	}
 	return a.ensureFirewall(ctx)
 }
 

@@ -193,12 +193,12 @@ func TestSnapshotsOnNotice(t *testing.T) {
 	}
 }
 
-// snapdOf returns the pid of a host's process for volumes.
+// snapdOf returns the pid of a host's process for volumes, of which it has one run.
 func (h *host) snapdOf() int {
-	want := "snapd\x00" + filepath.Join(h.dir, "snapd") + "\x00"
+	want := "snapd\x00" + filepath.Join(h.dir, "snapd") + "/"
 	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, name := range all {
-		if b, err := os.ReadFile(name); err == nil && strings.HasSuffix(string(b), want) {
+		if b, err := os.ReadFile(name); err == nil && strings.Contains(string(b), want) {
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
 			return pid
 		}

@@ -157,9 +157,17 @@ func fileQuery(path string, seq int64) url.Values {
 	return q
 }
 
-// VolumeFiles lists a directory of a snapshot; seq 0 is the last one.
+// VolumeFiles lists a directory of a snapshot; seq 0 is the last one. It reads all pages.
 func (c *Client) VolumeFiles(ctx context.Context, v id.Volume, path string, seq int64) (Page[VolumeFile], error) {
-	return get[Page[VolumeFile]](ctx, c, volumePath(v, "/files"), fileQuery(path, seq))
+	q := fileQuery(path, seq)
+	all, err := get[Page[VolumeFile]](ctx, c, volumePath(v, "/files"), q)
+	for err == nil && all.Next != nil {
+		q.Set("after", *all.Next)
+		var more Page[VolumeFile]
+		more, err = get[Page[VolumeFile]](ctx, c, volumePath(v, "/files"), q)
+		all.Items, all.Next = append(all.Items, more.Items...), more.Next
+	}
+	return all, err
 }
 
 // VolumeContent writes the content of a file in a snapshot to w.

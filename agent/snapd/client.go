@@ -4,17 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/agent/checkpoint"
 	"github.com/musterhq/muster/agent/unixsock"
@@ -25,169 +23,115 @@ import (
 // Config configures a Client.
 type Config struct {
 	Dir     string        // folder of the sockets and records, root's alone
-	Command []string      // starts the process; the folder is added. Empty: this executable's snapd
+	Command []string      // starts a process; its folder is added. Empty: this executable's snapd
 	Server  volume.Server // the control plane
 	Log     *slog.Logger
 	Changed func() // called when a state has changed; must not block
 }
 
-// Client is the agent's side: it keeps the process running and sends it what should be attached. Its methods are safe
-// for concurrent use, and only Detach waits.
+// Client is the agent's side: it keeps a process running for each run that has volumes, and sends it what should be
+// attached. Its methods are safe for concurrent use, and only Detach waits.
 type Client struct {
 	cfg  Config
-	http *http.Client
 	kick chan struct{}
 
 	mu     sync.Mutex
 	wanted map[key]Attached
 	states map[key]State
-	known  map[key]bool // in the last answer
-	cmd    *exec.Cmd
+	runs   map[agentapi.LeaseRef]*process
 }
 
 // NewClient returns a client whose Run is to be called.
 func NewClient(cfg Config) *Client {
-	c := &Client{cfg: cfg, kick: make(chan struct{}, 1), wanted: map[key]Attached{}, states: map[key]State{},
-		known: map[key]bool{}}
-	c.http = &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return unixsock.Dial(ctx, filepath.Join(cfg.Dir, controlSocket))
-		},
-	}}
-	return c
+	return &Client{cfg: cfg, kick: make(chan struct{}, 1), wanted: map[key]Attached{}, states: map[key]State{},
+		runs: map[agentapi.LeaseRef]*process{}}
 }
 
-// followEvery is the time between requests to the process while something is attached and nothing changes.
+// followEvery is the time between requests to a process while something is attached and nothing changes.
 const followEvery = 500 * time.Millisecond
 
-// Run keeps the process while volumes are attached, until ctx ends. Nodes that a former process has stopped go on at
-// once, whether or not one is started.
+// Run keeps a process for each run that has volumes attached, until ctx ends. Nodes that a former process has stopped
+// go on at once, whether or not one is started.
 func (c *Client) Run(ctx context.Context) {
-	err := errors.Join(os.MkdirAll(c.cfg.Dir, 0o700), volume.ThawAll(filepath.Join(c.cfg.Dir, freezesDir)))
-	if err != nil {
-		c.cfg.Log.Error("the folder of the process for volumes", "err", err)
+	if err := c.clean(); err != nil {
+		c.cfg.Log.Error("the folder of the processes for volumes", "err", err)
 	}
 	l, err := unixsock.Listen(filepath.Join(c.cfg.Dir, serverSocket), 0o600)
 	if err != nil {
-		c.cfg.Log.Error("the process for volumes cannot reach the control plane", "err", err)
+		c.cfg.Log.Error("the processes for volumes cannot reach the control plane", "err", err)
 		return
 	}
 	defer l.Close()
 	go func() { _ = http.Serve(l, c.handler()) }()
-	var process sync.WaitGroup
-	defer process.Wait()
+	var all sync.WaitGroup
+	defer all.Wait()
 	for ctx.Err() == nil {
 		c.mu.Lock()
-		idle, started := len(c.wanted) == 0 && len(c.known) == 0, c.cmd != nil
-		c.mu.Unlock()
-		switch {
-		case idle && !started:
-			c.pause(ctx, time.Minute)
-			continue
-		case !started:
-			if err := c.start(ctx, &process); err != nil {
-				c.cfg.Log.Error("the process for volumes cannot be started", "err", err)
-				c.pause(ctx, 5*time.Second)
-				continue
+		for k := range c.wanted {
+			if c.runs[k.ref] == nil {
+				p := newProcess(c, k.ref)
+				c.runs[k.ref] = p
+				all.Go(func() { p.keep(ctx) })
 			}
 		}
-		if err := c.follow(ctx); err != nil && ctx.Err() == nil {
-			c.cfg.Log.Debug("the process for volumes does not answer", "err", err)
-		}
-		c.pause(ctx, followEvery)
+		c.mu.Unlock()
+		pause(ctx, c.kick, time.Minute)
 	}
 }
 
-func (c *Client) pause(ctx context.Context, d time.Duration) {
+// clean lets nodes go on that former processes have stopped, and removes the folders of those that have ended.
+func (c *Client) clean() error {
+	if err := os.MkdirAll(c.cfg.Dir, 0o700); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(c.cfg.Dir)
+	errs := []error{err, volume.ThawAll(filepath.Join(c.cfg.Dir, freezesDir))} // of an agent that had one for all runs
+	for _, e := range entries {
+		dir := filepath.Join(c.cfg.Dir, e.Name())
+		if !e.IsDir() || e.Name() == freezesDir {
+			continue
+		}
+		if err := volume.ThawAll(filepath.Join(dir, freezesDir)); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if lock, err := os.Open(filepath.Join(dir, lockFile)); err == nil {
+			if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+				errs = append(errs, os.RemoveAll(dir))
+			}
+			lock.Close()
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func pause(ctx context.Context, kick <-chan struct{}, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
-	case <-c.kick:
+	case <-kick:
 	case <-ctx.Done():
 	}
 }
 
-// start starts the process. It ends with the pipe to its standard input: with ctx, or with this process, however that
-// ends.
-func (c *Client) start(ctx context.Context, process *sync.WaitGroup) error {
-	argv := c.cfg.Command
-	if len(argv) == 0 {
-		self, err := os.Executable()
-		if err != nil {
-			return err
-		}
-		argv = []string{self, "snapd"}
+// poke makes the loops look again. Callers hold c.mu.
+func (c *Client) poke(ref agentapi.LeaseRef) {
+	poke(c.kick)
+	if p := c.runs[ref]; p != nil {
+		poke(p.kick)
 	}
-	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], c.cfg.Dir)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt of the terminal is the agent's to handle
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start the process for volumes: %w", err)
-	}
-	c.mu.Lock()
-	c.cmd = cmd
-	c.mu.Unlock()
-	ended := make(chan struct{})
-	process.Go(func() {
-		err := cmd.Wait()
-		close(ended)
-		if ctx.Err() == nil {
-			c.cfg.Log.Warn("the process for volumes ended and is started again", "err", err)
-		}
-		c.mu.Lock()
-		c.cmd, c.known = nil, map[key]bool{}
-		for k, s := range c.states { // nothing is attached in the next one
-			if s.Restored = false; !s.Closed {
-				c.states[k] = s
-			}
-		}
-		c.mu.Unlock()
-		poke(c.kick)
-	})
-	process.Go(func() {
-		select {
-		case <-ctx.Done():
-		case <-ended:
-		}
-		in.Close()
-	})
-	return nil
 }
 
-// follow sends what should be attached and takes over the answer.
-func (c *Client) follow(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	c.mu.Lock()
-	wanted := make([]Attached, 0, len(c.wanted))
-	for _, a := range c.wanted {
-		wanted = append(wanted, a)
-	}
-	c.mu.Unlock()
-	var states []State
-	if err := post(ctx, c.http, "/volumes", wanted, &states); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.known = map[key]bool{}
-	changed := false
-	for _, s := range states {
-		k := key{s.Ref, s.Volume}
-		c.known[k] = true
-		if _, ok := c.wanted[k]; ok && c.states[k] != s {
-			c.states[k], changed = s, true
+// wantedOf returns what should be attached of a run. Callers hold c.mu.
+func (c *Client) wantedOf(ref agentapi.LeaseRef) []Attached {
+	out := []Attached{}
+	for k, a := range c.wanted {
+		if k.ref == ref {
+			out = append(out, a)
 		}
 	}
-	if changed && c.cfg.Changed != nil {
-		c.cfg.Changed()
-	}
-	return nil
+	return out
 }
 
 // Want attaches a volume, or changes how it should be attached.
@@ -199,7 +143,7 @@ func (c *Client) Want(a Attached) {
 	c.wanted[k] = a
 	if !ok || old.PID != a.PID || old.Ended != a.Ended || old.Notice != a.Notice || old.Announced != a.Announced ||
 		(old.Peers == nil) != (a.Peers == nil) || old.Mount.SnapshotNow != a.Mount.SnapshotNow {
-		poke(c.kick)
+		c.poke(a.Ref)
 	}
 }
 
@@ -218,8 +162,7 @@ func (c *Client) State(ref agentapi.LeaseRef, vol string) State {
 	return c.states[key{ref, vol}]
 }
 
-// Detach makes the process let go of all volumes of a run, and waits until it has. A process that does not is ended:
-// the next one attaches the others again.
+// Detach makes the process of a run let go of its volumes and end, and waits until it has. One that does not is killed.
 func (c *Client) Detach(ctx context.Context, ref agentapi.LeaseRef) error {
 	c.mu.Lock()
 	for k := range c.wanted {
@@ -228,27 +171,23 @@ func (c *Client) Detach(ctx context.Context, ref agentapi.LeaseRef) error {
 			delete(c.states, k)
 		}
 	}
+	p := c.runs[ref]
+	c.poke(ref)
 	c.mu.Unlock()
-	deadline := time.Now().Add(detachIn)
+	if p == nil {
+		return nil
+	}
+	late := time.NewTimer(detachIn)
+	defer late.Stop()
 	for {
-		poke(c.kick)
-		c.mu.Lock()
-		held, cmd := false, c.cmd
-		for k := range c.known {
-			held = held || k.ref == ref
-		}
-		c.mu.Unlock()
-		if !held {
-			return nil
-		}
-		if cmd != nil && time.Now().After(deadline) {
-			c.cfg.Log.Error("the process for volumes does not let go of a volume and is ended", "lease", ref)
-			_ = cmd.Process.Kill()
-		}
 		select {
+		case <-p.over:
+			return nil
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(50 * time.Millisecond):
+		case <-late.C:
+			c.cfg.Log.Error("the process for volumes does not let go of a volume and is killed", "lease", ref)
+			p.kill()
 		}
 	}
 }
@@ -257,7 +196,14 @@ const detachIn = 20 * time.Second
 
 // Checkpoint begins a checkpoint, or looks one up by its id.
 func (c *Client) Checkpoint(ctx context.Context, q checkpoint.Request) (s checkpoint.State, err error) {
-	err = post(ctx, c.http, "/checkpoints", q, &s)
+	c.mu.Lock()
+	p := c.runs[q.Ref]
+	c.mu.Unlock()
+	if p == nil {
+		return checkpoint.State{ID: q.ID, Stage: checkpoint.StageFailed, Code: checkpoint.CodeNotFound,
+			Message: "the volume is not attached yet"}, nil
+	}
+	err = post(ctx, p.http, "/checkpoints", q, &s)
 	return s, err
 }
 

@@ -32,11 +32,16 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Limits of the process.
+// Limits of a process. A volume of as many files and chunks as volume.Restore takes needs less than softMemory to be
+// restored and about as much again to be written.
 const (
-	memory     = 384 << 20
+	softMemory = 1 << 30    // bytes, which Go tries to keep to
+	hardMemory = 2560 << 20 // bytes, which the kernel enforces: what a tenant stored costs that tenant's process
 	processors = 2
 	niceness   = 10
+	// oomScore takes back the protection that the process inherits from the agent: when memory is short, the kernel ends
+	// what takes the most of it, and no tenant's workload in its place.
+	oomScore = "0"
 )
 
 // Main is the process. args are "FOLDER", or "thaw GROUP" for the one that thaws (volume.Guard); it ends with its
@@ -82,7 +87,7 @@ func run(dir string, log *slog.Logger) error {
 	d := &daemon{
 		log: log, freezes: freezes, guard: []string{self, "snapd", "thaw"}, workers: map[key]*worker{},
 		peers:  map[agentapi.LeaseRef]*peers.Server{},
-		server: overSocket(filepath.Join(dir, serverSocket)), least: time.Second,
+		server: overSocket(filepath.Join(filepath.Dir(dir), serverSocket)), least: time.Second,
 		lines: map[agentapi.LeaseRef]*line.Line{}, onLine: firewall.OnLine,
 	}
 	l, err := unixsock.Listen(filepath.Join(dir, controlSocket), 0o600)
@@ -95,8 +100,11 @@ func run(dir string, log *slog.Logger) error {
 // restrain gives the process little priority and bounds what it takes. What the kernel refuses is logged: a snapshot
 // that is not restrained is better than none.
 func restrain(log *slog.Logger) {
-	debug.SetMemoryLimit(memory)
+	debug.SetMemoryLimit(softMemory)
 	runtime.GOMAXPROCS(processors)
+	if err := limit(hardMemory); err != nil {
+		log.Error("the memory of the process for volumes is not limited", "err", err)
+	}
 	const whoProcess, classIdle = 1, 3 << 13 // IOPRIO_WHO_PROCESS, IOPRIO_CLASS_IDLE
 	err := unix.Setpriority(unix.PRIO_PROCESS, 0, niceness)
 	// New threads inherit both; those that already run are set one by one.
@@ -113,6 +121,12 @@ func restrain(log *slog.Logger) {
 	if err = errors.Join(err, terr); err != nil {
 		log.Warn("the process for volumes keeps its priority", "err", err)
 	}
+}
+
+// limit limits the memory that the process can take, and lets the kernel end it when memory is short.
+func limit(bytes uint64) error {
+	return errors.Join(unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: bytes, Max: bytes}),
+		os.WriteFile("/proc/self/oom_score_adj", []byte(oomScore), 0))
 }
 
 // key names a volume of a run.

@@ -1,10 +1,11 @@
-// Package snapd is the process that snapshots and restores the volumes of a host, and how the agent uses it. There is
-// one per host, with little priority and bounded memory: what it reads is large, and none of it may slow the host's
-// leases down or end its agent.
+// Package snapd is the process that snapshots and restores the volumes of a run, and how the agent uses it. There is
+// one for each run that has volumes, with little priority and bounded memory: what it reads is large and a tenant's, and
+// none of it may slow the host's leases down, end its agent, or cost another lease anything.
 //
 // The agent sends what should be attached, as a whole, again and again (a level, not commands), and gets how each
 // volume is. The process ends with its agent; the next one goes on where it was, once the control plane has sent the
-// volumes' keys again: they are in memory only.
+// volumes' keys again: they are in memory only. A process that ends by a fault, or because it needs more memory than it
+// gets, is started again; if that happens before its volumes are restored, its run fails, and names the reason.
 package snapd
 
 import (
@@ -13,7 +14,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Names of sockets in the folder that agent and process share, which is root's alone.
+// Names in the folder that agent and process share, which is root's alone: serverSocket is beside the folders of all
+// processes.
 const (
 	controlSocket = "control.sock" // of the process
 	serverSocket  = "server.sock"  // of the agent, which passes requests on to the control plane

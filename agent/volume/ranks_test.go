@@ -72,6 +72,28 @@ func TestASnapshotWaitsForOtherRanks(t *testing.T) {
 	}
 }
 
+// A commit counts although its records cannot be removed: the disk may be read-only by then.
+func TestSnapshot_CountsAlthoughItsRecordsStay(t *testing.T) {
+	t.Parallel()
+	p, root := newPlatform(t), newRoot(t)
+	v := p.attachRank(t, root)
+	write(t, filepath.Join(dataOf(root), "a"), 1000, 1)
+	open := filepath.Join(root, cutName, openName)
+	p.Missing = func(agentapi.PrepareVolume) []int { // a folder in the record's place cannot be unlinked
+		if err := errors.Join(os.Remove(open), os.Mkdir(open, 0o700)); err != nil {
+			t.Error(err)
+		}
+		return nil
+	}
+	q := newRequest()
+	if _, err := v.Snapshot(t.Context(), q); err == nil {
+		t.Fatal("the record was removed")
+	}
+	if d := v.Durable(); d.Snapshot != q.ID || v.Pending() != "" {
+		t.Errorf("%+v, %q is under way", d, v.Pending())
+	}
+}
+
 // A rank that does not wait any longer withdraws what it has prepared, and goes on; one that is too late to withdraw
 // has a commit.
 func TestASnapshotThatOtherRanksDoNotMake(t *testing.T) {

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,15 +59,71 @@ func (v *Volume) Restore(ctx context.Context, progress func(Progress)) error {
 	return nil
 }
 
-// maxPieces limits the memory that a manifest can take: about 1 TB of data.
-const maxPieces = 4 << 20
+// Limits of a restore, whatever the manifest says. maxMemory is enough for a tree of maxEntries files with maxPieces
+// chunks, which is about 1 TB of data.
+const (
+	maxPieces = 4 << 20
+	maxMemory = 1 << 30
+)
 
-// restored is a file or folder of the restore.
+// errTooMuch is the error of a manifest that would take more memory than maxMemory.
+var errTooMuch = errors.New("the list of the snapshot's files takes more memory than a host has for a restore")
+
+// place is where an entry is below the volume's folder; nil is that folder.
+type place struct {
+	in    *place
+	name  string
+	depth int
+}
+
+func (p *place) below(name string) *place {
+	if p == nil {
+		return &place{name: name, depth: 1}
+	}
+	return &place{in: p, name: name, depth: p.depth + 1}
+}
+
+// path returns the names that lead to a place.
+func (p *place) path() []string {
+	if p == nil {
+		return nil
+	}
+	out := make([]string, p.depth)
+	for ; p != nil; p = p.in {
+		out[p.depth-1] = p.name
+	}
+	return out
+}
+
+// restored is a file of the restore.
 type restored struct {
-	path  []string
-	entry manifest.Entry
-	refs  []manifest.Ref
-	names [][]string // of a file with several names, the others
+	at          *place
+	size, mtime int64
+	holes       []manifest.Extent
+	refs        []manifest.Ref
+	names       []*place // of a file with several names, the others
+}
+
+// restoredDir is a folder of the restore.
+type restoredDir struct {
+	at    *place
+	mtime int64
+}
+
+// What the restore keeps of each in memory, in bytes, without names.
+const (
+	fileMemory  = 208
+	dirMemory   = 96
+	openMemory  = 256 // of a folder whose entries are not read yet
+	holeMemory  = 16
+	refMemory   = 56
+	pieceMemory = refMemory + 16
+)
+
+// needed is a chunk that a file needs: refs[ref] of files[file].
+type needed struct {
+	file, ref int32
+	off       int64 // in the content without holes
 }
 
 // piece is where a chunk belongs.
@@ -97,20 +154,32 @@ type restore struct {
 	progress func(Progress)
 	total    int64
 	files    []*restored
-	dirs     []*restored
+	dirs     []restoredDir
 	links    map[linked]*restored
-	pieces   []piece
+	needs    []needed
 	meta     []manifest.Ref
 	entries  int64
 	bytes    int64
 	room     int64
+	memory   int64 // that is taken
 
 	mu   sync.Mutex
 	done int64
 }
 
+// take notes memory that is about to be taken for good.
+func (r *restore) take(n int64) error {
+	if r.memory += n; r.memory > maxMemory {
+		return errTooMuch
+	}
+	return nil
+}
+
 func (r *restore) run(ctx context.Context, root manifest.Ref) error {
 	reader := manifest.Reader{Chunk: func(ctx context.Context, ref manifest.Ref) ([]byte, error) {
+		if err := r.take(refMemory); err != nil {
+			return nil, err
+		}
 		r.meta = append(r.meta, ref)
 		return r.packs.chunk(ctx, ref)
 	}}
@@ -123,62 +192,88 @@ func (r *restore) run(ctx context.Context, root manifest.Ref) error {
 	if err != nil {
 		return err
 	}
-	if err := r.folder(ctx, reader, tree.Dir, nil); err != nil {
+	if err := apply(int(r.v.data.Fd()), tree.Dir); err != nil {
 		return err
+	}
+	// A folder is read after the one that it is in, so that one at a time is in memory.
+	open := []folder{{nil, tree.Dir}}
+	for len(open) > 0 {
+		next := open[len(open)-1]
+		open = open[:len(open)-1]
+		r.memory -= next.memory()
+		if open, err = r.folder(ctx, reader, next, open); err != nil {
+			return err
+		}
 	}
 	if err := r.content(ctx); err != nil {
 		return err
 	}
-	return r.attributes()
+	return r.times()
 }
 
-// folder creates the entries of a folder: files without content, of their size.
-func (r *restore) folder(ctx context.Context, reader manifest.Reader, dir manifest.Entry, path []string) error {
-	if len(path) > manifest.MaxDepth {
-		return manifest.ErrCorrupt
+// folder is one whose entries are not restored yet.
+type folder struct {
+	at *place
+	e  manifest.Entry
+}
+
+func (f folder) memory() int64 { return openMemory + refMemory*int64(len(f.e.Body.Refs)) }
+
+// folder creates the entries of a folder: files without content, of their size. It adds the folders in it to open.
+func (r *restore) folder(ctx context.Context, reader manifest.Reader, f folder, open []folder) ([]folder, error) {
+	if f.at != nil && f.at.depth > manifest.MaxDepth {
+		return nil, manifest.ErrCorrupt
 	}
-	r.dirs = append(r.dirs, &restored{path: path, entry: withoutBody(dir)})
-	entries, err := reader.Dir(ctx, dir)
+	r.dirs = append(r.dirs, restoredDir{f.at, f.e.MTime})
+	fd, err := walkTo(int(r.v.data.Fd()), f.at.path())
 	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	for e, err := range reader.Entries(ctx, f.e) {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return nil, err
+		}
+		if r.entries++; r.entries > maxEntries {
+			return nil, errors.New("the snapshot has more files than a volume may have")
+		}
+		switch e.Kind {
+		case manifest.Dir:
+			below := folder{f.at.below(e.Name), manifest.Entry{Kind: e.Kind, MTime: e.MTime, Size: e.Size, Body: e.Body}}
+			if err := r.take(dirMemory + int64(len(e.Name)) + below.memory()); err != nil {
+				return nil, err
+			}
+			if err := subfolder(fd, e); err != nil {
+				return nil, fmt.Errorf("create a folder: %w", err)
+			}
+			open = append(open, below)
+		case manifest.Symlink:
+			if err := link(fd, e); err != nil {
+				return nil, fmt.Errorf("create a link: %w", err)
+			}
+		case manifest.File:
+			if err := r.file(ctx, reader, fd, e, f.at.below(e.Name)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return open, nil
+}
+
+// subfolder creates a folder with everything but its time.
+func subfolder(dir int, e manifest.Entry) error {
+	if err := unix.Mkdirat(dir, e.Name, 0o700); err != nil {
 		return err
 	}
-	fd, err := walkTo(int(r.v.data.Fd()), path)
+	fd, err := openDir(dir, e.Name)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	for _, e := range entries {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if r.entries++; r.entries > maxEntries {
-			return errors.New("the snapshot has more files than a volume may have")
-		}
-		below := append(slices.Clone(path), e.Name)
-		switch e.Kind {
-		case manifest.Dir:
-			if err := unix.Mkdirat(fd, e.Name, 0o700); err != nil {
-				return fmt.Errorf("create a folder: %w", err)
-			}
-			if err := r.folder(ctx, reader, e, below); err != nil {
-				return err
-			}
-		case manifest.Symlink:
-			if err := link(fd, e); err != nil {
-				return fmt.Errorf("create a link: %w", err)
-			}
-		case manifest.File:
-			if err := r.file(ctx, reader, fd, e, below); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func withoutBody(e manifest.Entry) manifest.Entry {
-	e.Body = manifest.Content{}
-	return e
+	return apply(fd, e)
 }
 
 // link creates a symbolic link. Its target is text; nothing follows it here.
@@ -189,24 +284,28 @@ func link(dir int, e manifest.Entry) error {
 	if err := unix.Fchownat(dir, e.Name, int(e.UID), int(e.GID), unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
-	return unix.UtimesNanoAt(dir, e.Name, timesOf(e), unix.AT_SYMLINK_NOFOLLOW)
+	return unix.UtimesNanoAt(dir, e.Name, timesOf(e.MTime), unix.AT_SYMLINK_NOFOLLOW)
 }
 
-func timesOf(e manifest.Entry) []unix.Timespec {
-	t := unix.NsecToTimespec(e.MTime)
+func timesOf(ns int64) []unix.Timespec {
+	t := unix.NsecToTimespec(ns)
 	return []unix.Timespec{t, t}
 }
 
-func (r *restore) file(ctx context.Context, reader manifest.Reader, dir int, e manifest.Entry, path []string) error {
+// file creates a file with everything but its content and its time.
+func (r *restore) file(ctx context.Context, reader manifest.Reader, dir int, e manifest.Entry, at *place) error {
+	if err := r.take(fileMemory + int64(len(e.Name)) + holeMemory*int64(len(e.Holes))); err != nil {
+		return err
+	}
 	same := linkedOf(e)
 	if first := r.links[same]; e.Link != 0 && first != nil {
-		from, err := walkTo(int(r.v.data.Fd()), first.path[:len(first.path)-1])
+		from, err := walkTo(int(r.v.data.Fd()), first.at.in.path())
 		if err != nil {
 			return err
 		}
 		defer unix.Close(from)
-		first.names = append(first.names, path)
-		if err := unix.Linkat(from, first.path[len(first.path)-1], dir, e.Name, 0); err != nil {
+		first.names = append(first.names, at)
+		if err := unix.Linkat(from, first.at.name, dir, e.Name, 0); err != nil {
 			return fmt.Errorf("create a second name of a file: %w", err)
 		}
 		return nil
@@ -219,29 +318,31 @@ func (r *restore) file(ctx context.Context, reader manifest.Reader, dir int, e m
 	if err := unix.Ftruncate(fd, e.Size); err != nil {
 		return fmt.Errorf("create a file of %d bytes: %w", e.Size, err)
 	}
-	f := &restored{path: path, entry: withoutBody(e)}
+	if err := apply(fd, e); err != nil {
+		return err
+	}
+	if r.bytes += denseOffset(e.Holes, e.Size); r.bytes > r.room || r.bytes < 0 {
+		return fmt.Errorf("the snapshot has more than the %d bytes that the volume has room for", r.room)
+	}
+	f := &restored{at: at, size: e.Size, mtime: e.MTime, holes: e.Holes,
+		refs: make([]manifest.Ref, 0, len(e.Body.Refs))}
 	if e.Link != 0 {
 		r.links[same] = f
 	}
-	off, total := int64(0), denseOffset(e.Holes, e.Size)
-	if r.bytes += total; r.bytes > r.room || r.bytes < 0 {
-		return fmt.Errorf("the snapshot has more than the %d bytes that the volume has room for", r.room)
-	}
-	for ref, err := range reader.Refs(ctx, e.Body) {
+	off := int64(0)
+	for ref, err := range reader.Refs(ctx, e) {
+		if err == nil {
+			err = r.take(pieceMemory)
+		}
 		if err != nil {
 			return err
 		}
-		if len(r.pieces) == maxPieces {
+		if len(r.needs) == maxPieces {
 			return errors.New("the snapshot has more chunks than a host restores")
 		}
-		r.pieces = append(r.pieces, piece{int32(len(r.files)), off, ref})
+		r.needs = append(r.needs, needed{int32(len(r.files)), int32(len(f.refs)), off})
 		f.refs = append(f.refs, ref)
-		if off += int64(ref.Size); off > total {
-			return manifest.ErrCorrupt
-		}
-	}
-	if off != total {
-		return manifest.ErrCorrupt
+		off += int64(ref.Size)
 	}
 	r.files = append(r.files, f)
 	return nil
@@ -249,23 +350,19 @@ func (r *restore) file(ctx context.Context, reader manifest.Reader, dir int, e m
 
 // content fills the files, pack by pack: each pack is read once, by several at a time.
 func (r *restore) content(ctx context.Context) error {
-	slices.SortFunc(r.pieces, func(a, b piece) int {
-		switch {
-		case a.ref.Pack != b.ref.Pack:
-			return int(max(-1, min(1, a.ref.Pack-b.ref.Pack)))
-		case a.ref.Offset != b.ref.Offset:
-			return int(int64(a.ref.Offset) - int64(b.ref.Offset))
-		}
-		return int(a.file - b.file)
+	slices.SortFunc(r.needs, func(a, b needed) int {
+		x, y := r.refOf(a), r.refOf(b)
+		return cmp.Or(cmp.Compare(x.Pack, y.Pack), cmp.Compare(x.Offset, y.Offset), cmp.Compare(a.file, b.file),
+			cmp.Compare(a.off, b.off))
 	})
-	parts := map[int64][]piece{}
+	parts := map[int64][]needed{}
 	var order []int64
-	for from := 0; from < len(r.pieces); {
-		n, to := r.pieces[from].ref.Pack, from
-		for to < len(r.pieces) && r.pieces[to].ref.Pack == n {
+	for from := 0; from < len(r.needs); {
+		n, to := r.refOf(r.needs[from]).Pack, from
+		for to < len(r.needs) && r.refOf(r.needs[to]).Pack == n {
 			to++
 		}
-		parts[n], order = r.pieces[from:to], append(order, n)
+		parts[n], order = r.needs[from:to], append(order, n)
 		from = to
 	}
 	if peers := r.v.cfg.Peers; peers != nil {
@@ -275,9 +372,29 @@ func (r *restore) content(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(inFlight)
 	for _, n := range order {
-		g.Go(func() error { return r.pack(ctx, parts[n]) })
+		g.Go(func() error {
+			for part := range slices.Chunk(parts[n], piecesAtOnce) {
+				if err := r.pack(ctx, r.piecesOf(part)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 	}
 	return g.Wait()
+}
+
+// piecesAtOnce is for how many pieces of a pack it is read once: more than it has chunks.
+const piecesAtOnce = 64 << 10
+
+func (r *restore) refOf(n needed) *manifest.Ref { return &r.files[n.file].refs[n.ref] }
+
+func (r *restore) piecesOf(needs []needed) []piece {
+	out := make([]piece, len(needs))
+	for i, n := range needs {
+		out[i] = piece{n.file, n.off, *r.refOf(n)}
+	}
+	return out
 }
 
 // pack fills in all pieces of one pack.
@@ -299,7 +416,7 @@ func (r *restore) pack(ctx context.Context, pieces []piece) error {
 				}
 				file = x.file
 			}
-			if err := writeDense(fd, r.files[x.file].entry.Holes, x.off, b); err != nil {
+			if err := writeDense(fd, r.files[x.file].holes, x.off, b); err != nil {
 				return fmt.Errorf("write a restored file: %w", err)
 			}
 			r.note(int64(len(b)))
@@ -318,12 +435,12 @@ func (r *restore) note(n int64) {
 }
 
 func (r *restore) openFile(f *restored) (int, error) {
-	dir, err := walkTo(int(r.v.data.Fd()), f.path[:len(f.path)-1])
+	dir, err := walkTo(int(r.v.data.Fd()), f.at.in.path())
 	if err != nil {
 		return -1, err
 	}
 	defer unix.Close(dir)
-	return openIn(dir, f.path[len(f.path)-1], unix.O_WRONLY, 0)
+	return openIn(dir, f.at.name, unix.O_WRONLY, 0)
 }
 
 // writeDense writes at an offset of a file's content without holes.
@@ -353,33 +470,34 @@ func writeDense(fd int, holes []manifest.Extent, off int64, b []byte) error {
 	return nil
 }
 
-// attributes sets owners, permissions, attributes and times: of folders after everything in them.
-func (r *restore) attributes() error {
+// times sets the times of modification: of folders after everything in them.
+func (r *restore) times() error {
 	for _, f := range r.files {
-		fd, err := r.openFile(f)
+		dir, err := walkTo(int(r.v.data.Fd()), f.at.in.path())
 		if err != nil {
 			return err
 		}
-		err = apply(fd, f.entry)
-		unix.Close(fd)
+		err = unix.UtimesNanoAt(dir, f.at.name, timesOf(f.mtime), unix.AT_SYMLINK_NOFOLLOW)
+		unix.Close(dir)
 		if err != nil {
-			return err
+			return fmt.Errorf("set times: %w", err)
 		}
 	}
 	for _, d := range slices.Backward(r.dirs) {
-		fd, err := walkTo(int(r.v.data.Fd()), d.path)
+		fd, err := walkTo(int(r.v.data.Fd()), d.at.path())
 		if err != nil {
 			return err
 		}
-		err = apply(fd, d.entry)
+		err = unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), timesOf(d.mtime), 0)
 		unix.Close(fd)
 		if err != nil {
-			return err
+			return fmt.Errorf("set times: %w", err)
 		}
 	}
 	return nil
 }
 
+// apply sets owner, permissions and attributes.
 func apply(fd int, e manifest.Entry) error {
 	for _, x := range e.XAttrs {
 		if err := unix.Fsetxattr(fd, x.Name, []byte(x.Value), 0); err != nil {
@@ -391,9 +509,6 @@ func apply(fd int, e manifest.Entry) error {
 	}
 	if err := unix.Fchmod(fd, e.Mode&0o1777); err != nil {
 		return fmt.Errorf("set permissions: %w", err)
-	}
-	if err := unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), timesOf(e), 0); err != nil {
-		return fmt.Errorf("set times: %w", err)
 	}
 	return nil
 }
@@ -407,12 +522,12 @@ func (r *restore) look(ctx context.Context) (*tree, error) {
 		return nil, err
 	}
 	for _, f := range r.files {
-		for _, path := range append(f.names, f.path) {
-			n := t.at(path)
-			if n == nil || !n.isFile() || n.Size != f.entry.Size {
+		for _, at := range append(f.names, f.at) {
+			n := t.at(at.path())
+			if n == nil || !n.isFile() || n.Size != f.size {
 				return nil, errors.New("a restored file has changed before the workload began")
 			}
-			n.Done, n.Refs, n.Holes = true, f.refs, f.entry.Holes
+			n.Done, n.Refs, n.Holes = true, f.refs, f.holes
 		}
 	}
 	return t, nil

@@ -136,7 +136,9 @@ func (v *Volume) send(ctx context.Context, wait func([]int) bool) (Result, error
 	if err != nil && errors.Is(context.Cause(ctx), ErrNoRoom) {
 		err = ErrNoRoom
 	}
-	if err != nil && v.ranks() && v.open.Sealed && (errors.Is(err, ErrNoRoom) || errors.Is(err, ErrAlone)) {
+	// It is not under way any more if it was committed, and only its records could not be removed.
+	if err != nil && v.ranks() && v.open != nil && v.open.Sealed &&
+		(errors.Is(err, ErrNoRoom) || errors.Is(err, ErrAlone)) {
 		r, err = v.withdraw(outer, err)
 	}
 	v.mu.Lock()

@@ -57,6 +57,10 @@ func run(log *slog.Logger) error {
 	if err := unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: dataLimit, Max: dataLimit}); err != nil {
 		log.Warn("the process's memory is not limited", "err", err)
 	}
+	// The agent, which starts it, is protected: a mount must not be, at the cost of other leases.
+	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0); err != nil {
+		log.Warn("the process is protected when memory is short", "err", err)
+	}
 	// The secret must not end in a core file, nor be read by another process of the host's users.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		log.Warn("the process may be dumped", "err", err)

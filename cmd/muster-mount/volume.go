@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"os"
 	"path"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -242,29 +241,24 @@ func (n *node) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fu
 	if n.entry.Kind != manifest.Dir {
 		return nil, syscall.ENOTDIR
 	}
-	entries, err := n.s.Dir(ctx, n.entry, n.where())
+	e, ok, err := n.s.Entry(ctx, n.entry, name, n.where())
 	if err != nil {
 		return nil, errno(err)
 	}
-	i, ok := slices.BinarySearchFunc(entries, name, func(e manifest.Entry, name string) int {
-		return strings.Compare(e.Name, name)
-	})
 	if !ok {
 		return nil, syscall.ENOENT
 	}
-	e := entries[i]
 	fill(e, &out.Attr)
 	return n.NewInode(ctx, &node{s: n.s, entry: e}, fusefs.StableAttr{Mode: kindOf(e)}), 0
 }
 
 func (n *node) Readdir(ctx context.Context) (fusefs.DirStream, syscall.Errno) {
-	entries, err := n.s.Dir(ctx, n.entry, n.where())
-	if err != nil {
-		return nil, errno(err)
-	}
-	out := make([]fuse.DirEntry, len(entries))
-	for i, e := range entries {
-		out[i] = fuse.DirEntry{Name: e.Name, Mode: kindOf(e)}
+	var out []fuse.DirEntry
+	for e, err := range n.s.Entries(ctx, n.entry, n.where()) {
+		if err != nil {
+			return nil, errno(err)
+		}
+		out = append(out, fuse.DirEntry{Name: e.Name, Mode: kindOf(e)})
 	}
 	return fusefs.NewListDirStream(out), 0
 }

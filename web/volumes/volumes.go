@@ -3,7 +3,9 @@
 package volumes
 
 import (
+	"encoding/base64"
 	"fmt"
+	"io"
 	"mime"
 	"net/http"
 	"net/url"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/httpbody"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/web/page"
 	"github.com/musterhq/muster/web/view"
@@ -220,17 +223,20 @@ func (s *Pages) files(v *page.Visit, x volume.Volume, d *Detail) {
 		d.FilesNote = sentence(err)
 		return
 	}
-	all, err := tree.List(v.R.Context(), d.Path)
+	after, err := base64.RawURLEncoding.DecodeString(v.R.URL.Query().Get("after"))
+	if err != nil {
+		after = nil
+	}
+	const most = 1000
+	files, next, err := tree.List(v.R.Context(), d.Path, string(after), most)
 	if err != nil {
 		d.FilesNote = sentence(err)
 		return
 	}
-	const most = 1000
-	for i, f := range all {
-		if i == most {
-			d.Files = append(d.Files, FileRow{Name: fmt.Sprintf("… and %d more: muster volume files", len(all)-most)})
-			break
-		}
+	if next != "" {
+		d.More = link("", d.Path) + "&after=" + base64.RawURLEncoding.EncodeToString([]byte(next)) + "#files"
+	}
+	for _, f := range files {
 		row := FileRow{Name: f.Name, Changed: time.Unix(0, f.MTime).UTC().Format(time.DateTime)}
 		switch f.Kind {
 		case "dir":
@@ -264,20 +270,22 @@ func (s *Pages) content(v *page.Visit) error {
 	if err != nil {
 		return err
 	}
-	f, write, err := tree.Open(v.R.Context(), v.R.URL.Query().Get("path"))
-	if err != nil {
-		return err
-	}
-	h := v.W.Header()
-	h.Set("Content-Type", "application/octet-stream")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Content-Length", strconv.FormatInt(f.Size, 10))
-	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": f.Name}))
-	if err := write(v.W); err != nil {
+	out, begun := httpbody.NewAnswer(v.W), false
+	err = tree.Send(v.R.Context(), v.R.URL.Query().Get("path"), func(f volume.File) io.Writer {
+		begun = true
+		h := v.W.Header()
+		h.Set("Content-Type", "application/octet-stream")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Content-Length", strconv.FormatInt(f.Size, 10))
+		h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": f.Name}))
+		return out
+	})
+	if err != nil && begun {
 		s.Log.Warn("a file of a volume could not be sent", "volume", vol, "err", err)
 		panic(http.ErrAbortHandler) // the length is announced: what is missing must not look like the end
 	}
-	return nil
+	out.End()
+	return err
 }
 
 func (s *Pages) snapshot(v *page.Visit) error {

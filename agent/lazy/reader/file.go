@@ -45,6 +45,7 @@ type refList struct {
 type level struct {
 	lists int
 	refs  []manifest.Ref
+	last  bool // no list follows the last of refs
 }
 
 type keptList struct {
@@ -66,7 +67,7 @@ func newFile(s *Snapshot, e manifest.Entry, path string) *File {
 			f.known += int64(r.Size)
 		}
 	} else {
-		f.rest = []level{{e.Body.Lists, e.Body.Refs}}
+		f.rest = []level{{e.Body.Lists, e.Body.Refs, true}}
 	}
 	return f
 }
@@ -110,11 +111,8 @@ func (f *File) list(ctx context.Context, at int64) (keptList, error) {
 	}
 	refs := l.refs
 	if refs == nil {
-		b, err := f.s.manifestChunk(ctx, l.at)
-		if err != nil {
-			return keptList{}, err
-		}
-		if refs, err = manifest.DecodeRefs(b); err != nil {
+		var err error
+		if refs, err = f.s.manifest.List(ctx, l.at, true); err != nil { // extend has checked its length
 			return keptList{}, err
 		}
 	}
@@ -136,23 +134,23 @@ func (f *File) extend(ctx context.Context) error {
 			f.rest = f.rest[:len(f.rest)-1]
 			continue
 		}
-		at, below := top.refs[0], top.lists-1
-		b, err := f.s.manifestChunk(ctx, at)
+		at, below, last := top.refs[0], top.lists-1, top.last && len(top.refs) == 1
+		refs, err := f.s.manifest.List(ctx, at, last)
 		if err != nil {
 			return err // the next read tries again
 		}
-		refs, err := manifest.DecodeRefs(b)
-		if err != nil {
-			return err
-		}
 		top.refs = top.refs[1:]
 		if below > 0 {
-			f.rest = append(f.rest, level{below, refs})
+			f.rest = append(f.rest, level{below, refs, last})
 			continue
 		}
-		f.lists = append(f.lists, refList{start: f.known, at: at})
+		start := f.known
 		for _, r := range refs {
 			f.known += int64(r.Size)
+		}
+		f.lists = append(f.lists, refList{start: start, at: at})
+		if n := int64(len(f.lists)-1) * manifest.MaxListRefs; f.known > f.content() || n > manifest.MaxChunks(f.known) {
+			return manifest.ErrCorrupt
 		}
 		return nil
 	}

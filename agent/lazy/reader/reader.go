@@ -16,10 +16,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -52,8 +54,8 @@ func Refused(why string) error { return fmt.Errorf("%w: %s", errRefused, why) }
 // maxFlaws is of how many packs is noted what the store has lost or changed.
 const maxFlaws = 64
 
-// dirBytes is how many bytes of folders, as they are encoded, are kept decoded.
-const dirBytes = 32 << 20
+// dirBytes is how many bytes of memory folders may take that are kept decoded.
+const dirBytes = 64 << 20
 
 // Snapshot is a snapshot that is read on demand. It is safe for concurrent use.
 type Snapshot struct {
@@ -72,7 +74,8 @@ type Snapshot struct {
 
 type keptDir struct {
 	id      chunk.ID
-	size    int64
+	size    int64 // of its encoding
+	memory  int64
 	entries []manifest.Entry
 }
 
@@ -114,39 +117,106 @@ func (s *Snapshot) Root(ctx context.Context) (manifest.Entry, error) {
 	return root.Dir, err
 }
 
-// Dir returns the entries of a folder, sorted by name. They must not be changed. path is for people.
-func (s *Snapshot) Dir(ctx context.Context, e manifest.Entry, path string) ([]manifest.Entry, error) {
+// Entries returns the entries of a folder, sorted by name, until the first error. They must not be changed. path is for
+// people.
+func (s *Snapshot) Entries(ctx context.Context, e manifest.Entry, path string) iter.Seq2[manifest.Entry, error] {
+	return func(yield func(manifest.Entry, error) bool) {
+		if len(e.Body.Refs) == 0 {
+			return
+		}
+		if kept, ok := s.recall(e); ok {
+			for _, k := range kept {
+				if !yield(k, nil) {
+					return
+				}
+			}
+			return
+		}
+		// A folder that is large, or that the first chunk does not name, is read each time.
+		keep, size := len(e.Body.Refs) == 1 && e.Body.Lists == 0, int64(0)
+		var entries []manifest.Entry
+		for k, err := range s.manifest.Entries(ctx, e) {
+			if err != nil {
+				s.failed(path, err)
+				yield(manifest.Entry{}, err)
+				return
+			}
+			if size += memoryOf(k); size > dirBytes/4 {
+				keep, entries = false, nil
+			}
+			if keep {
+				entries = append(entries, k)
+			}
+			if !yield(k, nil) {
+				return
+			}
+		}
+		if keep {
+			s.keep(keptDir{e.Body.Refs[0].ID, e.Size, size, entries})
+		}
+	}
+}
+
+// Entry returns the entry of a folder that has a name; ok is false if there is none. path is for people.
+func (s *Snapshot) Entry(ctx context.Context, e manifest.Entry, name, path string) (k manifest.Entry, ok bool,
+	err error) {
+	if kept, ok := s.recall(e); ok {
+		i, found := slices.BinarySearchFunc(kept, name, func(k manifest.Entry, name string) int {
+			return strings.Compare(k.Name, name)
+		})
+		if !found {
+			return k, false, nil
+		}
+		return kept[i], true, nil
+	}
+	for x, err := range s.Entries(ctx, e, path) {
+		if err != nil {
+			return k, false, err
+		}
+		if x.Name == name { // the rest is read, so that the folder can be kept
+			k, ok = x, true
+		}
+	}
+	return k, ok, nil
+}
+
+// memoryOf is about what an entry takes in memory.
+func memoryOf(e manifest.Entry) int64 {
+	n := 192 + len(e.Name) + len(e.Target) + 16*len(e.Holes) + 56*len(e.Body.Refs)
+	for _, x := range e.XAttrs {
+		n += 32 + len(x.Name) + len(x.Value)
+	}
+	return int64(n)
+}
+
+// recall returns the entries of a folder that is kept.
+func (s *Snapshot) recall(e manifest.Entry) ([]manifest.Entry, bool) {
 	if len(e.Body.Refs) == 0 {
-		return nil, nil
-	}
-	id := e.Body.Refs[0].ID
-	s.mu.Lock()
-	if k := s.dirs[id]; k != nil && k.Value.(keptDir).size == e.Size {
-		s.order.MoveToFront(k)
-		s.mu.Unlock()
-		return k.Value.(keptDir).entries, nil
-	}
-	s.mu.Unlock()
-	entries, err := s.manifest.Dir(ctx, e)
-	if err != nil {
-		s.failed(path, err)
-		return nil, err
-	}
-	if len(e.Body.Refs) > 1 || e.Body.Lists > 0 { // the first chunk does not name it
-		return entries, nil
+		return nil, true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.dirs[id] == nil {
-		s.dirs[id] = s.order.PushFront(keptDir{id, e.Size, entries})
-		s.used += e.Size
+	k := s.dirs[e.Body.Refs[0].ID]
+	if k == nil || k.Value.(keptDir).size != e.Size {
+		return nil, false
+	}
+	s.order.MoveToFront(k)
+	return k.Value.(keptDir).entries, true
+}
+
+// keep keeps a folder, and lets go of those that were not used for the longest time.
+func (s *Snapshot) keep(d keptDir) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dirs[d.id] == nil {
+		s.dirs[d.id] = s.order.PushFront(d)
+		s.used += d.memory
 	}
 	for s.used > dirBytes && s.order.Len() > 1 {
 		k := s.order.Remove(s.order.Back()).(keptDir)
 		delete(s.dirs, k.id)
-		s.used -= k.size
+		s.used -= k.memory
 	}
-	return entries, nil
 }
 
 // File returns a file. path is for people.

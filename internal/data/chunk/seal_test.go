@@ -3,6 +3,7 @@ package chunk
 import (
 	"bytes"
 	"errors"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -229,7 +230,8 @@ func FuzzTable(f *testing.F) {
 		own = append(own, byte(n), byte(n>>8), byte(n>>16), 0)
 		own = append(own, packMagic...)
 		for _, pack := range [][]byte{p, own} {
-			entries, err := k.Table(pack)
+			var entries []Entry
+			within(t, 8*len(pack)+64<<10, func() { entries, err = k.Table(pack) })
 			if err != nil && !errors.Is(err, ErrCorrupt) {
 				t.Fatal(err)
 			}
@@ -240,15 +242,41 @@ func FuzzTable(f *testing.F) {
 	})
 }
 
-// FuzzOpen checks that a blob is opened only if it was sealed here.
+// within fails if f allocates more than a number of bytes.
+func within(t *testing.T, most int, f func()) {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; got > uint64(most) {
+		t.Fatalf("%d bytes were allocated, at most %d may be", got, most)
+	}
+}
+
+// FuzzOpen checks that a blob is opened only if it was sealed here, and takes no more memory than a chunk has, whatever
+// it claims. The second argument is a compressed chunk that someone with the key sealed.
 func FuzzOpen(f *testing.F) {
 	k := testKeys(f)
 	id, blob := sealed(f, k, []byte("a"))
-	f.Add(blob)
-	f.Fuzz(func(t *testing.T, p []byte) {
-		got, err := k.Open(id, p)
-		if err == nil && !bytes.Equal(got, []byte("a")) || err != nil && !errors.Is(err, ErrCorrupt) {
-			t.Fatalf("%q, %v", got, err)
+	packed, err := zstd.NewWriter(nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	bomb := packed.EncodeAll(make([]byte, 64<<20), nil)
+	f.Add(blob, bomb)
+	_ = decoder()
+	f.Fuzz(func(t *testing.T, p, body []byte) {
+		aead, err := gcm(k.chunks, id[:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range [][]byte{p, sealWith(aead, nil, flagZstd, body, id[:])} {
+			var got []byte
+			within(t, 4*len(p)+8*MaxSize, func() { got, err = k.Open(id, p) })
+			if err == nil && !bytes.Equal(got, []byte("a")) || err != nil && !errors.Is(err, ErrCorrupt) {
+				t.Fatalf("%q, %v", got, err)
+			}
 		}
 	})
 }

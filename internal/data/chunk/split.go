@@ -37,6 +37,10 @@ const (
 	bytesPerCut = 2 << 10
 )
 
+// MaxChunks returns the most chunks that a Splitter makes of n bytes: those that its content ends, those of the zip
+// rule, and the last one.
+func MaxChunks(n int64) int64 { return n/MinSize + freeCuts + n/bytesPerCut + 1 }
+
 var zipMark = []byte("PK\x03\x04")
 
 // A Splitter splits a stream into chunks.

@@ -174,11 +174,16 @@ func TestSplit_SecondCheckpoint(t *testing.T) {
 // FuzzSplit checks that any bytes come back whole, in chunks of legal size.
 func FuzzSplit(f *testing.F) {
 	f.Add([]byte("PK\x03\x04"), uint16(3))
+	f.Add(bytes.Repeat([]byte("PK\x03\x04"), 4<<10), uint16(63))
 	f.Add(torchSave("x", [][]byte{{1}, {2, 3}}), uint16(1000))
 	f.Fuzz(func(t *testing.T, p []byte, times uint16) {
 		data := bytes.Repeat(p, 1+int(times)%64)
-		if _, all := lengths(t, bytes.NewReader(data)); !bytes.Equal(all, data) {
+		chunks, all := lengths(t, bytes.NewReader(data))
+		if !bytes.Equal(all, data) {
 			t.Fatal("the chunks are not the file")
+		}
+		if most := MaxChunks(int64(len(data))); int64(len(chunks)) > most {
+			t.Fatalf("%d chunks of %d bytes, at most %d", len(chunks), len(data), most)
 		}
 	})
 }

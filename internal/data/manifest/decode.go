@@ -9,25 +9,77 @@ import (
 )
 
 // DecodeDir is the inverse of EncodeDir.
-func DecodeDir(b []byte) ([]Entry, error) {
-	d := decoder{rest: b}
-	if len(b) > MaxDirBytes || !d.magic(dirMagic) {
-		return nil, ErrCorrupt
-	}
-	n := d.count(minEntry)
-	entries := make([]Entry, 0, n)
-	for range n {
-		e := d.entry()
-		if d.bad || checkName(e.Name) != nil || check(&e) != nil ||
-			len(entries) > 0 && entries[len(entries)-1].Name >= e.Name {
-			return nil, ErrCorrupt
-		}
+func DecodeDir(b []byte) (entries []Entry, err error) {
+	d := dirDecoder{size: int64(len(b))}
+	err = d.add(b, func(e Entry) bool {
 		entries = append(entries, e)
-	}
-	if d.bad || len(d.rest) > 0 {
-		return nil, ErrCorrupt
+		return true
+	})
+	if err != nil {
+		return nil, err
 	}
 	return entries, nil
+}
+
+// A dirDecoder decodes a directory that comes in parts, and holds no more of it than two entries of the greatest size
+// and one part.
+type dirDecoder struct {
+	most int    // entries that are decoded; 0: MaxEntries
+	size int64  // of the whole encoding
+	read int64  // bytes that were added
+	rest []byte // what is not decoded yet
+	buf  []byte // for rest, if it begins in an earlier part
+
+	begun bool
+	left  int    // entries that follow
+	last  string // name of the entry before
+	over  bool   // the caller wants no more
+}
+
+// add adds the next part and calls f with the entries that are whole now, until f returns false. With the last part it
+// fails unless all of the directory was decoded.
+func (d *dirDecoder) add(part []byte, f func(Entry) bool) error {
+	if d.read += int64(len(part)); d.read > d.size || d.size > MaxDirBytes {
+		return ErrCorrupt
+	}
+	if len(d.rest) == 0 {
+		d.rest = part // it is not written to
+	} else {
+		d.buf = append(append(d.buf[:0], d.rest...), part...)
+		d.rest = d.buf
+	}
+	whole := d.read == d.size
+	for !d.over && (whole || len(d.rest) >= mostEntry) {
+		x := decoder{rest: d.rest}
+		if !d.begun {
+			if !x.magic(dirMagic) {
+				return ErrCorrupt
+			}
+			// The number is limited by the size that the directory states: it alone allocates nothing.
+			n := x.uvarint()
+			if x.bad || n > MaxEntries || int64(n) > d.size/minEntry {
+				return ErrCorrupt
+			}
+			if d.most > 0 && int(n) > d.most {
+				return ErrManyEntries
+			}
+			d.begun, d.left, d.rest = true, int(n), x.rest
+			continue
+		}
+		if d.left == 0 {
+			if !whole || len(d.rest) > 0 {
+				return ErrCorrupt
+			}
+			return nil
+		}
+		e := x.entry()
+		if x.bad || checkName(e.Name) != nil || check(&e) != nil || d.last >= e.Name {
+			return ErrCorrupt
+		}
+		d.left, d.last, d.rest = d.left-1, e.Name, x.rest
+		d.over = !f(e)
+	}
+	return nil
 }
 
 // DecodeRefs is the inverse of EncodeRefs.
@@ -67,6 +119,11 @@ const (
 	minRef   = 36
 )
 
+// mostEntry is more than the bytes of any entry that decodes: in a part of a directory that is longer, an entry that
+// is cut off is a malformed one.
+const mostEntry = 1<<10 + MaxTarget + 4*MaxXAttrs + MaxHoles*2*binary.MaxVarintLen64 +
+	MaxRefs*(32+binary.MaxVarintLen64+3*binary.MaxVarintLen32)
+
 // decoder reads an encoding. After the first fault, bad is set and all values are zero.
 type decoder struct {
 	rest []byte
@@ -88,11 +145,13 @@ func (d *decoder) entry() (e Entry) {
 	e.Kind = Kind(d.byte())
 	e.Mode, e.UID, e.GID = d.uint32(), d.uint32(), d.uint32()
 	e.MTime = d.varint()
-	for range d.count(minXAttr) {
-		e.XAttrs = append(e.XAttrs, XAttr{d.text(MaxName), d.text(MaxXAttrs)})
-		if d.bad {
+	for n, size := d.count(minXAttr), 0; n > 0; n-- {
+		x := XAttr{d.text(MaxName), d.text(MaxXAttrs)}
+		if size += len(x.Name) + len(x.Value); d.bad || x.Name == "" || size > MaxXAttrs {
+			d.bad = true
 			return e
 		}
+		e.XAttrs = append(e.XAttrs, x)
 	}
 	switch e.Kind {
 	case Symlink:
@@ -100,11 +159,15 @@ func (d *decoder) entry() (e Entry) {
 		return e
 	case File:
 		e.Link = d.uvarint()
-		for range d.count(minHole) {
-			e.Holes = append(e.Holes, Extent{d.int64(), d.int64()})
+		n := d.count(minHole)
+		if n > MaxHoles {
+			d.bad = true
+		}
+		for range n {
 			if d.bad {
 				return e
 			}
+			e.Holes = append(e.Holes, Extent{d.int64(), d.int64()})
 		}
 	case Dir:
 	default:

@@ -33,8 +33,8 @@ func EncodeDir(entries []Entry) ([]byte, error) {
 		}
 		b = appendEntry(b, e)
 	}
-	if len(b) > MaxDirBytes {
-		return nil, fmt.Errorf("a directory of %d bytes is too big", len(b))
+	if len(b) > MaxDirBytes || len(entries) > MaxEntries {
+		return nil, fmt.Errorf("a directory of %d entries, which take %d bytes, is too big", len(entries), len(b))
 	}
 	return b, nil
 }

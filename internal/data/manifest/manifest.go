@@ -12,8 +12,11 @@
 //   - The names that a decoder returns are safe to use as one element of a path: not empty, "." or "..", without "/"
 //     and NUL. Everything else about them is the renter's business, also invalid UTF-8.
 //   - Modes have permission and sticky bits only: setuid and setgid do not pass.
-//   - No decoder takes more memory than a small multiple of its input, whatever it reads. A [Reader] limits the bytes
-//     of a directory, the depth of lists and the depth of the tree.
+//   - No decoder takes more memory than a small multiple of what it has read, whatever its input claims. A [Reader]
+//     limits the bytes and the entries of a directory, the number of its chunks, the depth of lists and the depth of the
+//     tree. It reads a directory of any size with the memory of a few chunks ([Reader.Entries]).
+//   - What a Reader reads is not much more than what it returns: chunks and lists that are smaller than a [Writer] makes
+//     them are refused, except the last ones.
 package manifest
 
 import (
@@ -35,6 +38,7 @@ const (
 	MaxLists    = 3        // levels of chunks that list references
 	MaxHoles    = 64 << 10 // holes of a file; the encoder of a file with more writes zeros
 	MaxDirBytes = 64 << 20 // bytes of an encoded directory, about a million files
+	MaxEntries  = 2 << 20  // entries of a directory
 	MaxDepth    = 512      // directories in one path
 )
 

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -181,17 +182,18 @@ func (m memory) get(_ context.Context, r Ref) ([]byte, error) {
 func TestTree(t *testing.T) {
 	t.Parallel()
 	m := memory{}
-	w, r := Writer{m.put}, Reader{m.get}
+	w, r := Writer{m.put}, Reader{Chunk: m.get}
 	one, _ := m.put([]byte("ab"))
-	refs := make([]Ref, MaxRefs*MaxListRefs/4)
+	block, _ := m.put(bytes.Repeat([]byte("ab"), 500))
+	refs := make([]Ref, MaxListRefs+MaxRefs)
 	for i := range refs {
-		refs[i] = one
+		refs[i] = block
 	}
 	body, err := w.Content(refs)
 	if err != nil || body.Lists != 1 {
 		t.Fatalf("lists %d: %v", body.Lists, err)
 	}
-	big := Entry{Name: "big", Kind: File, Mode: 0o644, Size: int64(2 * len(refs)), Body: body}
+	big := Entry{Name: "big", Kind: File, Mode: 0o644, Size: int64(1000 * len(refs)), Body: body}
 	sparse := Entry{Name: "sparse", Kind: File, Mode: 0o644, Size: 9, Body: Content{Refs: []Ref{one, one}},
 		Holes: []Extent{{0, 1}, {2, 3}, {8, 1}}}
 	sub := Entry{Name: "sub", Kind: Dir, Mode: 0o755}
@@ -229,7 +231,7 @@ func TestTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	out.Reset()
-	if err := r.Write(ctx, &out, e); err != nil || out.Len() != 2*len(refs) ||
+	if err := r.Write(ctx, &out, e); err != nil || out.Len() != 1000*len(refs) ||
 		strings.Trim(out.String(), "ab") != "" {
 		t.Fatalf("%d bytes of the big file: %v", out.Len(), err)
 	}
@@ -241,7 +243,7 @@ func TestTree(t *testing.T) {
 			t.Errorf("%s: %v", p, err)
 		}
 	}
-	delete(m, one.ID)
+	delete(m, block.ID)
 	if err := r.Write(ctx, &out, e); !errors.Is(err, chunk.ErrCorrupt) {
 		t.Fatalf("a file without its chunk: %v", err)
 	}
@@ -252,7 +254,7 @@ func TestDirLongerThanStated(t *testing.T) {
 	t.Parallel()
 	m := memory{}
 	reads := 0
-	r := Reader{func(ctx context.Context, ref Ref) ([]byte, error) { reads++; return m.get(ctx, ref) }}
+	r := Reader{Chunk: func(ctx context.Context, ref Ref) ([]byte, error) { reads++; return m.get(ctx, ref) }}
 	block, _ := m.put(make([]byte, chunk.MaxSize))
 	refs := make([]Ref, MaxListRefs)
 	for i := range refs {
@@ -266,6 +268,54 @@ func TestDirLongerThanStated(t *testing.T) {
 	e := Entry{Kind: Dir, Size: 9, Body: Content{Lists: 1, Refs: []Ref{ref}}}
 	if _, err := r.Dir(t.Context(), e); !errors.Is(err, ErrCorrupt) || reads > 2 {
 		t.Fatalf("%v after %d reads", err, reads)
+	}
+}
+
+// blow returns a directory whose few stored bytes claim to be more: it is made of one list of references, again and
+// again.
+func blow(t *testing.T, m memory, b []byte, perList, lists int) Entry {
+	t.Helper()
+	one, _ := m.put(b)
+	list, err := EncodeRefs(slices.Repeat([]Ref{one}, perList))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, _ := m.put(list)
+	return Entry{Kind: Dir, Name: "d", Size: int64(len(b) * perList * lists),
+		Body: Content{Lists: 1, Refs: slices.Repeat([]Ref{at}, lists)}}
+}
+
+// What a few stored bytes claim to be costs a few reads: chunks and lists that are smaller than a Writer makes them,
+// and sizes that their content does not have.
+func TestReader_RefusesWhatIsMuchAndReadsLittle(t *testing.T) {
+	t.Parallel()
+	m, reads := memory{}, 0
+	r := Reader{Chunk: func(ctx context.Context, ref Ref) ([]byte, error) { reads++; return m.get(ctx, ref) }}
+	file := func(e Entry) Entry {
+		e.Kind, e.Size = File, 1<<60
+		return e
+	}
+	block := bytes.Repeat([]byte("muster "), 1<<20/7)
+	for name, c := range map[string]struct {
+		e    Entry
+		most int
+	}{
+		"a directory of bytes":    {blow(t, m, []byte("M"), MaxListRefs, 1024), 600},
+		"a file of bytes":         {file(blow(t, m, []byte("M"), MaxListRefs, 1024)), 5},
+		"lists that are not full": {file(blow(t, m, block, MaxListRefs-1, MaxRefs)), 1},
+		"a directory of zeros":    {blow(t, m, make([]byte, 1<<20), 64, 1), 3},
+	} {
+		reads = 0
+		var err error
+		if c.e.Kind == Dir {
+			_, err = r.Dir(t.Context(), c.e)
+		} else {
+			for _, err = range r.Refs(t.Context(), c.e) { // ends with the first error
+			}
+		}
+		if !errors.Is(err, ErrCorrupt) || reads > c.most {
+			t.Errorf("%s: %v after %d reads", name, err, reads)
+		}
 	}
 }
 
@@ -319,17 +369,80 @@ func FuzzDecode(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if v, err := DecodeDir(b); err == nil {
-			same(t, b, func() ([]byte, error) { return EncodeDir(v) })
+		var entries []Entry
+		var top Root
+		var list []Ref
+		var set *PackSet
+		var derr, rerr, lerr, serr error
+		within(t, len(b), func() {
+			entries, derr = DecodeDir(b)
+			top, rerr = DecodeRoot(b)
+			list, lerr = DecodeRefs(b)
+			set, serr = DecodePackSet(b)
+		})
+		if derr == nil {
+			same(t, b, func() ([]byte, error) { return EncodeDir(entries) })
 		}
-		if v, err := DecodeRoot(b); err == nil {
-			same(t, b, func() ([]byte, error) { return EncodeRoot(v) })
+		if rerr == nil {
+			same(t, b, func() ([]byte, error) { return EncodeRoot(top) })
 		}
-		if v, err := DecodeRefs(b); err == nil {
-			same(t, b, func() ([]byte, error) { return EncodeRefs(v) })
+		if lerr == nil {
+			same(t, b, func() ([]byte, error) { return EncodeRefs(list) })
 		}
-		if v, err := DecodePackSet(b); err == nil {
-			same(t, b, func() ([]byte, error) { return v.Encode(), nil })
+		if serr == nil {
+			same(t, b, func() ([]byte, error) { return set.Encode(), nil })
+		}
+	})
+}
+
+// within fails if f allocates more than a small multiple of the bytes that it reads: an entry of 9 bytes takes about
+// 20 times as much, and a slice that grows up to three times its end.
+func within(t *testing.T, read int, f func()) {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	if got, most := after.TotalAlloc-before.TotalAlloc, uint64(100*read+64<<10); got > most {
+		t.Fatalf("%d bytes were allocated for %d", got, read)
+	}
+}
+
+// A directory that comes in parts is the one that comes whole, and takes no more memory than a few parts, whatever it
+// claims.
+func FuzzEntries(f *testing.F) {
+	dir, err := EncodeDir(sample())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(dir, uint32(10), int64(len(dir)))
+	claim := append([]byte(dirMagic), 0x80, 0x80, 0xc0, 0x03) // 7,340,032 entries
+	f.Add(append(claim, make([]byte, 4096)...), uint32(100), int64(MaxDirBytes))
+	f.Fuzz(func(t *testing.T, b []byte, part uint32, size int64) {
+		part = part%4096 + 1
+		if len(b) > MaxRefs*int(part) {
+			return
+		}
+		var refs []Ref
+		for at := 0; at < len(b); at += int(part) {
+			n := min(part, uint32(len(b)-at))
+			refs = append(refs, Ref{Pack: int64(at) + 1, Length: n + chunk.Overhead, Size: n})
+		}
+		r := Reader{Chunk: func(_ context.Context, r Ref) ([]byte, error) {
+			return b[r.Pack-1 : r.Pack-1+int64(r.Size)], nil
+		}}
+		var got []Entry
+		var err error
+		within(t, len(b), func() {
+			got, err = r.Dir(t.Context(), Entry{Kind: Dir, Size: size, Body: Content{Refs: refs}})
+		})
+		want, werr := DecodeDir(b)
+		if err == nil && (werr != nil || size != int64(len(b)) || !cmp.Equal(got, want)) {
+			t.Fatalf("in parts: %v; whole: %v, %v", got, want, werr)
+		}
+		small := int64(len(refs)) > chunk.MaxChunks(0)
+		if werr == nil && size == int64(len(b)) && err != nil && !small {
+			t.Fatalf("in parts: %v; whole: %v", err, want)
 		}
 	})
 }

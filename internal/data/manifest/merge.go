@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -21,7 +22,7 @@ type Shard struct {
 type Merger struct {
 	Reader Reader
 	Writer Writer
-	Limit  int64 // bytes of directories that it may read; 0 is MaxMergeBytes
+	Limit  int64 // bytes of directories that it may read and keep; 0 is MaxMergeBytes
 }
 
 // Merged is the tree that a merge has made.
@@ -50,10 +51,11 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("%s was changed differently by ranks %s", path, strings.Join(who, " and "))
 }
 
-// ErrTooBig is the error of a merge that would have to read more than MaxMergeBytes.
+// ErrTooBig is the error of a merge that would have to read, or keep in memory, more than MaxMergeBytes.
 var ErrTooBig = errors.New("too many directories have changed for a merge")
 
-// MaxMergeBytes limits the directories that one merge reads, unless the caller sets another limit.
+// MaxMergeBytes limits the directories that one merge reads and the memory that it takes for them, unless the caller
+// sets another limit.
 const MaxMergeBytes = 256 << 20
 
 // dirCost is what a directory counts in addition to its bytes: it has to be fetched.
@@ -248,17 +250,18 @@ func (g *merge) dir(path string, depth int, head *Entry, changed []side) (*Entry
 	if err != nil {
 		return nil, err
 	}
-	have, err := g.list(head)
+	all := lists{g: g}
+	have, err := all.of(head)
 	if err != nil {
 		return nil, err
 	}
 	from, to := make([]map[string]*Entry, len(changed)), make([]map[string]*Entry, len(changed))
 	names := maps.Clone(have)
 	for i, s := range changed {
-		if from[i], err = g.list(s.from); err != nil {
+		if from[i], err = all.of(s.from); err != nil {
 			return nil, err
 		}
-		if to[i], err = g.list(s.to); err != nil {
+		if to[i], err = all.of(s.to); err != nil {
 			return nil, err
 		}
 		maps.Copy(names, to[i])
@@ -331,20 +334,67 @@ func sameAttributes(a, b *Entry) bool {
 	return a.Mode == b.Mode && a.UID == b.UID && a.GID == b.GID && slices.Equal(a.XAttrs, b.XAttrs)
 }
 
-// list returns the entries of a directory by name; of nothing else, none.
+// list returns the entries of a directory by name; of nothing else, none. The merge keeps them in memory, and they count
+// as what they take.
 func (g *merge) list(e *Entry) (map[string]*Entry, error) {
 	out := map[string]*Entry{}
+	err := g.each(e, func(k *Entry) error {
+		out[k.Name] = k
+		return g.keep(k)
+	})
+	return out, err
+}
+
+// each calls f with the entries of a directory; of nothing else, with none.
+func (g *merge) each(e *Entry, f func(*Entry) error) error {
 	if !isDir(e) {
-		return out, nil
+		return nil
 	}
 	if g.left -= e.Size + dirCost; g.left < 0 {
-		return nil, ErrTooBig
+		return ErrTooBig
 	}
-	entries, err := g.Reader.Dir(g.ctx, *e)
-	for i := range entries {
-		out[entries[i].Name] = &entries[i]
+	for k, err := range g.Reader.Entries(g.ctx, *e) {
+		if err == nil {
+			err = f(&k)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return out, err
+	return nil
+}
+
+// keep counts the memory of an entry, beyond the bytes of its encoding.
+func (g *merge) keep(e *Entry) error {
+	const entry, hole, ref = 256, 16, 24
+	if g.left -= entry + hole*int64(len(e.Holes)) + ref*int64(len(e.Body.Refs)); g.left < 0 {
+		return ErrTooBig
+	}
+	return nil
+}
+
+// lists lists directories, each content of one once.
+type lists struct {
+	g    *merge
+	have []listed
+}
+
+type listed struct {
+	e       *Entry
+	entries map[string]*Entry
+}
+
+func (l *lists) of(e *Entry) (map[string]*Entry, error) {
+	for _, x := range l.have {
+		if isDir(e) && e.Size == x.e.Size && e.Body.Lists == x.e.Body.Lists && slices.Equal(e.Body.Refs, x.e.Body.Refs) {
+			return x.entries, nil
+		}
+	}
+	entries, err := l.g.list(e)
+	if err == nil && isDir(e) {
+		l.have = append(l.have, listed{e, entries})
+	}
+	return entries, err
 }
 
 // equal reports whether two entries are the same in everything, the places of their chunks included.
@@ -374,27 +424,21 @@ func (g *merge) alike(a, b *Entry) (bool, error) {
 	if a.Body.Lists == 0 && b.Body.Lists == 0 || a.Kind == Dir {
 		return false, nil
 	}
-	x, err := g.ids(a.Body)
-	if err != nil {
-		return false, err
-	}
-	y, err := g.ids(b.Body)
-	return err == nil && slices.EqualFunc(x, y, sameIDs), err
-}
-
-// ids returns the chunks of a file.
-func (g *merge) ids(c Content) ([]Ref, error) {
-	var out []Ref
-	for r, err := range g.Reader.Refs(g.ctx, c) {
+	next, stop := iter.Pull2(g.Reader.Refs(g.ctx, *b))
+	defer stop()
+	for x, err := range g.Reader.Refs(g.ctx, *a) {
 		if err != nil {
-			return nil, err
+			return false, err
 		}
-		if g.left -= minRef; g.left < 0 {
-			return nil, ErrTooBig
+		if g.left -= 2 * minRef; g.left < 0 {
+			return false, ErrTooBig
 		}
-		out = append(out, r)
+		if y, err, ok := next(); err != nil || !ok || !sameIDs(x, y) {
+			return false, err
+		}
 	}
-	return out, nil
+	_, err, more := next()
+	return !more, err
 }
 
 // count counts what b has more than a, which it replaces.
@@ -454,8 +498,15 @@ func (g *merge) add(e *Entry, sign int64, depth int) error {
 	if depth > 0 {
 		g.dirs += sign
 	}
-	kids, err := g.list(e)
-	for _, k := range kids {
+	var below []*Entry
+	err := g.each(e, func(k *Entry) error {
+		if k.Kind != Dir {
+			return g.add(k, sign, depth+1)
+		}
+		below = append(below, k)
+		return g.keep(k)
+	})
+	for _, k := range below {
 		if err == nil {
 			err = g.add(k, sign, depth+1)
 		}

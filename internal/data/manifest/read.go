@@ -7,13 +7,20 @@ import (
 	"io"
 	"iter"
 	"strings"
+
+	"github.com/musterhq/muster/internal/data/chunk"
 )
 
 // A Reader reads trees.
 type Reader struct {
 	// Chunk returns the chunk of a reference, opened and verified by chunk.Keys.Open.
 	Chunk func(ctx context.Context, r Ref) ([]byte, error)
+	// MaxEntries is how many entries a directory may have that it reads; 0 is MaxEntries.
+	MaxEntries int
 }
+
+// ErrManyEntries is the error of a directory that has more entries than Reader.MaxEntries.
+var ErrManyEntries = errors.New("the directory has too many entries")
 
 // ErrNotFound is the error of a path that names nothing, or leads through something other than a directory.
 var ErrNotFound = errors.New("file not found")
@@ -38,57 +45,123 @@ func (r Reader) chunk(ctx context.Context, ref Ref) ([]byte, error) {
 	return b, err
 }
 
-// Refs returns the references to the chunks of the data, in their order. It ends with the first error.
-func (r Reader) Refs(ctx context.Context, c Content) iter.Seq2[Ref, error] {
-	return func(yield func(Ref, error) bool) { r.walk(ctx, c, yield) }
+// Content returns the references to the chunks of an entry's content: see Refs for files, and Entries for directories.
+func (r Reader) Content(ctx context.Context, e Entry) iter.Seq2[Ref, error] {
+	if e.Kind == File {
+		return r.Refs(ctx, e)
+	}
+	return r.refs(ctx, e.Body)
 }
 
-func (r Reader) walk(ctx context.Context, c Content, yield func(Ref, error) bool) bool {
-	for _, ref := range c.Refs {
+// Refs returns the references to the chunks of a file's data, in their order. It ends with the first error: also if
+// there are more of them, or more bytes in them, than a file of this size has.
+func (r Reader) Refs(ctx context.Context, e Entry) iter.Seq2[Ref, error] {
+	return func(yield func(Ref, error) bool) {
+		total, n, read := dense(&e), int64(0), int64(0)
+		for ref, err := range r.refs(ctx, e.Body) {
+			if n, read = n+1, read+int64(ref.Size); err == nil && (read > total || n > MaxChunks(read)) {
+				err = ErrCorrupt
+			}
+			if !yield(ref, err) || err != nil {
+				return
+			}
+		}
+		if read != total {
+			yield(Ref{}, ErrCorrupt)
+		}
+	}
+}
+
+// MaxChunks is more than the chunks that the first n bytes of a file can have. A file that was changed in many places
+// was split by a Splitter for each of them, so that it may have more than chunk.MaxChunks.
+func MaxChunks(n int64) int64 { return 8 * chunk.MaxChunks(n) }
+
+// refs returns the references of a content. It ends with the first error.
+func (r Reader) refs(ctx context.Context, c Content) iter.Seq2[Ref, error] {
+	return func(yield func(Ref, error) bool) { r.walk(ctx, c, true, yield) }
+}
+
+// walk passes the references of a content to yield. last: no list follows this one, so that it may be shorter than a
+// Writer makes lists.
+func (r Reader) walk(ctx context.Context, c Content, last bool, yield func(Ref, error) bool) bool {
+	for i, ref := range c.Refs {
 		if c.Lists == 0 {
 			if !yield(ref, nil) {
 				return false
 			}
 			continue
 		}
-		b, err := r.chunk(ctx, ref)
-		if err == nil {
-			var below []Ref
-			if below, err = DecodeRefs(b); err == nil {
-				if !r.walk(ctx, Content{Lists: c.Lists - 1, Refs: below}, yield) {
-					return false
-				}
-				continue
-			}
+		last := last && i == len(c.Refs)-1
+		below, err := r.List(ctx, ref, last)
+		if err != nil {
+			yield(Ref{}, err)
+			return false
 		}
-		yield(Ref{}, err)
-		return false
+		if !r.walk(ctx, Content{Lists: c.Lists - 1, Refs: below}, last, yield) {
+			return false
+		}
 	}
 	return true
 }
 
-// Dir reads the entries of a directory.
-func (r Reader) Dir(ctx context.Context, e Entry) ([]Entry, error) {
-	if e.Kind != Dir || e.Size > MaxDirBytes {
-		return nil, ErrCorrupt
+// List reads a chunk that lists references. Unless it is the last one of its content, it has MaxListRefs.
+func (r Reader) List(ctx context.Context, ref Ref, last bool) ([]Ref, error) {
+	b, err := r.chunk(ctx, ref)
+	if err != nil {
+		return nil, err
 	}
-	var b []byte
-	for ref, err := range r.Refs(ctx, e.Body) {
+	refs, err := DecodeRefs(b)
+	if err == nil && !last && len(refs) != MaxListRefs {
+		err = ErrCorrupt
+	}
+	return refs, err
+}
+
+// Entries returns the entries of a directory, in the order of their names. It reads them as they are needed, and ends
+// with the first error.
+func (r Reader) Entries(ctx context.Context, e Entry) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		if err := r.entries(ctx, e, func(e Entry) bool { return yield(e, nil) }); err != nil {
+			yield(Entry{}, err)
+		}
+	}
+}
+
+func (r Reader) entries(ctx context.Context, e Entry, f func(Entry) bool) error {
+	if e.Kind != Dir || e.Size > MaxDirBytes || e.Size == 0 {
+		return ErrCorrupt
+	}
+	d, n := dirDecoder{size: e.Size, most: r.MaxEntries}, int64(0)
+	for ref, err := range r.refs(ctx, e.Body) {
 		if err != nil {
-			return nil, err
+			return err
+		}
+		if n++; n > chunk.MaxChunks(d.read+int64(ref.Size)) || d.read+int64(ref.Size) > d.size {
+			return ErrCorrupt
 		}
 		part, err := r.chunk(ctx, ref)
 		if err != nil {
+			return err
+		}
+		if err := d.add(part, f); err != nil || d.over {
+			return err
+		}
+	}
+	if d.read != d.size {
+		return ErrCorrupt
+	}
+	return nil
+}
+
+// Dir reads the entries of a directory, all at once: see Entries.
+func (r Reader) Dir(ctx context.Context, e Entry) (entries []Entry, err error) {
+	for k, err := range r.Entries(ctx, e) {
+		if err != nil {
 			return nil, err
 		}
-		if b = append(b, part...); int64(len(b)) > e.Size {
-			return nil, ErrCorrupt
-		}
+		entries = append(entries, k)
 	}
-	if int64(len(b)) != e.Size {
-		return nil, ErrCorrupt
-	}
-	return DecodeDir(b)
+	return entries, nil
 }
 
 // Find returns the entry at a path below the root, with elements between slashes; "" is the root. It follows no
@@ -103,22 +176,27 @@ func (r Reader) Find(ctx context.Context, root Root, path string) (Entry, error)
 		if depth++; at.Kind != Dir || depth > MaxDepth {
 			return Entry{}, ErrNotFound
 		}
-		entries, err := r.Dir(ctx, at)
-		if err != nil {
+		var err error
+		if at, err = r.Entry(ctx, at, name); err != nil {
 			return Entry{}, err
-		}
-		found := false
-		for _, e := range entries {
-			if e.Name == name {
-				at, found = e, true
-				break
-			}
-		}
-		if !found {
-			return Entry{}, ErrNotFound
 		}
 	}
 	return at, nil
+}
+
+// Entry returns the entry of a directory that has a name.
+func (r Reader) Entry(ctx context.Context, dir Entry, name string) (Entry, error) {
+	for e, err := range r.Entries(ctx, dir) {
+		switch {
+		case err != nil:
+			return Entry{}, err
+		case e.Name == name:
+			return e, nil
+		case e.Name > name:
+			return Entry{}, ErrNotFound
+		}
+	}
+	return Entry{}, ErrNotFound
 }
 
 // Write writes the content of a file to w, its holes as zeros.
@@ -137,7 +215,7 @@ func (r Reader) Write(ctx context.Context, w io.Writer, e Entry) error {
 		}
 		return nil
 	}
-	for ref, err := range r.Refs(ctx, e.Body) {
+	for ref, err := range r.Refs(ctx, e) {
 		if err != nil {
 			return err
 		}

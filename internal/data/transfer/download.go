@@ -86,9 +86,13 @@ type item struct {
 	e  manifest.Entry
 }
 
+// maxItems is how many files and folders a download lists in memory, more than a host puts into a volume.
+const maxItems = 4 << 20
+
 type writer struct {
 	*Download
 	tree  *tree
+	items int
 	dirs  []item
 	files []item
 	links []item
@@ -119,11 +123,23 @@ func (w *writer) plan(ctx context.Context, e manifest.Entry, at string, depth in
 		return nil
 	}
 	w.dirs = append(w.dirs, item{at, e})
-	entries, err := w.tree.reader().Dir(ctx, e)
-	if err != nil {
-		return err
+	var below []manifest.Entry // so that one folder at a time is being read
+	for k, err := range w.tree.reader().Entries(ctx, e) {
+		if err != nil {
+			return err
+		}
+		if w.items++; w.items > maxItems {
+			return fault.New(fault.Conflict, "the folder has more than %d files: download a part of it", maxItems)
+		}
+		if k.Kind == manifest.Dir {
+			below = append(below, k)
+			continue
+		}
+		if err := w.plan(ctx, k, path.Join(at, k.Name), depth+1); err != nil {
+			return err
+		}
 	}
-	for _, k := range entries {
+	for _, k := range below {
 		if err := w.plan(ctx, k, path.Join(at, k.Name), depth+1); err != nil {
 			return err
 		}
@@ -271,16 +287,11 @@ func (w *writer) kept(bytes int64) {
 }
 
 func (w *writer) refs(ctx context.Context, e manifest.Entry) (out []manifest.Ref, err error) {
-	total := int64(0)
-	for ref, err := range w.tree.reader().Refs(ctx, e.Body) {
+	for ref, err := range w.tree.reader().Refs(ctx, e) {
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, ref)
-		total += int64(ref.Size)
-	}
-	if total != dense(e) {
-		return nil, manifest.ErrCorrupt
 	}
 	return out, nil
 }

@@ -168,23 +168,26 @@ func (w *work) learn(ctx context.Context, reader manifest.Reader, dir manifest.E
 	if depth > manifest.MaxDepth {
 		return manifest.ErrCorrupt
 	}
-	entries, err := reader.Dir(ctx, dir)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
+	var below []manifest.Entry // so that one folder at a time is being read
+	for e, err := range reader.Entries(ctx, dir) {
+		if err != nil {
+			return err
+		}
 		switch e.Kind {
 		case manifest.Dir:
-			if err := w.learn(ctx, reader, e, depth+1); err != nil {
-				return err
-			}
+			below = append(below, e)
 		case manifest.File:
-			for ref, err := range reader.Refs(ctx, e.Body) {
+			for ref, err := range reader.Refs(ctx, e) {
 				if err != nil {
 					return err
 				}
 				w.known.Add(ref)
 			}
+		}
+	}
+	for _, e := range below {
+		if err := w.learn(ctx, reader, e, depth+1); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -348,7 +351,7 @@ func (w *work) keep(ctx context.Context, entries []manifest.Entry, stays func(ma
 				w.links[e.Link] = e.Link != 0
 			}
 		}
-		if err := w.need(ctx, e.Body, e.Name); err != nil {
+		if err := w.need(ctx, e); err != nil {
 			return err
 		}
 		if e.Kind != manifest.Dir {
@@ -374,22 +377,22 @@ func dense(e manifest.Entry) int64 {
 	return n
 }
 
-// need adds the packs of a content that is not read here: its chunks, and the chunks that list them.
-func (w *work) need(ctx context.Context, c manifest.Content, name string) error {
+// need adds the packs of an entry whose content is not read here: its chunks, and the chunks that list them.
+func (w *work) need(ctx context.Context, e manifest.Entry) error {
 	note := func(r manifest.Ref) error {
 		if w.lost[r.Pack] {
 			return fault.New(fault.Unavailable, "the store has lost a part of %q in the volume: upload it, too, or restore an "+
-				"earlier snapshot", name)
+				"earlier snapshot", e.Name)
 		}
 		w.packs.Add(r.Pack)
 		return nil
 	}
-	for _, r := range c.Refs {
+	for _, r := range e.Body.Refs {
 		if err := note(r); err != nil {
 			return err
 		}
 	}
-	if c.Lists == 0 {
+	if e.Body.Lists == 0 {
 		return nil
 	}
 	r := w.tree.reader()
@@ -399,7 +402,7 @@ func (w *work) need(ctx context.Context, c manifest.Content, name string) error 
 		}
 		return w.tree.chunk(ctx, ref)
 	}
-	for ref, err := range r.Refs(ctx, c) {
+	for ref, err := range r.Content(ctx, e) {
 		if err == nil {
 			err = note(ref)
 		}
@@ -434,7 +437,7 @@ func (w *work) file(ctx context.Context, old manifest.Entry, have bool, name str
 	e.Name = name
 	w.files++
 	if have && old.Kind == manifest.File && !w.Checksum && old.Size == e.Size && old.MTime == e.MTime {
-		if err := w.need(ctx, old.Body, name); err == nil { // else it is read here
+		if err := w.need(ctx, old); err == nil { // else it is read here
 			e.Body, e.Holes = old.Body, old.Holes
 			w.bytes += dense(e)
 			w.done(e.Size, 1)

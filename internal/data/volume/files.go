@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
+	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/data/chunk"
@@ -13,11 +15,46 @@ import (
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/slots"
 )
+
+// Limits of what one request reads of a snapshot, whatever is stored there. Larger directories and files are read by
+// hosts and by transfers.
+const (
+	MaxListed    = 200_000  // entries of a directory
+	MaxPage      = 10_000   // entries of one answer
+	MaxDownload  = 100 * GB // bytes of a file, holes included
+	MaxHoles     = 1 << 30  // bytes of holes that a file may have more than data
+	maxPageText  = 1 << 20  // bytes of the names and targets of one answer
+	maxDirBytes  = 32 << 20 // bytes of directories, with those that a path leads through
+	maxDirChunks = 2 << 10  // chunks of them
+	folderTime   = time.Minute
+)
+
+// What requests read at the same time on this replica.
+const (
+	readsPerOrg     = 2
+	readsAll        = 8
+	readWait        = 15 * time.Second // how long a request waits for its turn
+	downloadsPerOrg = 4
+	downloadsAll    = 64
+)
+
+func (v *Volumes) limitReads() {
+	v.reads = slots.Slots{PerOrg: readsPerOrg, All: readsAll, Wait: readWait,
+		Full: "the files of volumes are being listed by many requests at the same time: try again in a moment"}
+	v.downloads = slots.Slots{PerOrg: downloadsPerOrg, All: downloadsAll,
+		Full: fmt.Sprintf("files of volumes are being downloaded by many requests at the same time, of which your "+
+			"organisation may send %d: try again when one has ended, or use muster volume cp", downloadsPerOrg)}
+	v.opening = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
+}
 
 // A Tree is the files of a snapshot.
 type Tree struct {
 	Snapshot Snapshot
+	v        *Volumes
+	org      id.Org
+	limit    int64 // of the volume, in bytes
 	root     manifest.Ref
 	reader   manifest.Reader
 }
@@ -66,7 +103,7 @@ func (v *Volumes) Tree(ctx context.Context, org id.Org, vol id.Volume, seq int64
 		return nil, err
 	}
 	return &Tree{
-		Snapshot: snapshotOf(rows[0]), root: refOf(rows[0]),
+		Snapshot: snapshotOf(rows[0]), v: v, org: org, limit: have.SizeLimit, root: refOf(rows[0]),
 		reader: manifest.Reader{Chunk: func(ctx context.Context, r manifest.Ref) ([]byte, error) {
 			if err := v.serveFiles(ctx, org, int64(r.Length)); err != nil {
 				return nil, err
@@ -97,6 +134,12 @@ func (v *Volumes) chunk(ctx context.Context, keys *chunk.Keys, domain id.DataDom
 	} else if err != nil {
 		return nil, err
 	}
+	select {
+	case v.opening <- struct{}{}:
+		defer func() { <-v.opening }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	return keys.Open(r.ID, blob)
 }
 
@@ -107,40 +150,79 @@ func readable(err error) error {
 	switch {
 	case errors.Is(err, manifest.ErrNotFound):
 		return errNoFile
+	case errors.Is(err, manifest.ErrManyEntries):
+		return fault.Wrap(err, fault.Conflict, "the folder, or one that leads to it, has more than %d entries: copy it with "+
+			"muster volume cp, or mount the volume", MaxListed)
 	case errors.Is(err, manifest.ErrCorrupt), errors.Is(err, chunk.ErrCorrupt), errors.Is(err, store.ErrNotFound):
 		return fault.Wrap(err, fault.Unavailable, "the snapshot cannot be read: a part of it is lost or was changed")
 	}
 	return err
 }
 
-// find returns the entry at a path below the root.
-func (t *Tree) find(ctx context.Context, path string) (manifest.Entry, error) {
-	root, err := t.reader.Root(ctx, t.root)
-	if err != nil {
-		return manifest.Entry{}, readable(err)
-	}
-	e, err := t.reader.Find(ctx, root, path)
-	return e, readable(err)
+var errLongList = fault.New(fault.Conflict, "the folder, or one that leads to it, takes more than %d MiB: copy it with "+
+	"muster volume cp, or mount the volume", maxDirBytes>>20)
+
+// listing returns a reader of directories for one request.
+func (t *Tree) listing() manifest.Reader {
+	bytes, chunks := int64(maxDirBytes), maxDirChunks
+	return manifest.Reader{MaxEntries: MaxListed, Chunk: func(ctx context.Context, r manifest.Ref) ([]byte, error) {
+		if bytes, chunks = bytes-int64(r.Size), chunks-1; bytes < 0 || chunks < 0 {
+			return nil, errLongList
+		}
+		return t.reader.Chunk(ctx, r)
+	}}
 }
 
-// List returns the entries of a directory by name; of a file, itself. Faults: NotFound, Unavailable.
-func (t *Tree) List(ctx context.Context, path string) ([]File, error) {
-	e, err := t.find(ctx, path)
+// find returns the entry at a path below the root.
+func (t *Tree) find(ctx context.Context, reader manifest.Reader, path string) (manifest.Entry, error) {
+	root, err := reader.Root(ctx, t.root)
 	if err != nil {
-		return nil, err
+		return manifest.Entry{}, err
 	}
-	if e.Kind != manifest.Dir {
-		return []File{fileOf(e)}, nil
-	}
-	entries, err := t.reader.Dir(ctx, e)
+	return reader.Find(ctx, root, path)
+}
+
+// List returns up to limit entries of a directory that follow a name, in the order of their names, and the name after
+// which the next ones follow; "": there are no more. Of a file, it returns itself. Names that people see are not those
+// that an entry has. Faults: NotFound, Unavailable, RateLimited, Conflict if the directory is too large.
+func (t *Tree) List(ctx context.Context, path, after string, limit int) (files []File, next string, err error) {
+	leave, err := t.v.reads.Take(ctx, t.org)
 	if err != nil {
-		return nil, readable(err)
+		return nil, "", err
 	}
-	out := make([]File, len(entries))
-	for i, e := range entries {
-		out[i] = fileOf(e)
+	defer leave()
+	limited, cancel := context.WithTimeout(ctx, folderTime)
+	defer cancel()
+	files, next, err = t.list(limited, path, after, min(limit, MaxPage))
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		err = fault.Wrap(err, fault.Unavailable, "the folder could not be read in time: try it again")
 	}
-	return out, nil
+	return files, next, err
+}
+
+func (t *Tree) list(ctx context.Context, path, after string, limit int) (files []File, next string, err error) {
+	reader := t.listing()
+	dir, err := t.find(ctx, reader, path)
+	if err != nil {
+		return nil, "", readable(err)
+	}
+	if dir.Kind != manifest.Dir {
+		return []File{fileOf(dir)}, "", nil
+	}
+	text, last := 0, ""
+	for e, err := range reader.Entries(ctx, dir) {
+		if err != nil {
+			return nil, "", readable(err)
+		}
+		if e.Name <= after {
+			continue
+		}
+		if text += len(e.Name) + len(e.Target); len(files) > 0 && (len(files) == limit || text > maxPageText) {
+			return files, last, nil
+		}
+		files, last = append(files, fileOf(e)), e.Name
+	}
+	return files, "", nil
 }
 
 func fileOf(e manifest.Entry) File {
@@ -156,15 +238,44 @@ func fileOf(e manifest.Entry) File {
 	return f
 }
 
-// Open returns a file's size and a function that writes its content. Faults: NotFound, Unavailable, Conflict if it is
-// no file.
-func (t *Tree) Open(ctx context.Context, path string) (File, func(io.Writer) error, error) {
-	e, err := t.find(ctx, path)
+// Send sends the content of a file: begin gets the file and returns where its content goes, which all of it passes. An
+// error before begin was called is the answer; after it, the content is cut off. Faults: NotFound, Unavailable,
+// RateLimited, Conflict if it is no file or one that is too large.
+func (t *Tree) Send(ctx context.Context, path string, begin func(File) io.Writer) error {
+	leave, err := t.v.downloads.Take(ctx, t.org)
 	if err != nil {
-		return File{}, nil, err
+		return err
+	}
+	defer leave()
+	e, err := t.find(ctx, t.listing(), path)
+	if err != nil {
+		return readable(err)
 	}
 	if e.Kind != manifest.File {
-		return File{}, nil, fault.New(fault.Conflict, "%s is not a file", agentapi.CleanText(path))
+		return fault.New(fault.Conflict, "%s is not a file", agentapi.CleanText(path))
 	}
-	return fileOf(e), func(w io.Writer) error { return readable(t.reader.Write(ctx, w, e)) }, nil
+	if err := sendable(e, max(t.limit, t.Snapshot.Bytes)); err != nil {
+		return err
+	}
+	return readable(t.reader.Write(ctx, begin(fileOf(e)), e))
+}
+
+// sendable refuses a file that is more than what a volume of this size can hold, or more than one request may send: a
+// few stored bytes may be a file without end. It is a pure function.
+func sendable(e manifest.Entry, limit int64) error {
+	holes := int64(0)
+	for _, h := range e.Holes {
+		holes += h.Length
+	}
+	switch data := e.Size - holes; {
+	case data > limit:
+		return readable(manifest.ErrCorrupt)
+	case e.Size > MaxDownload:
+		return fault.New(fault.Conflict, "the file has %d bytes, and a download at most %d: copy it with muster volume cp",
+			e.Size, int64(MaxDownload))
+	case holes > data+MaxHoles:
+		return fault.New(fault.Conflict, "the file has %d bytes of holes, which a download would send: copy it with muster "+
+			"volume cp", holes)
+	}
+	return nil
 }

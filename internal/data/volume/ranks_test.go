@@ -2,6 +2,7 @@ package volume
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -85,13 +86,11 @@ func (r *ranks) restored(s *agentapi.Snapshot) tree {
 	}
 	t, err := r.v.Tree(r.t.Context(), r.who.Org, r.vol, s.Seq)
 	r.Must(err)
-	list, err := t.List(r.t.Context(), "")
+	list, _, err := t.List(r.t.Context(), "", "", MaxPage)
 	r.Must(err)
 	for _, f := range list {
 		var b strings.Builder
-		_, write, err := t.Open(r.t.Context(), f.Name)
-		r.Must(err)
-		r.Must(write(&b))
+		r.Must(t.Send(r.t.Context(), f.Name, func(File) io.Writer { return &b }))
 		out[f.Name] = []byte(b.String())
 	}
 	return out

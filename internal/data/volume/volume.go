@@ -54,6 +54,7 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/seal"
+	"github.com/musterhq/muster/internal/slots"
 )
 
 // GB is a gigabyte as sizes and prices mean it.
@@ -102,10 +103,14 @@ type Volumes struct {
 	store store.Store // nil: this platform has none, and offers no volumes
 	cfg   Config
 
+	looking   chan struct{} // commits of many packs that look for them in the store
+	reads     slots.Slots   // requests that list directories
+	downloads slots.Slots   // files that are being sent
+	opening   chan struct{} // chunks for them that are being opened
+
+	merges  chan struct{} // merges under way
 	merging sync.Map      // by id.Volume: a merge of its ranks' files is under way
 	merged  func()        // called between a merge and its commit; in tests
-	looking chan struct{} // commits of many packs that look for them in the store
-	files   fileReads
 
 	without string // a check that tests leave out, to see that it is needed; "" outside of tests
 }
@@ -136,7 +141,11 @@ func New(d *db.DB, s store.Store, cfg Config) *Volumes {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Volumes{d: d, store: s, cfg: cfg, looking: make(chan struct{}, bigCommits)}
+	v := &Volumes{
+		d: d, store: s, cfg: cfg, looking: make(chan struct{}, bigCommits), merges: make(chan struct{}, mergesAtOnce),
+	}
+	v.limitReads()
+	return v
 }
 
 // Offered reports whether this platform has a store.

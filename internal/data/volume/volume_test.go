@@ -2,6 +2,7 @@ package volume
 
 import (
 	"bytes"
+	"io"
 	"net/http"
 	"testing"
 	"time"
@@ -19,12 +20,8 @@ func (w *world) content(vol id.Volume, path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_, write, err := tree.Open(w.t.Context(), path)
-	if err != nil {
-		return "", err
-	}
 	var out bytes.Buffer
-	err = write(&out)
+	err = tree.Send(w.t.Context(), path, func(File) io.Writer { return &out })
 	return out.String(), err
 }
 

@@ -1,6 +1,7 @@
 package nodelog
 
 import (
+	"context"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -19,4 +20,6 @@ const (
 )
 
 // TakeFollow takes a place among the org's open streams, as Follow does.
-func (r *Reader) TakeFollow(org id.Org) (leave func(), err error) { return r.slots.follow(org) }
+func (r *Reader) TakeFollow(org id.Org) (leave func(), err error) {
+	return r.following.Take(context.Background(), org)
+}

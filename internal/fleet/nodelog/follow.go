@@ -33,7 +33,7 @@ const (
 //
 // For ranks in from, Follow resumes at that position and ignores q.Tail. Fault: RateLimited.
 func (r *Reader) Follow(ctx context.Context, q Query, from Position, out chan<- Line) error {
-	leave, err := r.slots.follow(q.Org)
+	leave, err := r.following.Take(ctx, q.Org)
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/dialback"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/slots"
 )
 
 const (
@@ -87,19 +88,34 @@ func (q Query) window() *window {
 	return &window{maxLines: q.Tail, maxBytes: min(maxRank, max(minRank, share))}
 }
 
+// What organisations may do at the same time on this replica.
+const (
+	gatherPerOrg = 4                // requests of one org that hold lines in memory
+	gatherAll    = 16               // the same for all orgs
+	gatherWait   = 15 * time.Second // how long a request waits for a slot
+	followPerOrg = 64               // streams of one org
+)
+
 // Reader reads logs. It is safe for concurrent use.
 type Reader struct {
 	store Store
 	open  Opener
 	bus   *bus.Bus
-	slots slots
+
+	gathering *slots.Slots // requests that hold lines in memory, each up to maxRequest
+	following *slots.Slots // streams
 
 	runTime time.Duration
 }
 
 // New returns a Reader. If b is nil, followers are not notified of changes and poll every second.
 func New(store Store, open Opener, b *bus.Bus) *Reader {
-	return &Reader{store: store, open: open, bus: b, runTime: runTime}
+	return &Reader{store: store, open: open, bus: b, runTime: runTime,
+		gathering: &slots.Slots{PerOrg: gatherPerOrg, All: gatherAll, Wait: gatherWait,
+			Full: "logs are being read by many requests at the same time: try again in a moment"},
+		following: &slots.Slots{PerOrg: followPerOrg,
+			Full: "your organisation follows logs in too many places: close some"},
+	}
 }
 
 // Merge sorts the lines of several ranks by time and keeps the order of each rank's lines. If a rank's clock goes back,
@@ -126,7 +142,7 @@ func Merge(lines []Line) {
 // Kept returns the last stored lines, merged. more is true if a host has, or may later have, lines that are not stored.
 // Fault: RateLimited.
 func (r *Reader) Kept(ctx context.Context, q Query) (lines []Line, more bool, err error) {
-	leave, err := r.slots.gather(ctx, q.Org)
+	leave, err := r.gathering.Take(ctx, q.Org)
 	if err != nil {
 		return nil, false, err
 	}
@@ -150,7 +166,7 @@ func (r *Reader) Kept(ctx context.Context, q Query) (lines []Line, more bool, er
 // response. Faults: RateLimited; Unavailable if nothing of a rank can be read although it has started. If a rank has
 // not started, that is no error; see Waiting.
 func (r *Reader) Present(ctx context.Context, q Query) (lines []Line, cut bool, err error) {
-	leave, err := r.slots.gather(ctx, q.Org)
+	leave, err := r.gathering.Take(ctx, q.Org)
 	if err != nil {
 		return nil, false, err
 	}

@@ -2,11 +2,14 @@ package api
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
+	"io"
 	"mime"
 	"net/http"
 	"path"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -16,6 +19,7 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/httpbody"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 )
@@ -193,6 +197,25 @@ type filesInput struct {
 	ID   string `path:"id"`
 	Path string `query:"path" maxLength:"4096" doc:"a directory or a file, from the volume's root; left out: the root"`
 	Seq  int64  `query:"seq" minimum:"0" doc:"number of the snapshot; left out: the last one"`
+	// Limit is by default what one answer holds at most: clients that know no pages get as much as before, up to that.
+	Limit int    `query:"limit" minimum:"1" maximum:"10000" default:"10000" doc:"how many entries at most; an answer may have fewer. Folders with more than 200000 entries are not listed"`
+	After string `query:"after" maxLength:"400" doc:"next of the page before, which names the snapshot, too"`
+}
+
+// fileCursor is the cursor of a directory's next page: the snapshot, so that all pages are of one, and the name of the
+// last entry, which people may not be able to print.
+func fileCursor(seq int64, name string) string {
+	return strconv.FormatInt(seq, 10) + "." + base64.RawURLEncoding.EncodeToString([]byte(name))
+}
+
+func parseFileCursor(s string) (seq int64, name string, err error) {
+	number, rest, ok := strings.Cut(s, ".")
+	raw, nerr := base64.RawURLEncoding.DecodeString(rest)
+	seq, serr := strconv.ParseInt(number, 10, 64)
+	if !ok || nerr != nil || serr != nil || seq < 1 {
+		return 0, "", fault.InvalidField("query.after", "is not a cursor of this list")
+	}
+	return seq, string(raw), nil
 }
 
 func (a *API) listFiles(ctx context.Context, p account.Principal, in *filesInput) (list[client.VolumeFile], error) {
@@ -200,12 +223,23 @@ func (a *API) listFiles(ctx context.Context, p account.Principal, in *filesInput
 	if err != nil {
 		return list[client.VolumeFile]{}, err
 	}
-	tree, err := a.volumes.Tree(ctx, p.Org, v, in.Seq)
+	seq, after := in.Seq, ""
+	if in.After != "" {
+		if seq, after, err = parseFileCursor(in.After); err != nil {
+			return list[client.VolumeFile]{}, err
+		}
+	}
+	tree, err := a.volumes.Tree(ctx, p.Org, v, seq)
 	if err != nil {
 		return list[client.VolumeFile]{}, err
 	}
-	files, err := tree.List(ctx, in.Path)
-	return cut(files, len(files), viewFile, func(f volume.File) string { return f.Name }), err
+	files, next, err := tree.List(ctx, in.Path, after, in.Limit)
+	out := cut(files, len(files), viewFile, func(f volume.File) string { return f.Name })
+	if next != "" {
+		cursor := fileCursor(tree.Snapshot.Seq, next)
+		out.Next = &cursor
+	}
+	return out, err
 }
 
 func contentParams() []*huma.Param {
@@ -236,19 +270,20 @@ func (a *API) volumeContent(w http.ResponseWriter, r *http.Request, p account.Pr
 	if err != nil {
 		return err
 	}
-	at := r.URL.Query().Get("path")
-	f, write, err := tree.Open(r.Context(), at)
-	if err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/octet-stream")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.Header().Set("Content-Length", strconv.FormatInt(f.Size, 10))
-	name := map[string]string{"filename": path.Base(f.Name)}
-	w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", name))
-	if err := write(w); err != nil {
+	out, begun := httpbody.NewAnswer(w), false
+	err = tree.Send(r.Context(), r.URL.Query().Get("path"), func(f volume.File) io.Writer {
+		begun = true
+		w.Header().Set("Content-Type", "application/octet-stream")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Content-Length", strconv.FormatInt(f.Size, 10))
+		name := map[string]string{"filename": path.Base(f.Name)}
+		w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", name))
+		return out
+	})
+	if err != nil && begun {
 		a.log.Warn("a file of a volume could not be sent", "volume", v, "err", err)
 		panic(http.ErrAbortHandler) // the length is announced: what is missing must not look like the end
 	}
-	return nil
+	out.End()
+	return err
 }

@@ -289,7 +289,7 @@ func TestAStoreThatHangs(t *testing.T) {
 	w.faults.When(s3test.Gets, s3test.Answers(503, "SlowDown"))
 	tree, err := w.v.Tree(t.Context(), w.who.Org, w.vol, 0)
 	w.Must(err)
-	if _, err = tree.List(t.Context(), ""); !fault.Is(err, fault.Unavailable) {
+	if _, _, err = tree.List(t.Context(), "", "", 1); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("a list of files: %v", err)
 	}
 	w.faults.Heal()

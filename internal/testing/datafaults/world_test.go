@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -159,17 +160,14 @@ func (w *world) same() {
 	w.t.Helper()
 	tree, err := w.v.Tree(w.t.Context(), w.who.Org, w.vol, 0)
 	w.Must(err)
-	list, err := tree.List(w.t.Context(), "")
+	list, _, err := tree.List(w.t.Context(), "", "", volume.MaxPage)
 	w.Must(err)
 	if len(list) != len(w.files) {
 		w.t.Errorf("the snapshot has %d files of %d", len(list), len(w.files))
 	}
 	for _, f := range list {
 		var b bytes.Buffer
-		_, read, err := tree.Open(w.t.Context(), f.Name)
-		if err == nil {
-			err = read(&b)
-		}
+		err := tree.Send(w.t.Context(), f.Name, func(volume.File) io.Writer { return &b })
 		if err != nil || sha256.Sum256(b.Bytes()) != w.files[f.Name] {
 			w.t.Errorf("%s: %d bytes of %d: %v", f.Name, b.Len(), f.Size, err)
 		}

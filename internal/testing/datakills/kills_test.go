@@ -3,6 +3,7 @@ package datakills
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/id"
 )
 
@@ -90,7 +92,7 @@ func (w *world) readBack(t *testing.T, seq int64) map[string][]byte {
 	w.Must(err)
 	files := map[string][]byte{}
 	for _, dir := range []string{"", "hot", "kept"} {
-		list, err := tree.List(t.Context(), dir)
+		list, _, err := tree.List(t.Context(), dir, "", volume.MaxPage)
 		if err != nil {
 			t.Errorf("snapshot %d: %q: %v", tree.Snapshot.Seq, dir, err)
 			return nil
@@ -104,10 +106,7 @@ func (w *world) readBack(t *testing.T, seq int64) map[string][]byte {
 				name = dir + "/" + f.Name
 			}
 			var b bytes.Buffer
-			_, write, err := tree.Open(t.Context(), name)
-			if err == nil {
-				err = write(&b)
-			}
+			err := tree.Send(t.Context(), name, func(volume.File) io.Writer { return &b })
 			if err != nil || int64(b.Len()) != f.Size {
 				t.Errorf("snapshot %d: %s: %d of %d bytes: %v", tree.Snapshot.Seq, name, b.Len(), f.Size, err)
 				return nil

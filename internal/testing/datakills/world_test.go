@@ -241,7 +241,7 @@ func (w *world) snapd(t *testing.T) (pid int) {
 	w.Must(err)
 	for _, f := range all {
 		b, err := os.ReadFile(f)
-		if err == nil && strings.HasSuffix(string(b), "\x00snapd\x00"+w.agent.Dir+"\x00") {
+		if err == nil && strings.Contains(string(b), "\x00snapd\x00"+w.agent.Dir+"/") {
 			pid, _ = strconv.Atoi(filepath.Base(filepath.Dir(f)))
 		}
 	}
