@@ -107,6 +107,7 @@ type Volumes struct {
 	reads     slots.Slots   // requests that list directories
 	downloads slots.Slots   // files that are being sent
 	opening   chan struct{} // chunks for them that are being opened
+	files     fileReads     // bytes that were read for both and are not counted yet
 
 	merges  chan struct{} // merges under way
 	merging sync.Map      // by id.Volume: a merge of its ranks' files is under way

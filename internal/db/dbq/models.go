@@ -1179,6 +1179,7 @@ type PaymentCard struct {
 	CreatedAt   time.Time
 	RemovedAt   *time.Time
 	Fingerprint *string
+	Test        bool
 }
 
 type PaymentStanding struct {

@@ -173,7 +173,8 @@ func (q *Queries) RemoveCard(ctx context.Context, argID id.Card) error {
 }
 
 const saveCard = `-- name: SaveCard :exec
-INSERT INTO payment_card (id, org_id, method_id, brand, last4, exp_month, exp_year, fingerprint) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+INSERT INTO payment_card (id, org_id, method_id, brand, last4, exp_month, exp_year, fingerprint, test)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 ON CONFLICT (method_id) DO UPDATE SET fingerprint = excluded.fingerprint WHERE payment_card.fingerprint IS NULL AND excluded.fingerprint IS NOT NULL
 `
 
@@ -186,6 +187,7 @@ type SaveCardParams struct {
 	ExpMonth    int32
 	ExpYear     int32
 	Fingerprint *string
+	Test        bool
 }
 
 // A card that was removed stays so: Stripe gives a card that is saved again another id.
@@ -199,6 +201,7 @@ func (q *Queries) SaveCard(ctx context.Context, arg SaveCardParams) error {
 		arg.ExpMonth,
 		arg.ExpYear,
 		arg.Fingerprint,
+		arg.Test,
 	)
 	return err
 }

@@ -24,6 +24,17 @@ func (q *Queries) AddServed(ctx context.Context, orgID id.Org, bytes int64, host
 	return err
 }
 
+const lockStored = `-- name: LockStored :exec
+SELECT pg_advisory_xact_lock(7274040, hashtext(min(c.id::text)))
+FROM (SELECT org_circle($1::uuid, statement_timestamp() - interval '30 days') AS id) c
+`
+
+// Until the end of the transaction: what the organisations of a circle store is granted one after the other.
+func (q *Queries) LockStored(ctx context.Context, orgID pgtype.UUID) error {
+	_, err := q.db.Exec(ctx, lockStored, orgID)
+	return err
+}
+
 const orgOfDomain = `-- name: OrgOfDomain :one
 SELECT org_id FROM data_domain WHERE id = $1
 `
@@ -38,15 +49,12 @@ func (q *Queries) OrgOfDomain(ctx context.Context, argID id.DataDomain) (id.Org,
 const storageStanding = `-- name: StorageStanding :one
 
 WITH linked AS (
-    SELECT $1::uuid AS id
-    UNION SELECT b.org_id FROM membership a JOIN membership b ON b.user_id = a.user_id WHERE a.org_id = $1::uuid
-    UNION SELECT b.org_id FROM payment_card a JOIN payment_card b ON b.fingerprint = a.fingerprint
-        WHERE a.org_id = $1::uuid AND $2::boolean
+    SELECT org_circle($1::uuid, statement_timestamp() - interval '30 days') AS id
 ), payer AS (
     SELECT l.id,
            (SELECT coalesce(sum(greatest(0, t.amount - coalesce(r.amount, 0))), 0) FROM topup t
                LEFT JOIN LATERAL (SELECT sum(f.amount) AS amount FROM refund f WHERE f.topup_id = t.id AND f.state <> 'failed') r ON true
-               WHERE t.org_id = l.id AND t.state = 'succeeded' AND t.currency = $3 AND t.payment_intent_id IS NOT NULL
+               WHERE t.org_id = l.id AND t.state = 'succeeded' AND t.currency = $2 AND t.payment_intent_id IS NOT NULL
                  AND NOT EXISTS (SELECT FROM dispute d WHERE d.topup_id = t.id))::bigint AS paid,
            EXISTS (SELECT FROM postpaid_org p WHERE p.org_id = l.id AND p.state = 'on' AND p.stopped = '') AS postpaid,
            (SELECT coalesce(sum(d.bytes + d.granted), 0) + coalesce(sum(g.bytes), 0) FROM data_domain d
@@ -89,10 +97,9 @@ type StorageStandingRow struct {
 
 // What an organisation stores, reads and has paid, for its limits.
 // scan: lookup
-// Of an organisation, and of those that share a member or a card with it: what those of them store and read that have paid
-// nothing is added up. Bytes that nothing needs any more count until the store has deleted them.
-func (q *Queries) StorageStanding(ctx context.Context, orgID pgtype.UUID, cards bool, currency string) (StorageStandingRow, error) {
-	row := q.db.QueryRow(ctx, storageStanding, orgID, cards, currency)
+// Of an organisation and its circle: what those of them store and read that have paid nothing is added up. Bytes that nothing needs any more count until the store has deleted them.
+func (q *Queries) StorageStanding(ctx context.Context, orgID pgtype.UUID, currency string) (StorageStandingRow, error) {
+	row := q.db.QueryRow(ctx, storageStanding, orgID, currency)
 	var i StorageStandingRow
 	err := row.Scan(
 		&i.Paid,
