@@ -29,7 +29,7 @@ const (
 	quotaWindow  = 6 * time.Hour
 	quotaFree    = 1200 // GPU-seconds
 	quotaReserve = 120_000
-	quotaSlack   = 20_000 // GPU-milliseconds by which the times of the oracle and of the server may differ
+	quotaSlack   = 2_000 // GPU-milliseconds by which the times of the oracle and of the server may differ
 )
 
 // quotaHold is a start or a quote that the oracle knows. Times are unix ms; to is 0 while it lasts.
@@ -145,8 +145,9 @@ func (f *quotaField) as(org int) account.Principal {
 	return p
 }
 
-// judged compares a decision with the oracle's. It reports whether the claim was allowed.
-func (f *quotaField) judged(n, org int, gpus int64, err error, except id.Quote) bool {
+// judged compares a decision, which was made after began (unix ms), with the oracle's. It reports whether the claim was
+// allowed.
+func (f *quotaField) judged(n, org int, gpus, began int64, err error, except id.Quote) bool {
 	f.t.Helper()
 	refusal := fault.From(err)
 	limited := refusal != nil && refusal.Extra["limit"] == "start_quota"
@@ -156,11 +157,16 @@ func (f *quotaField) judged(n, org int, gpus int64, err error, except id.Quote) 
 		}
 		return false
 	}
-	now := f.now()
-	free, covered := f.oracle(org, gpus, now, except, -quotaSlack)
-	freeLess, coveredLess := f.oracle(org, gpus, now, except, quotaSlack)
-	switch may, mayLess := free || covered, freeLess || coveredLess; {
-	case may != mayLess:
+	free, covered := f.oracle(org, gpus, began, except, 0)
+	may, same := free || covered, true
+	for _, now := range []int64{began, f.now()} {
+		for _, slack := range []int64{-quotaSlack, quotaSlack} {
+			a, b := f.oracle(org, gpus, now, except, slack)
+			same = same && (a || b) == may
+		}
+	}
+	switch {
+	case !same:
 		f.unclear++
 	case may == limited:
 		f.t.Fatalf("step %d: organisation %d, %d GPUs: refused %t (%v); the oracle allows it: free %t, covered %t", n, org,
@@ -255,21 +261,23 @@ func (f *quotaField) rent(n, org int) {
 	if quoted != nil {
 		except = quoted.quote
 	}
+	began := f.now()
 	c, _, err := f.clusters[0].Rent(f.ctx, f.as(org), request, idem.Request{})
-	if !f.judged(n, org, gpus, err, except) {
+	if !f.judged(n, org, gpus, began, err, except) {
 		return
 	}
 	f.holds = append(f.holds, &quotaHold{org: org, from: c.CreatedAt.UnixMilli(), gpus: gpus, cluster: c.ID})
 	if quoted != nil {
-		quoted.to = f.now()
+		quoted.to = f.ended("quote WHERE id = $1", quoted.quote)
 	}
 }
 
 func (f *quotaField) quote(n, org int) {
 	f.t.Helper()
 	gpus := int64(1 + f.r.IntN(3))
+	began := f.now()
 	q, _, err := f.m.Quote(f.ctx, f.as(org), spec(1, int(gpus)), idem.Request{})
-	if f.judged(n, org, gpus, err, id.Quote{}) {
+	if f.judged(n, org, gpus, began, err, id.Quote{}) {
 		f.holds = append(f.holds, &quotaHold{org: org, from: q.CreatedAt.UnixMilli(), expires: q.ExpiresAt.UnixMilli(),
 			gpus: gpus, quote: q.ID})
 	}
@@ -280,7 +288,7 @@ func (f *quotaField) end() {
 	f.t.Helper()
 	var open []*quotaHold
 	for _, h := range f.holds {
-		if h.to == 0 && (h.expires == 0 || h.expires > f.now()+5_000) {
+		if h.to == 0 && (h.expires == 0 || h.expires > f.now()+30_000) {
 			open = append(open, h)
 		}
 	}
@@ -288,10 +296,10 @@ func (f *quotaField) end() {
 		return
 	}
 	h := open[f.r.IntN(len(open))]
-	h.to = f.now()
 	if h.expires > 0 {
 		_, err := f.m.ReturnQuote(f.ctx, f.as(h.org), h.quote)
 		f.must(err)
+		h.to = f.ended("quote WHERE id = $1", h.quote)
 		return
 	}
 	switch f.r.IntN(3) {
@@ -302,11 +310,18 @@ func (f *quotaField) end() {
 	default:
 		f.must(errOf(f.clusters[0].Release(f.ctx, f.as(h.org), h.cluster)))
 	}
-	h.to = f.now()
+	h.to = f.ended("start_hold WHERE cluster_id = $1", h.cluster)
 	// Its hosts are gone, so that its GPUs can be claimed again.
 	f.exec("UPDATE gpu_claim SET ended_at = clock_timestamp(), end_reason = 'test' WHERE ended_at IS NULL AND ref IN "+
 		"(SELECT id FROM lease WHERE cluster_id = $1)", h.cluster)
 	f.exec("UPDATE lease SET gone_at = clock_timestamp() WHERE cluster_id = $1", h.cluster)
+}
+
+// ended returns when the server ended something (unix ms).
+func (f *quotaField) ended(from string, of any) (ms int64) {
+	f.t.Helper()
+	f.must(f.d.Pool.QueryRow(f.ctx, "SELECT (extract(epoch FROM ended_at) * 1000)::bigint FROM "+from, of).Scan(&ms))
+	return ms
 }
 
 // pass lets time go by: all that happened moves into the past.
