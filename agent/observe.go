@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -179,10 +178,7 @@ func (v view) ready() bool {
 }
 
 // clipped returns as much of a detail as a status may carry. Images and daemons chose some of its words.
-func clipped(s string) string {
-	s = agentapi.CleanText(s)
-	return strings.ToValidUTF8(s[:min(len(s), 500)], "")
-}
+func clipped(s string) string { return agentapi.Clip(s, 500) }
 
 // stage returns the state in the order of a start.
 func stage(v view) agentapi.NodeState {
@@ -285,8 +281,7 @@ func (a *Agent) leaving(v view) string {
 	if a.cfg.Leaving == nil || !v.rec.Started || v.rec.Outcome != nil {
 		return ""
 	}
-	s := clipped(a.cfg.Leaving())
-	return strings.ToValidUTF8(s[:min(len(s), agentapi.MaxLeaving)], "")
+	return agentapi.Clip(a.cfg.Leaving(), agentapi.MaxLeaving)
 }
 
 // progressOf names the step that a person sees during an action. Actions without an entry leave the shown step as it

@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -65,7 +67,7 @@ func retryDelay(failures int, leased bool) time.Duration {
 
 // syncOnce sends one report and applies the answer. It returns when the next report is due.
 func (a *Agent) syncOnce(ctx context.Context) (next time.Duration, err error) {
-	s, gone := a.sync()
+	s, gone := a.bounded(a.sync())
 	if a.cfg.Awake != nil {
 		a.cfg.Awake(a.leased())
 	}
@@ -183,6 +185,23 @@ func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 	return s, gone
 }
 
+// bounded makes a report small enough for the link. What is left out of it is not gone in it.
+func (a *Agent) bounded(s agentapi.Sync, gone []*run) (agentapi.Sync, []*run) {
+	leases, segments := len(s.Leases), len(s.Segments)
+	s.Bound()
+	if len(s.Segments) < segments { // the signature is of the list
+		s.Segments, s.SegmentsSignature = a.journal.Report(len(s.Segments))
+	}
+	if len(s.Leases) == leases {
+		return s, gone
+	}
+	a.log.Warn("the report of all leases is too large: the largest are left out", "leases", leases, "reported",
+		len(s.Leases))
+	return s, slices.DeleteFunc(gone, func(r *run) bool {
+		return !slices.ContainsFunc(s.Leases, func(l agentapi.LeaseStatus) bool { return l.LeaseRef == r.ref })
+	})
+}
+
 // applyUpdateReply passes the server's answer to the updater of the agent, with the result of the exchange.
 func (a *Agent) applyUpdateReply(s agentapi.Sync, reply agentapi.SyncReply) {
 	if a.cfg.Updates != nil {
@@ -246,28 +265,20 @@ func (a *Agent) hides(r *run) bool {
 	return r.rec.Started && !r.looked && a.cfg.Now().Sub(a.born) < takeUp
 }
 
-// take applies the server's answer. Its parts are independent of each other.
+// take applies the server's answer. Its parts are independent of each other: each is applied even if
+// others fail.
 func (a *Agent) take(s agentapi.Sync, gone []*run, reply agentapi.SyncReply) error {
+	var failed []error
 	if reply.Anchor != nil {
-		if err := a.journal.SetAnchor(*reply.Anchor); err != nil {
-			return err
-		}
+		failed = append(failed, a.journal.SetAnchor(*reply.Anchor))
 	}
-	if err := a.journal.Ack(reply.UsageAcks); err != nil {
-		return err
-	}
+	failed = append(failed, a.journal.Ack(reply.UsageAcks))
 	if reply.HealthAck > 0 {
-		if err := a.cfg.GPUs.Ack(reply.HealthAck); err != nil {
-			return err
-		}
+		failed = append(failed, a.cfg.GPUs.Ack(reply.HealthAck))
 	}
-	if err := a.followEpoch(reply.ControlEpoch); err != nil {
-		return err
-	}
+	failed = append(failed, a.followEpoch(reply.ControlEpoch))
 	if reply.Desired != nil {
-		if err := a.follow(*reply.Desired); err != nil {
-			return err
-		}
+		failed = append(failed, a.follow(*reply.Desired))
 	}
 	a.mu.Lock()
 	for _, x := range reply.Extensions {
@@ -279,7 +290,7 @@ func (a *Agent) take(s agentapi.Sync, gone []*run, reply agentapi.SyncReply) err
 	a.mu.Unlock()
 	a.acknowledge(s, gone, reply)
 	a.takePopular(s, reply)
-	return nil
+	return errors.Join(failed...)
 }
 
 // followEpoch accepts a newer epoch of the control plane: its database was restored, and an admin has confirmed that
@@ -338,19 +349,20 @@ func (a *Agent) follow(d agentapi.Desired) error {
 	}
 	wanted := map[string]agentapi.LeaseSpec{}
 	news := !known
+	var failed []error
 	for _, spec := range d.Leases {
 		wanted[spec.Lease] = spec
 		news = news || a.find(spec.LeaseRef) == nil
-		if err := a.want(spec); err != nil {
-			a.known = false // the next report asks for it again
-			return err
+		if err := a.want(spec); err != nil { // only this lease waits
+			a.known = false // the next report asks for the state again
+			failed = append(failed, fmt.Errorf("lease %s: %w", spec.LeaseRef, err))
 		}
 	}
 	a.keepKeys(d.Ending)
 	if a.dismissRest(wanted) || news {
 		poke(a.syncNow) // the server learns at once of new runs, and that this host knows what has ended
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // want marks a run as wanted. A run that has ended here is only reported. Callers hold a.mu.

@@ -1,7 +1,10 @@
 package agent
 
 import (
+	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -232,5 +235,39 @@ func TestRetryDelay_Grows(t *testing.T) {
 				t.Fatalf("%d failures, leased %t: %v", tc.failures, tc.leased, d)
 			}
 		}
+	}
+}
+
+// A lease whose record cannot be read waits. The others of the same state start, and the acknowledgements count.
+func TestTake_ABadLeaseCostsOnlyItself(t *testing.T) {
+	t.Parallel()
+	a := newWoken(t)
+	bad, good := agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1},
+		agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}
+	must(t, os.MkdirAll(filepath.Join(a.disk.ended(), bad.Lease+".json"), 0o700)) // a folder: it cannot be read as a file
+	s, gone := a.sync()
+	s.Pulled = &agentapi.Pulled{Counter: "c", Bytes: 7}
+	err := a.take(s, gone, agentapi.SyncReply{ControlEpoch: 1, Desired: desiredAt(1, 6, bad, good), StatusAck: s.Seq})
+	if r := a.find(good); err == nil || r == nil || r.want == nil || a.pulls.reported != *s.Pulled {
+		t.Errorf("%v; run %+v", err, r)
+	}
+}
+
+// What does not fit into a report is not gone in it.
+func TestBounded_WhatIsLeftOutIsNotGone(t *testing.T) {
+	t.Parallel()
+	a := newWoken(t)
+	a.scanned = true
+	for n := range agentapi.MaxStatuses + 50 {
+		a.addRun(agentapi.LeaseRef{Lease: fmt.Sprintf("ls_%d", n), Epoch: 1}, record{Gone: true})
+	}
+	a.mu.Lock()
+	for _, l := range a.leases {
+		l.runs[0].status = agentapi.LeaseStatus{LeaseRef: l.runs[0].ref, Gone: true}
+	}
+	a.mu.Unlock()
+	s, gone := a.bounded(a.sync())
+	if len(s.Leases) != agentapi.MaxStatuses || len(gone) != len(s.Leases) || s.Full {
+		t.Errorf("%d leases, %d gone, full %v", len(s.Leases), len(gone), s.Full)
 	}
 }

@@ -165,7 +165,7 @@ var waitHeader = nats.Header{
 }
 
 func call[T any](ctx context.Context, c *Conn, subject string, req any) (reply T, err error) {
-	b, err := json.Marshal(req)
+	b, err := agentapi.Encode(req)
 	if err != nil {
 		return reply, fault.Wrap(err, fault.Internal, "write a request")
 	}
@@ -185,6 +185,9 @@ func call[T any](ctx context.Context, c *Conn, subject string, req any) (reply T
 		}
 	}()
 	m, err := c.nc.RequestMsgWithContext(ctx, &nats.Msg{Subject: subject, Data: b, Header: waitHeader})
+	if errors.Is(err, nats.ErrMaxPayload) {
+		return reply, fault.Wrap(err, fault.TooLarge, "a message of %d bytes is larger than the link carries", len(b))
+	}
 	if err != nil {
 		return reply, fault.Wrap(err, fault.Unavailable, "the control plane does not answer")
 	}
@@ -238,7 +241,7 @@ func (c *Conn) Telemetry(t agentapi.Telemetry) error {
 	if !c.Up() {
 		return fault.New(fault.Unavailable, "no connection to the control plane")
 	}
-	b, err := json.Marshal(t)
+	b, err := agentapi.Encode(t)
 	if err != nil {
 		return fault.Wrap(err, fault.Internal, "write telemetry")
 	}
