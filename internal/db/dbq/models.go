@@ -397,6 +397,7 @@ type Dispute struct {
 	Kind      string
 	Debt      money.Nano
 	CollectAt time.Time
+	HeldBond  money.Nano
 }
 
 // Rows stay for ever. When its retention is over, a content becomes {"erased": true}.
@@ -908,6 +909,12 @@ type LoginThrottle struct {
 	Key         string
 	Failures    int32
 	WindowStart time.Time
+}
+
+type LostDispute struct {
+	DisputeID  string
+	HostOrgID  id.Org
+	ReviewedAt *time.Time
 }
 
 type Mail struct {
