@@ -14,6 +14,7 @@ import (
 // Bond is the money with which an operator answers for its hosts in gangs with other operators' hosts.
 type Bond struct {
 	Free        money.Nano      `json:"free" doc:"not reserved for a lease"`
+	Claimed     money.Nano      `json:"claimed" doc:"of what is free, held back because payments that you earned from or made are disputed or in review: it cannot be withdrawn"`
 	Reserved    money.Nano      `json:"reserved" doc:"for leases in gangs with other operators' hosts"`
 	Deposited   money.Nano      `json:"deposited" doc:"of both, what came out of your balance: it goes back there when you withdraw"`
 	Depositable money.Nano      `json:"depositable" doc:"could be deposited from your balance now; promotional credit cannot"`
@@ -33,7 +34,7 @@ type BondHostLimit struct {
 
 // BondTerms are what an operator has decided about its bond.
 type BondTerms struct {
-	RetainPPM      int64       `json:"retain_ppm" doc:"part of maturing earnings that is kept as bond, in millionths, until the bond is 10 hours of your list price" example:"250000"`
+	RetainPPM      int64       `json:"retain_ppm" doc:"part of maturing earnings that is kept as bond, in millionths, until the bond is what 10 hours of your GPUs usually cost: the median price of each model" example:"250000"`
 	AcceptUnbonded bool        `json:"accept_unbonded" doc:"whether hosts without a bond may join yours in gangs whose renter allows it (trust: any); when such a host fails, no one pays yours"`
 	LiabilityMax   *money.Nano `json:"gang_liability_max" doc:"the most that one lease of yours may be liable for; null: no limit"`
 }

@@ -31,6 +31,7 @@ func (s *Pages) showBond(v *page.Visit, form BondForm) error {
 		Reserved:       b.Reserved,
 		Deposited:      b.Deposited,
 		Depositable:    b.Depositable,
+		Claimed:        b.Claimed,
 		Form:           form,
 		Retain:         percent(b.Terms.RetainPPM),
 		AcceptUnbonded: b.Terms.AcceptUnbonded,

@@ -7,10 +7,13 @@
 // What always holds:
 //   - A bond is fed only by what an operator paid in (never by promotional credit) and by earnings that are payable.
 //   - What came out of the wallet goes back to the wallet: it never becomes a payout.
+//   - A bond answers for its operator, as pending and payable earnings do: what disputes and reviews claim and those do
+//     not cover cannot be withdrawn, what disputes of the operator's own payments claim cannot stand in for a lease, and
+//     what was given back beyond earnings is made good from it.
 //   - host_bond and bond_hold never fall below zero. So a lease never pays more than what was reserved for it, and no
 //     more is reserved than the operator has.
-//   - Σ host_bond + bond_hold of an operator changes only by the entries bond_deposit, bond_retain, bond_withdraw and
-//     standby; bond_reserve and bond_release move between the two.
+//   - Σ host_bond + bond_hold of an operator changes only by the entries bond_deposit, bond_retain, bond_withdraw,
+//     standby and those of disputes of its own payments; bond_reserve and bond_release move between the two.
 //   - What is reserved for a lease is released once, when its cluster is settled and every standstill of it is decided.
 package bond
 
@@ -39,14 +42,14 @@ func New(d *db.DB, currency string) *Bonds { return &Bonds{d, currency} }
 // Defaults of Terms.
 const (
 	defaultRetainPPM = 250_000
-	// targetHours is up to how many hours of the operator's own list price earnings are retained.
+	// targetHours is up to how many hours of what the operator's GPUs usually cost earnings are retained.
 	targetHours = 10
 )
 
 // Terms are what an operator has decided about its bond.
 type Terms struct {
-	// RetainPPM is the part of maturing earnings that is kept as bond, in millionths, until the bond is 10 hours of the
-	// operator's list price. The default is 250,000.
+	// RetainPPM is the part of maturing earnings that is kept as bond, in millionths, until the bond is what 10 hours of
+	// the operator's GPUs usually cost. The default is 250,000.
 	RetainPPM int64
 	// AcceptUnbonded lets hosts without a bond join gangs with this operator's hosts, if the renter allows it too.
 	AcceptUnbonded bool
@@ -151,8 +154,12 @@ func (b *Bonds) SetHostLiability(ctx context.Context, who account.Principal, of 
 func setHostLiability(ctx context.Context, tx *db.Tx, who account.Principal, of id.Host, limit *money.Nano) error {
 	detail := map[string]any{}
 	if limit == nil {
-		if err := tx.Q.ClearHostLiability(ctx, of, who.Org); err != nil {
+		known, err := tx.Q.ClearHostLiability(ctx, of, who.Org)
+		if err != nil {
 			return fmt.Errorf("clear liability limit of host %s: %w", of, err)
+		}
+		if !known {
+			return fault.New(fault.NotFound, "host not found")
 		}
 		return audit.Record(ctx, tx, who.Event("bond.host_liability", of.String(), detail))
 	}

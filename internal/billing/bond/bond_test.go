@@ -117,6 +117,35 @@ func TestBond_DepositAndWithdrawPaidCredit(t *testing.T) {
 	sound(t, p.DB)
 }
 
+// A host of another organisation, a retired one and one that does not exist are not found, and leave no line in the
+// audit log; a host without a limit of its own may be cleared again.
+func TestBond_LimitOfForeignHost(t *testing.T) {
+	t.Parallel()
+	p := newWallet(t, dbtest.New(t))
+	bonds, most := bond.New(p.DB, usd), 5*money.Unit
+	own, gone, foreign := p.Host(p.who.Org, nil), p.Host(p.who.Org, nil), p.Host(p.Org(), nil)
+	p.Exec("UPDATE host SET state = 'retired' WHERE id = $1", gone)
+	p.Exec("INSERT INTO bond_host_terms (host_id, liability_max) VALUES ($1, 1), ($2, 1)", gone, foreign)
+	for _, limit := range []*money.Nano{&most, nil} {
+		for _, h := range []id.Host{gone, foreign, id.New[id.Host]()} {
+			if _, err := bonds.SetHostLiability(t.Context(), p.who, h, limit); kindOf(err) != fault.NotFound {
+				t.Errorf("%s, limit %v: %v", h, limit, err)
+			}
+		}
+	}
+	var lines, limits int
+	if err := p.DB.Pool.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM audit_event), (SELECT count(*) FROM "+
+		"bond_host_terms)").Scan(&lines, &limits); err != nil || lines != 0 || limits != 2 {
+		t.Fatalf("%d lines in the audit log, %d limits: %v", lines, limits, err)
+	}
+	for _, limit := range []*money.Nano{&most, nil, nil} {
+		if s, err := bonds.SetHostLiability(t.Context(), p.who, own, limit); err != nil || (limit != nil) !=
+			(len(s.Hosts) == 2) {
+			t.Fatalf("%v: %+v, %v", limit, s.Hosts, err)
+		}
+	}
+}
+
 // I6 and I13: the accounts have floors that the database holds, so no program can take more out than is there.
 func TestBond_I6_AccountsHaveFloors(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/billing/claim"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -74,7 +75,7 @@ func deposit(ctx context.Context, tx *db.Tx, who account.Principal, currency str
 	if err != nil {
 		return err
 	}
-	most, err := depositable(ctx, tx.Q, who.Org, currency, books.Balance(wallet))
+	most, err := depositable(ctx, tx.Q, who.Org, currency, books.Balance(wallet)-books.Reserved(wallet))
 	if err != nil {
 		return err
 	}
@@ -97,6 +98,33 @@ func deposit(ctx context.Context, tx *db.Tx, who account.Principal, currency str
 	return audit.Record(ctx, tx, who.Event("bond.deposit", who.Org.String(), map[string]any{"amount": amount.String()}))
 }
 
+// free is the part of a bond that is not reserved for leases.
+type free struct {
+	amount  money.Nano
+	claimed money.Nano // of it
+}
+
+// withdrawable returns the free part of a bond, whose account and those of pending and payable earnings are locked.
+func withdrawable(books *ledger.Locked, org id.Org, currency string, c claim.Claims) free {
+	bond := ledger.HostBond(org, currency)
+	has := books.Balance(bond)
+	onBond := c.OnBond(books.Balance(ledger.HostPending(org, currency)), books.Balance(ledger.HostPayable(org, currency)))
+	return free{has, min(has, books.Reserved(bond)+onBond)}
+}
+
+func (f free) allows(amount money.Nano) error {
+	switch left := f.amount - f.claimed; {
+	case amount <= left:
+		return nil
+	case f.claimed > 0:
+		return fault.New(fault.InsufficientFunds, "%s can be withdrawn now: %s of your bond are held back, because payments "+
+			"that you earned from or made are disputed or in review", left.Plain(), f.claimed.Plain())
+	default:
+		return fault.New(fault.InsufficientFunds, "%s of your bond is not reserved for a running lease and can be withdrawn "+
+			"now", left.Plain())
+	}
+}
+
 // Withdrawn describes where a withdrawal went.
 type Withdrawn struct {
 	ToWallet  money.Nano // what had come out of the wallet
@@ -104,9 +132,9 @@ type Withdrawn struct {
 	Bond      Standing   // after the withdrawal
 }
 
-// Withdraw takes an amount out of the part of the bond that is not reserved for a lease. It goes back to the wallet as
-// far as it came from there, and else becomes payable. Faults: Invalid for an amount that is not above zero;
-// InsufficientFunds for more than is not reserved, with how much that is.
+// Withdraw takes an amount out of the part of the bond that is neither reserved for a lease nor claimed by disputes and
+// reviews. It goes back to the wallet as far as it came from there, and else becomes payable. Faults: Invalid for an
+// amount that is not above zero; InsufficientFunds for more than that part, with how much it is.
 func (b *Bonds) Withdraw(ctx context.Context, who account.Principal, amount money.Nano,
 	once idem.Request) (Withdrawn, idem.Outcome, error) {
 	return idem.Once(ctx, b.d, once, func(ctx context.Context, tx *db.Tx) (Withdrawn, error) {
@@ -126,13 +154,16 @@ func withdraw(ctx context.Context, tx *db.Tx, who account.Principal, currency st
 	}
 	wallet, bond, payable := ledger.Wallet(who.Org, currency), ledger.HostBond(who.Org, currency),
 		ledger.HostPayable(who.Org, currency)
-	books, err := ledger.Lock(ctx, tx, bond, payable, wallet)
+	books, err := ledger.Lock(ctx, tx, bond, payable, ledger.HostPending(who.Org, currency), wallet)
 	if err != nil {
 		return Withdrawn{}, err
 	}
-	if free := books.Balance(bond); amount > free {
-		return Withdrawn{}, fault.New(fault.InsufficientFunds, "%s of your bond is not reserved for a running lease and "+
-			"can be withdrawn now", free.Plain())
+	claims, err := claim.Of(ctx, tx.Q, who.Org, currency)
+	if err != nil {
+		return Withdrawn{}, err
+	}
+	if err := withdrawable(books, who.Org, currency, claims).allows(amount); err != nil {
+		return Withdrawn{}, err
 	}
 	in, err := Deposited(ctx, tx.Q, who.Org, currency)
 	if err != nil {
@@ -160,43 +191,4 @@ func withdraw(ctx context.Context, tx *db.Tx, who account.Principal, currency st
 	}
 	return out, audit.Record(ctx, tx, who.Event("bond.withdraw", who.Org.String(), map[string]any{
 		"amount": amount.String(), "to_wallet": out.ToWallet.String(), "to_payable": out.ToPayable.String()}))
-}
-
-// Retaining is how much of maturing earnings is kept as bond; see Retained.
-type Retaining struct {
-	ppm    int64
-	target money.Nano // of the whole bond
-	held   money.Nano // reserved for leases now
-}
-
-// QueueRetaining reads what Retained needs, before the operator's accounts are locked.
-func QueueRetaining(ctx context.Context, q *dbq.Queries, org id.Org, currency string) (Retaining, error) {
-	t, err := TermsOf(ctx, q, org)
-	if err != nil || t.RetainPPM == 0 {
-		return Retaining{}, err
-	}
-	price, err := q.BondListPrice(ctx, org)
-	if err != nil {
-		return Retaining{}, fmt.Errorf("list price of %s: %w", org, err)
-	}
-	held, err := q.BondHeld(ctx, org, currency)
-	if err != nil {
-		return Retaining{}, fmt.Errorf("read bond reserved by %s: %w", org, err)
-	}
-	return Retaining{
-		ppm:    t.RetainPPM,
-		target: money.CostOf(money.Micro(price), targetHours*3600_000),
-		held:   money.Nano(held),
-	}, nil
-}
-
-// Any reports whether anything may be retained at all.
-func (r Retaining) Any() bool { return r.ppm > 0 && r.target > r.held }
-
-// Retained returns how much of an amount that matures is kept as bond, for an operator with so much in host_bond.
-func (r Retaining) Retained(matures, bond money.Nano) money.Nano {
-	if matures <= 0 {
-		return 0
-	}
-	return max(0, min(money.Share(matures, r.ppm), r.target-r.held-bond))
 }

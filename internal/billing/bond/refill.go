@@ -111,7 +111,7 @@ func Refill(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
 
 func refill(ctx context.Context, tx *db.Tx, books *ledger.Locked, r dbq.LeaseBondsRow, want money.Nano) error {
 	missing := want - books.Balance(ledger.BondHold(r.OrgID, r.LeaseID, r.Currency))
-	move := max(0, min(missing, books.Balance(ledger.HostBond(r.OrgID, r.Currency))))
+	move := max(0, min(missing, books.Spendable(ledger.HostBond(r.OrgID, r.Currency))))
 	told := missing > move
 	if move == 0 && told == r.ShortTold {
 		return nil
@@ -201,9 +201,10 @@ func Release(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
 		return err
 	}
 	for _, r := range open {
+		hold := ledger.BondHold(r.OrgID, r.LeaseID, r.Currency)
 		var left money.Nano
 		if r.Reserved > 0 {
-			left = books.Balance(ledger.BondHold(r.OrgID, r.LeaseID, r.Currency))
+			left = books.Balance(hold)
 		}
 		if left > 0 {
 			if _, err := books.Post(ctx, ledger.Entry{
@@ -212,12 +213,17 @@ func Release(ctx context.Context, tx *db.Tx, cluster id.Cluster) error {
 				Ref:  r.ClusterID.String(),
 				Memo: "no longer reserved",
 				Transfers: []ledger.Transfer{{
-					Debit:  ledger.BondHold(r.OrgID, r.LeaseID, r.Currency),
+					Debit:  hold,
 					Credit: ledger.HostBond(r.OrgID, r.Currency),
 					Amount: left,
 				}},
 			}); err != nil {
 				return fmt.Errorf("release of %s: %w", r.LeaseID, err)
+			}
+		}
+		if r.Reserved > 0 {
+			if err := books.Retire(ctx, hold); err != nil {
+				return err
 			}
 		}
 		if err := tx.Q.ReleaseLeaseBond(ctx, left, r.LeaseID); err != nil {

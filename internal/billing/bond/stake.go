@@ -41,14 +41,14 @@ func (s Stakes) Accounts() []ledger.Account {
 	return out
 }
 
-// Covered reports whether the locked bonds suffice for all stakes.
+// Covered reports whether the locked bonds suffice for all stakes. What disputes claim of a bond does not count.
 func (s Stakes) Covered(books *ledger.Locked) bool {
 	need := map[id.Org]money.Nano{}
 	for _, l := range s.Leases {
 		need[l.Operator] += l.Amount
 	}
 	for org, n := range need {
-		if n > 0 && books.Balance(ledger.HostBond(org, s.Currency)) < n {
+		if n > 0 && books.Spendable(ledger.HostBond(org, s.Currency)) < n {
 			return false
 		}
 	}

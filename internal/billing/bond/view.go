@@ -7,6 +7,7 @@ import (
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/claim"
 	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -18,6 +19,7 @@ import (
 type Standing struct {
 	Currency    string
 	Free        money.Nano // not reserved
+	Claimed     money.Nano // of it, held back for disputes and reviews
 	Reserved    money.Nano // for leases
 	Deposited   money.Nano // of both, out of the wallet: goes back there when it is withdrawn
 	Depositable money.Nano // could be moved from the wallet now
@@ -61,11 +63,12 @@ func (b *Bonds) standing(ctx context.Context, q *dbq.Queries, org id.Org, limit 
 	if s.Free, err = ledger.Balance(ctx, q, ledger.HostBond(org, currency)); err != nil {
 		return s, err
 	}
-	held, err := q.BondHeld(ctx, org, currency)
-	if err != nil {
-		return s, fmt.Errorf("read bond reserved by %s: %w", org, err)
+	if s.Reserved, err = Held(ctx, q, org, currency); err != nil {
+		return s, err
 	}
-	s.Reserved = money.Nano(held)
+	if s.Claimed, err = claimed(ctx, q, org, currency, s.Free); err != nil {
+		return s, err
+	}
 	if s.Deposited, err = Deposited(ctx, q, org, currency); err != nil {
 		return s, err
 	}
@@ -76,6 +79,27 @@ func (b *Bonds) standing(ctx context.Context, q *dbq.Queries, org id.Org, limit 
 		return s, err
 	}
 	return s, s.lists(ctx, q, org, limit)
+}
+
+// claimed returns what Withdraw would hold back now of a bond of which so much is free.
+func claimed(ctx context.Context, q *dbq.Queries, org id.Org, currency string, free money.Nano) (money.Nano, error) {
+	if free == 0 {
+		return 0, nil
+	}
+	left, err := ledger.Spendable(ctx, q, ledger.HostBond(org, currency))
+	if err != nil {
+		return 0, err
+	}
+	pending, err := ledger.Balance(ctx, q, ledger.HostPending(org, currency))
+	if err != nil {
+		return 0, err
+	}
+	payable, err := ledger.Balance(ctx, q, ledger.HostPayable(org, currency))
+	if err != nil {
+		return 0, err
+	}
+	c, err := claim.Of(ctx, q, org, currency)
+	return free - max(0, left-c.OnBond(pending, payable)), err
 }
 
 // lists fills in the rows of each list, at most limit, and the limits of the org's hosts.

@@ -75,6 +75,9 @@ func QueueLock(b *pgx.Batch, tx *db.Tx, accounts ...Account) (*Locked, error) {
 	return l, nil
 }
 
+// Has reports whether an account is among the locked ones.
+func (l *Locked) Has(a Account) bool { return l.by[a.key()] != nil }
+
 // Balance returns an account's amount, what was posted through l included; 0 for one without a balance row. It must be
 // among the locked ones.
 func (l *Locked) Balance(a Account) money.Nano { return l.by[a.key()].amount }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/billing/bond"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/db"
@@ -63,7 +64,11 @@ func (p *Payments) refreshInvoiceDispute(ctx context.Context, d stripe.Dispute) 
 		if _, _, err := lockDispute(ctx, tx, d.ID); err != nil { // before the ledger
 			return err
 		}
-		return p.biller.TakenBack(ctx, tx, org, in.ID, []ledger.Account{aside}, func(ctx context.Context,
+		accounts, err := bond.Account(ctx, tx.Q, org, in.Currency)
+		if err != nil {
+			return err
+		}
+		return p.biller.TakenBack(ctx, tx, org, in.ID, append(accounts, aside), func(ctx context.Context,
 			books *ledger.Locked, of tax.Tax) error {
 			locked := &lockedDispute{
 				Dispute:  d,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/musterhq/muster/internal/billing/bond"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/db"
@@ -16,10 +17,11 @@ import (
 )
 
 // refreshDispute books the state of a dispute at Stripe, any number of times and in any order. While it is open the
-// org's money is set aside as far as there is some, and what is missing is reserved in its wallet, so that whatever is
-// credited to it later is set aside too (CollectClaims). What Stripe withdraws and returns goes through the same
-// account. If the dispute is won, what was set aside returns. If it is lost, the part that nothing covered is bad debt
-// and stays reserved until it is repaid, the tax on the disputed payment is not owed any more, and the card is blocked.
+// org's money is set aside as far as there is some, in the wallet first and then in the bond of its hosts; what is
+// missing is reserved in both, so that whatever is credited to them later is set aside too (CollectClaims). What Stripe
+// withdraws and returns goes through the same account. If the dispute is won, what was set aside returns. If it is
+// lost, the part that nothing covered is bad debt and stays reserved until it is repaid, the tax on the disputed
+// payment is not owed any more, and the card is blocked.
 func (p *Payments) refreshDispute(ctx context.Context, object string) (note string, err error) {
 	d, err := p.stripe.Dispute(ctx, object)
 	if err != nil {
@@ -109,8 +111,13 @@ func (p *Payments) settleDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, at
 	if d.row, d.fresh, err = lockDispute(ctx, tx, d.ID); err != nil {
 		return err
 	}
-	if d.accounts, err = ledger.Lock(ctx, tx, d.wallet, d.aside, ledger.StripeClearing(t.Currency),
-		ledger.BadDebt(t.Currency), ledger.StripeFees(t.Currency), ledger.TaxPayable(t.Currency)); err != nil {
+	accounts, err := bond.Account(ctx, tx.Q, t.OrgID, t.Currency)
+	if err != nil {
+		return err
+	}
+	accounts = append(accounts, d.wallet, d.aside, ledger.StripeClearing(t.Currency), ledger.BadDebt(t.Currency),
+		ledger.StripeFees(t.Currency), ledger.TaxPayable(t.Currency))
+	if d.accounts, err = ledger.Lock(ctx, tx, accounts...); err != nil {
 		return err
 	}
 	share, err := taxInDispute(ctx, tx, t, d.ID, money.Nano(d.Cents)*money.Cent)
@@ -180,7 +187,7 @@ func (p *Payments) loseDispute(ctx context.Context, tx *db.Tx, d *lockedDispute,
 	case rest > 0:
 		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: ledger.BadDebt(t.Currency), Credit: d.aside, Amount: rest})
 	case rest < 0: // more was set aside than was due: a refund under way failed meanwhile, and more of it is tax
-		e.Transfers = append(e.Transfers, ledger.Transfer{Debit: d.aside, Credit: d.wallet, Amount: -rest})
+		e.Transfers = append(e.Transfers, d.back(-rest)...)
 	}
 	if len(e.Transfers) > 0 {
 		if booked, err := d.accounts.Post(ctx, e); err != nil || !booked {
@@ -249,9 +256,25 @@ func (d *lockedDispute) post(ctx context.Context, e ledger.Entry, debit, credit 
 	if amount == 0 {
 		return nil
 	}
-	e.Ref, e.Transfers = d.ref, []ledger.Transfer{{Debit: debit, Credit: credit, Amount: amount}}
+	return d.move(ctx, e, []ledger.Transfer{{Debit: debit, Credit: credit, Amount: amount}})
+}
+
+// move books transfers for the dispute, if there are any.
+func (d *lockedDispute) move(ctx context.Context, e ledger.Entry, transfers []ledger.Transfer) error {
+	if len(transfers) == 0 {
+		return nil
+	}
+	e.Ref, e.Transfers = d.ref, transfers
 	_, err := d.accounts.Post(ctx, e)
 	return err
+}
+
+// back returns the transfers that give an amount of what was set aside back: to the wallet what came out of it, and
+// the rest, which was retained from earnings, to the bond.
+func (d *lockedDispute) back(amount money.Nano) []ledger.Transfer {
+	toWallet := min(amount, d.row.Held-d.row.HeldBond)
+	return some(ledger.Transfer{Debit: d.aside, Credit: d.wallet, Amount: toWallet},
+		ledger.Transfer{Debit: d.aside, Credit: ledger.HostBond(d.wallet.Org, d.wallet.Currency), Amount: amount - toWallet})
 }
 
 // entry returns an entry of the dispute: its kind is dispute_STEP, its key dispute:ID:STEP.
@@ -272,7 +295,12 @@ func lockDispute(ctx context.Context, tx *db.Tx, id string) (row dbq.Dispute, fr
 // what is disputed.
 func (d *lockedDispute) open(ctx context.Context, tx *db.Tx, in dbq.InsertDisputeParams, limit money.Nano,
 	memo string) error {
-	in.Held = max(0, min(limit, d.accounts.Balance(d.wallet)-d.accounts.Reserved(d.wallet)))
+	has := max(0, d.accounts.Balance(d.wallet)-d.accounts.Reserved(d.wallet)) // an org's credit is not its money
+	take, err := takeClaim(ctx, tx, d.accounts, d.wallet, has, limit)
+	if err != nil {
+		return err
+	}
+	in.Held, in.HeldBond = take.sum(), take.earned
 	in.ID, in.Reason, in.Kind = d.ID, d.Reason, kindDispute
 	if _, err := tx.Q.InsertDispute(ctx, in); err != nil {
 		return fmt.Errorf("insert dispute %s: %w", d.ID, err)
@@ -282,11 +310,12 @@ func (d *lockedDispute) open(ctx context.Context, tx *db.Tx, in dbq.InsertDisput
 		OrgID:    in.OrgID,
 		Amount:   in.Amount,
 		Held:     in.Held,
+		HeldBond: in.HeldBond,
 		Currency: in.Currency,
 		State:    disputeOpen,
 	}
-	e := ledger.Entry{Kind: "dispute", Key: "dispute:" + d.ID + ":opened", Memo: memo}
-	return d.post(ctx, e, d.wallet, d.aside, in.Held)
+	return d.move(ctx, ledger.Entry{Kind: "dispute", Key: "dispute:" + d.ID + ":opened", Memo: memo},
+		take.to(d.wallet, d.aside))
 }
 
 // opened notifies the org with n of a dispute that was stored, stops auto top-up, because its card's owner takes
@@ -309,10 +338,9 @@ func (p *Payments) opened(ctx context.Context, tx *db.Tx, d *lockedDispute, n no
 // over reports whether the dispute was decided and its end is not booked yet.
 func (d *lockedDispute) over() bool { return !d.Open && d.row.State == disputeOpen }
 
-// win returns what was set aside to the wallet.
+// win returns what was set aside to where it came from.
 func (p *Payments) win(ctx context.Context, tx *db.Tx, d *lockedDispute) error {
-	e := d.entry("won", "the dispute was decided for you")
-	if err := d.post(ctx, e, d.aside, d.wallet, d.row.Held); err != nil {
+	if err := d.move(ctx, d.entry("won", "the dispute was decided for you"), d.back(d.row.Held)); err != nil {
 		return err
 	}
 	return p.closeDispute(ctx, tx, d, "won", 0, "")

@@ -101,10 +101,10 @@ func TestReceipt_OlderPayment(t *testing.T) {
 	if diff := cmp.Diff(first, again, sameIDs); diff != "" || err != nil {
 		t.Fatal(diff, err)
 	}
-	if _, err := s.DB.Pool.Exec(t.Context(), "UPDATE topup SET state = 'failed'"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.p.Receipt(t.Context(), s.payer.Org, paid.ID); fault.KindOf(err) != fault.Conflict {
+	failed := id.New[id.TopUp]()
+	s.Exec("INSERT INTO topup (id, org_id, amount, currency, state) VALUES ($1, $2, 10, 'EUR', 'failed')", failed,
+		s.payer.Org)
+	if _, err := s.p.Receipt(t.Context(), s.payer.Org, failed); fault.KindOf(err) != fault.Conflict {
 		t.Fatal(err)
 	}
 }

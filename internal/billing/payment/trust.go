@@ -9,6 +9,7 @@ import (
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/billing/bond"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -96,19 +97,29 @@ func (p *Payments) updateStanding(ctx context.Context, tx *db.Tx, org id.Org) er
 	})
 }
 
-// reserve makes what the org's disputes claim unavailable in its wallet, whatever is credited to it later. books has
-// the wallet.
+// reserve makes what the org's disputes claim unavailable in its wallet and in the bond of its hosts, whatever is
+// credited to them later. books has the wallet, and the bond if there is one.
 func (p *Payments) reserve(ctx context.Context, tx *db.Tx, books *ledger.Locked, wallet ledger.Account) error {
 	c, err := tx.Q.DisputeClaims(ctx, wallet.Org, wallet.Currency)
 	if err != nil {
 		return fmt.Errorf("read claims on %s: %w", wallet.Org, err)
 	}
-	return books.Reserve(ctx, wallet, money.Nano(c.Short+c.Debt))
+	return reserveIn(ctx, books, wallet, money.Nano(c.Short+c.Debt))
 }
 
-// CollectClaims moves what disputes claim out of the wallets it has returned to: of an open dispute to dispute_hold, of
-// a lost one to bad_debt. It returns how many wallets it processed. Nothing depends on when it runs, because what is
-// claimed cannot be spent meanwhile. Run it every few seconds, on any number of replicas.
+func reserveIn(ctx context.Context, books *ledger.Locked, wallet ledger.Account, claims money.Nano) error {
+	if err := books.Reserve(ctx, wallet, claims); err != nil {
+		return err
+	}
+	if kept := ledger.HostBond(wallet.Org, wallet.Currency); books.Has(kept) {
+		return books.Reserve(ctx, kept, claims)
+	}
+	return nil
+}
+
+// CollectClaims moves what disputes claim out of the wallets and bonds it has returned to: of an open dispute to
+// dispute_hold, of a lost one to bad_debt. It returns how many organisations it processed. Nothing depends on when it
+// runs, because what is claimed cannot be spent meanwhile. Run it every few seconds, on any number of replicas.
 func (p *Payments) CollectClaims(ctx context.Context) (n int, err error) {
 	rows, err := p.d.Q.WalletsWithClaims(ctx, batchRows)
 	if err != nil {
@@ -125,53 +136,34 @@ func (p *Payments) CollectClaims(ctx context.Context) (n int, err error) {
 	return n, errors.Join(errs...)
 }
 
-// collect is CollectClaims for one wallet. Open disputes come first, the oldest of each kind first.
+// collect is CollectClaims for one organisation. Open disputes come first, the oldest of each kind first.
 func (p *Payments) collect(ctx context.Context, org id.Org, currency string) error {
 	err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		rows, err := tx.Q.LockDisputesWithClaims(ctx, org, currency)
 		if err != nil {
 			return fmt.Errorf("lock disputes: %w", err)
 		}
-		wallet, aside, bad := ledger.Wallet(org, currency), ledger.DisputeHold(org, currency), ledger.BadDebt(currency)
-		books, err := ledger.Lock(ctx, tx, wallet, aside, bad)
+		wallet := ledger.Wallet(org, currency)
+		accounts, err := bond.Account(ctx, tx.Q, org, currency)
 		if err != nil {
 			return err
 		}
-		have := max(0, books.Balance(wallet))
-		var entries []ledger.Entry
-		for _, open := range []bool{true, false} {
-			for _, d := range rows {
-				part := min(have, money.Nano(d.Claim))
-				if (d.State == disputeOpen) != open || part == 0 {
-					continue
-				}
-				e := ledger.Entry{Ref: org.String(), Transfers: []ledger.Transfer{{Debit: wallet, Credit: aside, Amount: part}}}
-				if open {
-					e.Kind, e.Key, e.Memo = "dispute", fmt.Sprintf("dispute:%s:aside:%d", d.ID, int64(d.Held+part)),
-						"a payment is disputed"
-					err = tx.Q.SetDisputeHeld(ctx, d.Held+part, d.ID)
-				} else {
-					e.Kind, e.Key, e.Memo = "dispute_repaid", fmt.Sprintf("dispute:%s:repaid:%d", d.ID, int64(d.Debt-part)),
-						"repays a lost dispute"
-					e.Transfers[0].Credit = bad
-					err = tx.Q.SetDisputeDebt(ctx, d.Debt-part, d.ID)
-				}
-				if err != nil {
-					return fmt.Errorf("set debt of dispute %s: %w", d.ID, err)
-				}
-				entries, have = append(entries, e), have-part
-			}
-		}
-		if err := books.Reserve(ctx, wallet, 0); err != nil { // what is reserved is taken now
+		books, err := ledger.Lock(ctx, tx, append(accounts, wallet, ledger.DisputeHold(org, currency),
+			ledger.BadDebt(currency))...)
+		if err != nil {
 			return err
 		}
-		for _, e := range entries {
-			booked, err := books.Post(ctx, e)
-			if err != nil {
-				return err
-			}
-			if !booked { // the row and the ledger move together or not at all
-				return fmt.Errorf("%s is in the ledger and not on its row", e.Key)
+		if err := reserveIn(ctx, books, wallet, 0); err != nil { // what is reserved is taken now
+			return err
+		}
+		for _, open := range []bool{true, false} {
+			for _, d := range rows {
+				if (d.State == disputeOpen) != open {
+					continue
+				}
+				if err := collectFor(ctx, tx, books, wallet, d); err != nil {
+					return fmt.Errorf("dispute %s: %w", d.ID, err)
+				}
 			}
 		}
 		return p.reserve(ctx, tx, books, wallet)
@@ -180,6 +172,36 @@ func (p *Payments) collect(ctx context.Context, org id.Org, currency string) err
 		return fmt.Errorf("collect from %s: %w", org, err)
 	}
 	return nil
+}
+
+// collectFor moves what one dispute claims, as far as there is something to take.
+func collectFor(ctx context.Context, tx *db.Tx, books *ledger.Locked, wallet ledger.Account,
+	d dbq.LockDisputesWithClaimsRow) error {
+	take, err := takeClaim(ctx, tx, books, wallet, max(0, books.Balance(wallet)), money.Nano(d.Claim))
+	part := take.sum()
+	if err != nil || part == 0 {
+		return err
+	}
+	e := ledger.Entry{Ref: wallet.Org.String()}
+	if d.State == disputeOpen {
+		e.Kind, e.Key, e.Memo = "dispute", fmt.Sprintf("dispute:%s:aside:%d", d.ID, int64(d.Held+part)),
+			"a payment is disputed"
+		e.Transfers = take.to(wallet, ledger.DisputeHold(wallet.Org, wallet.Currency))
+		err = tx.Q.SetDisputeHeld(ctx, d.Held+part, d.HeldBond+take.earned, d.ID)
+	} else {
+		e.Kind, e.Key, e.Memo = "dispute_repaid", fmt.Sprintf("dispute:%s:repaid:%d", d.ID, int64(d.Debt-part)),
+			"repays a lost dispute"
+		e.Transfers = take.to(wallet, ledger.BadDebt(wallet.Currency))
+		err = tx.Q.SetDisputeDebt(ctx, d.Debt-part, d.ID)
+	}
+	if err != nil {
+		return fmt.Errorf("set debt: %w", err)
+	}
+	booked, err := books.Post(ctx, e)
+	if err == nil && !booked { // the row and the ledger move together or not at all
+		err = fmt.Errorf("%s is in the ledger and not on its row", e.Key)
+	}
+	return err
 }
 
 // allowDisputed refuses a top-up that the org's disputes forbid. Faults: Forbidden (suspended), QuotaExceeded.

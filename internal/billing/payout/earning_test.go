@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/musterhq/muster/internal/billing/claim"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
@@ -172,20 +173,20 @@ func (h *history) compare(what string) {
 			h.T.Fatalf("%s: earned from %s after %s: %d; the postings say %d", what, p, at, got, want)
 		}
 		cutoff := h.at()
-		disputes, err := disputesOf(ctx, q, eur, cutoff, h.operator)
+		disputes, err := claim.Disputes(ctx, q, eur, cutoff, h.operator)
 		if err != nil {
 			h.T.Fatal(err)
 		}
 		rows := disputes[h.operator]
-		var slow []dispute
+		var slow []claim.Dispute
 		all, err := h.DB.Pool.Query(ctx, disputedSlowly, h.operator, cutoff)
 		if err != nil {
 			h.T.Fatal(err)
 		}
 		for all.Next() {
-			var d dispute
+			var d claim.Dispute
 			var name string
-			if err := all.Scan(&name, &d.earned, &d.young, &d.reviewable); err != nil {
+			if err := all.Scan(&name, &d.Earned, &d.Young, &d.Reviewable); err != nil {
 				h.T.Fatal(err)
 			}
 			slow = append(slow, d)
@@ -194,7 +195,7 @@ func (h *history) compare(what string) {
 			h.T.Fatalf("%s: %d disputes; the postings say %d", what, len(rows), len(slow))
 		}
 		for i, s := range slow {
-			if f := rows[i]; f.earned != s.earned || f.young != s.young || f.reviewable != s.reviewable {
+			if f := rows[i]; f.Earned != s.Earned || f.Young != s.Young || f.Reviewable != s.Reviewable {
 				h.T.Fatalf("%s: dispute %d, cutoff %s: %+v; the postings say %+v", what, i, cutoff, f, s)
 			}
 		}

@@ -65,39 +65,53 @@ func firstEarned(ctx context.Context, q *dbq.Queries, org id.Org, currency strin
 }
 
 // openLost opens a review for every renter who paid the operator and lost a dispute of that payment: what comes from it
-// and is not paid out waits for a person. The caller holds the lock on host_pending; unpaid is what is pending and
-// payable.
+// and is not paid out waits for a person. Each loss is taken over once, whenever that is. The caller holds the lock on
+// host_pending; unpaid is what is pending, payable, and in the bond.
 func openLost(ctx context.Context, tx *db.Tx, org id.Org, currency string, matured time.Time, unpaid money.Nano) error {
-	lost, err := tx.Q.LostRenters(ctx, currency, org)
+	if err := tx.Q.QueueLostDisputes(ctx, org, currency, matured); err != nil {
+		return fmt.Errorf("queue lost disputes of those who paid %s: %w", org, err)
+	}
+	lost, err := tx.Q.LostRenters(ctx, org, currency)
 	if err != nil {
 		return fmt.Errorf("read renters of %s who lost disputes: %w", org, err)
 	}
 	for _, l := range lost {
-		s, err := tx.Q.OperatorStanding(ctx, pgtype.UUID{
-			Bytes: org.UUID(),
-			Valid: true,
-		}, currency, pgtype.UUID{Bytes: l.RenterOrgID.UUID(), Valid: true})
-		if err != nil {
-			return fmt.Errorf("read standing of %s: %w", org, err)
+		if err := takeOver(ctx, tx, org, currency, matured, unpaid, l); err != nil {
+			return fmt.Errorf("open review of %s for %s: %w", l.RenterOrgID, org, err)
 		}
-		now, err := tx.Now(ctx)
-		if err != nil {
-			return err
-		}
-		limit := money.Nano(l.Lost)
-		if err := tx.Q.OpenLostReview(ctx, dbq.OpenLostReviewParams{
-			ID:          id.New[id.PayoutReview](),
-			HostOrgID:   org,
-			RenterOrgID: l.RenterOrgID,
-			Currency:    currency,
-			Matured:     matured,
-			PaidAt:      l.PaidAt,
-			Unpaid:      int64(unpaid),
-			HeldLimit:   &limit,
-			Advice:      string(adviceOn(now.Sub(s.Since), money.Nano(s.Earned), money.Nano(s.FromRenter))),
-		}); err != nil {
-			return fmt.Errorf("insert review of %s for %s: %w", l.RenterOrgID, org, err)
-		}
+	}
+	return nil
+}
+
+func takeOver(ctx context.Context, tx *db.Tx, org id.Org, currency string, matured time.Time, unpaid money.Nano,
+	l dbq.LostRentersRow) error {
+	s, err := tx.Q.OperatorStanding(ctx, pgtype.UUID{
+		Bytes: org.UUID(),
+		Valid: true,
+	}, currency, pgtype.UUID{Bytes: l.RenterOrgID.UUID(), Valid: true})
+	if err != nil {
+		return fmt.Errorf("read standing of %s: %w", org, err)
+	}
+	now, err := tx.Now(ctx)
+	if err != nil {
+		return err
+	}
+	limit := money.Nano(l.Lost)
+	if err := tx.Q.OpenLostReview(ctx, dbq.OpenLostReviewParams{
+		ID:          id.New[id.PayoutReview](),
+		HostOrgID:   org,
+		RenterOrgID: l.RenterOrgID,
+		Currency:    currency,
+		Matured:     matured,
+		PaidAt:      l.PaidAt,
+		Unpaid:      int64(unpaid),
+		HeldLimit:   &limit,
+		Advice:      string(adviceOn(now.Sub(s.Since), money.Nano(s.Earned), money.Nano(s.FromRenter))),
+	}); err != nil {
+		return fmt.Errorf("insert review: %w", err)
+	}
+	if err := tx.Q.ReviewedLostDisputes(ctx, org, l.Disputes); err != nil {
+		return fmt.Errorf("mark disputes: %w", err)
 	}
 	return nil
 }

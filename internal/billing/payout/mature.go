@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/musterhq/muster/internal/billing/bond"
+	"github.com/musterhq/muster/internal/billing/claim"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db"
@@ -47,13 +48,18 @@ func MatureAfter(ctx context.Context, d *db.DB, holdback Holdback) (n int, err e
 	if err != nil {
 		return 0, fmt.Errorf("read operators: %w", err)
 	}
+	prices := medians{}
 	var errs []error
 	for _, o := range all {
 		if ctx.Err() != nil {
 			break
 		}
+		usual, err := prices.in(ctx, d.Q, o.Currency)
+		if err != nil {
+			return n, errors.Join(append(errs, err)...)
+		}
 		did := false
-		err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		err = d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 			now, err := tx.Now(ctx)
 			if err != nil {
 				return err
@@ -62,7 +68,7 @@ func MatureAfter(ctx context.Context, d *db.DB, holdback Holdback) (n int, err e
 			if err != nil {
 				return err
 			}
-			did, err = mature(ctx, tx, o.OrgID, o.Currency, cutoffAt(now, holdback.of(first, now)))
+			did, err = mature(ctx, tx, o.OrgID, o.Currency, cutoffAt(now, holdback.of(first, now)), usual)
 			return err
 		})
 		if err != nil {
@@ -75,25 +81,56 @@ func MatureAfter(ctx context.Context, d *db.DB, holdback Holdback) (n int, err e
 	return n, errors.Join(errs...)
 }
 
+// medians are the usual prices of GPUs by currency, read once for a pass.
+type medians map[string]bond.Medians
+
+func (m medians) in(ctx context.Context, q *dbq.Queries, currency string) (bond.Medians, error) {
+	if m[currency] == nil {
+		now, err := q.DatabaseTime(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("read the clock: %w", err)
+		}
+		if m[currency], err = bond.ReadMedians(ctx, q, currency, now); err != nil {
+			return nil, err
+		}
+	}
+	return m[currency], nil
+}
+
 // mature makes payable what one operator earned until the cutoff, less all that was ever taken from it, less what was
-// paid for with payments that are disputed, and less what is in review. What waits for two reasons is counted once.
-func mature(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutoff time.Time) (did bool, err error) {
+// paid for with payments that are disputed, and less what is in review. What waits for two reasons is counted once. A
+// part of it is kept as bond, by what GPUs usually cost; of an operator who owes something, nothing is.
+func mature(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutoff time.Time,
+	usual bond.Medians) (did bool, err error) {
 	pending, payable, kept := ledger.HostPending(org, currency), ledger.HostPayable(org, currency),
 		ledger.HostBond(org, currency)
-	retaining, err := bond.QueueRetaining(ctx, tx.Q, org, currency)
+	retaining, err := bond.ReadRetaining(ctx, tx.Q, org, usual)
 	if err != nil {
 		return false, err
 	}
-	accounts := []ledger.Account{pending, payable}
+	has, err := bond.Account(ctx, tx.Q, org, currency)
+	if err != nil {
+		return false, err
+	}
 	if retaining.Any() {
-		accounts = append(accounts, kept)
+		has = []ledger.Account{kept}
 	}
-	books, err := ledger.Lock(ctx, tx, accounts...)
+	books, err := ledger.Lock(ctx, tx, append(has, pending, payable)...)
 	if err != nil {
 		return false, err
+	}
+	if err := bond.Answer(ctx, tx, books, org, currency); err != nil {
+		return false, err
+	}
+	var inBond money.Nano // reserved for leases or not
+	if books.Has(kept) {
+		if inBond, err = bond.Held(ctx, tx.Q, org, currency); err != nil {
+			return false, err
+		}
+		inBond += books.Balance(kept)
 	}
 	// also while frozen: a link that is there now may be gone later
-	held, err := setAside(ctx, tx, org, currency, cutoff, max(0, books.Balance(pending))+books.Balance(payable))
+	held, err := setAside(ctx, tx, org, currency, cutoff, max(0, books.Balance(pending))+books.Balance(payable)+inBond)
 	if err != nil {
 		return false, err
 	}
@@ -105,11 +142,11 @@ func mature(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutoff 
 	if err != nil {
 		return false, err
 	}
-	disputes, err := disputesOf(ctx, tx.Q, currency, cutoff, org)
+	disputes, err := claim.Disputes(ctx, tx.Q, currency, cutoff, org)
 	if err != nil {
 		return false, err
 	}
-	_, alone := disputed(disputes[org], true)
+	_, alone := claim.Disputed(disputes[org], true)
 	if err := tx.Q.SetMaturedThrough(ctx, org, currency, cutoff); err != nil {
 		return false, fmt.Errorf("set matured earnings of %s: %w", org, err)
 	}
@@ -126,7 +163,11 @@ func mature(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutoff 
 	if err != nil || !retaining.Any() {
 		return did, err
 	}
-	keep := retaining.Retained(due, books.Balance(kept))
+	owed, err := claim.Owed(ctx, tx.Q, org, currency)
+	if err != nil || owed > 0 {
+		return did, err
+	}
+	keep := retaining.Retained(due, inBond)
 	if keep == 0 {
 		return did, nil
 	}

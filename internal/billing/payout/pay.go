@@ -11,6 +11,7 @@ import (
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/billing/claim"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -129,7 +130,7 @@ func (p *Payouts) decide(ctx context.Context, tx *db.Tx, org id.Org, scheduled b
 	if err != nil {
 		return d, err
 	}
-	amount, err := p.amount(ctx, tx.Q, books, org)
+	amount, owed, err := p.amount(ctx, tx.Q, books, org)
 	if err != nil {
 		return d, err
 	}
@@ -138,7 +139,7 @@ func (p *Payouts) decide(ctx context.Context, tx *db.Tx, org id.Org, scheduled b
 			return d, err
 		}
 	}
-	if d.why = p.tooLittle(amount); d.why != "" {
+	if d.why = p.tooLittle(amount, owed); d.why != "" {
 		return d, nil
 	}
 	d.payout = id.New[id.Payout]()
@@ -146,19 +147,16 @@ func (p *Payouts) decide(ctx context.Context, tx *db.Tx, org id.Org, scheduled b
 	return d, err
 }
 
-// amount returns what can be paid to an operator whose accounts are locked, in whole cents. What is in review covers
-// nothing that was given back or is disputed: a review may refuse it.
-func (p *Payouts) amount(ctx context.Context, q *dbq.Queries, books *ledger.Locked, org id.Org) (money.Nano, error) {
-	disputed, err := disputedOutsideReview(ctx, q, org, p.cfg.Currency)
+// amount returns what can be paid to an operator whose accounts are locked, in whole cents, and what the operator owes.
+// What is in review covers nothing that was given back or is disputed: a review may refuse it.
+func (p *Payouts) amount(ctx context.Context, q *dbq.Queries, books *ledger.Locked,
+	org id.Org) (pays, owed money.Nano, err error) {
+	c, err := claim.Of(ctx, q, org, p.cfg.Currency)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	held, err := heldForReview(ctx, q, org, p.cfg.Currency)
-	if err != nil {
-		return 0, err
-	}
-	return wholeCents(available(books.Balance(ledger.HostPending(org, p.cfg.Currency))-held,
-		books.Balance(ledger.HostPayable(org, p.cfg.Currency)), disputed)), nil
+	return wholeCents(c.Payable(books.Balance(ledger.HostPending(org, p.cfg.Currency)),
+		books.Balance(ledger.HostPayable(org, p.cfg.Currency)))), c.Owed, nil
 }
 
 // write stores a payout, queues its transfer for Stripe and books that it is on its way.
@@ -212,22 +210,20 @@ func obstacle(a dbq.PayoutAccount, onTheWay int64, sending outbox.Sending) strin
 	return ""
 }
 
-// tooLittle returns why an amount is not paid; "" = it is enough.
-func (p *Payouts) tooLittle(amount money.Nano) string {
+// tooLittle returns why an amount is not paid to an operator who owes something; "" = it is enough.
+func (p *Payouts) tooLittle(amount, owed money.Nano) string {
 	if amount >= p.cfg.Minimum {
 		return ""
 	}
-	return fmt.Sprintf("%s can be paid, and the minimum is %s", max(0, amount).Plain(), p.cfg.Minimum.Plain())
+	why := fmt.Sprintf("%s can be paid, and the minimum is %s", amount.Plain(), p.cfg.Minimum.Plain())
+	if owed > 0 {
+		why += fmt.Sprintf("; %s are kept back for disputes of the organisation's own payments", owed.Plain())
+	}
+	return why
 }
 
 // wholeCents rounds an amount towards zero.
 func wholeCents(n money.Nano) money.Nano { return n - n%money.Cent }
-
-// available returns what can be paid out: what is payable, less what was given back beyond what is pending, less what
-// is disputed beyond what is pending (that much of the disputed has become payable before the dispute).
-func available(pending, payable, disputed money.Nano) money.Nano {
-	return max(0, payable+min(0, pending)-max(0, disputed-max(0, pending)))
-}
 
 // Payout is money on its way to an operator, or there.
 type Payout = client.OperatorPayout

@@ -40,7 +40,7 @@ func (w *world) giveBack(n money.Nano) {
 func (w *world) mature(cutoff time.Time) {
 	w.T.Helper()
 	w.Tx(func(ctx context.Context, tx *db.Tx) error {
-		_, err := mature(ctx, tx, w.operator, eur, cutoff)
+		_, err := mature(ctx, tx, w.operator, eur, cutoff, nil)
 		return err
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/billing/bond"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -22,8 +23,8 @@ import (
 
 // setAside opens a review for every renter who is linked with the operator now and whose earnings are not payable yet,
 // and for every renter who lost a dispute, and returns how much of what was earned until the cutoff is in review.
-// unpaid is what is pending and payable. The caller holds the lock on host_pending, under which all of a review's
-// amounts change.
+// unpaid is what is pending, payable, and in the bond. The caller holds the lock on host_pending, under which all of a
+// review's amounts change.
 func setAside(ctx context.Context, tx *db.Tx, org id.Org, currency string, cutoff time.Time,
 	unpaid money.Nano) (money.Nano, error) {
 	matured, err := tx.Q.MaturedThrough(ctx, org, currency)
@@ -131,8 +132,9 @@ func (p *Payouts) ApproveReview(ctx context.Context, who account.Principal, revi
 		})
 }
 
-// RefuseReview keeps what is in review now from the operator for good: it moves to earnings_withheld. The operator
-// reads the reason. Only an admin may. Faults as ApproveReview.
+// RefuseReview keeps what is in review now from the operator for good: it moves to earnings_withheld. What pending and
+// payable earnings do not cover of it comes out of the bond, as far as that is not reserved for leases; Mature takes
+// the rest when it is released. The operator reads the reason. Only an admin may. Faults as ApproveReview.
 func (p *Payouts) RefuseReview(ctx context.Context, who account.Principal, review id.PayoutReview, reason string,
 	once idem.Request) (Review, idem.Outcome, error) {
 	return p.decideReview(ctx, who, review, reason, once, "payout.review_refuse",
@@ -150,6 +152,9 @@ func (p *Payouts) RefuseReview(ctx context.Context, who account.Principal, revie
 					Amount: r.Held,
 				}},
 			}); err != nil {
+				return err
+			}
+			if err := bond.Answer(ctx, tx, books, r.HostOrgID, r.Currency); err != nil {
 				return err
 			}
 			if _, err := notify.Add(ctx, tx, notify.Notice{
@@ -205,7 +210,12 @@ func lockReview(ctx context.Context, tx *db.Tx, review id.PayoutReview) (dbq.Pay
 	if err != nil {
 		return r, nil, fmt.Errorf("read review %s: %w", review, err)
 	}
-	books, err := ledger.Lock(ctx, tx, ledger.HostPending(r.HostOrgID, r.Currency), ledger.Withheld(r.Currency))
+	accounts, err := bond.Account(ctx, tx.Q, r.HostOrgID, r.Currency)
+	if err != nil {
+		return r, nil, err
+	}
+	books, err := ledger.Lock(ctx, tx, append(accounts, ledger.HostPending(r.HostOrgID, r.Currency),
+		ledger.HostPayable(r.HostOrgID, r.Currency), ledger.Withheld(r.Currency))...)
 	if err != nil {
 		return r, nil, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/claim"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
@@ -78,7 +79,7 @@ func (p *Payouts) preview(ctx context.Context, orgs ...id.Org) ([]Next, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read what operators earned: %w", err)
 	}
-	disputes, err := disputesOf(ctx, p.d.Q, p.cfg.Currency, time.Time{}, orgs...)
+	disputes, err := claim.Disputes(ctx, p.d.Q, p.cfg.Currency, time.Time{}, orgs...)
 	if err != nil {
 		return nil, err
 	}
@@ -98,10 +99,11 @@ func (p *Payouts) preview(ctx context.Context, orgs ...id.Org) ([]Next, error) {
 			out[i].Why = "there is no payout account"
 			continue
 		}
-		_, disputed := disputed(disputes[org], false)
-		amount := wholeCents(available(money.Nano(f.Pending-f.InReview), money.Nano(f.Payable), disputed))
+		c := claim.Claims{InReview: money.Nano(f.InReview), Owed: money.Nano(f.Owed)}
+		_, c.Disputed = claim.Disputed(disputes[org], false)
+		amount := wholeCents(c.Payable(money.Nano(f.Pending), money.Nano(f.Payable)))
 		if out[i].Why = obstacle(*account[org], f.OnTheWay, sending); out[i].Why == "" {
-			out[i].Why = p.tooLittle(amount)
+			out[i].Why = p.tooLittle(amount, c.Owed)
 		}
 		if out[i].Why == "" {
 			out[i].Amount = amount

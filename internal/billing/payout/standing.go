@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/musterhq/muster/internal/billing/claim"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -43,17 +44,15 @@ func Of(ctx context.Context, q *dbq.Queries, org id.Org, currency string, holdba
 	if s.Payable, err = ledger.Balance(ctx, q, ledger.HostPayable(org, currency)); err != nil {
 		return s, err
 	}
-	if s.InReview, err = heldForReview(ctx, q, org, currency); err != nil {
-		return s, err
-	}
-	if s.Pending -= s.InReview; s.Pending < 0 {
-		s.Payable, s.Pending = max(0, s.Payable+s.Pending), 0
-	}
-	disputed, err := disputedOutsideReview(ctx, q, org, currency)
+	c, err := claim.Of(ctx, q, org, currency)
 	if err != nil {
 		return s, err
 	}
-	s.Disputed = min(disputed, s.Pending+s.Payable)
+	s.InReview = c.InReview
+	if s.Pending -= s.InReview; s.Pending < 0 {
+		s.Payable, s.Pending = max(0, s.Payable+s.Pending), 0
+	}
+	s.Disputed = min(c.Disputed, s.Pending+s.Payable)
 	t, err := q.PayoutTotals(ctx, org, currency)
 	if err != nil {
 		return s, fmt.Errorf("read payouts of %s: %w", org, err)

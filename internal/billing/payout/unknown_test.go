@@ -19,7 +19,9 @@ func TestPayout_RestoredDatabase(t *testing.T) {
 	// The restore: what came after the earnings is gone.
 	x.Move(x.inFlight(), x.owedTo(), 100*money.Unit)
 	x.Exec("DELETE FROM stripe_outbox WHERE ref = $1", paid.ID.String())
+	x.Exec("ALTER TABLE payout DISABLE TRIGGER payout_kept")
 	x.Exec("DELETE FROM payout WHERE id = $1", paid.ID)
+	x.Exec("ALTER TABLE payout ENABLE TRIGGER payout_kept")
 	for range 3 {
 		x.payDue()
 		x.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")

@@ -39,7 +39,11 @@ func printBond(p *base.Printer, b client.Bond) {
 	if b.Terms.AcceptUnbonded {
 		accept = "yes"
 	}
-	p.Facts("Free", base.Nano(b.Free)+in, "Reserved", base.Nano(b.Reserved)+in, "Deposited", base.Nano(b.Deposited)+in+
+	free := base.Nano(b.Free) + in
+	if b.Claimed > 0 {
+		free += ", of which " + base.Nano(b.Claimed) + " are held back for disputed payments and reviews"
+	}
+	p.Facts("Free", free, "Reserved", base.Nano(b.Reserved)+in, "Deposited", base.Nano(b.Deposited)+in+
 		", out of your balance",
 		"Could be deposited", base.Nano(b.Depositable)+in, "Retained", strconv.FormatFloat(float64(b.Terms.RetainPPM)/10_000,
 			'f',
@@ -119,8 +123,8 @@ func bondSet(s *base.Session) *cobra.Command {
 			return s.Result(cmd, b, err, func(p *base.Printer) { printBond(p, b) })
 		},
 	}
-	cmd.Flags().Float64Var(&percent, "retain", 0, "percent of maturing earnings that is kept until the bond is 10 "+
-		"hours of your list price")
+	cmd.Flags().Float64Var(&percent, "retain", 0, "percent of maturing earnings that is kept until the bond is what "+
+		"10 hours of your GPUs usually cost")
 	cmd.Flags().BoolVar(&accept, "accept-unbonded", false,
 		"let hosts without a bond join yours where the renter allows it")
 	cmd.Flags().StringVar(&limit, "limit", "", "the most that one lease may be liable for, or none")

@@ -82,7 +82,7 @@ func (q *Queries) BondGangStrikes(ctx context.Context) ([]BondGangStrikesRow, er
 const bondHeld = `-- name: BondHeld :one
 SELECT coalesce(sum(b.amount), 0)::bigint AS amount
 FROM ledger_account a JOIN ledger_balance b ON b.account_id = a.id
-WHERE a.kind = 'bond_hold' AND a.org_id = $1 AND a.currency = $2
+WHERE a.kind = 'bond_hold' AND a.org_id = $1 AND a.currency = $2 AND a.retired_at IS NULL
 `
 
 // What is reserved of an operator's bond now.
@@ -164,18 +164,50 @@ func (q *Queries) BondLinkedOrgs(ctx context.Context, cards bool) ([]BondLinkedO
 	return items, nil
 }
 
-const bondListPrice = `-- name: BondListPrice :one
-SELECT coalesce(sum(o.price * (SELECT count(*) FROM gpu g WHERE g.host_id = o.host_id AND g.model = o.gpu_model AND g.present AND g.removed_at IS NULL)), 0)::bigint AS rate
-FROM offer o JOIN host h ON h.id = o.host_id
-WHERE h.org_id = $1 AND h.state = 'active' AND o.price IS NOT NULL
+const bondListedModels = `-- name: BondListedModels :many
+SELECT m.gpu_model, m.gpus::bigint AS gpus, m.price::bigint AS price,
+       coalesce((SELECT min(x.price) FROM offer x JOIN host y ON y.id = x.host_id
+                 WHERE x.gpu_model = m.gpu_model AND y.org_id <> $1 AND y.state = 'active' AND x.price IS NOT NULL), 0)::bigint AS elsewhere
+FROM (SELECT o.gpu_model, sum(g.n) AS gpus, sum(o.price * g.n) / sum(g.n) AS price
+      FROM offer o JOIN host h ON h.id = o.host_id
+      CROSS JOIN LATERAL (SELECT count(*) AS n FROM gpu u WHERE u.host_id = o.host_id AND u.model = o.gpu_model AND u.present AND u.removed_at IS NULL) g
+      WHERE h.org_id = $1 AND h.state = 'active' AND o.price IS NOT NULL AND g.n > 0
+      GROUP BY o.gpu_model) m
+ORDER BY m.gpu_model
 `
 
-// What an hour of all GPUs costs that an operator offers now, micro-units.
-func (q *Queries) BondListPrice(ctx context.Context, orgID id.Org) (int64, error) {
-	row := q.db.QueryRow(ctx, bondListPrice, orgID)
-	var rate int64
-	err := row.Scan(&rate)
-	return rate, err
+type BondListedModelsRow struct {
+	GPUModel  string
+	Gpus      int64
+	Price     int64
+	Elsewhere int64
+}
+
+// The GPU models that an operator offers now: how many GPUs, what one costs an hour on average, and the least that one costs at another
+// operator, 0 where no other offers the model. Micro-units.
+func (q *Queries) BondListedModels(ctx context.Context, orgID id.Org) ([]BondListedModelsRow, error) {
+	rows, err := q.db.Query(ctx, bondListedModels, orgID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []BondListedModelsRow{}
+	for rows.Next() {
+		var i BondListedModelsRow
+		if err := rows.Scan(
+			&i.GPUModel,
+			&i.Gpus,
+			&i.Price,
+			&i.Elsewhere,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const bondModelMedians = `-- name: BondModelMedians :many
@@ -215,7 +247,7 @@ func (q *Queries) BondModelMedians(ctx context.Context, fromID pgtype.UUID, curr
 }
 
 const bondOperators = `-- name: BondOperators :many
-SELECT o.id AS org_id, coalesce(b.amount, 0)::bigint AS free, coalesce(t.accept_unbonded, false)::boolean AS accept_unbonded,
+SELECT o.id AS org_id, greatest(0, coalesce(b.amount - b.reserved, 0))::bigint AS free, coalesce(t.accept_unbonded, false)::boolean AS accept_unbonded,
        coalesce(t.liability_max, -1)::bigint AS liability_max
 FROM (SELECT org_id AS id FROM bond_terms
       UNION SELECT a.org_id FROM ledger_account a WHERE a.kind = 'host_bond' AND a.currency = $1::text) o
@@ -231,7 +263,8 @@ type BondOperatorsRow struct {
 	LiabilityMax   int64
 }
 
-// What placement knows of operators that have a bond or terms of their own: what is free of the bond, and their limits.
+// What placement knows of operators that have a bond or terms of their own: what is free of the bond, and their limits. What
+// disputes of the operator's own payments claim is not free.
 func (q *Queries) BondOperators(ctx context.Context, currency string) ([]BondOperatorsRow, error) {
 	rows, err := q.db.Query(ctx, bondOperators, currency)
 	if err != nil {
@@ -353,13 +386,17 @@ func (q *Queries) BondTerms(ctx context.Context, orgID id.Org) (BondTermsRow, er
 	return i, err
 }
 
-const clearHostLiability = `-- name: ClearHostLiability :exec
-DELETE FROM bond_host_terms t USING host h WHERE h.id = t.host_id AND t.host_id = $1 AND h.org_id = $2
+const clearHostLiability = `-- name: ClearHostLiability :one
+WITH cleared AS (DELETE FROM bond_host_terms t USING host h WHERE h.id = t.host_id AND t.host_id = $1 AND h.org_id = $2 AND h.state <> 'retired')
+SELECT EXISTS (SELECT FROM host h WHERE h.id = $1 AND h.org_id = $2 AND h.state <> 'retired') AS known
 `
 
-func (q *Queries) ClearHostLiability(ctx context.Context, hostID id.Host, orgID id.Org) error {
-	_, err := q.db.Exec(ctx, clearHostLiability, hostID, orgID)
-	return err
+// False: the org has no such host. A host without a limit of its own stays as it is.
+func (q *Queries) ClearHostLiability(ctx context.Context, hostID id.Host, orgID id.Org) (bool, error) {
+	row := q.db.QueryRow(ctx, clearHostLiability, hostID, orgID)
+	var known bool
+	err := row.Scan(&known)
+	return known, err
 }
 
 const clusterUndecided = `-- name: ClusterUndecided :one
@@ -548,6 +585,18 @@ func (q *Queries) GangStrikesOfHosts(ctx context.Context, days int32, maxRows in
 		return nil, err
 	}
 	return items, nil
+}
+
+const hasBond = `-- name: HasBond :one
+SELECT EXISTS (SELECT FROM ledger_account WHERE kind = 'host_bond' AND owner = $1 AND currency = $2)
+`
+
+// Whether an org has ever had a bond.
+func (q *Queries) HasBond(ctx context.Context, orgID pgtype.UUID, currency string) (bool, error) {
+	row := q.db.QueryRow(ctx, hasBond, orgID, currency)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
 }
 
 const hostLiabilities = `-- name: HostLiabilities :many

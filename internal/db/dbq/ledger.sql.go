@@ -1149,14 +1149,16 @@ const retireLedgerHolds = `-- name: RetireLedgerHolds :execrows
 UPDATE ledger_account a SET retired_at = clock_timestamp()
 WHERE a.id IN (
     SELECT x.id FROM ledger_account x JOIN ledger_balance b ON b.account_id = x.id
-    WHERE x.org_id IS NOT NULL AND x.retired_at IS NULL AND x.kind = 'renter_hold' AND b.amount = 0
+    WHERE x.org_id IS NOT NULL AND x.retired_at IS NULL AND x.kind IN ('renter_hold', 'bond_hold') AND b.amount = 0
       AND x.created_at < statement_timestamp() - interval '1 day'
-      AND NOT EXISTS (SELECT FROM lease l WHERE l.cluster_id = x.owner AND l.settled_at IS NULL)
+      AND CASE x.kind WHEN 'renter_hold' THEN NOT EXISTS (SELECT FROM lease l WHERE l.cluster_id = x.owner AND l.settled_at IS NULL)
+                      ELSE NOT EXISTS (SELECT FROM lease_bond r WHERE r.lease_id = x.owner AND r.released_at IS NULL) END
     LIMIT $1
     FOR UPDATE OF b SKIP LOCKED)
 `
 
-// Empty holds of clusters that are settled and were not retired by the settlement: those of before there was such a thing.
+// Empty holds of clusters that are settled, and bonds of leases that were released, which were not retired then: those of
+// before there was such a thing.
 // scan: done
 func (q *Queries) RetireLedgerHolds(ctx context.Context, maxRows int32) (int64, error) {
 	result, err := q.db.Exec(ctx, retireLedgerHolds, maxRows)

@@ -90,7 +90,7 @@ func (q *Queries) DisputeCounts(ctx context.Context, orgID id.Org) (DisputeCount
 
 const lockDisputesWithClaims = `-- name: LockDisputesWithClaims :many
 SELECT id, state, greatest(0, CASE WHEN state = 'open' THEN amount - CASE WHEN topup_id IS NULL THEN 0 ELSE tax END - held ELSE debt END)::bigint AS claim,
-       held, debt, created_at
+       held, held_bond, debt, created_at
 FROM dispute
 WHERE org_id = $1 AND currency = $2 AND kind = 'dispute' AND (state = 'open' OR debt > 0)
 ORDER BY id
@@ -102,6 +102,7 @@ type LockDisputesWithClaimsRow struct {
 	State     string
 	Claim     int64
 	Held      money.Nano
+	HeldBond  money.Nano
 	Debt      money.Nano
 	CreatedAt time.Time
 }
@@ -121,6 +122,7 @@ func (q *Queries) LockDisputesWithClaims(ctx context.Context, orgID id.Org, curr
 			&i.State,
 			&i.Claim,
 			&i.Held,
+			&i.HeldBond,
 			&i.Debt,
 			&i.CreatedAt,
 		); err != nil {
@@ -250,11 +252,11 @@ func (q *Queries) SetDisputeDebt(ctx context.Context, debt money.Nano, iD string
 }
 
 const setDisputeHeld = `-- name: SetDisputeHeld :exec
-UPDATE dispute SET held = $1 WHERE id = $2 AND state = 'open'
+UPDATE dispute SET held = $1, held_bond = $2 WHERE id = $3 AND state = 'open'
 `
 
-func (q *Queries) SetDisputeHeld(ctx context.Context, held money.Nano, iD string) error {
-	_, err := q.db.Exec(ctx, setDisputeHeld, held, iD)
+func (q *Queries) SetDisputeHeld(ctx context.Context, held money.Nano, heldBond money.Nano, iD string) error {
+	_, err := q.db.Exec(ctx, setDisputeHeld, held, heldBond, iD)
 	return err
 }
 
@@ -288,9 +290,11 @@ WHERE d.id IN (SELECT o.id
                FROM dispute o
                JOIN ledger_account a ON a.kind = 'renter_wallet' AND a.owner = o.org_id AND a.currency = o.currency
                JOIN ledger_balance b ON b.account_id = a.id
+               LEFT JOIN ledger_account c ON c.kind = 'host_bond' AND c.owner = o.org_id AND c.currency = o.currency
+               LEFT JOIN ledger_balance e ON e.account_id = c.id
                WHERE o.kind = 'dispute'
                  AND (o.state = 'open' AND o.amount - CASE WHEN o.topup_id IS NULL THEN 0 ELSE o.tax END > o.held OR o.debt > 0)
-                 AND (b.amount > 0 OR b.reserved = 0)
+                 AND (b.amount > 0 OR b.reserved = 0 OR e.amount > 0 OR e.reserved = 0)
                ORDER BY o.collect_at, o.id LIMIT $1 FOR UPDATE OF o SKIP LOCKED)
 RETURNING d.org_id, d.currency
 `
@@ -301,7 +305,8 @@ type WalletsWithClaimsRow struct {
 }
 
 // scan: moves collect_at
-// Takes disputes that claim money which is in the wallet now, or whose claims are not reserved, those not looked at longest first.
+// Takes disputes that claim money which is in the wallet or in the bond now, or whose claims are not reserved there, those not looked at
+// longest first.
 func (q *Queries) WalletsWithClaims(ctx context.Context, maxRows int32) ([]WalletsWithClaimsRow, error) {
 	rows, err := q.db.Query(ctx, walletsWithClaims, maxRows)
 	if err != nil {

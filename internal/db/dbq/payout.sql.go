@@ -276,10 +276,12 @@ func (q *Queries) ListPayouts(ctx context.Context, orgID id.Org, before pgtype.U
 
 const operatorsWithPending = `-- name: OperatorsWithPending :many
 SELECT a.org_id, a.currency
-FROM ledger_account a JOIN ledger_balance b ON b.account_id = a.id
+FROM ledger_account a
 WHERE a.kind = 'host_pending' AND a.org_id IS NOT NULL
-  AND (b.amount > 0 OR EXISTS (SELECT FROM ledger_account p JOIN ledger_balance x ON x.account_id = p.id
-                               WHERE p.kind = 'host_payable' AND p.owner = a.owner AND p.currency = a.currency AND x.amount > 0))
+  AND (EXISTS (SELECT FROM ledger_account p JOIN ledger_balance x ON x.account_id = p.id
+               WHERE p.kind IN ('host_pending', 'host_payable', 'host_bond') AND p.owner = a.owner AND p.currency = a.currency AND x.amount > 0)
+       OR EXISTS (SELECT FROM lease_bond l WHERE l.org_id = a.org_id AND l.currency = a.currency AND l.reserved > 0 AND l.released_at IS NULL)
+       OR EXISTS (SELECT FROM lost_dispute d WHERE d.host_org_id = a.org_id AND d.reviewed_at IS NULL))
 ORDER BY a.org_id, a.currency
 `
 
@@ -288,7 +290,8 @@ type OperatorsWithPendingRow struct {
 	Currency string
 }
 
-// Operators who have earned what is not payable yet, or not paid out: a review may take that over.
+// Operators whose earnings the platform has: pending, payable, or in the bond of their hosts, reserved for leases or not. A review may take
+// that over. And those of whose payers' lost disputes no review has taken notice, even if nothing is left.
 func (q *Queries) OperatorsWithPending(ctx context.Context) ([]OperatorsWithPendingRow, error) {
 	rows, err := q.db.Query(ctx, operatorsWithPending)
 	if err != nil {
@@ -494,7 +497,9 @@ SELECT o.id AS org_id,
        coalesce((SELECT b.amount FROM ledger_account l JOIN ledger_balance b ON b.account_id = l.id
                  WHERE l.kind = 'host_payable' AND l.owner = o.id AND l.currency = $1), 0)::bigint AS payable,
        (SELECT coalesce(sum(v.held), 0) FROM payout_review v WHERE v.host_org_id = o.id AND v.currency = $1)::bigint AS in_review,
-       (SELECT count(*) FROM payout p WHERE p.org_id = o.id AND p.currency = $1 AND p.state = 'pending')::bigint AS on_the_way
+       (SELECT count(*) FROM payout p WHERE p.org_id = o.id AND p.currency = $1 AND p.state = 'pending')::bigint AS on_the_way,
+       (SELECT coalesce(sum(CASE WHEN d.state = 'open' THEN greatest(0, d.amount - CASE WHEN d.topup_id IS NULL THEN 0 ELSE d.tax END - d.held) ELSE d.debt END), 0)
+        FROM dispute d WHERE d.org_id = o.id AND d.currency = $1 AND d.kind = 'dispute' AND (d.state = 'open' OR d.debt > 0))::bigint AS owed
 FROM org o WHERE o.id = ANY($2::uuid[])
 `
 
@@ -504,9 +509,11 @@ type PayoutFundsRow struct {
 	Payable  int64
 	InReview int64
 	OnTheWay int64
+	Owed     int64
 }
 
-// What the next payouts of operators depend on: what they earned, what of it is in review, and how many payouts Stripe has yet to answer.
+// What the next payouts of operators depend on: what they earned, what of it is in review, how many payouts Stripe has yet to answer, and what
+// disputes of the operators' own payments claim (DisputeClaims).
 func (q *Queries) PayoutFunds(ctx context.Context, currency string, orgs []pgtype.UUID) ([]PayoutFundsRow, error) {
 	rows, err := q.db.Query(ctx, payoutFunds, currency, orgs)
 	if err != nil {
@@ -522,6 +529,7 @@ func (q *Queries) PayoutFunds(ctx context.Context, currency string, orgs []pgtyp
 			&i.Payable,
 			&i.InReview,
 			&i.OnTheWay,
+			&i.Owed,
 		); err != nil {
 			return nil, err
 		}

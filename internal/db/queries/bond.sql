@@ -14,8 +14,10 @@ INSERT INTO bond_host_terms (host_id, liability_max)
 SELECT h.id, @liability_max::bigint FROM host h WHERE h.id = @host_id AND h.org_id = @org_id AND h.state <> 'retired'
 ON CONFLICT (host_id) DO UPDATE SET liability_max = excluded.liability_max, changed_at = clock_timestamp();
 
--- name: ClearHostLiability :exec
-DELETE FROM bond_host_terms t USING host h WHERE h.id = t.host_id AND t.host_id = @host_id AND h.org_id = @org_id;
+-- name: ClearHostLiability :one
+-- False: the org has no such host. A host without a limit of its own stays as it is.
+WITH cleared AS (DELETE FROM bond_host_terms t USING host h WHERE h.id = t.host_id AND t.host_id = @host_id AND h.org_id = @org_id AND h.state <> 'retired')
+SELECT EXISTS (SELECT FROM host h WHERE h.id = @host_id AND h.org_id = @org_id AND h.state <> 'retired') AS known;
 
 -- name: HostLiabilities :many
 SELECT t.host_id, t.liability_max FROM bond_host_terms t JOIN host h ON h.id = t.host_id WHERE h.org_id = $1 ORDER BY t.host_id;
@@ -28,11 +30,18 @@ LEFT JOIN LATERAL (SELECT sum(f.amount) AS amount FROM refund f WHERE f.topup_id
 WHERE t.org_id = @org_id AND t.state = 'succeeded' AND t.currency = @currency AND t.payment_intent_id IS NOT NULL
   AND NOT EXISTS (SELECT FROM dispute d WHERE d.topup_id = t.id);
 
--- name: BondListPrice :one
--- What an hour of all GPUs costs that an operator offers now, micro-units.
-SELECT coalesce(sum(o.price * (SELECT count(*) FROM gpu g WHERE g.host_id = o.host_id AND g.model = o.gpu_model AND g.present AND g.removed_at IS NULL)), 0)::bigint AS rate
-FROM offer o JOIN host h ON h.id = o.host_id
-WHERE h.org_id = @org_id AND h.state = 'active' AND o.price IS NOT NULL;
+-- name: BondListedModels :many
+-- The GPU models that an operator offers now: how many GPUs, what one costs an hour on average, and the least that one costs at another
+-- operator, 0 where no other offers the model. Micro-units.
+SELECT m.gpu_model, m.gpus::bigint AS gpus, m.price::bigint AS price,
+       coalesce((SELECT min(x.price) FROM offer x JOIN host y ON y.id = x.host_id
+                 WHERE x.gpu_model = m.gpu_model AND y.org_id <> @org_id AND y.state = 'active' AND x.price IS NOT NULL), 0)::bigint AS elsewhere
+FROM (SELECT o.gpu_model, sum(g.n) AS gpus, sum(o.price * g.n) / sum(g.n) AS price
+      FROM offer o JOIN host h ON h.id = o.host_id
+      CROSS JOIN LATERAL (SELECT count(*) AS n FROM gpu u WHERE u.host_id = o.host_id AND u.model = o.gpu_model AND u.present AND u.removed_at IS NULL) g
+      WHERE h.org_id = @org_id AND h.state = 'active' AND o.price IS NOT NULL AND g.n > 0
+      GROUP BY o.gpu_model) m
+ORDER BY m.gpu_model;
 
 -- name: InsertLeaseBond :exec
 INSERT INTO lease_bond (lease_id, cluster_id, host_id, org_id, currency, srate, amount, reserved)
@@ -90,11 +99,16 @@ UPDATE bond_deposited SET amount = amount - @amount WHERE org_id = @org_id AND c
 -- What is reserved of an operator's bond now.
 SELECT coalesce(sum(b.amount), 0)::bigint AS amount
 FROM ledger_account a JOIN ledger_balance b ON b.account_id = a.id
-WHERE a.kind = 'bond_hold' AND a.org_id = @org_id AND a.currency = @currency;
+WHERE a.kind = 'bond_hold' AND a.org_id = @org_id AND a.currency = @currency AND a.retired_at IS NULL;
+
+-- name: HasBond :one
+-- Whether an org has ever had a bond.
+SELECT EXISTS (SELECT FROM ledger_account WHERE kind = 'host_bond' AND owner = @org_id AND currency = @currency);
 
 -- name: BondOperators :many
--- What placement knows of operators that have a bond or terms of their own: what is free of the bond, and their limits.
-SELECT o.id AS org_id, coalesce(b.amount, 0)::bigint AS free, coalesce(t.accept_unbonded, false)::boolean AS accept_unbonded,
+-- What placement knows of operators that have a bond or terms of their own: what is free of the bond, and their limits. What
+-- disputes of the operator's own payments claim is not free.
+SELECT o.id AS org_id, greatest(0, coalesce(b.amount - b.reserved, 0))::bigint AS free, coalesce(t.accept_unbonded, false)::boolean AS accept_unbonded,
        coalesce(t.liability_max, -1)::bigint AS liability_max
 FROM (SELECT org_id AS id FROM bond_terms
       UNION SELECT a.org_id FROM ledger_account a WHERE a.kind = 'host_bond' AND a.currency = @currency::text) o

@@ -107,14 +107,16 @@ WHERE a.kind = $1 AND a.owner = $2 AND a.currency = $3 AND a.retired_at IS NULL
   AND EXISTS (SELECT FROM ledger_balance b WHERE b.account_id = a.id AND b.amount = 0);
 
 -- name: RetireLedgerHolds :execrows
--- Empty holds of clusters that are settled and were not retired by the settlement: those of before there was such a thing.
+-- Empty holds of clusters that are settled, and bonds of leases that were released, which were not retired then: those of
+-- before there was such a thing.
 -- scan: done
 UPDATE ledger_account a SET retired_at = clock_timestamp()
 WHERE a.id IN (
     SELECT x.id FROM ledger_account x JOIN ledger_balance b ON b.account_id = x.id
-    WHERE x.org_id IS NOT NULL AND x.retired_at IS NULL AND x.kind = 'renter_hold' AND b.amount = 0
+    WHERE x.org_id IS NOT NULL AND x.retired_at IS NULL AND x.kind IN ('renter_hold', 'bond_hold') AND b.amount = 0
       AND x.created_at < statement_timestamp() - interval '1 day'
-      AND NOT EXISTS (SELECT FROM lease l WHERE l.cluster_id = x.owner AND l.settled_at IS NULL)
+      AND CASE x.kind WHEN 'renter_hold' THEN NOT EXISTS (SELECT FROM lease l WHERE l.cluster_id = x.owner AND l.settled_at IS NULL)
+                      ELSE NOT EXISTS (SELECT FROM lease_bond r WHERE r.lease_id = x.owner AND r.released_at IS NULL) END
     LIMIT @max_rows
     FOR UPDATE OF b SKIP LOCKED);
 

@@ -9,7 +9,7 @@ WHERE org_id = @org_id AND currency = @currency AND kind = 'dispute' AND (state 
 -- name: LockDisputesWithClaims :many
 -- The org's disputes that claim money. Rows are locked in the order of ids, before the ledger.
 SELECT id, state, greatest(0, CASE WHEN state = 'open' THEN amount - CASE WHEN topup_id IS NULL THEN 0 ELSE tax END - held ELSE debt END)::bigint AS claim,
-       held, debt, created_at
+       held, held_bond, debt, created_at
 FROM dispute
 WHERE org_id = @org_id AND currency = @currency AND kind = 'dispute' AND (state = 'open' OR debt > 0)
 ORDER BY id
@@ -17,21 +17,24 @@ FOR UPDATE;
 
 -- name: WalletsWithClaims :many
 -- scan: moves collect_at
--- Takes disputes that claim money which is in the wallet now, or whose claims are not reserved, those not looked at longest first.
+-- Takes disputes that claim money which is in the wallet or in the bond now, or whose claims are not reserved there, those not looked at
+-- longest first.
 UPDATE dispute d
 SET collect_at = clock_timestamp()
 WHERE d.id IN (SELECT o.id
                FROM dispute o
                JOIN ledger_account a ON a.kind = 'renter_wallet' AND a.owner = o.org_id AND a.currency = o.currency
                JOIN ledger_balance b ON b.account_id = a.id
+               LEFT JOIN ledger_account c ON c.kind = 'host_bond' AND c.owner = o.org_id AND c.currency = o.currency
+               LEFT JOIN ledger_balance e ON e.account_id = c.id
                WHERE o.kind = 'dispute'
                  AND (o.state = 'open' AND o.amount - CASE WHEN o.topup_id IS NULL THEN 0 ELSE o.tax END > o.held OR o.debt > 0)
-                 AND (b.amount > 0 OR b.reserved = 0)
+                 AND (b.amount > 0 OR b.reserved = 0 OR e.amount > 0 OR e.reserved = 0)
                ORDER BY o.collect_at, o.id LIMIT @max_rows FOR UPDATE OF o SKIP LOCKED)
 RETURNING d.org_id, d.currency;
 
 -- name: SetDisputeHeld :exec
-UPDATE dispute SET held = @held WHERE id = @id AND state = 'open';
+UPDATE dispute SET held = @held, held_bond = @held_bond WHERE id = @id AND state = 'open';
 
 -- name: SetDisputeDebt :exec
 UPDATE dispute SET debt = @debt WHERE id = @id AND state = 'lost';

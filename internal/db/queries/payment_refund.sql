@@ -44,12 +44,12 @@ FROM (SELECT coalesce(sum(f.amount) FILTER (WHERE f.state = 'succeeded'), 0) AS 
       FROM dispute l WHERE l.topup_id = @topup_id AND l.state = 'lost' AND l.id <> @dispute_id) d;
 
 -- name: InsertDispute :execrows
-INSERT INTO dispute (id, org_id, topup_id, amount, held, currency, reason, state, paid_at, tax, invoice_id, kind)
-VALUES ($1, $2, $3, $4, $5, $6, $7, 'open', $8, $9, $10, $11)
+INSERT INTO dispute (id, org_id, topup_id, amount, held, currency, reason, state, paid_at, tax, invoice_id, kind, held_bond)
+VALUES ($1, $2, $3, $4, $5, $6, $7, 'open', $8, $9, $10, $11, $12)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: DisputeForUpdate :one
-SELECT id, org_id, topup_id, amount, held, currency, reason, state, paid_at, created_at, closed_at, tax, invoice_id, kind, debt, collect_at FROM dispute WHERE id = $1 FOR UPDATE;
+SELECT id, org_id, topup_id, amount, held, currency, reason, state, paid_at, created_at, closed_at, tax, invoice_id, kind, debt, collect_at, held_bond FROM dispute WHERE id = $1 FOR UPDATE;
 
 -- name: InvoiceRefunded :one
 -- What refunds have given back of an invoice's payment, with tax, and how much of that was tax.

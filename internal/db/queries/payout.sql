@@ -1,10 +1,13 @@
 -- name: OperatorsWithPending :many
--- Operators who have earned what is not payable yet, or not paid out: a review may take that over.
+-- Operators whose earnings the platform has: pending, payable, or in the bond of their hosts, reserved for leases or not. A review may take
+-- that over. And those of whose payers' lost disputes no review has taken notice, even if nothing is left.
 SELECT a.org_id, a.currency
-FROM ledger_account a JOIN ledger_balance b ON b.account_id = a.id
+FROM ledger_account a
 WHERE a.kind = 'host_pending' AND a.org_id IS NOT NULL
-  AND (b.amount > 0 OR EXISTS (SELECT FROM ledger_account p JOIN ledger_balance x ON x.account_id = p.id
-                               WHERE p.kind = 'host_payable' AND p.owner = a.owner AND p.currency = a.currency AND x.amount > 0))
+  AND (EXISTS (SELECT FROM ledger_account p JOIN ledger_balance x ON x.account_id = p.id
+               WHERE p.kind IN ('host_pending', 'host_payable', 'host_bond') AND p.owner = a.owner AND p.currency = a.currency AND x.amount > 0)
+       OR EXISTS (SELECT FROM lease_bond l WHERE l.org_id = a.org_id AND l.currency = a.currency AND l.reserved > 0 AND l.released_at IS NULL)
+       OR EXISTS (SELECT FROM lost_dispute d WHERE d.host_org_id = a.org_id AND d.reviewed_at IS NULL))
 ORDER BY a.org_id, a.currency;
 
 -- name: EarnedSince :one
@@ -191,14 +194,17 @@ SELECT org_id, user_id, country, tries, stripe_account, failure, submitted, read
 FROM payout_account WHERE org_id = ANY(@orgs::uuid[]);
 
 -- name: PayoutFunds :many
--- What the next payouts of operators depend on: what they earned, what of it is in review, and how many payouts Stripe has yet to answer.
+-- What the next payouts of operators depend on: what they earned, what of it is in review, how many payouts Stripe has yet to answer, and what
+-- disputes of the operators' own payments claim (DisputeClaims).
 SELECT o.id AS org_id,
        coalesce((SELECT b.amount FROM ledger_account l JOIN ledger_balance b ON b.account_id = l.id
                  WHERE l.kind = 'host_pending' AND l.owner = o.id AND l.currency = @currency), 0)::bigint AS pending,
        coalesce((SELECT b.amount FROM ledger_account l JOIN ledger_balance b ON b.account_id = l.id
                  WHERE l.kind = 'host_payable' AND l.owner = o.id AND l.currency = @currency), 0)::bigint AS payable,
        (SELECT coalesce(sum(v.held), 0) FROM payout_review v WHERE v.host_org_id = o.id AND v.currency = @currency)::bigint AS in_review,
-       (SELECT count(*) FROM payout p WHERE p.org_id = o.id AND p.currency = @currency AND p.state = 'pending')::bigint AS on_the_way
+       (SELECT count(*) FROM payout p WHERE p.org_id = o.id AND p.currency = @currency AND p.state = 'pending')::bigint AS on_the_way,
+       (SELECT coalesce(sum(CASE WHEN d.state = 'open' THEN greatest(0, d.amount - CASE WHEN d.topup_id IS NULL THEN 0 ELSE d.tax END - d.held) ELSE d.debt END), 0)
+        FROM dispute d WHERE d.org_id = o.id AND d.currency = @currency AND d.kind = 'dispute' AND (d.state = 'open' OR d.debt > 0))::bigint AS owed
 FROM org o WHERE o.id = ANY(@orgs::uuid[]);
 
 -- name: SetPayoutWaiting :exec

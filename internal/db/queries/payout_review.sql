@@ -36,20 +36,39 @@ ON CONFLICT (host_org_id, renter_org_id, currency) DO UPDATE
 SET reasons = ARRAY(SELECT DISTINCT x FROM unnest(payout_review.reasons || excluded.reasons) x ORDER BY x), held_limit = NULL
 WHERE NOT payout_review.reasons @> excluded.reasons;
 
+-- name: QueueLostDisputes :exec
+-- Lost disputes of payers from whom an operator has earned since a moment, where it first earned from the payer after the loss: by two days
+-- after it, all that the disputed payment paid for is booked.
+INSERT INTO lost_dispute (dispute_id, host_org_id)
+SELECT d.id, e.host_org_id
+FROM operator_earning e
+JOIN dispute d ON d.org_id = e.payer_org_id AND d.currency = e.currency AND d.kind = 'dispute' AND d.state = 'lost' AND e.last_at >= d.paid_at
+WHERE e.host_org_id = @host_org_id AND e.currency = @currency AND e.payer_org_id <> @host_org_id AND e.last_at >= @since
+  AND NOT EXISTS (SELECT FROM lost_dispute l WHERE l.dispute_id = d.id AND l.host_org_id = e.host_org_id)
+  AND EXISTS (SELECT FROM operator_earning_hour h
+              WHERE h.host_org_id = e.host_org_id AND h.currency = e.currency AND h.payer_org_id = e.payer_org_id
+                AND h.hour >= date_trunc('hour', d.paid_at, 'UTC') AND h.last_at >= d.paid_at AND h.hour <= d.closed_at + interval '2 days')
+ON CONFLICT DO NOTHING;
+
 -- name: LostRenters :many
--- Renters who paid an operator and have lost disputes since, with what they lost and the earliest payment that was taken back.
-SELECT d.org_id AS renter_org_id, sum(d.amount - d.tax)::bigint AS lost, min(d.paid_at)::timestamptz AS paid_at
-FROM dispute d
-WHERE d.kind = 'dispute' AND d.state = 'lost' AND d.currency = @currency AND d.org_id <> @host_org_id
-  AND EXISTS (SELECT FROM operator_earning e
-              WHERE e.host_org_id = @host_org_id AND e.currency = @currency AND e.payer_org_id = d.org_id AND e.last_at >= d.paid_at)
+-- Renters of whose lost disputes an operator's review has taken over some but not all, with what they lost in all and the earliest payment
+-- that was taken back.
+SELECT d.org_id AS renter_org_id, sum(d.amount - d.tax)::bigint AS lost, min(d.paid_at)::timestamptz AS paid_at, array_agg(d.id ORDER BY d.id)::text[] AS disputes
+FROM lost_dispute l JOIN dispute d ON d.id = l.dispute_id
+WHERE l.host_org_id = @host_org_id AND d.currency = @currency
+  AND d.org_id IN (SELECT n.org_id FROM lost_dispute o JOIN dispute n ON n.id = o.dispute_id
+                   WHERE o.host_org_id = @host_org_id AND o.reviewed_at IS NULL AND n.currency = @currency)
 GROUP BY d.org_id
-HAVING max(d.closed_at) > statement_timestamp() - interval '60 days' -- by then reviews have taken it over
 ORDER BY d.org_id;
+
+-- name: ReviewedLostDisputes :exec
+UPDATE lost_dispute SET reviewed_at = clock_timestamp()
+WHERE host_org_id = @host_org_id AND dispute_id = ANY(@disputes::text[]) AND reviewed_at IS NULL;
 
 -- name: OpenLostReview :exec
 -- Once per operator and renter. What was earned before the payment is not reviewed, and of what was earned since, only what has
--- not been paid out (unpaid: while the dispute was open, it was held back of what had matured). A review that is there for another reason already holds everything. Further losses raise the limit.
+-- not been paid out (unpaid: while the dispute was open, it was held back of what had matured). A review that is there for another reason
+-- holds all that was earned since; base falls so far that it holds this, too. Further losses raise the limit.
 INSERT INTO payout_review (id, host_org_id, renter_org_id, currency, reasons, through, base, held_limit, advice)
 SELECT @id, @host_org_id, @renter_org_id, @currency, '{lost_dispute}', @matured,
        greatest(0, payout_earned_from(@host_org_id, @renter_org_id, @currency, greatest(@matured::timestamptz, @paid_at::timestamptz))
@@ -59,8 +78,9 @@ SELECT @id, @host_org_id, @renter_org_id, @currency, '{lost_dispute}', @matured,
 ON CONFLICT (host_org_id, renter_org_id, currency) DO UPDATE
 SET reasons = ARRAY(SELECT DISTINCT x FROM unnest(payout_review.reasons || excluded.reasons) x ORDER BY x),
     held_limit = CASE WHEN payout_review.held_limit IS NOT NULL THEN excluded.held_limit END,
+    base = least(payout_review.base, excluded.base),
     advice = CASE WHEN payout_review.held_limit IS DISTINCT FROM excluded.held_limit OR payout_review.advice = '' THEN excluded.advice ELSE payout_review.advice END
-WHERE NOT payout_review.reasons @> excluded.reasons OR payout_review.held_limit < excluded.held_limit;
+WHERE NOT payout_review.reasons @> excluded.reasons OR payout_review.held_limit < excluded.held_limit OR payout_review.base > excluded.base;
 
 -- name: OperatorStanding :one
 -- When an operator first earned, and what it has earned in all and from one renter.
@@ -104,17 +124,23 @@ ORDER BY v.id DESC
 LIMIT @max_rows;
 
 -- name: DisputedEarnings :many
--- Each open dispute of a payment, and each lost one until a review has taken it over (OpenLostReview), with what each of the operators
+-- Each open dispute of a payment, and each lost one until a review has taken it over (ReviewedLostDisputes), with what each of the operators
 -- earned since the payment from its payer: in all, after the cutoff, and of what a review looks at, and how much of the renter's is
 -- in review. The tax of a payment is not part of any earnings.
+WITH claim AS (
+    SELECT o.id, h.host_org_id FROM dispute o CROSS JOIN (SELECT unnest(@host_orgs::uuid[]) AS host_org_id) h WHERE o.state = 'open'
+    UNION
+    SELECT l.dispute_id, l.host_org_id FROM lost_dispute l WHERE l.host_org_id = ANY(@host_orgs::uuid[]) AND l.reviewed_at IS NULL
+)
 SELECT e.host_org_id, d.id, d.org_id AS renter_org_id, (d.amount - d.tax)::bigint AS amount, s.earned, s.young,
        (CASE WHEN v.through >= d.paid_at THEN s.earned - s.unreviewed ELSE 0 END)::bigint AS reviewable, coalesce(v.held, 0)::bigint AS held
-FROM dispute d
-JOIN operator_earning e ON e.host_org_id = ANY(@host_orgs::uuid[]) AND e.currency = d.currency AND e.payer_org_id = d.org_id AND e.last_at >= d.paid_at
+FROM claim c
+JOIN dispute d ON d.id = c.id
+JOIN operator_earning e ON e.host_org_id = ANY(@host_orgs::uuid[]) AND e.host_org_id = c.host_org_id AND e.currency = d.currency AND e.payer_org_id = d.org_id AND e.last_at >= d.paid_at
 LEFT JOIN payout_review v ON v.host_org_id = e.host_org_id AND v.renter_org_id = d.org_id AND v.currency = d.currency
 CROSS JOIN LATERAL ( -- earned at the moment of the payment is earned since it
     SELECT operator_earned_after(e.host_org_id, d.org_id, d.currency, d.paid_at - interval '1 microsecond')::bigint AS earned,
            operator_earned_after(e.host_org_id, d.org_id, d.currency, greatest(d.paid_at - interval '1 microsecond', @cutoff::timestamptz))::bigint AS young,
            operator_earned_after(e.host_org_id, d.org_id, d.currency, greatest(d.paid_at - interval '1 microsecond', v.through))::bigint AS unreviewed) s
-WHERE (d.state = 'open' OR d.state = 'lost' AND d.kind = 'dispute' AND d.closed_at > statement_timestamp() - interval '60 days' AND (v.id IS NULL OR NOT v.reasons @> '{lost_dispute}')) AND d.currency = @currency
+WHERE d.currency = @currency
 ORDER BY e.host_org_id, d.org_id, d.paid_at DESC, d.id;

@@ -145,6 +145,21 @@ func TestAGangOfTwoOperatorsReservesBonds(t *testing.T) {
 			t.Errorf("not released: %+v", l)
 		}
 	}
+	live := func() (n int) {
+		t.Helper()
+		f.must(f.d.Pool.QueryRow(f.ctx, "SELECT count(*) FROM ledger_account WHERE kind = 'bond_hold' AND retired_at IS "+
+			"NULL").Scan(&n))
+		return n
+	}
+	if n := live(); n != 0 {
+		t.Errorf("%d accounts of released bonds are still added up", n)
+	}
+	// Those that an earlier version released are retired by a job.
+	f.exec("UPDATE ledger_account SET retired_at = NULL, created_at = created_at - interval '2 days' WHERE kind = " +
+		"'bond_hold'")
+	if n, err := ledger.RetireHolds(f.ctx, f.d); err != nil || n != 2 || live() != 0 {
+		t.Errorf("%d retired, %d live: %v", n, live(), err)
+	}
 	var settled *time.Time
 	f.must(f.d.Pool.QueryRow(f.ctx, "SELECT settled_at FROM cluster WHERE id = $1", c.ID).Scan(&settled))
 	if settled == nil {

@@ -19,6 +19,7 @@ func viewBond(s bond.Standing) client.Bond {
 		Reserved:    s.Reserved,
 		Deposited:   s.Deposited,
 		Depositable: s.Depositable,
+		Claimed:     s.Claimed,
 		Terms: client.BondTerms{
 			RetainPPM:      s.Terms.RetainPPM,
 			AcceptUnbonded: s.Terms.AcceptUnbonded,

@@ -128,6 +128,7 @@ var owners = map[string]string{
 	"payout_reversal":         "payout",
 	"payout_matured":          "payout",
 	"payout_review":           "payout",
+	"lost_dispute":            "payout",
 	"operator_earning":        "payout",
 	"operator_earning_hour":   "payout",
 	"operator_earning_filled": "payout",

@@ -41,7 +41,7 @@ const atOnce = 3
 
 func main() {
 	var chosen []mutant
-	for _, m := range slices.Concat(mutants, gangMutants, quotaMutants, dataMutants) {
+	for _, m := range slices.Concat(mutants, gangMutants, quotaMutants, dataMutants, operatorMutants) {
 		if len(os.Args) > 1 && !slices.Contains(os.Args[1:], m.name) {
 			continue
 		}

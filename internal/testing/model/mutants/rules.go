@@ -159,10 +159,10 @@ var mutants = []mutant{
 		by:  []suite{{"./internal/billing/payment", "TestOutbox_EveryFaultChargesOnce|TestOutbox_ManySendersRandomFaults"}},
 	},
 	{
-		name: "counted-twice", rule: "what waits for two reasons waits once", file: "internal/billing/payout/disputed.go",
+		name: "counted-twice", rule: "what waits for two reasons waits once", file: "internal/billing/claim/disputed.go",
 		old: "			extra = max(extra, claimed-waits)\n",
 		new: "			extra = claimed\n			_ = waits\n",
-		by:  []suite{{"./internal/billing/payout", "TestHeld_TwoReasonsCountOnce"}},
+		by:  []suite{{"./internal/billing/claim", "TestHeld_TwoReasonsCountOnce"}},
 	},
 	{
 		name: "payout-key",

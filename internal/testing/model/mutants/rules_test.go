@@ -12,7 +12,7 @@ import (
 // The text that a mutant changes is there exactly once: a change of that text must change the mutant, too.
 func TestEveryMutantFindsItsText(t *testing.T) {
 	t.Parallel()
-	for _, m := range slices.Concat(mutants, gangMutants, dataMutants) {
+	for _, m := range slices.Concat(mutants, gangMutants, dataMutants, operatorMutants) {
 		src, err := os.ReadFile(filepath.Join("..", "..", "..", "..", m.file))
 		if err != nil {
 			t.Fatal(err)
