@@ -193,7 +193,7 @@ func (h *bucketHost) diskHasNo(secret string) {
 	}
 }
 
-// While the store is away, an ended node is not gone. What it wrote last is in the store afterwards.
+// While the store is away, an ended node is not gone, and its GPUs are free. What it wrote last is in the store afterwards.
 func TestTheEndWaitsForUploads(t *testing.T) {
 	t.Parallel()
 	h := newBucketHost(t)
@@ -207,7 +207,7 @@ func TestTheEndWaitsForUploads(t *testing.T) {
 	st := h.await(spec.LeaseRef, "waiting for its uploads", func(st agentapi.LeaseStatus) bool {
 		return st.Gone || st.State == agentapi.NodeStopped && st.Progress.Uploads != nil
 	})
-	if u := st.Progress.Uploads; st.Gone || u == nil || u.Files != 1 {
+	if u := st.Progress.Uploads; st.Gone || !st.GPUsFree || u == nil || u.Files != 1 {
 		t.Fatalf("%s", replies(st))
 	}
 	h.store.Run()

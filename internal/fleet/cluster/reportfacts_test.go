@@ -81,6 +81,7 @@ var irrelevant = map[string]string{
 	"ExitBootMS":      "only goes with ExitCode",
 	"LogKept":         "is stored with the status",
 	"Traffic":         "belongs to the host",
+	"GPUsFree":        "is judged for all leases of a report together: see TestAdmitUploads_AreBounded",
 }
 
 func ptr[T any](v T) *T { return &v }

@@ -10,6 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/interval"
@@ -75,7 +76,7 @@ func (x *lockedCluster) freeLost(l id.Lease) {
 // wrote. Only time in which the host reported counts. A lease that had nothing to upload may have a slow host: then the
 // operator excuses it, as it does a failed start.
 func (x *lockedCluster) countUpload(n *node) {
-	if n.gpusFree != nil || n.ended == nil || x.row.RunningAt == nil {
+	if n.gpusFree != nil || n.ended == nil || x.row.RunningAt == nil || hostsOwn(lifecycle.Reason(n.Reason)) {
 		return
 	}
 	from := n.ended.Add(market.FreeUpload)

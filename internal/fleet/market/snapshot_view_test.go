@@ -77,33 +77,33 @@ func TestView_WaitsWithItsOwnContext(t *testing.T) {
 		}()
 		return out
 	}
-	var first, last chan error
+	var last chan error
 	w.must(func(ctx context.Context, tx *db.Tx) error {
 		if _, err := tx.Exec(ctx, "LOCK TABLE offer"); err != nil {
 			return err
 		}
-		began, leave := context.WithCancel(ctx)
-		first = search(began)
+		began, leave := context.WithCancel(t.Context()) // ctx is of a transaction, in which nothing else may be read
+		first := search(began)
 		for waits := false; !waits; {
-			err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'offer'::regclass)").
-				Scan(&waits)
+			err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database "+
+				"WHERE NOT l.granted AND l.relation = 'offer'::regclass AND d.datname = current_database())").Scan(&waits)
 			if err != nil {
 				return err
 			}
 		}
-		hurried, cancel := context.WithCancel(ctx)
+		hurried, cancel := context.WithCancel(t.Context())
 		second := search(hurried)
 		cancel()
 		if err := <-second; !errors.Is(err, context.Canceled) {
 			t.Errorf("who left got %v", err)
 		}
-		last = search(ctx)
+		last = search(t.Context())
 		leave()
+		if err := <-first; !errors.Is(err, context.Canceled) {
+			t.Errorf("who began the read and left got %v", err)
+		}
 		return nil
 	})
-	if err := <-first; !errors.Is(err, context.Canceled) {
-		t.Errorf("who began the read and left got %v", err)
-	}
 	if err := <-last; err != nil {
 		t.Errorf("who stayed got %v", err)
 	}
