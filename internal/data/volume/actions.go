@@ -33,7 +33,8 @@ func (v *Volumes) Delete(ctx context.Context, who account.Principal, vol id.Volu
 	if err != nil {
 		return err
 	}
-	if err := v.charge(ctx, domain); err != nil { // the meter is due: the job charges it
+	err = v.charge(ctx, domain)
+	if err != nil && !db.NoRows(err) { // no row: nothing was ever stored. Else the meter is due, and the job charges it.
 		v.cfg.Log.Warn("a deleted volume could not be charged at once", "volume", vol, "err", err)
 	}
 	return nil

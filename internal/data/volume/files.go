@@ -69,7 +69,8 @@ type File struct {
 	Target string
 }
 
-// Tree returns the files of a snapshot; seq 0 is the last one. Faults: NotFound, Unavailable.
+// Tree returns the files of a snapshot; seq 0 is the last one. Faults: NotFound, Unavailable, and, while its files are
+// read, too, QuotaExceeded.
 func (v *Volumes) Tree(ctx context.Context, org id.Org, vol id.Volume, seq int64) (*Tree, error) {
 	if v.store == nil {
 		return nil, errNoStore

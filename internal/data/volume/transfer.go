@@ -247,7 +247,7 @@ func (v *Volumes) StorePack(ctx context.Context, org id.Org, vol id.Volume, sess
 	return out.Packs[0], nil
 }
 
-// ReadPack returns the request that reads a pack of a transfer's snapshot. Faults: NotFound, Conflict.
+// ReadPack returns the request that reads a pack of a transfer's snapshot. Faults: NotFound, Conflict, QuotaExceeded.
 func (v *Volumes) ReadPack(ctx context.Context, org id.Org, vol id.Volume, session id.DataSession,
 	n int64) (agentapi.PackURL, error) {
 	s, err := v.transfer(ctx, org, vol, session)

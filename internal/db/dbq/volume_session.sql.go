@@ -547,7 +547,7 @@ WITH old AS (
     UPDATE data_pack p SET state = 'live', doomed_at = NULL FROM old WHERE p.domain_id = $4 AND p.n = old.n
 )
 SELECT coalesce(sum(bytes), 0)::bigint AS bytes, coalesce(sum(bytes) FILTER (WHERE state = 'granted'), 0)::bigint AS granted,
-       trunc(coalesce(sum(bytes * greatest(0, extract(epoch FROM $1::timestamptz - doomed_at) * 1000000)) FILTER (WHERE state = 'doomed'), 0))::numeric AS regained
+       trunc(coalesce(sum(bytes * greatest(0, extract(epoch FROM $1::timestamptz - doomed_at) * 1000000)) FILTER (WHERE state = 'doomed' AND doomed_at > 'epoch'), 0))::numeric AS regained
 FROM old
 `
 
