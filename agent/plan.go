@@ -331,6 +331,9 @@ func refusedReason(v view) string {
 	if v.volumes.fenced {
 		return agentapi.ReasonVolumeFenced
 	}
+	if v.volumes.unreadable {
+		return agentapi.ReasonVolumeUnreadable
+	}
 	return agentapi.ReasonRestoreFailed
 }
 

@@ -19,16 +19,17 @@ import (
 
 // volumeView is how a run's volumes are.
 type volumeView struct {
-	made     bool   // their file systems are mounted, or it is too late to check
-	restored bool   // all have their data
-	refused  string // why one cannot be attached, for good; "" = none
-	fenced   bool   // one is written elsewhere
-	problem  string // why one is not restored yet
-	done     int64  // bytes of all restores
-	total    int64
-	closed   bool   // after the run's end, nothing more will be committed
-	lost     string // why a running workload can no longer write to one; "" while it can
-	label    string // of the snapshot that was restored
+	made       bool   // their file systems are mounted, or it is too late to check
+	restored   bool   // all have their data
+	refused    string // why one cannot be attached, for good; "" = none
+	fenced     bool   // one is written elsewhere
+	unreadable bool   // what was stored of one cannot be restored anywhere
+	problem    string // why one is not restored yet
+	done       int64  // bytes of all restores
+	total      int64
+	closed     bool   // after the run's end, nothing more will be committed
+	lost       string // why a running workload can no longer write to one; "" while it can
+	label      string // of the snapshot that was restored
 }
 
 // volumesOf sends the process for volumes what a run needs now, and returns the state of the run's volumes.
@@ -49,7 +50,7 @@ func (a *Agent) volumesOf(v view, r *run) (out volumeView, err error) {
 		st := a.volumes.State(ref, m.Volume)
 		out.restored = out.restored && st.Restored
 		out.closed = out.closed && st.Closed
-		out.fenced = out.fenced || st.Fenced
+		out.fenced, out.unreadable = out.fenced || st.Fenced, out.unreadable || st.Unreadable
 		out.done, out.total = out.done+st.Done, out.total+st.Total
 		if st.Refused != "" && out.refused == "" {
 			out.refused = fmt.Sprintf("volume %s: %s", m.Name, st.Refused)

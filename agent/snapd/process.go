@@ -125,7 +125,7 @@ func (p *process) start() error {
 		defer p.c.mu.Unlock()
 		p.cmd, p.known = nil, 0
 		if len(p.c.wantedOf(p.ref)) > 0 {
-			p.noteEnd(why(err, last.String()))
+			p.noteEnd(why(err, last))
 		}
 		poke(p.kick)
 	}()
@@ -137,7 +137,7 @@ const maxEnds = 5
 
 // noteEnd notes that the process has ended although it should not. It ends its own run's work alone, and is started
 // again a moment later. Callers hold c.mu.
-func (p *process) noteEnd(why string) {
+func (p *process) noteEnd(why string, greedy bool) {
 	p.c.cfg.Log.Warn("the process for volumes ended and is started again", "lease", p.ref, "reason", why)
 	p.ends++
 	p.startAt = time.Now().Add(min(retryFirst<<min(p.ends-1, 6), retryLast))
@@ -157,7 +157,7 @@ func (p *process) noteEnd(why string) {
 			s.Problem = why
 		}
 		if refused {
-			s.Refused, s.Closed = fmt.Sprintf("%s, %d times", why, p.ends), true
+			s.Refused, s.Unreadable, s.Closed = fmt.Sprintf("%s, %d times", why, p.ends), greedy, true
 		}
 		p.c.states[k] = s
 	}
@@ -167,17 +167,17 @@ func (p *process) noteEnd(why string) {
 	}
 }
 
-// why explains the end of a process, from its last words.
-func why(err error, last string) string {
+// why explains the end of a process, from its last words. greedy: it wanted more memory than it gets.
+func why(err error, last *lastWords) (text string, greedy bool) {
 	const name = "the process that restores and stores the node's volumes has ended"
 	var exit *exec.ExitError
 	switch {
-	case strings.Contains(last, "out of memory"), strings.Contains(last, "cannot allocate memory"):
-		return fmt.Sprintf("%s: it needs more memory than the %d MiB that a node's volumes get", name, hardMemory>>20)
+	case strings.Contains(last.String(), "out of memory"), strings.Contains(last.String(), "cannot allocate memory"):
+		return fmt.Sprintf("%s: it needs more memory than the %d MiB that a node's volumes get", name, hardMemory>>20), true
 	case errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL:
-		return name + ": it was killed, perhaps because the host's memory is short"
+		return name + ": it was killed, perhaps because the host's memory is short", false
 	}
-	return name
+	return name, false
 }
 
 // lastWords passes what a process prints on, and keeps the beginning of what may explain its end.

@@ -37,7 +37,8 @@ func clientOf(t *testing.T) *Client {
 		t.Fatal(err)
 	}
 	c := NewClient(Config{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler),
-		Command: []string{"/bin/sh", "-c", `case "$1" in */greedy-*) exec "$0" greedy "$1";; *) exec "$0" snapd "$1";; esac`, self},
+		Command: []string{"/bin/sh", "-c",
+			`case "$1" in */greedy-*) exec "$0" greedy "$1";; *) exec "$0" snapd "$1";; esac`, self},
 		Server: func(context.Context, agentapi.VolumeRequest) (r agentapi.VolumeReply, err error) {
 			return r, context.DeadlineExceeded
 		}})
@@ -87,6 +88,9 @@ func TestProcess_ItsEndCostsItsLeaseOnly(t *testing.T) {
 	until(t, "the reason of the run that needs too much", func() bool {
 		return strings.Contains(c.State(greedy, "vol_x").Refused, "needs more memory")
 	})
+	if st := c.State(greedy, "vol_x"); !st.Unreadable || !st.Closed {
+		t.Errorf("%+v", st)
+	}
 	if got := c.pid(b); got != other || c.State(b, "vol_x").Refused != "" {
 		t.Errorf("the other run's process was %d, and is %d: %+v", other, got, c.State(b, "vol_x"))
 	}

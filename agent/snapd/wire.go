@@ -1,6 +1,6 @@
-// Package snapd is the process that snapshots and restores the volumes of a run, and how the agent uses it. There is
-// one for each run that has volumes, with little priority and bounded memory: what it reads is large and a tenant's, and
-// none of it may slow the host's leases down, end its agent, or cost another lease anything.
+// Package snapd is the process that snapshots and restores the volumes of a run, and how the agent uses it. Each run
+// that has volumes has its own, with little priority and bounded memory: what it reads is large and a tenant's, and none
+// of it may slow the host's leases down, end its agent, or cost another lease anything.
 //
 // The agent sends what should be attached, as a whole, again and again (a level, not commands), and gets how each
 // volume is. The process ends with its agent; the next one goes on where it was, once the control plane has sent the
@@ -57,7 +57,9 @@ type State struct {
 	// Refused is why the volume cannot be attached, for good; Problem is why it is not yet, or why the last snapshot
 	// failed. For people.
 	Refused string `json:"refused,omitempty"`
-	Problem string `json:"problem,omitempty"`
+	// Unreadable: it is refused because of what was stored, so that no other host can attach it.
+	Unreadable bool   `json:"unreadable,omitempty"`
+	Problem    string `json:"problem,omitempty"`
 	// Snapshot is the last commit, of all ranks if they were committed together; "" = none yet.
 	Snapshot string `json:"snapshot,omitempty"`
 	Seq      int64  `json:"seq,omitempty"`

@@ -172,6 +172,12 @@ func (w *worker) attach() *volume.Volume {
 			<-w.ctx.Done()
 			return nil
 		}
+		if volume.Unrestorable(err) {
+			w.d.log.Warn("a volume cannot be restored", "volume", w.state.Volume, "err", err)
+			w.set(func(s *State) { s.Refused, s.Unreadable, s.Closed = clip(err.Error()), true, true })
+			<-w.ctx.Done()
+			return nil
+		}
 		w.d.log.Warn("a volume cannot be attached and is tried again", "volume", w.state.Volume, "err", err)
 		w.set(func(s *State) { s.Problem = err.Error() })
 		select {

@@ -66,8 +66,13 @@ const (
 	maxMemory = 1 << 30
 )
 
-// errTooMuch is the error of a manifest that would take more memory than maxMemory.
-var errTooMuch = errors.New("the list of the snapshot's files takes more memory than a host has for a restore")
+// errTooMuch is the error of a manifest that is more than a host restores.
+var errTooMuch = errors.New("it is more than a host restores")
+
+// Unrestorable reports whether a restore failed because of what was stored: it fails again whenever it is tried.
+func Unrestorable(err error) bool {
+	return errors.Is(err, manifest.ErrCorrupt) || errors.Is(err, errTooMuch)
+}
 
 // place is where an entry is below the volume's folder; nil is that folder.
 type place struct {
@@ -170,7 +175,7 @@ type restore struct {
 // take notes memory that is about to be taken for good.
 func (r *restore) take(n int64) error {
 	if r.memory += n; r.memory > maxMemory {
-		return errTooMuch
+		return fmt.Errorf("the list of the snapshot's files takes more than %d MiB of memory: %w", maxMemory>>20, errTooMuch)
 	}
 	return nil
 }
@@ -238,7 +243,7 @@ func (r *restore) folder(ctx context.Context, reader manifest.Reader, f folder, 
 			return nil, err
 		}
 		if r.entries++; r.entries > maxEntries {
-			return nil, errors.New("the snapshot has more files than a volume may have")
+			return nil, fmt.Errorf("the snapshot has more than %d files: %w", maxEntries, errTooMuch)
 		}
 		switch e.Kind {
 		case manifest.Dir:
@@ -338,7 +343,7 @@ func (r *restore) file(ctx context.Context, reader manifest.Reader, dir int, e m
 			return err
 		}
 		if len(r.needs) == maxPieces {
-			return errors.New("the snapshot has more chunks than a host restores")
+			return fmt.Errorf("the snapshot has more than %d chunks: %w", maxPieces, errTooMuch)
 		}
 		r.needs = append(r.needs, needed{int32(len(r.files)), int32(len(f.refs)), off})
 		f.refs = append(f.refs, ref)

@@ -363,6 +363,8 @@ const (
 	ReasonOverlayFailed = "overlay_failed"
 	ReasonRestoreFailed = "restore_failed" // a volume could not be restored despite retries; Detail names it
 	ReasonVolumeFenced  = "volume_fenced"  // a volume of the lease is written elsewhere
+	// what was stored of a volume is malformed, or more than any host restores; Detail names it
+	ReasonVolumeUnreadable = "volume_unreadable"
 	// a store refuses a bucket or its credentials, or was not reached for two minutes; Detail names it
 	ReasonBucketUnusable = "bucket_unusable"
 	// a shared file system is not mounted on the host, another one is, or it does not answer; Detail names it

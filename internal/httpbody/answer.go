@@ -11,8 +11,8 @@ const (
 	partTime  = 15 * time.Second
 )
 
-// An Answer writes the body of an answer of any length. A write to a client that takes less than about 17 KB/s fails, so
-// that it holds nothing for ever.
+// An Answer writes the body of an answer of any length. A write to a client that takes less than about 17 KB/s fails,
+// so that it holds nothing for ever.
 type Answer struct {
 	w   http.ResponseWriter
 	ctl *http.ResponseController

@@ -13,10 +13,10 @@
 //     and NUL. Everything else about them is the renter's business, also invalid UTF-8.
 //   - Modes have permission and sticky bits only: setuid and setgid do not pass.
 //   - No decoder takes more memory than a small multiple of what it has read, whatever its input claims. A [Reader]
-//     limits the bytes and the entries of a directory, the number of its chunks, the depth of lists and the depth of the
-//     tree. It reads a directory of any size with the memory of a few chunks ([Reader.Entries]).
-//   - What a Reader reads is not much more than what it returns: chunks and lists that are smaller than a [Writer] makes
-//     them are refused, except the last ones.
+//     limits the bytes and the entries of a directory, the number of its chunks, the depth of lists and the depth of
+//     the tree. It reads a directory of any size with the memory of a few chunks ([Reader.Entries]).
+//   - What a Reader reads is not much more than what it returns: chunks and lists that are smaller than a [Writer]
+//     makes them are refused, except the last ones.
 package manifest
 
 import (

@@ -334,8 +334,8 @@ func sameAttributes(a, b *Entry) bool {
 	return a.Mode == b.Mode && a.UID == b.UID && a.GID == b.GID && slices.Equal(a.XAttrs, b.XAttrs)
 }
 
-// list returns the entries of a directory by name; of nothing else, none. The merge keeps them in memory, and they count
-// as what they take.
+// list returns the entries of a directory by name; of nothing else, none. The merge keeps them in memory, and counts
+// what they take.
 func (g *merge) list(e *Entry) (map[string]*Entry, error) {
 	out := map[string]*Entry{}
 	err := g.each(e, func(k *Entry) error {

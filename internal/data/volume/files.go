@@ -160,8 +160,8 @@ func readable(err error) error {
 	return err
 }
 
-var errLongList = fault.New(fault.Conflict, "the folder, or one that leads to it, takes more than %d MiB: copy it with "+
-	"muster volume cp, or mount the volume", maxDirBytes>>20)
+var errLongList = fault.New(fault.Conflict, "the folder, or one that leads to it, takes more than %d MiB: copy it "+
+	"with muster volume cp, or mount the volume", maxDirBytes>>20)
 
 // listing returns a reader of directories for one request.
 func (t *Tree) listing() manifest.Reader {

@@ -28,7 +28,9 @@ func newHostile(t *testing.T) *hostile {
 	v := new(Volumes)
 	v.limitReads()
 	h.Tree = &Tree{Snapshot: Snapshot{Seq: 1}, v: v, org: id.New[id.Org](), limit: 100 * GB,
-		reader: manifest.Reader{Chunk: func(_ context.Context, r manifest.Ref) ([]byte, error) { return h.chunks[r.ID], nil }}}
+		reader: manifest.Reader{Chunk: func(_ context.Context, r manifest.Ref) ([]byte, error) {
+			return h.chunks[r.ID], nil
+		}}}
 	return h
 }
 

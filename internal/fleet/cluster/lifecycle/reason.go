@@ -49,6 +49,7 @@ const (
 	ReasonOverlayFailed     Reason = agentapi.ReasonOverlayFailed
 	ReasonRestoreFailed     Reason = agentapi.ReasonRestoreFailed
 	ReasonVolumeFenced      Reason = agentapi.ReasonVolumeFenced
+	ReasonVolumeUnreadable  Reason = agentapi.ReasonVolumeUnreadable
 	ReasonBucketUnusable    Reason = agentapi.ReasonBucketUnusable
 	ReasonSharedUnusable    Reason = agentapi.ReasonSharedUnusable
 	ReasonGuestDied         Reason = agentapi.ReasonGuestDied
@@ -202,6 +203,10 @@ var sentences = map[Reason]Sentence{
 	ReasonVolumeFenced: {
 		Happened: "A volume of the node is written by another cluster.",
 		Do:       "Release that cluster, or rent with the volume read-only.",
+	},
+	ReasonVolumeUnreadable: {
+		Happened: "What was stored of a volume of yours cannot be restored on any host.",
+		Do:       "The detail names it and what is wrong. Restore an earlier snapshot of the volume, then rent again.",
 	},
 	ReasonBucketUnusable: {
 		Happened: "A bucket of yours could not be mounted.",
