@@ -413,6 +413,15 @@ type Document struct {
 	Zone     string
 }
 
+type DocumentChecked struct {
+	Series    string
+	Year      int32
+	Through   int64
+	LastAt    time.Time
+	CheckedAt time.Time
+	Problem   string
+}
+
 type DocumentNumber struct {
 	Series string
 	Year   int32
@@ -1715,6 +1724,16 @@ type Suspension struct {
 	Class     string
 	Culprits  []pgtype.UUID
 	DecidedAt time.Time
+}
+
+type TaxDay struct {
+	Currency  string
+	Day       pgtype.Date
+	Change    int64
+	After     int64
+	ClosedAt  time.Time
+	CheckedAt time.Time
+	Problem   string
 }
 
 type TaxEntry struct {

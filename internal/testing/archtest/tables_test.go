@@ -121,6 +121,7 @@ var owners = map[string]string{
 	"restore_finding":         "restore",
 	"tax_entry":               "tax",
 	"tax_remittance":          "tax",
+	"tax_day":                 "tax",
 	"payout_account":          "payout",
 	"payout":                  "payout",
 	"payout_reversal":         "payout",
@@ -174,6 +175,7 @@ var owners = map[string]string{
 	"invoice":                 "statement",
 	"document":                "document",
 	"document_number":         "document",
+	"document_checked":        "document",
 	"ssh_host_key":            "cluster",
 }
 
