@@ -142,41 +142,6 @@ func Number(s Series, year int32, n int64) string {
 	return fmt.Sprintf("%s-%04d-%06d", letters[s], year, n)
 }
 
-// Check is what one series of a year was found to be.
-type Check struct {
-	Series  Series `json:"series"`
-	Year    int    `json:"year"`
-	Issued  int64  `json:"issued"`  // documents
-	Last    string `json:"last"`    // the highest number
-	Problem string `json:"problem"` // "": no gap, no duplicate, in order of issue
-}
-
-// CheckAll adds up every series: whether its numbers have no gap and follow the order of issue.
-func CheckAll(ctx context.Context, q *dbq.Queries) ([]Check, error) {
-	rows, err := q.DocumentSeries(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("check the series of documents: %w", err)
-	}
-	out := make([]Check, len(rows))
-	for i, r := range rows {
-		c := Check{
-			Series: Series(r.Series),
-			Year:   int(r.Year),
-			Issued: r.Documents,
-			Last:   Number(Series(r.Series), r.Year, r.Last),
-		}
-		switch {
-		case r.Documents != r.Given || r.First != 1 || r.Last != r.Given:
-			c.Problem = fmt.Sprintf("%d numbers were given, and %d documents have numbers from %d to %d", r.Given, r.Documents,
-				r.First, r.Last)
-		case r.Disorder != 0:
-			c.Problem = fmt.Sprintf("%d documents are dated before the one with the number before theirs", r.Disorder)
-		}
-		out[i] = c
-	}
-	return out, nil
-}
-
 // maxListed bounds a list of documents of a year.
 const maxListed = 5000
 

@@ -88,6 +88,90 @@ func TestNumbers_NoGaps(t *testing.T) {
 	sound(t, d, want)
 }
 
+// The check reads the documents since the last that was found in order. A gap or a disorder among them stays in sight;
+// one among those before is found when their turn comes, and reported until it is gone.
+func TestNumbers_CheckReadsOnFromWhereItWas(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	org := billingtest.New(t, d).Org()
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := d.Pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asOwner := func(sql string) {
+		t.Helper()
+		exec("SET session_replication_role = replica; " + sql + "; SET session_replication_role = origin")
+	}
+	issued := 0
+	issue := func(n int) {
+		t.Helper()
+		for range n {
+			issued++
+			if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+				return document.Issue(ctx, tx, document.Draft{Series: document.Receipt, Org: org, Key: fmt.Sprint(issued)})
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	advance := func(want int) {
+		t.Helper()
+		if n, err := document.Advance(t.Context(), d); err != nil || n != want {
+			t.Fatalf("%d series advanced: %v", n, err)
+		}
+	}
+	problem := func() string {
+		t.Helper()
+		all, err := document.CheckAll(t.Context(), d.Q)
+		if err != nil || len(all) != 1 {
+			t.Fatal(all, err)
+		}
+		return all[0].Problem
+	}
+	recheck := func() error {
+		exec("UPDATE document_checked SET checked_at = checked_at - interval '2 days'")
+		n, err := document.Recheck(t.Context(), d)
+		if n != 1 {
+			t.Fatalf("%d series were read again", n)
+		}
+		return err
+	}
+	issue(5)
+	advance(1)
+	issue(3)
+	sound(t, d, map[document.Series]int64{document.Receipt: 8})
+	asOwner("UPDATE document SET number = 100 WHERE number = 7")
+	if problem() == "" {
+		t.Error("a gap is not found")
+	}
+	advance(0)
+	asOwner("UPDATE document SET number = 7 WHERE number = 100; " +
+		"UPDATE document SET issued_at = issued_at - interval '1 hour' WHERE number = 6")
+	if problem() == "" {
+		t.Error("a disorder after what was read before is not found")
+	}
+	advance(0)
+	asOwner("UPDATE document SET issued_at = issued_at + interval '1 hour' WHERE number = 6")
+	advance(1)
+	if err := recheck(); err != nil {
+		t.Fatal(err)
+	}
+	asOwner("UPDATE document SET number = 100 WHERE number = 2")
+	if err := recheck(); err == nil || problem() == "" {
+		t.Fatalf("a gap among what was read before: %v, %q", err, problem())
+	}
+	asOwner("UPDATE document SET number = 2 WHERE number = 100")
+	if err := recheck(); err != nil {
+		t.Fatal(err)
+	}
+	sound(t, d, map[document.Series]int64{document.Receipt: 8})
+	if _, err := d.Pool.Exec(t.Context(), "UPDATE document_checked SET through = 1"); err == nil {
+		t.Fatal("what was read can be forgotten")
+	}
+}
+
 // Wherever a server dies while it issues, the next one goes on with the next number.
 func TestNumbers_KilledTransactions(t *testing.T) {
 	t.Parallel()

@@ -13,6 +13,39 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
+const advanceDocumentCheck = `-- name: AdvanceDocumentCheck :execrows
+WITH RECURSIVE known AS (
+    (SELECT f.series, f.year FROM document f WHERE f.year IS NOT NULL ORDER BY f.series, f.year LIMIT 1)
+    UNION ALL
+    SELECT x.series, x.year
+    FROM known k CROSS JOIN LATERAL (SELECT o.series, o.year FROM document o WHERE (o.series, o.year) > (k.series, k.year)
+                                     ORDER BY o.series, o.year LIMIT 1) x
+)
+INSERT INTO document_checked (series, year, through, last_at)
+SELECT s.series, s.year, t.last, t.last_at
+FROM known s
+LEFT JOIN document_checked c ON c.series = s.series AND c.year = s.year
+CROSS JOIN LATERAL (
+    SELECT count(*) AS documents, min(x.number) AS first, max(x.number) AS last, max(x.issued_at) AS last_at,
+           count(*) FILTER (WHERE x.issued_at < coalesce(x.previous, c.last_at)) AS disorder
+    FROM (SELECT o.number, o.issued_at, lag(o.issued_at) OVER (ORDER BY o.number) AS previous
+          FROM document o WHERE o.series = s.series AND o.year = s.year AND o.number > coalesce(c.through, 0)
+          ORDER BY o.number LIMIT $1) x) t
+WHERE t.documents > 0 AND t.first = coalesce(c.through, 0) + 1 AND t.last = coalesce(c.through, 0) + t.documents AND t.disorder = 0
+ON CONFLICT (series, year) DO UPDATE SET through = excluded.through, last_at = excluded.last_at WHERE document_checked.through < excluded.through
+`
+
+// scan: done
+// Records of each series and year how far its documents have no gap and are in order of issue, max_rows further at most. A document with a number
+// is committed after all those before it.
+func (q *Queries) AdvanceDocumentCheck(ctx context.Context, maxRows int32) (int64, error) {
+	result, err := q.db.Exec(ctx, advanceDocumentCheck, maxRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const documentByKey = `-- name: DocumentByKey :one
 SELECT key, series, org_id, corrects, coalesce(year, 0)::integer AS year, coalesce(number, 0)::bigint AS number,
        coalesce(issued_at, to_timestamp(0))::timestamptz AS issued_at, content
@@ -177,16 +210,25 @@ func (q *Queries) DocumentNumbered(ctx context.Context, series string, year int3
 }
 
 const documentSeries = `-- name: DocumentSeries :many
-SELECT coalesce(n.series, d.series)::text AS series, coalesce(n.year, d.year)::integer AS year,
-       coalesce(n.next - 1, 0)::bigint AS given, coalesce(d.documents, 0)::bigint AS documents,
-       coalesce(d.first, 0)::bigint AS first, coalesce(d.last, 0)::bigint AS last, coalesce(d.disorder, 0)::bigint AS disorder
-FROM document_number n
-FULL JOIN (SELECT x.series, x.year, count(*) AS documents, min(x.number) AS first, max(x.number) AS last,
-                  count(*) FILTER (WHERE x.issued_at < x.previous) AS disorder
-           FROM (SELECT o.series, o.year, o.number, o.issued_at,
-                        lag(o.issued_at) OVER (PARTITION BY o.series, o.year ORDER BY o.number) AS previous
-                 FROM document o WHERE o.number IS NOT NULL) x
-           GROUP BY x.series, x.year) d ON d.series = n.series AND d.year = n.year
+WITH RECURSIVE known AS (
+    (SELECT f.series, f.year FROM document f WHERE f.year IS NOT NULL ORDER BY f.series, f.year LIMIT 1)
+    UNION ALL
+    SELECT x.series, x.year
+    FROM known k CROSS JOIN LATERAL (SELECT o.series, o.year FROM document o WHERE (o.series, o.year) > (k.series, k.year)
+                                     ORDER BY o.series, o.year LIMIT 1) x
+)
+SELECT s.series::text AS series, s.year::integer AS year, coalesce(n.next - 1, 0)::bigint AS given,
+       (coalesce(c.through, 0) + t.documents)::bigint AS documents,
+       CASE WHEN c.through IS NOT NULL THEN 1 ELSE coalesce(t.first, 0) END::bigint AS first,
+       coalesce(t.last, c.through, 0)::bigint AS last, t.disorder::bigint AS disorder, coalesce(c.problem, '')::text AS problem
+FROM (SELECT a.series, a.year FROM document_number a UNION SELECT b.series, b.year FROM known b) s
+LEFT JOIN document_number n ON n.series = s.series AND n.year = s.year
+LEFT JOIN document_checked c ON c.series = s.series AND c.year = s.year
+CROSS JOIN LATERAL (
+    SELECT count(*) AS documents, min(x.number) AS first, max(x.number) AS last,
+           count(*) FILTER (WHERE x.issued_at < coalesce(x.previous, c.last_at)) AS disorder
+    FROM (SELECT o.number, o.issued_at, lag(o.issued_at) OVER (ORDER BY o.number) AS previous
+          FROM document o WHERE o.series = s.series AND o.year = s.year AND o.number > coalesce(c.through, 0)) x) t
 ORDER BY 1, 2
 `
 
@@ -198,10 +240,12 @@ type DocumentSeriesRow struct {
 	First     int64
 	Last      int64
 	Disorder  int64
+	Problem   string
 }
 
+// scan: lookup
 // Each series and year: how many numbers were given, and how many documents have them. A row of either side alone
-// is a fault, too.
+// is a fault, too. Documents up to the number that AdvanceDocumentCheck came to are not read again.
 func (q *Queries) DocumentSeries(ctx context.Context) ([]DocumentSeriesRow, error) {
 	rows, err := q.db.Query(ctx, documentSeries)
 	if err != nil {
@@ -219,6 +263,7 @@ func (q *Queries) DocumentSeries(ctx context.Context) ([]DocumentSeriesRow, erro
 			&i.First,
 			&i.Last,
 			&i.Disorder,
+			&i.Problem,
 		); err != nil {
 			return nil, err
 		}
@@ -228,6 +273,15 @@ func (q *Queries) DocumentSeries(ctx context.Context) ([]DocumentSeriesRow, erro
 		return nil, err
 	}
 	return items, nil
+}
+
+const documentsChecked = `-- name: DocumentsChecked :exec
+UPDATE document_checked SET checked_at = clock_timestamp(), problem = $1 WHERE series = $2 AND year = $3
+`
+
+func (q *Queries) DocumentsChecked(ctx context.Context, problem string, series string, year int32) error {
+	_, err := q.db.Exec(ctx, documentsChecked, problem, series, year)
+	return err
 }
 
 const documentsIssued = `-- name: DocumentsIssued :many
@@ -376,6 +430,62 @@ func (q *Queries) DocumentsOfOrg(ctx context.Context, arg DocumentsOfOrgParams) 
 		return nil, err
 	}
 	return items, nil
+}
+
+const documentsThrough = `-- name: DocumentsThrough :one
+SELECT count(*) AS documents, coalesce(min(x.number), 0)::bigint AS first, coalesce(max(x.number), 0)::bigint AS last,
+       count(*) FILTER (WHERE x.issued_at < x.previous) AS disorder, coalesce(max(x.issued_at), 'epoch')::timestamptz AS last_at
+FROM (SELECT o.number, o.issued_at, lag(o.issued_at) OVER (ORDER BY o.number) AS previous
+      FROM document o WHERE o.series = $1 AND o.year = $2::integer AND o.number <= $3::bigint) x
+`
+
+type DocumentsThroughRow struct {
+	Documents int64
+	First     int64
+	Last      int64
+	Disorder  int64
+	LastAt    time.Time
+}
+
+// What the documents of a series and year up to a number are.
+func (q *Queries) DocumentsThrough(ctx context.Context, series string, year int32, through int64) (DocumentsThroughRow, error) {
+	row := q.db.QueryRow(ctx, documentsThrough, series, year, through)
+	var i DocumentsThroughRow
+	err := row.Scan(
+		&i.Documents,
+		&i.First,
+		&i.Last,
+		&i.Disorder,
+		&i.LastAt,
+	)
+	return i, err
+}
+
+const documentsToCheck = `-- name: DocumentsToCheck :one
+SELECT series, year, through, last_at, checked_at FROM document_checked ORDER BY checked_at, series, year LIMIT 1
+`
+
+type DocumentsToCheckRow struct {
+	Series    string
+	Year      int32
+	Through   int64
+	LastAt    time.Time
+	CheckedAt time.Time
+}
+
+// scan: lookup
+// The series of a year whose documents were read longest ago.
+func (q *Queries) DocumentsToCheck(ctx context.Context) (DocumentsToCheckRow, error) {
+	row := q.db.QueryRow(ctx, documentsToCheck)
+	var i DocumentsToCheckRow
+	err := row.Scan(
+		&i.Series,
+		&i.Year,
+		&i.Through,
+		&i.LastAt,
+		&i.CheckedAt,
+	)
+	return i, err
 }
 
 const insertDocument = `-- name: InsertDocument :execrows

@@ -9,9 +9,47 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
+
+const closeTaxDays = `-- name: CloseTaxDays :execrows
+WITH last AS (
+    SELECT c.currency, coalesce(d.after, 0) AS after, coalesce((d.day + 1)::timestamp AT TIME ZONE 'UTC', '-infinity') AS from_time
+    FROM (SELECT DISTINCT a.currency FROM ledger_account a WHERE a.kind IN ('stripe_clearing', 'tax_payable')) c
+    LEFT JOIN LATERAL (SELECT y.day, y.after FROM tax_day y WHERE y.currency = c.currency ORDER BY y.day DESC LIMIT 1) d ON true
+), bounds AS (
+    SELECT l.currency, l.after, l.from_time,
+           least(date_trunc('day', statement_timestamp(), 'UTC') - interval '1 day', date_trunc('day', f.first_at, 'UTC') + interval '31 days') AS to_time
+    FROM last l
+    CROSS JOIN LATERAL (SELECT least((SELECT min(t.created_at) FROM tax_entry t WHERE t.created_at >= l.from_time AND t.currency = l.currency),
+                                     (SELECT min(m.created_at) FROM tax_remittance m WHERE m.created_at >= l.from_time AND m.currency = l.currency)) AS first_at) f
+    WHERE f.first_at IS NOT NULL
+), moved AS (
+    SELECT b.currency, b.after, t.created_at, t.tax AS amount FROM bounds b
+    JOIN tax_entry t ON t.currency = b.currency AND t.created_at >= b.from_time AND t.created_at < b.to_time
+    UNION ALL
+    SELECT b.currency, b.after, m.created_at, -m.amount FROM bounds b
+    JOIN tax_remittance m ON m.currency = b.currency AND m.created_at >= b.from_time AND m.created_at < b.to_time
+)
+INSERT INTO tax_day (currency, day, change, after)
+SELECT x.currency, x.day, x.change, x.before + sum(x.change) OVER (PARTITION BY x.currency ORDER BY x.day)
+FROM (SELECT m.currency, (m.created_at AT TIME ZONE 'UTC')::date AS day, max(m.after) AS before, sum(m.amount)::bigint AS change
+      FROM moved m GROUP BY 1, 2) x
+ON CONFLICT DO NOTHING
+`
+
+// scan: done
+// Freezes the totals of the first open days that have been over for a day, of at most 31 days at a time. Run by two replicas at once, both write the
+// same.
+func (q *Queries) CloseTaxDays(ctx context.Context) (int64, error) {
+	result, err := q.db.Exec(ctx, closeTaxDays)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
 
 const insertTaxEntry = `-- name: InsertTaxEntry :exec
 INSERT INTO tax_entry (key, org_id, kind, ref, country, vat_id, reason, name, ppm, net, tax, currency)
@@ -95,10 +133,28 @@ func (q *Queries) LockTaxRemittances(ctx context.Context, country string, curren
 }
 
 const taxBooked = `-- name: TaxBooked :one
-SELECT ((SELECT coalesce(sum(t.tax), 0) FROM tax_entry t WHERE t.currency = $1)
-        - (SELECT coalesce(sum(m.amount), 0) FROM tax_remittance m WHERE m.currency = $1))::bigint AS book,
-       (SELECT coalesce(sum(e.amount), 0) FROM ledger_entry e JOIN ledger_account a ON a.id = e.account_id
-        WHERE a.kind = 'tax_payable' AND a.currency = $1)::bigint AS payable
+WITH tax AS (
+    SELECT d.after, ((d.day + 1)::timestamp AT TIME ZONE 'UTC')::timestamptz AS until_at FROM tax_day d WHERE d.currency = $1 ORDER BY d.day DESC LIMIT 1
+), closed AS (
+    SELECT y.through_batch, (lpad(to_hex((extract(epoch FROM b.made_at - interval '2 days') * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid AS from_id
+    FROM ledger_day y JOIN ledger_batch b ON b.n = y.through_batch ORDER BY y.n DESC LIMIT 1
+), payable AS (
+    SELECT a.id FROM ledger_account a WHERE a.kind = 'tax_payable' AND a.currency = $1
+), moved AS (
+    SELECT f.tx_id, cast(f.amount AS numeric) AS amount FROM payable p JOIN ledger_transfer f ON f.credit_account_id = p.id
+    WHERE f.id >= coalesce((SELECT c.from_id FROM closed c), '00000000-0000-0000-0000-000000000000')
+    UNION ALL
+    SELECT f.tx_id, cast(-f.amount AS numeric) FROM payable p JOIN ledger_transfer f ON f.debit_account_id = p.id
+    WHERE f.id >= coalesce((SELECT c.from_id FROM closed c), '00000000-0000-0000-0000-000000000000')
+)
+SELECT (coalesce((SELECT x.after FROM tax x), 0)
+        + (SELECT coalesce(sum(t.tax), 0) FROM tax_entry t
+           WHERE t.currency = $1 AND t.created_at >= coalesce((SELECT x.until_at FROM tax x), '-infinity'))
+        - (SELECT coalesce(sum(m.amount), 0) FROM tax_remittance m
+           WHERE m.currency = $1 AND m.created_at >= coalesce((SELECT x.until_at FROM tax x), '-infinity')))::bigint AS book,
+       (coalesce((SELECT p.after FROM payable a JOIN ledger_day_account p ON p.account_id = a.id ORDER BY p.day DESC LIMIT 1), 0)
+        + (SELECT coalesce(sum(m.amount), 0) FROM moved m
+           WHERE NOT EXISTS (SELECT FROM closed c JOIN ledger_link k ON k.tx_id = m.tx_id WHERE k.batch <= c.through_batch)))::bigint AS payable
 `
 
 type TaxBookedRow struct {
@@ -106,11 +162,82 @@ type TaxBookedRow struct {
 	Payable int64
 }
 
-// All tax less what was paid to tax offices, by the book, and by the ledger.
+// scan: lookup
+// All tax less what was paid to tax offices, by the book, and by the ledger: the totals of closed days, and what is in none. A transfer has an
+// id of its time, give or take the clocks of servers, and is in the chain within seconds.
 func (q *Queries) TaxBooked(ctx context.Context, currency string) (TaxBookedRow, error) {
 	row := q.db.QueryRow(ctx, taxBooked, currency)
 	var i TaxBookedRow
 	err := row.Scan(&i.Book, &i.Payable)
+	return i, err
+}
+
+const taxDayChecked = `-- name: TaxDayChecked :exec
+UPDATE tax_day SET checked_at = clock_timestamp(), problem = $1 WHERE currency = $2 AND day = $3
+`
+
+func (q *Queries) TaxDayChecked(ctx context.Context, problem string, currency string, day pgtype.Date) error {
+	_, err := q.db.Exec(ctx, taxDayChecked, problem, currency, day)
+	return err
+}
+
+const taxDaySums = `-- name: TaxDaySums :one
+SELECT ((SELECT coalesce(sum(t.tax), 0) FROM tax_entry t WHERE t.currency = $1 AND t.created_at >= $2 AND t.created_at < $3)
+        - (SELECT coalesce(sum(m.amount), 0) FROM tax_remittance m
+           WHERE m.currency = $1 AND m.created_at >= $2 AND m.created_at < $3))::bigint AS change,
+       coalesce((SELECT d.after FROM tax_day d WHERE d.currency = $1 AND d.day < $4 ORDER BY d.day DESC LIMIT 1), 0)::bigint AS before
+`
+
+type TaxDaySumsParams struct {
+	Currency string
+	FromTime time.Time
+	ToTime   time.Time
+	Day      pgtype.Date
+}
+
+type TaxDaySumsRow struct {
+	Change int64
+	Before int64
+}
+
+// scan: lookup
+// What the time of a day adds up to, and what there was before the day.
+func (q *Queries) TaxDaySums(ctx context.Context, arg TaxDaySumsParams) (TaxDaySumsRow, error) {
+	row := q.db.QueryRow(ctx, taxDaySums,
+		arg.Currency,
+		arg.FromTime,
+		arg.ToTime,
+		arg.Day,
+	)
+	var i TaxDaySumsRow
+	err := row.Scan(&i.Change, &i.Before)
+	return i, err
+}
+
+const taxDayToCheck = `-- name: TaxDayToCheck :one
+SELECT currency, day, change, after, checked_at FROM tax_day ORDER BY checked_at, currency, day LIMIT 1
+`
+
+type TaxDayToCheckRow struct {
+	Currency  string
+	Day       pgtype.Date
+	Change    int64
+	After     int64
+	CheckedAt time.Time
+}
+
+// scan: lookup
+// The closed day that was compared with the tax book longest ago.
+func (q *Queries) TaxDayToCheck(ctx context.Context) (TaxDayToCheckRow, error) {
+	row := q.db.QueryRow(ctx, taxDayToCheck)
+	var i TaxDayToCheckRow
+	err := row.Scan(
+		&i.Currency,
+		&i.Day,
+		&i.Change,
+		&i.After,
+		&i.CheckedAt,
+	)
 	return i, err
 }
 

@@ -10,11 +10,13 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/billing/budget"
+	"github.com/musterhq/muster/internal/billing/document"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/billing/statement"
+	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/data/bucket"
 	"github.com/musterhq/muster/internal/data/sharedfs"
 	"github.com/musterhq/muster/internal/data/volume"
@@ -109,6 +111,14 @@ func Jobs(p Platform) []Job {
 			closed, err := ledger.CloseDays(ctx, p.DB)
 			checked, err2 := ledger.CheckDay(ctx, p.DB)
 			return closed + checked, errors.Join(err, err2)
+		}},
+		{Name: "tax days and documents", Every: time.Hour, Limit: 30 * time.Minute, Run: func(ctx context.Context) (int,
+			error) {
+			closed, err := tax.CloseDays(ctx, p.DB)
+			checked, err2 := tax.CheckDay(ctx, p.DB)
+			advanced, err3 := document.Advance(ctx, p.DB)
+			again, err4 := document.Recheck(ctx, p.DB)
+			return closed + checked + advanced + again, errors.Join(err, err2, err3, err4)
 		}},
 		{Name: "earnings", Every: 5 * time.Minute, Run: func(ctx context.Context) (int, error) {
 			return payout.MatureAfter(ctx, p.DB, payout.Holdback{

@@ -123,6 +123,7 @@ var owners = map[string]string{
 	"restore_finding":         "restore",
 	"tax_entry":               "tax",
 	"tax_remittance":          "tax",
+	"tax_day":                 "tax",
 	"payout_account":          "payout",
 	"payout":                  "payout",
 	"payout_reversal":         "payout",
@@ -176,6 +177,7 @@ var owners = map[string]string{
 	"invoice":                 "statement",
 	"document":                "document",
 	"document_number":         "document",
+	"document_checked":        "document",
 	"ssh_host_key":            "cluster",
 }
 
