@@ -280,6 +280,7 @@ type DataMeter struct {
 	Steps       int64
 	UnpaidSince *time.Time
 	NextAt      *time.Time
+	KeptUntil   *time.Time
 }
 
 type DataPack struct {
@@ -297,6 +298,13 @@ type DataPack struct {
 	Damaged    bool
 	SilentAt   *time.Time
 	RetryAt    *time.Time
+}
+
+type DataPrice struct {
+	DomainID  id.DataDomain
+	FromAt    time.Time
+	Price     int64
+	Numerator pgtype.Numeric
 }
 
 type DataReservation struct {
@@ -1910,6 +1918,7 @@ type Volume struct {
 	DeletedAt *time.Time
 	WantedID  id.Snapshot
 	WantedAt  *time.Time
+	HiddenAt  *time.Time
 }
 
 type VolumeMount struct {

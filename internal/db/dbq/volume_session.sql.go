@@ -673,13 +673,14 @@ func (q *Queries) SessionOfRun(ctx context.Context, volumeID id.Volume, leaseID 
 
 const setDataLevel = `-- name: SetDataLevel :exec
 INSERT INTO data_level (domain_id, from_at, bytes)
-SELECT d.id, $1, d.bytes - (SELECT coalesce(sum(p.bytes), 0)::bigint FROM data_pack p
-    WHERE p.domain_id = d.id AND p.lost_at IS NOT NULL AND p.state = 'live')
+SELECT d.id, greatest($1, (SELECT max(l.from_at) + interval '1 microsecond' FROM data_level l WHERE l.domain_id = d.id)) AS from_at,
+       d.bytes - (SELECT coalesce(sum(p.bytes), 0)::bigint FROM data_pack p
+    WHERE p.domain_id = d.id AND p.lost_at IS NOT NULL AND p.state = 'live') AS bytes
 FROM data_domain d WHERE d.id = $2
-ON CONFLICT (domain_id, from_at) DO UPDATE SET bytes = excluded.bytes
 `
 
-// What is billed of a locked domain from a moment on: what it stores, without the packs that the store has lost or damaged.
+// What is billed of a locked domain from a moment on: what it stores, without the packs that the store has lost or damaged. Levels
+// never change: a second one of the same moment begins a microsecond later.
 func (q *Queries) SetDataLevel(ctx context.Context, fromAt time.Time, domainID id.DataDomain) error {
 	_, err := q.db.Exec(ctx, setDataLevel, fromAt, domainID)
 	return err

@@ -128,12 +128,13 @@ SELECT coalesce(sum(bytes), 0)::bigint AS bytes, coalesce(sum(bytes) FILTER (WHE
 UPDATE data_domain SET bytes = bytes + @bytes, granted = granted - @granted WHERE id = @id;
 
 -- name: SetDataLevel :exec
--- What is billed of a locked domain from a moment on: what it stores, without the packs that the store has lost or damaged.
+-- What is billed of a locked domain from a moment on: what it stores, without the packs that the store has lost or damaged. Levels
+-- never change: a second one of the same moment begins a microsecond later.
 INSERT INTO data_level (domain_id, from_at, bytes)
-SELECT d.id, @from_at, d.bytes - (SELECT coalesce(sum(p.bytes), 0)::bigint FROM data_pack p
-    WHERE p.domain_id = d.id AND p.lost_at IS NOT NULL AND p.state = 'live')
-FROM data_domain d WHERE d.id = @domain_id
-ON CONFLICT (domain_id, from_at) DO UPDATE SET bytes = excluded.bytes;
+SELECT d.id, greatest(@from_at, (SELECT max(l.from_at) + interval '1 microsecond' FROM data_level l WHERE l.domain_id = d.id)) AS from_at,
+       d.bytes - (SELECT coalesce(sum(p.bytes), 0)::bigint FROM data_pack p
+    WHERE p.domain_id = d.id AND p.lost_at IS NOT NULL AND p.state = 'live') AS bytes
+FROM data_domain d WHERE d.id = @domain_id;
 
 -- name: InsertDataMeter :exec
 INSERT INTO data_meter (domain_id, through_at, next_at) VALUES (@domain_id, @through_at, @next_at)

@@ -82,6 +82,9 @@ func (l *lockedRental) queueStarts(b *pgx.Batch) {
 
 // judgeStart decides whether the organisation may start a placement now, and whether what it paid covers the start.
 func (l *lockedRental) judgeStart(p market.Placement) (covered bool, err error) {
+	if err := l.money.Owed().Admit(l.now, l.c.cfg.Currency); err != nil {
+		return false, err
+	}
 	rules := l.c.cfg.Starts
 	v := rules.Judge(l.starts.own, p.Rate, l.now.UnixMilli())
 	if !v.OK {

@@ -23,6 +23,7 @@ var floors = map[string]int{
 	"data/manifest": 0, "data/store": 0, "publicnet": 0, "heap": 0,
 	"data/transfer": 1,
 	"account":       1, "notify": 1, "audit": 1, "idem": 1, "billing/ledger": 1, "billing/tax": 1, "billing/document": 1,
+	"billing/owed": 1,
 	"fleet/host": 2, "stripe/outbox": 2, "stripe/events": 2, "stripe/reconcile": 2, "billing/budget": 2, "billing/bond": 2,
 	"billing/payment": 3, "billing/metering": 3, "data/volume": 3, "data/bucket": 3, "data/sharedfs": 3,
 	"fleet/market": 4, "billing/postpaid": 4,
