@@ -21,6 +21,11 @@ type Balance struct {
 	BurnPerHour   money.Micro `json:"burn_per_hour"`
 	RunwaySeconds *int64      `json:"runway_seconds"` // nil: nothing is being billed
 	Currency      string      `json:"currency"`
+
+	// StorageOwed is what is not paid for what volumes stored, since StorageOwedSince (nil: nothing is owed). It is taken
+	// first from whatever is added.
+	StorageOwed      money.Nano `json:"storage_owed"`
+	StorageOwedSince *time.Time `json:"storage_owed_since"`
 }
 
 // Balance returns the organisation's balance.

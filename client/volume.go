@@ -35,6 +35,11 @@ type Volume struct {
 	ETASeconds     int64       `json:"eta_s" doc:"seconds until they would be in one, as the host estimates; 0: none is being taken" example:"0"`
 	Problem        string      `json:"problem" doc:"why the last snapshot failed; empty: it did not" example:"the store does not answer"`
 	ReportedAt     *time.Time  `json:"reported_at" doc:"when the host reported this last; null: no host has the volume"`
+	Owed           money.Nano  `json:"owed" doc:"what is not paid for what it and the volumes that share its data stored"`
+	OwedSince      *time.Time  `json:"owed_since" doc:"the first moment that is not paid for; null: nothing is owed"`
+	HidesAt        *time.Time  `json:"hides_at" doc:"when it is hidden if what is owed is not paid, or was; null: nothing is owed"`
+	HiddenAt       *time.Time  `json:"hidden_at" doc:"since when it cannot be used because it is not paid for; null: it can"`
+	ErasesAt       *time.Time  `json:"erases_at" doc:"when it is erased for good if what is owed is not paid; null: nothing is owed"`
 }
 
 // NewVolume is a volume to create.

@@ -105,6 +105,9 @@ func reasons(x dbq.OrgObstaclesRow, giveUp bool) (out []string) {
 	if x.Owed < 0 {
 		out = append(out, money.Nano(-x.Owed).Plain()+" are owed: pay them")
 	}
+	if x.Storage > 0 {
+		out = append(out, money.Nano(x.Storage).Plain()+" are owed for what volumes stored: add that much credit")
+	}
 	if x.Credit > 0 && !giveUp {
 		out = append(out, money.Nano(x.Credit).Plain()+" are left: request a refund or a payout, or give up the rest")
 	}

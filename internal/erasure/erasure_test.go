@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/document"
@@ -13,6 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
 
@@ -206,7 +208,9 @@ func TestErase_RefusedWithReasons(t *testing.T) {
 		x.p.Org)
 	x.exec("INSERT INTO payout (id, org_id, stripe_account, amount, currency, state) VALUES ($1, $2, 'acct_x', 1, "+
 		"'EUR', 'pending')", id.New[id.Payout](), x.p.Org)
+	billingtest.OweStorage(t, x.d, x.p.Org, 120*money.Unit, time.Hour)
 	for _, step := range []struct{ reason, mend string }{
+		{"120.00 are owed for what volumes stored", "UPDATE data_meter SET unpaid_since = NULL"},
 		{"hosts", "UPDATE host SET state = 'retired'"},
 		{"a payment or a refund", "UPDATE topup SET state = 'failed'"},
 		{"a payout", "UPDATE payout SET state = 'paid'"},

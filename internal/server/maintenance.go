@@ -6,6 +6,7 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
@@ -20,10 +21,15 @@ func Migrate(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// CheckLedger reads the whole ledger of cfg's database in one snapshot and verifies that it balances.
+// CheckLedger reads the whole ledger of cfg's database in one snapshot and verifies that it balances, and that what was
+// charged for storage follows from what was stored.
 func CheckLedger(ctx context.Context, cfg Config) (t ledger.TrialBalance, err error) {
 	err = withDatabase(ctx, cfg, func(d *db.DB) error {
-		t, err = ledger.CheckAll(ctx, d)
+		if t, err = ledger.CheckAll(ctx, d); err != nil {
+			return err
+		}
+		storage, err := volume.CheckMeters(ctx, d)
+		t.Problems = append(t.Problems, storage...)
 		return err
 	})
 	return t, err

@@ -77,6 +77,11 @@ func (s *Pages) showBilling(v *page.Visit, forms billingForms) error {
 	if b.RunwaySeconds == nil {
 		out.RunwayNote = "nothing is being billed"
 	}
+	if b.StorageOwedSince != nil {
+		out.StorageOwed = fmt.Sprintf("You owe %s %s for what your volumes stored since %s. Add at least that much: it is "+
+			"charged within seconds. After a day nothing new can be rented; after 30 days volumes are hidden, and 7 days "+
+			"later erased.", b.StorageOwed.Plain(), b.Currency, b.StorageOwedSince.Format("2 January 2006"))
+	}
 	if out.TopUp.TaxNote, err = s.taxNote(ctx, v.Who.Org); err != nil {
 		return err
 	}

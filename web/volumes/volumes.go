@@ -76,12 +76,30 @@ func rowOf(x volume.Volume) Row {
 	if x.ClusterEnd != nil {
 		r.Writer = "last " + r.Writer
 	}
+	r.Owed = owedOf(x)
 	if x.DurableTo != nil {
 		at := x.DurableTo.UTC().Format(time.DateTime)
 		r.State = view.State{Word: at, Icon: "check", Tone: "ok"}
 		r.Durable = "Durable up to " + at + ": what was written until then survives every host."
 	}
+	if x.HiddenAt != nil {
+		r.State = view.State{Word: "Hidden", Icon: "error", Tone: "bad"}
+	}
 	return r
+}
+
+// owedOf describes what is not paid for a volume and what happens if it stays so; "": nothing is owed.
+func owedOf(x volume.Volume) string {
+	if x.HidesAt == nil || x.ErasesAt == nil {
+		return ""
+	}
+	day := func(t time.Time) string { return t.UTC().Format("2 January 2006") }
+	if x.HiddenAt != nil {
+		return fmt.Sprintf("%s are owed for what it stored. It is hidden until that is paid, and erased on %s.",
+			view.CentsUp(x.Owed), day(*x.ErasesAt))
+	}
+	return fmt.Sprintf("%s are owed for what it stored. If that is not paid, it is hidden on %s and erased on %s.",
+		view.CentsUp(x.Owed), day(*x.HidesAt), day(*x.ErasesAt))
 }
 
 func (s *Pages) create(v *page.Visit) error {

@@ -8,6 +8,7 @@ import (
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/billing/claim"
 	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/billing/owed"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -46,7 +47,11 @@ func depositable(ctx context.Context, q *dbq.Queries, org id.Org, currency strin
 	if err != nil {
 		return 0, err
 	}
-	return max(0, min(wallet, money.Nano(paid)-in)), nil
+	storage, err := owed.Read(ctx, q, org)
+	if err != nil {
+		return 0, err
+	}
+	return max(0, min(storage.Of(wallet), money.Nano(paid)-in)), nil
 }
 
 // Deposit moves an amount from the wallet of the caller's organisation into its bond, and returns the bond as it is

@@ -3,9 +3,10 @@
 //
 // What always holds:
 //   - What a budget has committed is what its clusters have cost since it was set, and what is held for them: each time
-//     money is held it is added, each time some is given back it is taken off, in the same transaction.
-//   - Committed never rises above the cap. (A cap may be set below what is committed: then nothing more is.) Money is
-//     held before time runs, so a cap is never exceeded by a nano-unit.
+//     money is held it is added, each time some is given back it is taken off, in the same transaction. The budget of a
+//     whole org also counts what its volumes were charged.
+//   - Clusters never make committed rise above the cap. (A cap may be set below what is committed: then nothing more
+//     is.) Money is held before time runs, so they never exceed it by a nano-unit. Stored data is charged even so.
 //   - A budget is read and changed under the lock of its org's wallet.
 //   - Its owner is notified once each when half, four fifths and all of it is spent, without what is merely held: the
 //     first hour that is held for a cluster may be most of a small budget and come back. That what is held keeps a

@@ -104,6 +104,16 @@ func (w Watch) QueueCommit(b *pgx.Batch, n money.Nano) error {
 	return nil
 }
 
+// Stored counts what volumes cost against the organisation's own budget, under the lock of its wallet. Volumes belong
+// to no project. What is stored is charged even if the budget is used up: it then keeps clusters from starting.
+func Stored(ctx context.Context, tx *db.Tx, org id.Org, currency string, n money.Nano) error {
+	err := tx.Q.CommitBudgets(ctx, dbq.CommitBudgetsParams{Amount: int64(n), OrgID: org, Currency: currency})
+	if err != nil {
+		return fmt.Errorf("count %s of storage against the budget of %s: %w", n, org, err)
+	}
+	return nil
+}
+
 // Return counts money that was held for a cluster and is given back to the wallet, which is locked.
 func Return(ctx context.Context, tx *db.Tx, org id.Org, cluster id.Cluster, currency string, n money.Nano) error {
 	return giveBack(ctx, tx, dbq.ReturnToBudgetsParams{

@@ -188,13 +188,19 @@ func rateAt(leases []*lease, now int64) (rate money.Micro) {
 	return rate
 }
 
-func tooPoor(leases []*lease, now int64, short Limit, available money.Nano, limits budget.Watch) error {
+// tooPoor returns why a first authorisation is refused. owed is for storage, which is paid before anything is held.
+func tooPoor(leases []*lease, now int64, short Limit, available money.Nano, limits budget.Watch,
+	owed money.Nano) error {
 	cost := need(leases, now, now+minStartMS)
 	switch short {
 	case LimitBudget:
 		return fault.InvalidField("budget", "must cover at least 60 seconds, which cost %s", cost.Plain())
 	case LimitOrg:
 		return limits.Refusal(cost)
+	}
+	if owed > 0 {
+		return fault.New(fault.InsufficientFunds, "60 seconds of this cluster cost %s; %s is available beyond the %s that "+
+			"you owe for storage", cost.Plain(), available.Plain(), owed.Plain())
 	}
 	return fault.New(fault.InsufficientFunds, "60 seconds of this cluster cost %s; %s is available", cost.Plain(),
 		available.Plain())

@@ -10,6 +10,7 @@ import (
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/billing/budget"
 	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/billing/owed"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -24,7 +25,8 @@ type Beginning struct {
 	leases   []*lease
 	locked   *ledger.Locked
 	limits   budget.Watch
-	standing string // a client.StandingState; "" = never disputed
+	standing string       // a client.StandingState; "" = never disputed
+	owed     owed.Storage // paid before anything is held
 
 	out     Authorisation
 	from    int64 // the moment, unix ms, from which the hold covers; 0 = RunUntil stays as it is
@@ -52,8 +54,15 @@ func QueueBegin(b *pgx.Batch, tx *db.Tx, r AuthoriseRequest, leases []NewLease,
 		return err
 	})
 	db.Read(b, &k.standing, (*dbq.Queries).RenterStanding, r.Org)
+	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) { // also under the wallet's lock
+		k.owed, err = owed.Read(ctx, q, r.Org)
+		return err
+	})
 	return k, nil
 }
+
+// Owed returns what the organisation owes for storage.
+func (k *Beginning) Owed() owed.Storage { return k.owed }
 
 // Locked returns the locked accounts.
 func (k *Beginning) Locked() *ledger.Locked { return k.locked }
@@ -83,6 +92,7 @@ func (k *Beginning) Decide(notAfter *time.Time, now time.Time) (Authorisation, e
 			wallet = min(wallet, max(0, books.Balance(at[1])-books.Reserved(at[1])))
 		}
 	}
+	wallet = k.owed.Of(wallet)
 	have := spendable{funds: held + wallet, held: held, budget: r.Budget, left: k.limits.Left()}
 	reach, short := affordable(k.leases, nowMS, target, have)
 	if short != LimitNone {
@@ -103,7 +113,7 @@ func (k *Beginning) Decide(notAfter *time.Time, now time.Time) (Authorisation, e
 		return k.out, nil
 	}
 	if present == 0 && (until < min(nowMS+minStartMS, target) || until > max(reach, nowMS)) {
-		return Authorisation{}, tooPoor(k.leases, nowMS, short, wallet, k.limits)
+		return Authorisation{}, tooPoor(k.leases, nowMS, short, wallet, k.limits, k.owed.Amount)
 	}
 	k.from, k.missing = nowMS, max(0, need(k.leases, nowMS, until)-held)
 	k.out.Held += k.missing

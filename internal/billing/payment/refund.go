@@ -10,6 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/billing/owed"
 	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
@@ -25,9 +26,9 @@ import (
 // Refund is unused balance on its way back to the card that paid it.
 type Refund = client.Refund
 
-// Refundable returns what of the org's balance can be given back now: what is available, and no more than what is left
-// of its payments, nor than refundRoom. Credit that was given away counts as spent first; a disputed payment gives
-// nothing back.
+// Refundable returns what of the org's balance can be given back now: what is available, less what is owed for storage,
+// and no more than what is left of its payments, nor than refundRoom. Credit that was given away counts as spent first;
+// a disputed payment gives nothing back.
 func (p *Payments) Refundable(ctx context.Context, org id.Org) (money.Nano, error) {
 	rows, err := p.d.Q.RefundableTopups(ctx, org, p.cfg.Currency)
 	if err != nil {
@@ -49,8 +50,12 @@ func (p *Payments) Refundable(ctx context.Context, org id.Org) (money.Nano, erro
 	if err != nil {
 		return 0, err
 	}
+	storage, err := owed.Read(ctx, p.d.Q, org)
+	if err != nil {
+		return 0, err
+	}
 	rows = inReach(p.cfg.RefundLimit, past, rows)
-	most := refundable(wallet-money.Nano(claims.Short+claims.Debt), bond, rows)
+	most := refundable(storage.Of(wallet-money.Nano(claims.Short+claims.Debt)), bond, rows)
 	return min(most, refundRoom(p.cfg.RefundLimit, past)), nil
 }
 
@@ -136,9 +141,13 @@ func (p *Payments) allot(ctx context.Context, out *outbox.Batch, payer account.P
 	if err != nil {
 		return nil, err
 	}
-	unused := refundable(books.Balance(wallet)-books.Reserved(wallet), bond, rows)
+	storage, err := owed.Read(ctx, tx.Q, payer.Org)
+	if err != nil {
+		return nil, err
+	}
+	unused := refundable(storage.Of(books.Balance(wallet)-books.Reserved(wallet)), bond, rows)
 	if amount > unused {
-		return nil, tooMuch(unused)
+		return nil, tooMuch(unused, storage.Amount)
 	}
 	past, err := p.refundHistory(ctx, tx.Q, payer.Org)
 	if err != nil {
@@ -219,7 +228,11 @@ func refundEntry(r id.Refund, wallet ledger.Account, memo string, net, on money.
 func refundKey(r id.Refund) string { return "refund:" + r.String() + ":asked" }
 
 // tooMuch is no lack of funds: to add credit would not make more of it refundable than was just added.
-func tooMuch(most money.Nano) *fault.Fault {
+func tooMuch(most, owed money.Nano) *fault.Fault {
+	if owed > 0 {
+		return fault.New(fault.Conflict, "only %s can be refunded: your volumes come first, and you owe %s for what they "+
+			"stored", most.Plain(), owed.Plain())
+	}
 	if most == 0 {
 		return fault.New(fault.Conflict, "nothing can be refunded now: only unused credit that was paid by card and is "+
 			"not disputed can be refunded")

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
@@ -135,6 +136,24 @@ func TestPromo_OncePerPersonAndCard(t *testing.T) {
 }
 
 // What was given away cannot be taken out, and no code is used twice, guessed or overused.
+// What is owed for storage cannot be taken out.
+func TestRefund_StorageIsOwed(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "pm_card_visa")
+	s.topUp(100 * money.Unit)
+	billingtest.OweStorage(t, s.DB, s.payer.Org, 90*money.Unit, time.Hour)
+	if n, err := s.p.Refundable(t.Context(), s.payer.Org); n != 10*money.Unit || err != nil {
+		t.Errorf("%s %v", n, err)
+	}
+	if _, err := s.giveBack(10*money.Unit + money.Cent); !fault.Is(err, fault.Conflict) ||
+		!strings.Contains(err.Error(), "only 10.00 can be refunded") {
+		t.Errorf("more than is left: %v", err)
+	}
+	if list, err := s.giveBack(10 * money.Unit); err != nil || len(list) != 1 {
+		t.Errorf("%+v %v", list, err)
+	}
+}
+
 func TestPromoCredit(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")

@@ -7,6 +7,7 @@ import (
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/metering"
+	"github.com/musterhq/muster/internal/billing/owed"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -24,7 +25,13 @@ func (s *Statements) OrgBalance(ctx context.Context, org id.Org) (Balance, error
 	if err != nil {
 		return Balance{}, err
 	}
-	return balance(books, running, s.currency), nil
+	b := balance(books, running, s.currency)
+	storage, err := owed.Read(ctx, s.d.Q, org)
+	if b.StorageOwed = storage.Amount; storage.Since != nil {
+		since := storage.Since.UTC()
+		b.StorageOwedSince = &since
+	}
+	return b, err
 }
 
 func balance(books ledger.Balances, running metering.Running, currency string) Balance {

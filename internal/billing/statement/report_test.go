@@ -179,6 +179,21 @@ func (r *rental) balance(t *testing.T) statement.Balance {
 	return b
 }
 
+// The balance shows what is owed for storage.
+func TestBalance_StorageOwed(t *testing.T) {
+	t.Parallel()
+	r := newRental(t)
+	if b := r.balance(t); b.StorageOwed != 0 || b.StorageOwedSince != nil {
+		t.Errorf("%+v", b)
+	}
+	billingtest.OweStorage(t, r.DB, r.renter, 120*money.Unit, time.Hour)
+	billingtest.OweStorage(t, r.DB, r.renter, 3*money.Unit, 2*time.Hour)
+	b := r.balance(t)
+	if b.StorageOwed != 123*money.Unit || b.StorageOwedSince == nil || time.Since(*b.StorageOwedSince) < 2*time.Hour {
+		t.Errorf("%+v", b)
+	}
+}
+
 // The numbers in docs/money.md are those of the real books.
 func TestReport_WorkedExample(t *testing.T) {
 	t.Parallel()

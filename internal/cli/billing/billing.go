@@ -35,9 +35,14 @@ func billingBalance(s *base.Session) *cobra.Command {
 				if b.RunwaySeconds != nil {
 					runway = base.Seconds(*b.RunwaySeconds)
 				}
+				storage := ""
+				if b.StorageOwedSince != nil {
+					storage = fmt.Sprintf("%s %s since %s: add at least that much, or volumes are hidden and erased; see "+
+						"muster volume list", base.Nano(b.StorageOwed), b.Currency, base.When(*b.StorageOwedSince))
+				}
 				p.Facts("Available", base.Nano(b.Available)+" "+b.Currency, "Held", base.Nano(b.Held)+" for clusters", "Accrued",
 					base.Nano(b.Accrued)+" of what is held",
-					"Spending", base.Micro(b.BurnPerHour)+" per hour", "Lasts", runway)
+					"Spending", base.Micro(b.BurnPerHour)+" per hour", "Lasts", runway, "Owed for storage", storage)
 			})
 		},
 	}

@@ -43,9 +43,9 @@ func list(s *base.Session) *cobra.Command {
 				rows := make([][]string, len(all.Items))
 				for i, v := range all.Items {
 					rows[i] = []string{v.Name, v.ID.String(), fmt.Sprintf("%d GB", v.SizeGB), base.Bytes(v.StoredBytes),
-						v.PricePerHour.Plain(), base.Durable(v)}
+						v.PricePerHour.Plain(), base.Durable(v), owed(v)}
 				}
-				p.Table([]string{"NAME", "ID", "SIZE", "STORED", "PER HOUR", "DURABLE TO"}, rows)
+				p.Table([]string{"NAME", "ID", "SIZE", "STORED", "PER HOUR", "DURABLE TO", "OWED"}, rows)
 			})
 		},
 	}
@@ -84,7 +84,21 @@ func print(p *base.Printer, v client.Volume) {
 		"Label", v.Label, "Consistency", v.Consistency, "Not durable yet", base.Pending(v), "Problem", v.Problem,
 		"Files", strconv.FormatInt(v.Files, 10), "Their size", base.Bytes(v.Bytes),
 		"Stored", base.Bytes(v.StoredBytes), "Price per hour", v.PricePerHour.Plain(),
-		"Snapshots", strconv.FormatInt(v.Snapshots, 10), "Keeps the last", strconv.Itoa(v.Keep), writer, cluster)
+		"Snapshots", strconv.FormatInt(v.Snapshots, 10), "Keeps the last", strconv.Itoa(v.Keep), writer, cluster,
+		"Owed for storage", owed(v))
+}
+
+// owed formats what is not paid for a volume, and what happens if it stays so; "" if nothing is owed.
+func owed(v client.Volume) string {
+	switch {
+	case v.HidesAt == nil || v.ErasesAt == nil:
+		return ""
+	case v.HiddenAt != nil:
+		return fmt.Sprintf("%s: hidden until it is paid, erased on %s", v.Owed.Plain(),
+			v.ErasesAt.UTC().Format(time.DateOnly))
+	}
+	return fmt.Sprintf("%s: hidden on %s, erased on %s unless it is paid", v.Owed.Plain(),
+		v.HidesAt.UTC().Format(time.DateOnly), v.ErasesAt.UTC().Format(time.DateOnly))
 }
 
 func create(s *base.Session) *cobra.Command {

@@ -149,6 +149,9 @@ func (v *Volumes) Restore(ctx context.Context, who account.Principal, vol id.Vol
 		if err != nil {
 			return s, err
 		}
+		if row.HiddenAt != nil {
+			return s, errHidden(row.Name)
+		}
 		if err := v.free(ctx, tx, vol); err != nil {
 			return s, err
 		}
@@ -208,6 +211,9 @@ func (v *Volumes) Clone(ctx context.Context, who account.Principal, vol id.Volum
 		row, err := v.lockOwn(ctx, tx, who.Org, vol)
 		if err != nil {
 			return Volume{}, err
+		}
+		if row.HiddenAt != nil {
+			return Volume{}, errHidden(row.Name)
 		}
 		if n.SizeGB == 0 {
 			n.SizeGB = row.SizeLimit / GB

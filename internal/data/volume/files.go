@@ -69,8 +69,8 @@ type File struct {
 	Target string
 }
 
-// Tree returns the files of a snapshot; seq 0 is the last one. Faults: NotFound, Unavailable, and, while its files are
-// read, too, QuotaExceeded.
+// Tree returns the files of a snapshot; seq 0 is the last one. Faults: NotFound, Unavailable, Conflict if the volume is
+// hidden, and, while its files are read, too, QuotaExceeded.
 func (v *Volumes) Tree(ctx context.Context, org id.Org, vol id.Volume, seq int64) (*Tree, error) {
 	if v.store == nil {
 		return nil, errNoStore
@@ -78,6 +78,9 @@ func (v *Volumes) Tree(ctx context.Context, org id.Org, vol id.Volume, seq int64
 	have, err := v.Get(ctx, org, vol)
 	if err != nil {
 		return nil, err
+	}
+	if have.HiddenAt != nil {
+		return nil, errHidden(have.Name)
 	}
 	if err := v.serveFiles(ctx, org, 0); err != nil {
 		return nil, err

@@ -53,14 +53,19 @@ func (v *Volumes) levelNow(ctx context.Context, tx *db.Tx, domain id.DataDomain)
 	return v.level(ctx, tx, domain, moved{}, now)
 }
 
-// metered returns the byte microseconds that are billed between two moments. rows are those of DataLevels for them, or
-// for a longer time.
-func metered(rows []dbq.DataLevelsRow, from, until time.Time) *big.Int {
+// levelsOf returns the levels of rows, without what was regained.
+func levelsOf(rows []dbq.DataLevelsRow) []level {
 	levels := make([]level, len(rows))
 	for i, r := range rows {
 		levels[i] = level{r.FromAt, r.Bytes}
 	}
-	sum := byteMicros(levels, from, until)
+	return levels
+}
+
+// metered returns the byte microseconds that are billed between two moments. rows are those of DataLevels for them, or
+// for a longer time.
+func metered(rows []dbq.DataLevelsRow, from, until time.Time) *big.Int {
+	sum := byteMicros(levelsOf(rows), from, until)
 	for _, r := range rows {
 		if !r.FromAt.Before(from) && r.FromAt.Before(until) {
 			sum.Add(sum, integer(r.Regained))

@@ -125,8 +125,7 @@ func TestStorageIsPosted(t *testing.T) {
 	_, err = a.snapshot(map[string][]byte{"f": noise(100_000)})
 	w.Must(err)
 	// As if it had been stored for 30 days.
-	w.Exec("UPDATE data_level SET from_at = from_at - interval '30 days'")
-	w.Exec("UPDATE data_meter SET through_at = through_at - interval '30 days'")
+	w.elapse(30 * 24 * time.Hour)
 	charge := func() (posted, due int64, unpaid *time.Time) {
 		t.Helper()
 		if n, err := w.v.chargeDue(t.Context(), time.Now().Add(2*ChargeEvery)); n != 1 || err != nil {

@@ -26,8 +26,7 @@ func stored(t *testing.T) (*world, Volume, id.DataDomain) {
 	var domain id.DataDomain
 	w.Must(w.d.Pool.QueryRow(t.Context(), "SELECT domain_id FROM volume WHERE id = $1", vol.ID).Scan(&domain))
 	// As if it had been stored for 30 days.
-	w.Exec("UPDATE data_level SET from_at = from_at - interval '30 days'")
-	w.Exec("UPDATE data_meter SET through_at = through_at - interval '30 days'")
+	w.elapse(30 * 24 * time.Hour)
 	return w, vol, domain
 }
 
@@ -147,7 +146,7 @@ func TestGoneDomainsAreNotRead(t *testing.T) {
 			return err
 		},
 		"erase unpaid": func(ctx context.Context, tx *db.Tx) error {
-			_, err := tx.Q.UnpaidVolumes(ctx, &by)
+			_, err := tx.Q.UnpaidVolumes(ctx, unpaidLife.Seconds(), hiddenLife.Seconds(), id.First[id.Volume]())
 			return err
 		},
 		"seal again": func(ctx context.Context, tx *db.Tx) error {

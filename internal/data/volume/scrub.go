@@ -40,6 +40,7 @@ const (
 const (
 	scrubLock = 7274035
 	listLock  = 7274036
+	meterLock = 7274037
 )
 
 // verdict is what is known of a pack after the store was queried.

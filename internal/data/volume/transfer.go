@@ -145,6 +145,9 @@ func modeOf(direction string) string {
 // beginTransfer makes the session of a transfer. An upload becomes the volume's writer.
 func (v *Volumes) beginTransfer(ctx context.Context, tx *db.Tx, row dbq.Volume, n NewTransfer) (x dbq.DataSession,
 	err error) {
+	if row.HiddenAt != nil {
+		return x, errHidden(row.Name)
+	}
 	if n.Direction == Upload {
 		if err := v.free(ctx, tx, row.ID); err != nil {
 			return x, err

@@ -20,7 +20,10 @@
 //   - An object is deleted if its row says so, or if no row has known its number for days and none can again.
 //   - What is billed are the bytes of packs that the store has shown and has not lost or damaged, by the microsecond,
 //     as data_level records them. A deletion ends that in its own transaction. A pack that is kept again is billed for
-//     the time between.
+//     the time between. Levels and prices never change, so that each posting can be calculated again.
+//   - A volume that is not paid for is hidden before it is erased: never while a cluster has it, while a payment is
+//     disputed, or while its organisation pays by invoice and none is overdue, and not before what the wallet has is
+//     charged.
 //   - A commit names packs of its session and of the session's base only, so a host reads nothing that its lease was
 //     not given and has not stored itself.
 //   - Nothing is granted without a payment, credit or terms that cover it, except a quota for each person.
@@ -168,6 +171,12 @@ type Volume struct {
 	StoredBytes int64
 	Sharing     int64
 	PerHour     money.Micro // what StoredBytes cost at the present price
+
+	// Owed is what is not paid for what its data domain stored, since OwedSince (nil: nothing is owed). If it is not paid,
+	// the volume is hidden at HidesAt, and erased at ErasesAt. HiddenAt: it is hidden since then, until it is paid.
+	Owed                         money.Nano
+	OwedSince, HidesAt, ErasesAt *time.Time
+	HiddenAt                     *time.Time
 
 	// DurableTo is the moment up to which everything written is in the last snapshot; nil: there is none.
 	DurableTo   *time.Time
@@ -324,15 +333,18 @@ func (v *Volumes) Get(ctx context.Context, org id.Org, vol id.Volume) (Volume, e
 }
 
 func (v *Volumes) of(r dbq.VolumesRow) Volume {
-	return Volume{
+	out := Volume{
 		ID: r.Volume.ID, Name: r.Volume.Name, SizeLimit: r.Volume.SizeLimit, Keep: int(r.Volume.KeepLast),
 		CreatedAt: r.Volume.CreatedAt, Snapshots: r.Snapshots, HeadSeq: r.Volume.HeadSeq, StoredBytes: r.DomainBytes,
 		Sharing: r.Sharing, PerHour: v.PerHour(r.BilledBytes), DurableTo: r.HeadCutAt, Label: r.HeadLabel,
 		Consistency: r.HeadConsistency, Bytes: r.HeadBytes, Files: r.HeadFiles, Cluster: r.WriterClusterID,
 		ClusterName: r.WriterName, ClusterEnd: r.WriterEndedAt, Requested: !r.Volume.WantedID.IsZero(),
 		Pending: r.PendingBytes, ETA: time.Duration(r.FlushEtaS) * time.Second,
-		Problem: r.Problem, ReportedAt: r.ReportedAt,
+		Problem: r.Problem, ReportedAt: r.ReportedAt, Owed: money.Nano(r.Owed), OwedSince: r.UnpaidSince,
+		HiddenAt: r.Volume.HiddenAt,
 	}
+	out.HidesAt, out.ErasesAt = fate(r.UnpaidSince, r.KeptUntil, r.Volume.HiddenAt)
+	return out
 }
 
 // Snapshots returns a volume's snapshots, newest first. Fault: NotFound.

@@ -2,6 +2,7 @@ package volume
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/data/store"
+	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
@@ -345,12 +347,8 @@ func TestTheKeyIsDestroyed(t *testing.T) {
 	w.Must(err)
 	w.Must(w.v.Delete(t.Context(), w.who, clone.ID))
 	expect("after one of two volumes", true)
-	// The other one is not paid for, and erased although the cluster goes on. Its host still asks for its state.
-	w.Exec("UPDATE data_meter SET unpaid_since = clock_timestamp() - interval '31 days'")
-	n, err := w.v.EraseUnpaid(t.Context())
-	if n != 1 || err != nil {
-		t.Fatalf("%d erased: %v", n, err)
-	}
+	// The other one is erased although the cluster goes on. Its host still asks for its state.
+	w.Tx(func(ctx context.Context, tx *db.Tx) error { return w.v.EndTakenOver(ctx, tx, w.who.Org) })
 	_, err = w.v.Sweep(t.Context())
 	w.Must(err)
 	expect("while a cluster has the volume", true)

@@ -137,7 +137,9 @@ SELECT (SELECT count(*) FROM cluster c WHERE c.org_id = $1 AND c.state NOT IN ('
        (SELECT count(*) FROM payment_card k WHERE k.org_id = $1 AND k.removed_at IS NULL) AS cards,
        (SELECT count(*) FROM postpaid_org p WHERE p.org_id = $1 AND p.state <> 'off') AS postpaid,
        (SELECT coalesce(sum(b.amount) FILTER (WHERE b.amount > 0), 0) FROM ledger_account a JOIN ledger_balance b ON b.account_id = a.id WHERE a.org_id = $1)::bigint AS credit,
-       (SELECT coalesce(sum(b.amount) FILTER (WHERE b.amount < 0), 0) FROM ledger_account a JOIN ledger_balance b ON b.account_id = a.id WHERE a.org_id = $1)::bigint AS owed
+       (SELECT coalesce(sum(b.amount) FILTER (WHERE b.amount < 0), 0) FROM ledger_account a JOIN ledger_balance b ON b.account_id = a.id WHERE a.org_id = $1)::bigint AS owed,
+       (SELECT coalesce(sum(greatest(0, div(m.numerator, 3600000000000000000) - m.posted)), 0) FROM data_meter m JOIN data_domain d ON d.id = m.domain_id
+        WHERE d.org_id = $1 AND m.unpaid_since IS NOT NULL)::bigint AS storage
 `
 
 type OrgObstaclesRow struct {
@@ -151,6 +153,7 @@ type OrgObstaclesRow struct {
 	Postpaid int64
 	Credit   int64
 	Owed     int64
+	Storage  int64
 }
 
 // What keeps an org from being left without members.
@@ -168,6 +171,7 @@ func (q *Queries) OrgObstacles(ctx context.Context, orgID id.Org) (OrgObstaclesR
 		&i.Postpaid,
 		&i.Credit,
 		&i.Owed,
+		&i.Storage,
 	)
 	return i, err
 }

@@ -15,7 +15,9 @@ SELECT (SELECT count(*) FROM cluster c WHERE c.org_id = @org_id AND c.state NOT 
        (SELECT count(*) FROM payment_card k WHERE k.org_id = @org_id AND k.removed_at IS NULL) AS cards,
        (SELECT count(*) FROM postpaid_org p WHERE p.org_id = @org_id AND p.state <> 'off') AS postpaid,
        (SELECT coalesce(sum(b.amount) FILTER (WHERE b.amount > 0), 0) FROM ledger_account a JOIN ledger_balance b ON b.account_id = a.id WHERE a.org_id = @org_id)::bigint AS credit,
-       (SELECT coalesce(sum(b.amount) FILTER (WHERE b.amount < 0), 0) FROM ledger_account a JOIN ledger_balance b ON b.account_id = a.id WHERE a.org_id = @org_id)::bigint AS owed;
+       (SELECT coalesce(sum(b.amount) FILTER (WHERE b.amount < 0), 0) FROM ledger_account a JOIN ledger_balance b ON b.account_id = a.id WHERE a.org_id = @org_id)::bigint AS owed,
+       (SELECT coalesce(sum(greatest(0, div(m.numerator, 3600000000000000000) - m.posted)), 0) FROM data_meter m JOIN data_domain d ON d.id = m.domain_id
+        WHERE d.org_id = @org_id AND m.unpaid_since IS NOT NULL)::bigint AS storage;
 
 -- name: IsAdmin :one
 SELECT admin FROM app_user WHERE id = $1;

@@ -30,9 +30,11 @@ SELECT sqlc.embed(v), d.bytes AS domain_bytes,
        coalesce(h.label, '') AS head_label, coalesce(h.consistency, '') AS head_consistency,
        w.cluster_id AS writer_cluster_id, coalesce(c.name, '') AS writer_name, c.ended_at AS writer_ended_at,
        coalesce(x.pending_bytes, 0)::bigint AS pending_bytes, coalesce(x.flush_eta_s, 0)::bigint AS flush_eta_s,
-       coalesce(x.problem, '') AS problem, x.reported_at
+       coalesce(x.problem, '') AS problem, x.reported_at, m.unpaid_since, m.kept_until,
+       CASE WHEN m.unpaid_since IS NULL THEN 0 ELSE greatest(0, div(m.numerator, 3600000000000000000) - m.posted) END::bigint AS owed
 FROM volume v
 JOIN data_domain d ON d.id = v.domain_id
+LEFT JOIN data_meter m ON m.domain_id = v.domain_id
 LEFT JOIN volume_snapshot h ON h.volume_id = v.id AND h.seq = v.head_seq AND h.deleted_at IS NULL
 LEFT JOIN volume_writer w ON w.volume_id = v.id
 LEFT JOIN cluster c ON c.id = w.cluster_id

@@ -128,14 +128,15 @@ UPDATE data_domain SET bytes = bytes + @bytes, granted = granted - @granted WHER
 
 -- name: SetDataLevel :exec
 -- What is billed of a locked domain from a moment on: what it stores, without the packs that the store has lost or damaged,
--- and with those that it has shown and no commit has named yet.
+-- and with those that it has shown and no commit has named yet. Levels never change: a second one of the same moment begins a
+-- microsecond later.
 INSERT INTO data_level (domain_id, from_at, bytes, regained)
-SELECT d.id, @from_at, d.bytes - (SELECT coalesce(sum(p.bytes), 0)::bigint FROM data_pack p
+SELECT d.id, greatest(@from_at, (SELECT max(l.from_at) + interval '1 microsecond' FROM data_level l WHERE l.domain_id = d.id)) AS from_at,
+       d.bytes - (SELECT coalesce(sum(p.bytes), 0)::bigint FROM data_pack p
     WHERE p.domain_id = d.id AND p.lost_at IS NOT NULL AND p.state = 'live')
     + (SELECT coalesce(sum(g.bytes), 0)::bigint FROM data_pack g
-    WHERE g.domain_id = d.id AND g.state = 'granted' AND g.verified_at IS NOT NULL), @regained::numeric
-FROM data_domain d WHERE d.id = @domain_id
-ON CONFLICT (domain_id, from_at) DO UPDATE SET bytes = excluded.bytes, regained = data_level.regained + excluded.regained;
+    WHERE g.domain_id = d.id AND g.state = 'granted' AND g.verified_at IS NOT NULL) AS bytes, @regained::numeric
+FROM data_domain d WHERE d.id = @domain_id;
 
 -- name: InsertDataMeter :exec
 INSERT INTO data_meter (domain_id, through_at, next_at) VALUES (@domain_id, @through_at, @next_at)

@@ -82,10 +82,27 @@ SELECT id, head_seq, keep_last FROM volume WHERE domain_id = @domain_id AND dele
 UPDATE data_meter m SET next_at = clock_timestamp() + interval '10 minutes'
 WHERE m.domain_id = ANY(ARRAY(SELECT d.domain_id FROM data_meter d WHERE d.next_at <= @at ORDER BY d.next_at LIMIT 500
                                 FOR UPDATE SKIP LOCKED)::uuid[])
-RETURNING m.domain_id;
+RETURNING m.domain_id, m.unpaid_since;
+
+-- name: PayableMeters :execrows
+-- scan: moves next_at
+-- Makes meters due whose organisation owes for storage and has credit.
+UPDATE data_meter m SET next_at = clock_timestamp()
+WHERE m.domain_id = ANY(ARRAY(SELECT u.domain_id FROM data_meter u
+    JOIN data_domain d ON d.id = u.domain_id
+    JOIN ledger_account a ON a.kind = 'renter_wallet' AND a.owner = d.org_id AND a.currency = @currency
+    JOIN ledger_balance b ON b.account_id = a.id
+    WHERE u.unpaid_since IS NOT NULL AND u.next_at > statement_timestamp() AND b.amount + b.credit > b.reserved
+    ORDER BY u.next_at LIMIT 500 FOR UPDATE OF u SKIP LOCKED)::uuid[]);
 
 -- name: LockDataMeter :one
-SELECT sqlc.embed(m), d.org_id FROM data_meter m JOIN data_domain d ON d.id = m.domain_id WHERE m.domain_id = @domain_id FOR UPDATE OF m;
+-- price is the one that the meter was brought to through_at with; -1: none was recorded.
+SELECT sqlc.embed(m), d.org_id,
+       coalesce((SELECT p.price FROM data_price p WHERE p.domain_id = m.domain_id ORDER BY p.from_at DESC LIMIT 1), -1)::bigint AS price
+FROM data_meter m JOIN data_domain d ON d.id = m.domain_id WHERE m.domain_id = @domain_id FOR UPDATE OF m;
+
+-- name: InsertDataPrice :exec
+INSERT INTO data_price (domain_id, from_at, price, numerator) VALUES (@domain_id, @from_at, @price, @numerator);
 
 -- name: DataLevels :many
 -- The level at from_at, and those that begin after it and before until.
@@ -99,13 +116,8 @@ UPDATE data_meter SET next_at = clock_timestamp() WHERE domain_id = @domain_id;
 
 -- name: SaveDataMeter :exec
 UPDATE data_meter SET through_at = @through_at, numerator = @numerator, posted = @posted, steps = @steps, unpaid_since = sqlc.narg(unpaid_since),
-       next_at = sqlc.narg(next_at)
+       kept_until = sqlc.narg(kept_until), next_at = sqlc.narg(next_at)
 WHERE domain_id = @domain_id;
-
--- name: UnpaidVolumes :many
--- Volumes of organisations that have not paid for storage since before.
-SELECT v.id, v.org_id, v.name FROM data_meter m JOIN volume v ON v.domain_id = m.domain_id
-WHERE m.unpaid_since < @before AND v.deleted_at IS NULL;
 
 -- name: SealedDomains :many
 SELECT id, key_sealed FROM data_domain

@@ -10,6 +10,7 @@ import (
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
@@ -18,6 +19,7 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 )
 
 func TestARentNeedsAMinute(t *testing.T) {
@@ -268,4 +270,37 @@ func leaseOf(t testing.TB, ref agentapi.LeaseRef) id.Lease {
 		t.Fatal(err)
 	}
 	return l
+}
+
+// Storage that is owed comes first: it is not held for a running cluster, which goes on to the end of what is held, and
+// after a day nothing new is rented until it is paid.
+func TestRent_StorageIsOwed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{hosts: 1, gpus: 3})
+	c := w.runUp(spec(1, 1))
+	wallet, err := ledger.Balance(w.ctx, w.d.Q, ledger.Wallet(w.renter.Org, usd))
+	w.must(err)
+	billingtest.OweStorage(t, w.d, w.renter.Org, wallet, time.Hour)
+	w.age(c, 40*time.Minute)
+	before := w.get(c).RunUntil
+	w.tick(c)
+	if c = w.get(c); !c.RunUntil.Equal(*before) || c.State != lifecycle.Running {
+		t.Errorf("%s, extended from %s to %s", c.State, before, c.RunUntil)
+	}
+	s := spec(1, 1)
+	s.DiskGB = 1
+	rent := func() error {
+		return failed(w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{}))
+	}
+	refused := func(when, why string) {
+		t.Helper()
+		if err := rent(); !fault.Is(err, fault.InsufficientFunds) || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	refused("with what is owed", "that you owe for storage")
+	w.Fund(w.renter.Org, 100*money.Unit)
+	w.must(rent())
+	w.exec("UPDATE data_meter SET unpaid_since = now() - interval '25 hours'")
+	refused("owed for more than a day", "Nothing new can be rented")
 }

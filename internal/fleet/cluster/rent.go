@@ -214,6 +214,9 @@ func (l *lockedRental) decide() (d *deal, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := l.money.Owed().Admit(l.now, l.c.cfg.Currency); err != nil {
+		return nil, err
+	}
 	if d.covered, err = l.starts.Judge(d.placed, l.now); err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/billing/owed"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -160,6 +161,17 @@ func (m *Market) mayQuote(ctx context.Context, tx *db.Tx, org id.Org, spec Spec,
 	if spec.Budget != nil && *spec.Budget < need {
 		return fault.InvalidField("budget", "does not cover 60 seconds at %s per hour: want at least %s", plan.Rate, need)
 	}
+	storage, err := owed.Read(ctx, tx.Q, org)
+	if err != nil {
+		return err
+	}
+	now, err := tx.Now(ctx)
+	if err != nil {
+		return err
+	}
+	if err := storage.Admit(now, m.cfg.Currency); err != nil {
+		return err
+	}
 	have, err := ledger.Spendable(ctx, tx.Q, ledger.Wallet(org, m.cfg.Currency))
 	if err != nil {
 		return err
@@ -167,7 +179,7 @@ func (m *Market) mayQuote(ctx context.Context, tx *db.Tx, org id.Org, spec Spec,
 	for _, rate := range open { // the same credit does not back two quotes
 		need += money.CostCeil(rate, minFundsMS)
 	}
-	if have < need {
+	if have = storage.Of(have); have < need {
 		const cent = money.Unit / 100
 		return fault.New(fault.InsufficientFunds, "a quote needs credit for 60 seconds, beyond that of other open quotes: "+
 			"add at least %s %s",

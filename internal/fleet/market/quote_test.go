@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/testing/billingtest"
 	"github.com/musterhq/muster/internal/testing/fleettest/markettest"
 )
 
@@ -192,6 +194,29 @@ func TestQuoteLimits(t *testing.T) {
 	}
 	if _, err := w.quote(w.m, renter, spec(1, 1, "")); err != nil {
 		t.Errorf("after one was returned: %v", err)
+	}
+}
+
+// Storage that is owed comes before a quote, and after a day nothing is quoted until it is paid.
+func TestQuote_StorageIsOwed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.host("a", 8, "2.00")
+	renter := w.renter(money.Unit)
+	billingtest.OweStorage(t, w.d, renter, money.Unit-33_333_333, time.Hour)
+	if _, err := w.quote(w.m, renter, spec(1, 1, "")); !fault.Is(err, fault.InsufficientFunds) {
+		t.Errorf("without credit beyond what is owed: %v", err)
+	}
+	renter = w.renter(money.Unit)
+	billingtest.OweStorage(t, w.d, renter, money.Unit-33_333_334, 23*time.Hour)
+	if _, err := w.quote(w.m, renter, spec(1, 1, "")); err != nil {
+		t.Errorf("just enough: %v", err)
+	}
+	renter = w.renter(money.Unit)
+	billingtest.OweStorage(t, w.d, renter, 120_000_001, 25*time.Hour)
+	_, err := w.quote(w.m, renter, spec(1, 1, ""))
+	if !fault.Is(err, fault.InsufficientFunds) || !strings.Contains(err.Error(), "You owe 0.120000001 USD") {
+		t.Errorf("owed for more than a day: %v", err)
 	}
 }
 

@@ -30,6 +30,8 @@ func viewVolume(v volume.Volume) client.Volume {
 		Snapshots: v.Snapshots, HeadSeq: v.HeadSeq, DurableTo: utc(v.DurableTo), Label: v.Label, Consistency: v.Consistency,
 		Bytes: v.Bytes, Files: v.Files, StoredBytes: v.StoredBytes, Sharing: v.Sharing, PricePerHour: v.PerHour,
 		PendingBytes: v.Pending, ETASeconds: int64(v.ETA / time.Second), Problem: v.Problem, ReportedAt: utc(v.ReportedAt),
+		Owed: v.Owed, OwedSince: utc(v.OwedSince), HidesAt: utc(v.HidesAt), HiddenAt: utc(v.HiddenAt),
+		ErasesAt: utc(v.ErasesAt),
 	}
 	if !v.Cluster.IsZero() {
 		out.ClusterID, out.ClusterEndedAt = &v.Cluster, utc(v.ClusterEnd)

@@ -149,11 +149,9 @@ func Jobs(p Platform) []Job {
 			Job{Name: "volume packs", Every: 5 * time.Minute, Limit: 10 * time.Minute, Run: p.Volumes.Sweep},
 			Job{Name: "volume scrub", Every: time.Minute, Limit: 10 * time.Minute, Run: p.Volumes.Scrub},
 			Job{Name: "list of the store", Every: time.Minute, Limit: 10 * time.Minute, Run: p.Volumes.ListStore},
-			Job{Name: "storage", Every: 5 * time.Minute, Limit: 10 * time.Minute, Run: func(ctx context.Context) (int, error) {
-				charged, err := p.Volumes.Charge(ctx)
-				erased, err2 := p.Volumes.EraseUnpaid(ctx)
-				return charged + erased, errors.Join(err, err2)
-			}},
+			Job{Name: "storage", Every: 5 * time.Second, Limit: 10 * time.Minute, Run: p.Volumes.Charge},
+			Job{Name: "unpaid storage", Every: 5 * time.Minute, Limit: 10 * time.Minute, Run: p.Volumes.EraseUnpaid},
+			Job{Name: "storage check", Every: 24 * time.Hour, Limit: 30 * time.Minute, Run: p.Volumes.VerifyMeters},
 			Job{Name: "sealing data keys again", Every: time.Minute, Limit: 10 * time.Minute, Run: p.Volumes.Reseal})
 	}
 	if p.Shared != nil {

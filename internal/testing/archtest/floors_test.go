@@ -21,7 +21,7 @@ var floors = map[string]int{
 	"httpbody": 0, "metrics": 0, "text": 0, "interval": 0, "billing/billproof": 0, "billing/fairness": 0, "data/chunk": 0,
 	"data/packio":   0,
 	"data/manifest": 0, "data/store": 0, "publicnet": 0, "heap": 0,
-	"data/transfer": 1, "slots": 1, "billing/claim": 1,
+	"data/transfer": 1, "slots": 1, "billing/claim": 1, "billing/owed": 1,
 	"account": 1, "notify": 1, "audit": 1, "idem": 1, "billing/ledger": 1, "billing/tax": 1, "billing/document": 1,
 	"fleet/host": 2, "stripe/outbox": 2, "stripe/events": 2, "stripe/reconcile": 2, "billing/budget": 2, "billing/bond": 2,
 	"billing/payment": 3, "billing/metering": 3, "data/volume": 3, "data/bucket": 3, "data/sharedfs": 3,

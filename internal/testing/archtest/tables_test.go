@@ -44,6 +44,7 @@ var owners = map[string]string{
 	"volume_snapshot":         "volume",
 	"data_level":              "volume",
 	"data_meter":              "volume",
+	"data_price":              "volume",
 	"data_check":              "volume",
 	"data_stray":              "volume",
 	"data_served":             "volume",
