@@ -819,6 +819,8 @@ type LedgerBalance struct {
 	Floor     *int64
 	Credit    money.Nano
 	Reserved  money.Nano
+	Moved     int64
+	MovedIn   pgtype.Uint64
 }
 
 type LedgerBatch struct {
@@ -840,6 +842,8 @@ type LedgerDay struct {
 	ClosedAt     time.Time
 	CheckedAt    time.Time
 	Problem      string
+	ThroughLine  *int64
+	Seal         []byte
 }
 
 type LedgerDayAccount struct {
@@ -847,6 +851,16 @@ type LedgerDayAccount struct {
 	Day       int64
 	Change    pgtype.Numeric
 	After     pgtype.Numeric
+}
+
+type LedgerDayFlow struct {
+	Day        int64
+	Kind       string
+	DebitKind  string
+	CreditKind string
+	Currency   string
+	Transfers  int64
+	Amount     pgtype.Numeric
 }
 
 type LedgerDayKind struct {
@@ -878,6 +892,21 @@ type LedgerLink struct {
 	TxID     id.LedgerTx
 	Batch    int64
 	Position int32
+}
+
+type LedgerProposal struct {
+	ID         id.LedgerProposal
+	DebitKind  string
+	CreditKind string
+	Currency   string
+	Amount     money.Nano
+	Reason     string
+	ProposedBy id.User
+	CreatedAt  time.Time
+	State      string
+	DecidedBy  id.User
+	Decision   string
+	DecidedAt  *time.Time
 }
 
 type LedgerTransfer struct {
