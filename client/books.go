@@ -45,7 +45,8 @@ type LedgerReport struct {
 	Turnover []KindOfSales `json:"turnover" doc:"what was sold, by kind of entry"`
 }
 
-// KindPeriod is all accounts of a kind in a period. A balance is credit minus debit: assets and expenses are below zero.
+// KindPeriod is all accounts of a kind in a period. A balance is credit minus debit: assets and expenses are below
+// zero.
 type KindPeriod struct {
 	Kind     string `json:"kind" doc:"of account" example:"renter_wallet"`
 	Currency string `json:"currency" example:"EUR"`

@@ -30,8 +30,8 @@ type Total struct {
 func (b TrialBalance) Balanced() bool { return len(b.Problems) == 0 }
 
 // Check compares, per currency, debits with credits; every balance that there should be with the sum of its transfers
-// and with its floor; credit with the terms that lend it, and reserves with the disputes that claim them; what was given
-// back of each lease's charges with the charges. Of closed days it reads the frozen totals and
+// and with its floor; credit with the terms that lend it, and reserves with the disputes that claim them; what was
+// given back of each lease's charges with the charges. Of closed days it reads the frozen totals and
 // what CheckDay found, and of the days since every transfer, so it costs what happened since. It reads one snapshot.
 func Check(ctx context.Context, d *db.DB) (TrialBalance, error) {
 	var b TrialBalance

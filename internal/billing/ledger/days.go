@@ -105,8 +105,9 @@ func seal(ctx context.Context, tx *db.Tx, n, after, through int64) error {
 
 // CheckDay compares the closed day that was checked longest ago with its entries, if that was over a day ago: the
 // hashes of its batches with the entries themselves, its totals with their sums, the lines that organisations see with
-// what the entries did, its seal with the rows that it covers, the balances of accounts that were retired since with what
-// they had. What does not agree is recorded, reported by Check until the day agrees again, and returned as an error.
+// what the entries did, its seal with the rows that it covers, the balances of accounts that were retired since with
+// what they had. What does not agree is recorded, reported by Check until the day agrees again, and returned as an
+// error.
 func CheckDay(ctx context.Context, d *db.DB) (checked int, err error) {
 	day, err := d.Q.LedgerDayToCheck(ctx)
 	if db.NoRows(err) {

@@ -8,8 +8,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// GiveUp books what an org has to breakage, because no member is left to whom it could be paid: the wallet, earnings and
-// the bond. What a dispute claims stays, and so does what is held for something.
+// GiveUp books what an org has to breakage, because no member is left to whom it could be paid: the wallet, earnings
+// and the bond. What a dispute claims stays, and so does what is held for something.
 func GiveUp(ctx context.Context, tx *db.Tx, org id.Org) error {
 	rows, err := tx.Q.LedgerOrgMoney(ctx, org)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// The ledger of a period is the same entries in every list and total: those whose batch was made in it. Totals of closed
-// days are read as they were frozen.
+// The ledger of a period is the same entries in every list and total: those whose batch was made in it. Totals of
+// closed days are read as they were frozen.
 
 // Report is the ledger of a period; see client.LedgerReport.
 type Report = client.LedgerReport

@@ -69,8 +69,8 @@ func JournalCSV(ctx context.Context, w io.Writer, q *dbq.Queries, d Days, kind s
 }
 
 // orgKinds are the kinds of accounts that organisations have, as the columns of a table.
-var orgKinds = []Kind{KindRenterWallet, KindRenterHold, KindDisputeHold, KindReceivable, KindHostPending, KindHostPayable,
-	KindHostBond, KindBondHold}
+var orgKinds = []Kind{KindRenterWallet, KindRenterHold, KindDisputeHold, KindReceivable, KindHostPending,
+	KindHostPayable, KindHostBond, KindBondHold}
 
 // OrgsCSV writes what every organisation had at the end of a day.
 func OrgsCSV(ctx context.Context, w io.Writer, q *dbq.Queries, currency string, day time.Time) error {

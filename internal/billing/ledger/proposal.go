@@ -79,8 +79,8 @@ func Propose(ctx context.Context, tx *db.Tx, who id.User, d Draft) (Proposal, er
 	return ReadProposal(ctx, tx.Q, p)
 }
 
-// Decide books a proposal, or refuses it. Who proposed it may refuse it and not approve it. Faults: NotFound, Forbidden,
-// Invalid (the reason), Conflict (it is decided already, or there is less in the account than it moves).
+// Decide books a proposal, or refuses it. Who proposed it may refuse it and not approve it. Faults: NotFound,
+// Forbidden, Invalid (the reason), Conflict (it is decided already, or there is less in the account than it moves).
 func Decide(ctx context.Context, tx *db.Tx, who id.User, p id.LedgerProposal, approve bool,
 	reason string) (Proposal, error) {
 	row, err := tx.Q.LedgerProposalForUpdate(ctx, p)

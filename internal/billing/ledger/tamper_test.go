@@ -49,8 +49,8 @@ func endDay(t *testing.T, d *db.DB) {
 	}
 }
 
-// The owner of the tables can change any column of the ledger, because triggers do not bind it. A constraint refuses the
-// change, or a check finds it.
+// The owner of the tables can change any column of the ledger, because triggers do not bind it. A constraint refuses
+// the change, or a check finds it.
 func TestTampering_EveryColumnIsRefusedOrFound(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
@@ -87,9 +87,10 @@ func TestTampering_EveryColumnIsRefusedOrFound(t *testing.T) {
 	if len(columns) < 60 {
 		t.Fatalf("only %d columns", len(columns))
 	}
-	// These contain nothing about money: when a day was checked (a time in the future is found), and how the transfers of the
-	// last transaction moved a balance.
-	harmless := map[string]bool{"ledger_day.checked_at": true, "ledger_balance.moved": true, "ledger_balance.moved_in": true}
+	// These contain nothing about money: when a day was checked (a time in the future is found), and how the transfers of
+	// the last transaction moved a balance.
+	harmless := map[string]bool{"ledger_day.checked_at": true, "ledger_balance.moved": true,
+		"ledger_balance.moved_in": true}
 	for _, c := range columns {
 		table, name := c[0], c[1]
 		change := map[string]string{
@@ -123,7 +124,8 @@ func TestTampering_EveryColumnIsRefusedOrFound(t *testing.T) {
 		t.Fatal("the ledger is as it was, and has a problem")
 	}
 	for _, c := range []struct{ what, change, undo string }{
-		{"a balance that is gone", "CREATE TABLE gone AS SELECT * FROM ledger_balance; DELETE FROM ledger_balance WHERE amount = 10000000000",
+		{"a balance that is gone", "CREATE TABLE gone AS SELECT * FROM ledger_balance; DELETE FROM ledger_balance WHERE " +
+			"amount = 10000000000",
 			"INSERT INTO ledger_balance SELECT * FROM gone ON CONFLICT DO NOTHING"},
 		{"credit that no terms lend", "UPDATE ledger_balance SET credit = 5, floor = -5 WHERE amount = 10000000000",
 			"UPDATE ledger_balance SET credit = 0, floor = 0 WHERE credit = 5"},

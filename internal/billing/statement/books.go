@@ -60,7 +60,7 @@ func (s *Statements) OrgMoneyCSV(ctx context.Context, who account.Principal, w i
 	return ledger.OrgsCSV(ctx, w, s.d.Q, s.currency, day)
 }
 
-// LedgerDay reads a day such as 2026-11-30; "" is today, as PostgreSQL's clock says. Fault: Invalid.
+// LedgerDay reads a day such as 2026-11-30; "" is today by PostgreSQL's clock. Fault: Invalid.
 func (s *Statements) LedgerDay(ctx context.Context, text string) (time.Time, error) {
 	if text == "" {
 		now, err := s.d.Q.DatabaseTime(ctx)
