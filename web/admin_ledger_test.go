@@ -114,10 +114,15 @@ func TestTheBooksAtAGlance(t *testing.T) {
 	b.signUp()
 	b.makeAdmin()
 	org, _, _ := b.charge()
-	if _, err := b.db.Pool.Exec(t.Context(), `UPDATE ledger_balance SET amount = amount + 1 WHERE account_id = (SELECT id
-		FROM ledger_account WHERE kind = 'renter_wallet')`); err != nil {
-		t.Fatal(err)
+	tamper := func(by string) { // without triggers, as the owner of the tables can
+		t.Helper()
+		if _, err := b.db.Pool.Exec(t.Context(), `DO $$ BEGIN SET LOCAL session_replication_role = replica;
+			UPDATE ledger_balance SET amount = amount `+by+` WHERE account_id =
+			(SELECT id FROM ledger_account WHERE kind = 'renter_wallet'); END $$`); err != nil {
+			t.Fatal(err)
+		}
 	}
+	tamper("+ 1")
 	_, doc := b.get("/admin/books")
 	if text := doc.Find("#balance").Text(); !strings.Contains(text, "Not balanced") ||
 		doc.Find("main .callout[role=alert]").Length() != 1 {
@@ -134,10 +139,7 @@ func TestTheBooksAtAGlance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.db.Pool.Exec(t.Context(), `UPDATE ledger_balance SET amount = amount - 1 WHERE account_id = (SELECT id
-		FROM ledger_account WHERE kind = 'renter_wallet')`); err != nil {
-		t.Fatal(err)
-	}
+	tamper("- 1")
 	_, doc = b.get("/admin/books")
 	if text := doc.Find("#balance").Text(); !strings.Contains(text, "Balanced") {
 		t.Errorf("balanced ledger: %s", text)

@@ -1,7 +1,8 @@
 package growth
 
 // Rows of the past, made by PostgreSQL itself. Each statement takes $1, the organisation that rents and operates, and
-// $2, how many. A node and its lease name each other, so one string, which is one transaction, writes both.
+// $2, how many. A node and its lease name each other, and an entry and its transfers belong to one transaction, so one
+// string, which is one transaction, writes both.
 
 // cluster i of n lived for an hour, ended and was settled; they are spread over the year that ended two days ago.
 const pastOf = `WITH p AS (
@@ -40,8 +41,8 @@ var pastRows = []string{
 	`INSERT INTO ledger_balance (account_id, amount, floor) SELECT hold, 0, 0 FROM past`,
 	`INSERT INTO ledger_tx (id, kind, key, ref, created_at) SELECT tx, 'authorise', 'authorise:' || cluster,
 		cluster::text, at FROM past UNION ALL
-		SELECT back, 'hold_release', 'hold_release:' || cluster, cluster::text, at + interval '1 hour' FROM past`,
-	`INSERT INTO ledger_transfer (id, tx_id, debit_account_id, credit_account_id, currency, amount, created_at)
+		SELECT back, 'hold_release', 'hold_release:' || cluster, cluster::text, at + interval '1 hour' FROM past;
+		INSERT INTO ledger_transfer (id, tx_id, debit_account_id, credit_account_id, currency, amount, created_at)
 		SELECT id7(at, 7, i), tx, w.id, hold, 'USD', 1000000000, at FROM past, ledger_account w WHERE w.kind =
 		'renter_wallet' AND w.owner = past.org UNION ALL
 		SELECT id7(at, 8, i), back, hold, w.id, 'USD', 1000000000, at + interval '1 hour' FROM past, ledger_account w WHERE
@@ -62,12 +63,10 @@ var earned = []string{
 		pending,
 		(SELECT id FROM ledger_account WHERE kind = 'renter_wallet' AND owner = '%[2]s') AS wallet`,
 	`INSERT INTO ledger_tx (id, kind, key, created_at) SELECT id7(at, 9, i * 64 + k), 'usage', 'usage:' || i || ':' || k,
-		at FROM income`,
-	`INSERT INTO ledger_transfer (id, tx_id, debit_account_id, credit_account_id, currency, amount, created_at)
+		at FROM income;
+		INSERT INTO ledger_transfer (id, tx_id, debit_account_id, credit_account_id, currency, amount, created_at)
 		SELECT id7(at, 10, i * 64 + k), id7(at, 9, i * 64 + k), a.wallet, a.pending, 'USD', 425000000, at FROM income,
 		accounts a`,
-	`UPDATE ledger_balance SET amount = amount + (SELECT count(*) FROM income) * 425000000 WHERE account_id = (SELECT
-		pending FROM accounts)`,
 	`INSERT INTO cluster (id, org_id, created_by, name, spec, image_ref, state, node_count, gpus_per_node, rate, currency,
 		created_at, running_at, ended_at, run_until, settled_at)
 		SELECT id7(min(at), 12, i), '%[2]s', '%[2]s', 'earned-' || i, '{"nodes":1,"gpus_per_node":1}',

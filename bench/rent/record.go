@@ -18,7 +18,6 @@ type recording struct {
 	hosts  []byte              // uuid[], in the order of locks
 	wallet []byte              // ledger account the money came from
 	hold   []byte              // and the one it went to
-	held   []byte              // bigint, nano-units
 }
 
 // written are the tables a rent inserts into, in its order of locks, and how the rows t of each are found from the
@@ -73,12 +72,12 @@ func record(ctx context.Context, d *db.DB, like string, want int) ([]*recording,
 	}
 	var out []*recording
 	err = each(ctx, c.Conn().PgConn(), `SELECT c.id, array_agg(DISTINCT n.host_id), min(t.debit_account_id::text)::uuid,
-		min(t.credit_account_id::text)::uuid, sum(t.amount)::bigint
+		min(t.credit_account_id::text)::uuid
 		FROM rented c JOIN node n ON n.cluster_id = c.id JOIN ledger_tx x ON x.ref = c.shown JOIN ledger_transfer t ON
 		t.tx_id = x.id
 		GROUP BY c.id ORDER BY c.id`, func(v [][]byte) {
 		r := byCluster[string(v[0])]
-		r.hosts, r.wallet, r.hold, r.held = v[1], v[2], v[3], v[4]
+		r.hosts, r.wallet, r.hold = v[1], v[2], v[3]
 		out = append(out, r)
 	})
 	if err == nil && len(out) != want {

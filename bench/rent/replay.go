@@ -39,8 +39,6 @@ func steps(r *recording, columns map[string][]string) []step {
 	out = append(out, step{"SELECT account_id FROM ledger_balance WHERE account_id = ANY($1::uuid[]) ORDER BY " +
 		"account_id FOR UPDATE", accounts})
 	insert("ledger_tx", "ledger_transfer")
-	out = append(out, step{"UPDATE ledger_balance SET amount = amount - $2 WHERE account_id = $1",
-		[][]byte{r.wallet, r.held}})
 	insert("cluster_event", "audit_event")
 	return append(out,
 		step{"UPDATE idempotency_key SET status = $5, response = $6 WHERE principal = $1 AND method = $2 AND path = $3 " +

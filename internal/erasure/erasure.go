@@ -5,7 +5,8 @@
 //   - No person is deleted while something of theirs still runs, is owed to them or by them, or is disputed.
 //   - After a deletion no e-mail address, name, network address, public key or secret of the person is left in
 //     app_user, session, mail, notice, audit_event, api_token or ssh_key, and no one can sign in as the person.
-//   - An organisation that loses its last member has no volumes, and the keys of what they stored are destroyed.
+//   - An organisation that loses its last member has no volumes, and the keys of what they stored are destroyed. What
+//     its person gave up is the platform's income, and what returns to it later becomes that within a day.
 //   - Documents with a number stay as they are until their retention is over. Their numbers are kept permanently.
 package erasure
 
@@ -22,6 +23,7 @@ import (
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/data/sharedfs"
 	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
@@ -191,7 +193,33 @@ func (e *Erasure) erase(ctx context.Context, tx *db.Tx, p account.Principal, giv
 	); err != nil {
 		return fmt.Errorf("erase %s: %w", p.User, err)
 	}
+	for _, o := range orgs {
+		if o.Others > 0 {
+			continue
+		}
+		if err := ledger.GiveUp(ctx, tx, o.OrgID); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// BookGivenUp books to breakage what organisations without members have: what returned to them since the deletion, and
+// what was given up before there was such an account. It returns how many it processed. Run it daily; any replica may.
+func BookGivenUp(ctx context.Context, d *db.DB) (n int, err error) {
+	orgs, err := d.Q.OrgsThatGaveUp(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("read money of organisations without members: %w", err)
+	}
+	var errs []error
+	for _, o := range orgs {
+		if err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return ledger.GiveUp(ctx, tx, o) }); err != nil {
+			errs = append(errs, fmt.Errorf("give up the money of %s: %w", o, err))
+			continue
+		}
+		n++
+	}
+	return n, errors.Join(errs...)
 }
 
 // Export is what is kept of p's user, as JSON: without secrets.

@@ -18,6 +18,7 @@ type (
 	LedgerAccount  = ID[ledgerAccountKind]
 	LedgerTx       = ID[ledgerTxKind]
 	LedgerTransfer = ID[ledgerTransferKind]
+	LedgerProposal = ID[ledgerProposalKind]
 
 	Host       = ID[hostKind]
 	GPU        = ID[gpuKind]
@@ -67,6 +68,7 @@ type (
 	ledgerAccountKind  struct{}
 	ledgerTxKind       struct{}
 	ledgerTransferKind struct{}
+	ledgerProposalKind struct{}
 	hostKind           struct{}
 	gpuKind            struct{}
 	claimKind          struct{}
@@ -109,6 +111,7 @@ func (passkeyKind) Prefix() string        { return "pk" }
 func (ledgerAccountKind) Prefix() string  { return "acct" }
 func (ledgerTxKind) Prefix() string       { return "ltx" }
 func (ledgerTransferKind) Prefix() string { return "tr" }
+func (ledgerProposalKind) Prefix() string { return "lpr" }
 func (hostKind) Prefix() string           { return "host" }
 func (gpuKind) Prefix() string            { return "gpu" }
 func (claimKind) Prefix() string          { return "claim" }

@@ -35,6 +35,7 @@ const (
 	KindHostBond      Kind = "host_bond"      // liability: an operator's money that stands in for their hosts in gangs
 	KindBondHold      Kind = "bond_hold"      // liability: the part of a bond that is reserved for one lease
 	KindStandbyRelief Kind = "standby_relief" // expense: what the platform adds when no host is to blame for a standstill
+	KindBreakage      Kind = "breakage"       // income: what organisations gave up
 )
 
 // kinds describes how the accounts of a kind are kept. Hot accounts (the fee) have no balance row: it would make every
@@ -61,6 +62,7 @@ var kinds = map[Kind]struct{ cached, floored bool }{
 	KindHostBond:       {cached: true, floored: true},
 	KindBondHold:       {cached: true, floored: true},
 	KindStandbyRelief:  {},
+	KindBreakage:       {},
 }
 
 func kindsWhere(keep func(cached, floored bool) bool) []string {
@@ -171,3 +173,6 @@ func BondHold(org id.Org, lease id.Lease, currency string) Account {
 func StandbyRelief(currency string) Account {
 	return Account{Kind: KindStandbyRelief, Currency: currency}
 }
+
+// Breakage returns what organisations gave up when they were deleted.
+func Breakage(currency string) Account { return Account{Kind: KindBreakage, Currency: currency} }

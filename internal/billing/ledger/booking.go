@@ -19,8 +19,7 @@ import (
 type Booking struct {
 	txs       dbq.InsertNewLedgerTxsParams
 	transfers dbq.InsertLedgerTransfersParams
-	balances  []pgtype.UUID
-	deltas    []int64
+	balances  []pgtype.UUID // that move
 }
 
 // Prepare makes the accounts exist. It locks nothing unless one is new.
@@ -66,7 +65,7 @@ func Prepare(ctx context.Context, tx *db.Tx, entries []Entry) (*Booking, error) 
 	}
 	for _, h := range l.by {
 		if h.cached && h.delta != 0 {
-			b.balances, b.deltas = append(b.balances, raw(h.id)), append(b.deltas, int64(h.delta))
+			b.balances = append(b.balances, raw(h.id))
 		}
 	}
 	return b, nil
@@ -83,5 +82,5 @@ func (k *Booking) QueueWrite(b *pgx.Batch) {
 		// Before the transfers: inserting them adds to the sums of operators' earnings, which are written under these locks.
 		db.Write(b, (*dbq.Queries).LockLedgerBalancesInOrder, k.balances)
 	}
-	queueMoves(b, k.transfers, k.balances, k.deltas)
+	db.Write(b, (*dbq.Queries).InsertLedgerTransfers, k.transfers)
 }

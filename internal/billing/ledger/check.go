@@ -29,8 +29,9 @@ type Total struct {
 // Balanced reports whether the ledger is sound.
 func (b TrialBalance) Balanced() bool { return len(b.Problems) == 0 }
 
-// Check compares, per currency, debits with credits; every cached balance with the sum of its transfers and with its
-// floor; what was given back of each lease's charges with the charges. Of closed days it reads the frozen totals and
+// Check compares, per currency, debits with credits; every balance that there should be with the sum of its transfers
+// and with its floor; credit with the terms that lend it, and reserves with the disputes that claim them; what was
+// given back of each lease's charges with the charges. Of closed days it reads the frozen totals and
 // what CheckDay found, and of the days since every transfer, so it costs what happened since. It reads one snapshot.
 func Check(ctx context.Context, d *db.DB) (TrialBalance, error) {
 	var b TrialBalance
@@ -74,10 +75,19 @@ type sums struct {
 	mismatches    func(context.Context) ([]dbq.LedgerMismatchesRow, error)
 	empty         func(context.Context) (int64, error)
 	overcorrected func(context.Context) ([]dbq.LedgerOvercorrectedRow, error)
+	unbacked      func(context.Context) ([]dbq.LedgerUnbackedRow, error)
 }
 
+// cachedKinds have a balance row each account, and those of flooredKinds a floor.
+var (
+	cachedKinds  = kindsWhere(func(cached, _ bool) bool { return cached })
+	flooredKinds = kindsWhere(func(_, floored bool) bool { return floored })
+)
+
 func allEntries(q *dbq.Queries) sums {
-	return sums{q.LedgerKindTotals, q.LedgerMismatches, q.LedgerEmptyTxs, q.LedgerOvercorrected}
+	return sums{q.LedgerKindTotals, func(ctx context.Context) ([]dbq.LedgerMismatchesRow, error) {
+		return q.LedgerMismatches(ctx, cachedKinds, flooredKinds)
+	}, q.LedgerEmptyTxs, q.LedgerOvercorrected, q.LedgerUnbacked}
 }
 
 // openEntries are those of batches after through, on top of the frozen totals.
@@ -92,10 +102,10 @@ func openEntries(q *dbq.Queries, through int64) sums {
 			return out, err
 		},
 		mismatches: func(ctx context.Context) ([]dbq.LedgerMismatchesRow, error) {
-			rows, err := q.OpenLedgerMismatches(ctx, through)
+			rows, err := q.OpenLedgerMismatches(ctx, cachedKinds, flooredKinds, through)
 			out := make([]dbq.LedgerMismatchesRow, len(rows))
 			for i, r := range rows {
-				out[i] = dbq.LedgerMismatchesRow{ID: r.ID, Kind: r.Kind, Cached: money.Nano(r.Cached), Summed: r.Summed}
+				out[i] = dbq.LedgerMismatchesRow(r)
 			}
 			return out, err
 		},
@@ -108,6 +118,7 @@ func openEntries(q *dbq.Queries, through int64) sums {
 			}
 			return out, err
 		},
+		unbacked: q.LedgerUnbacked,
 	}
 }
 
@@ -166,8 +177,21 @@ func check(ctx context.Context, of sums) (TrialBalance, error) {
 		return b, fmt.Errorf("check balances: %w", err)
 	}
 	for _, w := range wrong {
+		if w.Missing {
+			b.Problems = append(b.Problems, fmt.Sprintf("%s %s: the balance is missing, transfers add up to %s", w.Kind, w.ID,
+				w.Summed))
+			continue
+		}
 		b.Problems = append(b.Problems, fmt.Sprintf("%s %s: balance %s, transfers add up to %s", w.Kind, w.ID,
 			money.Nano(w.Cached), w.Summed))
+	}
+	unbacked, err := of.unbacked(ctx)
+	if err != nil {
+		return b, fmt.Errorf("check credit and reserves: %w", err)
+	}
+	for _, u := range unbacked {
+		b.Problems = append(b.Problems, fmt.Sprintf("%s %s: credit %s of %s lent, %s reserved of %s claimed", u.Kind, u.ID,
+			u.Credit, money.Nano(u.Lent), u.Reserved, money.Nano(u.Claimed)))
 	}
 	empty, err := of.empty(ctx)
 	if err != nil {

@@ -18,6 +18,10 @@ import (
 func setCredit(t *testing.T, d *db.DB, org id.Org, n money.Nano) {
 	t.Helper()
 	if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		if _, err := tx.Exec(ctx, "INSERT INTO postpaid_org (org_id, currency, state, credit_limit, reason, changed_by) "+
+			"VALUES ($1, $2, 'on', 10, 'r', $3) ON CONFLICT DO NOTHING", org, eur, id.New[id.User]()); err != nil {
+			return err
+		}
 		l, err := ledger.Lock(ctx, tx, ledger.Wallet(org, eur))
 		if err != nil {
 			return err

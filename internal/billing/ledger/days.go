@@ -24,9 +24,13 @@ const (
 )
 
 // CloseDays freezes the totals of days that have been over for an hour: for each account what it moved and what it had,
-// for each kind of account what it moved. It returns how many days were closed. Run it hourly, by any replica.
+// for each kind of account what it moved, and by the kinds of entries what moved from where to where. It seals each day
+// with what the chain does not cover. It returns how many days were closed. Run it hourly, by any replica.
 func CloseDays(ctx context.Context, d *db.DB) (closed int, err error) {
 	for ctx.Err() == nil {
+		if err := sealDays(ctx, d); err != nil {
+			return closed, err
+		}
 		did := false
 		err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 			did = false
@@ -45,7 +49,10 @@ func CloseDays(ctx context.Context, d *db.DB) (closed int, err error) {
 				return err
 			}
 			did = true
-			return tx.Q.CloseLedgerDay(ctx, last.N+1, last.ThroughBatch, through)
+			if err := tx.Q.CloseLedgerDay(ctx, last.N+1, last.ThroughBatch, through); err != nil {
+				return err
+			}
+			return seal(ctx, tx, last.N+1, last.ThroughBatch, through)
 		})
 		if err != nil {
 			return closed, fmt.Errorf("close a day: %w", err)
@@ -58,10 +65,49 @@ func CloseDays(ctx context.Context, d *db.DB) (closed int, err error) {
 	return closed, ctx.Err()
 }
 
+// sealDays seals the days that an earlier version closed, the oldest first.
+func sealDays(ctx context.Context, d *db.DB) error {
+	for more := true; more && ctx.Err() == nil; {
+		err := d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			if err := tx.Q.LockLedgerDays(ctx); err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, "SET LOCAL statement_timeout = '10min'"); err != nil {
+				return err
+			}
+			day, err := tx.Q.LedgerDayToSeal(ctx)
+			if more = err == nil; !more && db.NoRows(err) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			return seal(ctx, tx, day.N, day.AfterBatch, day.ThroughBatch)
+		})
+		if err != nil {
+			return fmt.Errorf("seal a day: %w", err)
+		}
+	}
+	return ctx.Err()
+}
+
+// seal adds to a closed day what moved by kinds of entries, and its seal. The day before is sealed.
+func seal(ctx context.Context, tx *db.Tx, n, after, through int64) error {
+	if err := tx.Q.InsertLedgerDayFlows(ctx, n, after, through); err != nil {
+		return err
+	}
+	line, err := tx.Q.LastLedgerLineOf(ctx, after, through)
+	if err != nil {
+		return err
+	}
+	return tx.Q.SealLedgerDay(ctx, line, n)
+}
+
 // CheckDay compares the closed day that was checked longest ago with its entries, if that was over a day ago: the
-// hashes of its batches with the entries themselves, its totals with their sums, the balances of accounts that were
-// retired since with what they had. What does not agree is recorded, reported by Check until the day agrees again, and
-// returned as an error.
+// hashes of its batches with the entries themselves, its totals with their sums, the lines that organisations see with
+// what the entries did, its seal with the rows that it covers, the balances of accounts that were retired since with
+// what they had. What does not agree is recorded, reported by Check until the day agrees again, and returned as an
+// error.
 func CheckDay(ctx context.Context, d *db.DB) (checked int, err error) {
 	day, err := d.Q.LedgerDayToCheck(ctx)
 	if db.NoRows(err) {
@@ -106,11 +152,17 @@ func problemsOf(ctx context.Context, q *dbq.Queries, day dbq.LedgerDayToCheckRow
 		{x.Accounts, "accounts moved an amount other than their total"},
 		{x.Carried, "accounts have a balance that differs from the earlier one plus what moved"},
 		{x.Kinds, "kinds of accounts moved an amount other than their total"},
+		{day.AfterBatch - day.BeforeBatch, "batches between it and the day before"},
 	} {
 		if c.n != 0 {
 			out = append(out, fmt.Sprintf("%d %s", c.n, c.what))
 		}
 	}
+	sealed, err := problemsOfSealed(ctx, q, day)
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, sealed...)
 	batches, err := q.LedgerBatches(ctx, day.AfterBatch+1, day.ThroughBatch)
 	if err != nil {
 		return nil, err
@@ -135,6 +187,35 @@ func problemsOf(ctx context.Context, q *dbq.Queries, day dbq.LedgerDayToCheckRow
 	for _, w := range wrong {
 		out = append(out, fmt.Sprintf("%s %s, retired: balance %d, entries add up to %s", w.Kind, w.ID, int64(w.Cached),
 			w.Summed))
+	}
+	return out, nil
+}
+
+// problemsOfSealed are those of what the chain does not cover.
+func problemsOfSealed(ctx context.Context, q *dbq.Queries, day dbq.LedgerDayToCheckRow) (out []string, err error) {
+	same, err := q.LedgerDaySealed(ctx, day.N)
+	if err == nil && !same {
+		out = append(out, "the seal differs")
+	}
+	if err != nil || day.ThroughLine == nil {
+		return out, err
+	}
+	x, err := q.LedgerLineDifferences(ctx, dbq.LedgerLineDifferencesParams{After: day.AfterBatch,
+		Through: day.ThroughBatch, AfterLine: day.AfterLine, ThroughLine: *day.ThroughLine, N: day.N})
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range []struct {
+		n    int64
+		what string
+	}{
+		{x.Lines, "lines of organisations are not what the entries did"},
+		{x.Carried, "lines of organisations do not follow from those before"},
+		{x.Flows, "kinds of entries moved an amount other than their total"},
+	} {
+		if c.n != 0 {
+			out = append(out, fmt.Sprintf("%d %s", c.n, c.what))
+		}
 	}
 	return out, nil
 }

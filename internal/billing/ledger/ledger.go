@@ -5,6 +5,8 @@
 //     credits after every statement, by construction.
 //   - History never changes: rows of ledger_tx and ledger_transfer are inserted only (triggers refuse the rest). A
 //     mistake is corrected by a compensating entry that names what it corrects.
+//   - An entry has transfers, of the same transaction. A trigger moves the balances by them; nothing else does.
+//     Accounts and balances are never removed, and an account stays whose it is.
 //   - An entry's key names what it books and is booked once: posting it again does nothing.
 //   - Nothing takes the balance of an account with a floor (renter wallet, renter hold, host bond, bond hold) below
 //     zero, or where it has credit below minus that, whatever commits concurrently. When credit is lowered below what

@@ -159,12 +159,11 @@ func (l *Locked) QueueWrite(b *pgx.Batch, e Entry) error {
 		Memo: e.Memo,
 		Ref:  e.Ref,
 	})
-	p, ids, deltas, err := l.move([]Entry{e}, []bool{true})
-	if err != nil {
-		return err
+	p, err := l.move([]Entry{e}, []bool{true})
+	if err == nil {
+		db.Write(b, (*dbq.Queries).InsertLedgerTransfers, p)
 	}
-	queueMoves(b, p, ids, deltas)
-	return nil
+	return err
 }
 
 // Retire marks that the object of a locked account has ended: while nothing is in the account, sums of what its org has
@@ -308,10 +307,8 @@ func queueCreate(b *pgx.Batch, want map[accountKey]Account, have map[accountKey]
 		p.Currencies = append(p.Currencies, a.Currency)
 	}
 	db.Write(b, (*dbq.Queries).InsertLedgerAccounts, p)
-	floored := kindsWhere(func(_, floored bool) bool { return floored })
-	cached := kindsWhere(func(cached, _ bool) bool { return cached })
 	db.Queue(b, func(ctx context.Context, q *dbq.Queries) error {
-		return q.InsertLedgerBalances(ctx, floored, p.Ids, cached)
+		return q.InsertLedgerBalances(ctx, flooredKinds, p.Ids, cachedKinds)
 	})
 }
 

@@ -4,9 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
-
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -89,31 +86,20 @@ func insertTxs(ctx context.Context, tx *db.Tx, entries []Entry, booked []bool) e
 	return nil
 }
 
-// book writes the transfers of the entries that are new and moves the balances.
+// book writes the transfers of the entries that are new. A trigger of PostgreSQL moves the balances.
 func (l *Locked) book(ctx context.Context, entries []Entry, booked []bool) error {
-	p, ids, deltas, err := l.move(entries, booked)
+	p, err := l.move(entries, booked)
 	if err != nil || len(p.Ids) == 0 {
 		return err
 	}
-	b := &pgx.Batch{}
-	queueMoves(b, p, ids, deltas)
-	if err := l.tx.Send(ctx, b); err != nil {
+	if err := l.tx.Q.InsertLedgerTransfers(ctx, p); err != nil {
 		return fmt.Errorf("insert transfers: %w", err)
 	}
 	return nil
 }
 
-// queueMoves queues the writes of transfers and of what they change in balances.
-func queueMoves(b *pgx.Batch, p dbq.InsertLedgerTransfersParams, ids []pgtype.UUID, deltas []int64) {
-	db.Write(b, (*dbq.Queries).InsertLedgerTransfers, p)
-	if len(ids) > 0 {
-		db.Queue(b, func(ctx context.Context, q *dbq.Queries) error { return q.AddLedgerBalances(ctx, ids, deltas) })
-	}
-}
-
-// move makes the transfers of the entries that are new, and returns by how much each balance row moves.
-func (l *Locked) move(entries []Entry,
-	booked []bool) (p dbq.InsertLedgerTransfersParams, ids []pgtype.UUID, deltas []int64, err error) {
+// move makes the transfers of the entries that are new, and checks that the locked balances can move by them.
+func (l *Locked) move(entries []Entry, booked []bool) (p dbq.InsertLedgerTransfersParams, err error) {
 	var fresh []Entry
 	for i, e := range entries {
 		if booked[i] {
@@ -121,10 +107,9 @@ func (l *Locked) move(entries []Entry,
 		}
 	}
 	if p, err = l.transfers(fresh); err != nil {
-		return p, nil, nil, err
+		return p, err
 	}
-	ids, deltas, err = l.settle()
-	return p, ids, deltas, err
+	return p, l.settle()
 }
 
 // transfers makes the entries' transfers and adds them to what the accounts are to move by.
@@ -149,17 +134,16 @@ func (l *Locked) transfers(entries []Entry) (p dbq.InsertLedgerTransfersParams, 
 	return p, nil
 }
 
-// settle checks the floors and returns by how much each balance row moves.
-func (l *Locked) settle() (ids []pgtype.UUID, deltas []int64, err error) {
+// settle checks the floors, and counts what the accounts move by.
+func (l *Locked) settle() error {
 	for _, h := range l.by {
 		if !h.cached || h.delta == 0 {
 			continue
 		}
 		if short := -(h.amount + h.delta + h.credit - h.reserved); h.floor != nil && h.delta < 0 && short > 0 {
-			return nil, nil, fault.New(fault.InsufficientFunds, "not enough credit: %s more is needed", min(short, -h.delta))
+			return fault.New(fault.InsufficientFunds, "not enough credit: %s more is needed", min(short, -h.delta))
 		}
-		ids, deltas = append(ids, raw(h.id)), append(deltas, int64(h.delta))
 		h.amount, h.delta = h.amount+h.delta, 0
 	}
-	return ids, deltas, nil
+	return nil
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/money"
 )
 
 const closeLedgerDay = `-- name: CloseLedgerDay :exec
@@ -42,6 +41,23 @@ func (q *Queries) CloseLedgerDay(ctx context.Context, n int64, after int64, thro
 	return err
 }
 
+const insertLedgerDayFlows = `-- name: InsertLedgerDayFlows :exec
+INSERT INTO ledger_day_flow (day, kind, debit_kind, credit_kind, currency, transfers, amount)
+SELECT $1::bigint, x.kind, d.kind, c.kind, f.currency, count(*), sum(f.amount)
+FROM ledger_link k
+JOIN ledger_tx x ON x.id = k.tx_id
+JOIN ledger_transfer f ON f.tx_id = k.tx_id
+JOIN ledger_account d ON d.id = f.debit_account_id
+JOIN ledger_account c ON c.id = f.credit_account_id
+WHERE k.batch > $2::bigint AND k.batch <= $3::bigint
+GROUP BY x.kind, d.kind, c.kind, f.currency
+`
+
+func (q *Queries) InsertLedgerDayFlows(ctx context.Context, day int64, after int64, through int64) error {
+	_, err := q.db.Exec(ctx, insertLedgerDayFlows, day, after, through)
+	return err
+}
+
 const lastLedgerDay = `-- name: LastLedgerDay :one
 
 SELECT n, through_batch FROM ledger_day ORDER BY n DESC LIMIT 1
@@ -59,6 +75,24 @@ func (q *Queries) LastLedgerDay(ctx context.Context) (LastLedgerDayRow, error) {
 	var i LastLedgerDayRow
 	err := row.Scan(&i.N, &i.ThroughBatch)
 	return i, err
+}
+
+const lastLedgerLineOf = `-- name: LastLedgerLineOf :one
+SELECT coalesce((SELECT max(l.n)
+                 FROM ledger_link k
+                 JOIN ledger_transfer f ON f.tx_id = k.tx_id
+                 JOIN ledger_account a ON a.id IN (f.debit_account_id, f.credit_account_id)
+                 JOIN ledger_line l ON l.org_id = a.org_id AND l.tx_id = k.tx_id AND l.currency = f.currency
+                 WHERE k.batch > $1::bigint AND k.batch <= $2::bigint),
+                (SELECT d.through_line FROM ledger_day d WHERE d.through_batch = $1::bigint), 0)::bigint AS n
+`
+
+// The last line of the entries of these batches; of earlier ones if they have none. Lines are in the order of batches.
+func (q *Queries) LastLedgerLineOf(ctx context.Context, after int64, through int64) (int64, error) {
+	row := q.db.QueryRow(ctx, lastLedgerLineOf, after, through)
+	var n int64
+	err := row.Scan(&n)
+	return n, err
 }
 
 const ledgerDayChecked = `-- name: LedgerDayChecked :exec
@@ -117,14 +151,16 @@ func (q *Queries) LedgerDayDifferences(ctx context.Context, after int64, through
 }
 
 const ledgerDayProblems = `-- name: LedgerDayProblems :many
-SELECT n, problem FROM ledger_day WHERE problem <> '' ORDER BY n
+SELECT n, CASE WHEN problem = '' THEN 'its check is dated in the future' ELSE problem END AS problem FROM ledger_day
+WHERE problem <> '' OR checked_at > clock_timestamp() + interval '5 minutes' ORDER BY n
 `
 
 type LedgerDayProblemsRow struct {
 	N       int64
-	Problem string
+	Problem interface{}
 }
 
+// A day that was checked in the future would not be checked again.
 func (q *Queries) LedgerDayProblems(ctx context.Context) ([]LedgerDayProblemsRow, error) {
 	rows, err := q.db.Query(ctx, ledgerDayProblems)
 	if err != nil {
@@ -145,8 +181,23 @@ func (q *Queries) LedgerDayProblems(ctx context.Context) ([]LedgerDayProblemsRow
 	return items, nil
 }
 
+const ledgerDaySealed = `-- name: LedgerDaySealed :one
+SELECT coalesce(seal = ledger_day_seal(n, through_line), seal IS NULL AND through_line IS NULL)::boolean FROM ledger_day WHERE n = $1
+`
+
+// Whether the seal of a day is still that of its rows. A day that an earlier version closed has none until the job has sealed it.
+func (q *Queries) LedgerDaySealed(ctx context.Context, n int64) (bool, error) {
+	row := q.db.QueryRow(ctx, ledgerDaySealed, n)
+	var column_1 bool
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const ledgerDayToCheck = `-- name: LedgerDayToCheck :one
-SELECT n, after_batch, through_batch, txs, transfers, hash, checked_at FROM ledger_day ORDER BY checked_at, n LIMIT 1
+SELECT d.n, d.after_batch, d.through_batch, d.txs, d.transfers, d.hash, d.checked_at, d.through_line,
+       coalesce((SELECT p.through_batch FROM ledger_day p WHERE p.n = d.n - 1), 0)::bigint AS before_batch,
+       coalesce((SELECT p.through_line FROM ledger_day p WHERE p.n = d.n - 1), 0)::bigint AS after_line
+FROM ledger_day d ORDER BY d.checked_at, d.n LIMIT 1
 `
 
 type LedgerDayToCheckRow struct {
@@ -157,6 +208,9 @@ type LedgerDayToCheckRow struct {
 	Transfers    int64
 	Hash         []byte
 	CheckedAt    time.Time
+	ThroughLine  *int64
+	BeforeBatch  int64
+	AfterLine    int64
 }
 
 // scan: lookup
@@ -172,7 +226,100 @@ func (q *Queries) LedgerDayToCheck(ctx context.Context) (LedgerDayToCheckRow, er
 		&i.Transfers,
 		&i.Hash,
 		&i.CheckedAt,
+		&i.ThroughLine,
+		&i.BeforeBatch,
+		&i.AfterLine,
 	)
+	return i, err
+}
+
+const ledgerDayToSeal = `-- name: LedgerDayToSeal :one
+SELECT n, after_batch, through_batch FROM ledger_day WHERE seal IS NULL ORDER BY n LIMIT 1
+`
+
+type LedgerDayToSealRow struct {
+	N            int64
+	AfterBatch   int64
+	ThroughBatch int64
+}
+
+// scan: lookup
+// The first closed day without a seal.
+func (q *Queries) LedgerDayToSeal(ctx context.Context) (LedgerDayToSealRow, error) {
+	row := q.db.QueryRow(ctx, ledgerDayToSeal)
+	var i LedgerDayToSealRow
+	err := row.Scan(&i.N, &i.AfterBatch, &i.ThroughBatch)
+	return i, err
+}
+
+const ledgerLineDifferences = `-- name: LedgerLineDifferences :one
+WITH moved AS MATERIALIZED (
+    SELECT k.tx_id, f.currency, f.amount, f.debit_account_id, f.credit_account_id, d.kind AS debit_kind, d.org_id AS debit_org,
+           c.kind AS credit_kind, c.org_id AS credit_org
+    FROM ledger_link k
+    JOIN ledger_transfer f ON f.tx_id = k.tx_id
+    JOIN ledger_account d ON d.id = f.debit_account_id
+    JOIN ledger_account c ON c.id = f.credit_account_id
+    WHERE k.batch > $2 AND k.batch <= $3
+), wanted AS (
+    SELECT s.org_id, s.tx_id, s.currency, jsonb_object_agg(s.kind, s.amount) AS change
+    FROM (SELECT e.org_id, e.tx_id, e.currency, e.kind, sum(e.amount) AS amount
+          FROM (SELECT tx_id, currency, debit_org AS org_id, debit_kind AS kind, -amount::numeric AS amount FROM moved WHERE debit_org IS NOT NULL
+                UNION ALL
+                SELECT tx_id, currency, credit_org, credit_kind, amount::numeric FROM moved WHERE credit_org IS NOT NULL) e
+          GROUP BY e.org_id, e.tx_id, e.currency, e.kind) s
+    GROUP BY s.org_id, s.tx_id, s.currency
+), line AS MATERIALIZED (
+    SELECT l.n, l.org_id, l.tx_id, l.currency, l.change, l.after FROM ledger_line l WHERE l.n > $4 AND l.n <= $5
+), carried AS (
+    SELECT l.change, l.after,
+           coalesce(lag(l.after) OVER (PARTITION BY l.org_id, l.currency ORDER BY l.n),
+                    (SELECT p.after FROM ledger_line p WHERE p.org_id = l.org_id AND p.currency = l.currency AND p.n < l.n ORDER BY p.n DESC LIMIT 1),
+                    '{}') AS before
+    FROM line l
+), flow AS (
+    SELECT x.kind, m.debit_kind, m.credit_kind, m.currency, count(*) AS transfers, sum(m.amount) AS amount
+    FROM moved m JOIN ledger_tx x ON x.id = m.tx_id
+    GROUP BY x.kind, m.debit_kind, m.credit_kind, m.currency
+)
+SELECT (SELECT count(*) FROM wanted w FULL JOIN line l ON l.org_id = w.org_id AND l.tx_id = w.tx_id AND l.currency = w.currency
+        WHERE w.change IS DISTINCT FROM l.change)::bigint AS lines,
+       (SELECT count(*) FROM carried c
+        WHERE EXISTS (SELECT FROM jsonb_object_keys(c.before || c.after) k(kind)
+                      WHERE coalesce((c.after ->> k.kind)::numeric, 0)
+                            <> coalesce((c.before ->> k.kind)::numeric, 0) + coalesce((c.change ->> k.kind)::numeric, 0)))::bigint AS carried,
+       (SELECT count(*) FROM flow w FULL JOIN (SELECT y.kind, y.debit_kind, y.credit_kind, y.currency, y.transfers, y.amount
+                                               FROM ledger_day_flow y WHERE y.day = $1) f
+        ON f.kind = w.kind AND f.debit_kind = w.debit_kind AND f.credit_kind = w.credit_kind AND f.currency = w.currency
+        WHERE (w.transfers, w.amount) IS DISTINCT FROM (f.transfers, f.amount))::bigint AS flows
+`
+
+type LedgerLineDifferencesParams struct {
+	N           int64
+	After       int64
+	Through     int64
+	AfterLine   int64
+	ThroughLine int64
+}
+
+type LedgerLineDifferencesRow struct {
+	Lines   int64
+	Carried int64
+	Flows   int64
+}
+
+// How many lines of a closed day are not what its entries did, or do not carry on what their organisation had before; and how many
+// flows are not what its entries add up to.
+func (q *Queries) LedgerLineDifferences(ctx context.Context, arg LedgerLineDifferencesParams) (LedgerLineDifferencesRow, error) {
+	row := q.db.QueryRow(ctx, ledgerLineDifferences,
+		arg.N,
+		arg.After,
+		arg.Through,
+		arg.AfterLine,
+		arg.ThroughLine,
+	)
+	var i LedgerLineDifferencesRow
+	err := row.Scan(&i.Lines, &i.Carried, &i.Flows)
 	return i, err
 }
 
@@ -253,7 +400,7 @@ func (q *Queries) OpenLedgerKindTotals(ctx context.Context, through int64) ([]Op
 
 const openLedgerMismatches = `-- name: OpenLedgerMismatches :many
 WITH open AS MATERIALIZED (
-    SELECT k.tx_id FROM ledger_link k WHERE k.batch > $1
+    SELECT k.tx_id FROM ledger_link k WHERE k.batch > $3
     UNION ALL SELECT u.tx_id FROM ledger_unlinked u
 ), moved AS MATERIALIZED (
     SELECT e.account_id, sum(e.amount) AS amount
@@ -266,27 +413,29 @@ WITH open AS MATERIALIZED (
     UNION ALL
     SELECT l.id, 0 FROM ledger_account l WHERE l.org_id IS NOT NULL AND l.retired_at IS NULL AND NOT EXISTS (SELECT FROM moved m WHERE m.account_id = l.id)
 )
-SELECT x.id, x.kind, x.cached, x.summed::text AS summed
-FROM (SELECT a.id, a.kind, b.amount AS cached, b.floor,
+SELECT x.id, x.kind, x.missing, x.cached, x.summed::text AS summed
+FROM (SELECT a.id, a.kind, (b.account_id IS NULL)::boolean AS missing, coalesce(b.amount, 0)::bigint AS cached, b.floor,
              (m.amount + coalesce((SELECT p.after FROM ledger_day_account p WHERE p.account_id = a.id ORDER BY p.day DESC LIMIT 1), 0))::numeric AS summed
       FROM looked m
       JOIN ledger_account a ON a.id = m.account_id
-      JOIN ledger_balance b ON b.account_id = m.account_id) x
-WHERE x.cached <> x.summed OR x.cached < x.floor
+      LEFT JOIN ledger_balance b ON b.account_id = m.account_id
+      WHERE b.account_id IS NOT NULL OR a.kind = ANY($1::text[])) x
+WHERE x.missing OR x.cached <> x.summed OR x.cached < x.floor OR x.floor IS NULL AND x.kind = ANY($2::text[])
 ORDER BY x.id
 `
 
 type OpenLedgerMismatchesRow struct {
-	ID     id.LedgerAccount
-	Kind   string
-	Cached int64
-	Summed string
+	ID      id.LedgerAccount
+	Kind    string
+	Missing bool
+	Cached  int64
+	Summed  string
 }
 
 // scan: lookup
 // As LedgerMismatches, of accounts that are live or moved since the last closed day. The platform's own accounts have no balance.
-func (q *Queries) OpenLedgerMismatches(ctx context.Context, through int64) ([]OpenLedgerMismatchesRow, error) {
-	rows, err := q.db.Query(ctx, openLedgerMismatches, through)
+func (q *Queries) OpenLedgerMismatches(ctx context.Context, cached []string, floored []string, through int64) ([]OpenLedgerMismatchesRow, error) {
+	rows, err := q.db.Query(ctx, openLedgerMismatches, cached, floored, through)
 	if err != nil {
 		return nil, err
 	}
@@ -297,6 +446,7 @@ func (q *Queries) OpenLedgerMismatches(ctx context.Context, through int64) ([]Op
 		if err := rows.Scan(
 			&i.ID,
 			&i.Kind,
+			&i.Missing,
 			&i.Cached,
 			&i.Summed,
 		); err != nil {
@@ -358,11 +508,11 @@ func (q *Queries) OpenLedgerOvercorrected(ctx context.Context, through int64) ([
 }
 
 const retiredLedgerMismatches = `-- name: RetiredLedgerMismatches :many
-SELECT a.id, a.kind, b.amount AS cached, d.after::text AS summed
+SELECT a.id, a.kind, coalesce(b.amount, 0)::bigint AS cached, d.after::text AS summed
 FROM ledger_day_account d
 JOIN ledger_account a ON a.id = d.account_id
-JOIN ledger_balance b ON b.account_id = a.id
-WHERE d.day = $1 AND a.retired_at IS NOT NULL AND b.amount <> d.after
+LEFT JOIN ledger_balance b ON b.account_id = a.id
+WHERE d.day = $1 AND a.retired_at IS NOT NULL AND (b.account_id IS NULL OR b.amount <> d.after OR b.amount <> 0)
   AND NOT EXISTS (SELECT FROM ledger_day_account l WHERE l.account_id = d.account_id AND l.day > d.day)
   AND NOT EXISTS (SELECT FROM ledger_transfer f JOIN ledger_link k ON k.tx_id = f.tx_id
                   WHERE (f.debit_account_id = a.id OR f.credit_account_id = a.id) AND k.batch > $2)
@@ -374,11 +524,11 @@ ORDER BY a.id
 type RetiredLedgerMismatchesRow struct {
 	ID     id.LedgerAccount
 	Kind   string
-	Cached money.Nano
+	Cached int64
 	Summed string
 }
 
-// As LedgerMismatches, of retired accounts that last moved on a closed day.
+// As LedgerMismatches, of retired accounts that last moved on a closed day. They are empty.
 func (q *Queries) RetiredLedgerMismatches(ctx context.Context, n int64, through int64) ([]RetiredLedgerMismatchesRow, error) {
 	rows, err := q.db.Query(ctx, retiredLedgerMismatches, n, through)
 	if err != nil {
@@ -402,4 +552,13 @@ func (q *Queries) RetiredLedgerMismatches(ctx context.Context, n int64, through 
 		return nil, err
 	}
 	return items, nil
+}
+
+const sealLedgerDay = `-- name: SealLedgerDay :exec
+UPDATE ledger_day SET through_line = $1::bigint, seal = ledger_day_seal(n, $1::bigint) WHERE n = $2
+`
+
+func (q *Queries) SealLedgerDay(ctx context.Context, throughLine int64, n int64) error {
+	_, err := q.db.Exec(ctx, sealLedgerDay, throughLine, n)
+	return err
 }

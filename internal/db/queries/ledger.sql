@@ -34,15 +34,6 @@ JOIN ledger_account a ON a.id = b.account_id
 WHERE b.account_id = ANY(@ids::uuid[])
 ORDER BY (a.kind = 'renter_wallet'), b.account_id FOR UPDATE OF b;
 
--- name: AddLedgerBalances :exec
--- A floor is where the account's credit is used up and only what is reserved is left. Of an account that is below that (its
--- credit was lowered, or more was reserved than it has) it is where the account stands: it rises with it.
-UPDATE ledger_balance b
-SET amount = b.amount + u.delta,
-    floor = CASE WHEN b.floor IS NULL THEN NULL ELSE least(b.reserved - b.credit, greatest(b.floor, b.amount + u.delta)) END
-FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@deltas::bigint[]) AS delta) u
-WHERE b.account_id = u.id;
-
 -- name: SetLedgerCredit :execrows
 UPDATE ledger_balance SET credit = @credit, floor = least(reserved - @credit::bigint, amount) WHERE account_id = @account_id AND floor IS NOT NULL;
 
@@ -66,6 +57,7 @@ SELECT unnest(@ids::uuid[]), unnest(@kinds::text[]), unnest(@keys::text[]), unne
 INSERT INTO ledger_tx (id, kind, key, memo, ref) VALUES (@id, @kind, @key, @memo, @ref);
 
 -- name: InsertLedgerTransfers :exec
+-- A trigger moves the balances.
 INSERT INTO ledger_transfer (id, tx_id, debit_account_id, credit_account_id, currency, amount)
 SELECT unnest(@ids::uuid[]), unnest(@txs::uuid[]), unnest(@debits::uuid[]), unnest(@credits::uuid[]),
        unnest(@currencies::text[]), unnest(@amounts::bigint[]);
@@ -219,13 +211,21 @@ GROUP BY a.kind, a.currency
 ORDER BY a.kind, a.currency;
 
 -- name: LedgerMismatches :many
--- Cached balances that are not the sum of their transfers, or below their floor.
-SELECT a.id, a.kind, b.amount AS cached, coalesce(sum(e.amount), 0)::text AS summed
-FROM ledger_balance b
-JOIN ledger_account a ON a.id = b.account_id
-LEFT JOIN ledger_entry e ON e.account_id = b.account_id
-GROUP BY a.id, a.kind, b.amount, b.floor
-HAVING b.amount <> coalesce(sum(e.amount), 0) OR b.amount < b.floor
+-- Balances that are not the sum of their transfers or below their floor, or that are missing or have no floor where their kind has one.
+SELECT a.id, a.kind, (b.account_id IS NULL)::boolean AS missing, coalesce(b.amount, 0)::bigint AS cached, coalesce(sum(e.amount), 0)::text AS summed
+FROM ledger_account a
+LEFT JOIN ledger_balance b ON b.account_id = a.id
+LEFT JOIN ledger_entry e ON e.account_id = a.id
+WHERE b.account_id IS NOT NULL OR a.kind = ANY(@cached::text[])
+GROUP BY a.id, a.kind, b.account_id, b.amount, b.floor
+HAVING b.account_id IS NULL OR b.amount <> coalesce(sum(e.amount), 0) OR b.amount < b.floor OR b.floor IS NULL AND a.kind = ANY(@floored::text[])
+ORDER BY a.id;
+
+-- name: LedgerUnbacked :many
+-- Credit that no terms lend, and reserves that no dispute claims.
+SELECT a.id, a.kind, b.credit, b.reserved, ledger_credit_limit(a.id)::bigint AS lent, ledger_claims(a.id)::bigint AS claimed
+FROM ledger_balance b JOIN ledger_account a ON a.id = b.account_id
+WHERE (b.credit <> 0 OR b.reserved <> 0) AND (b.credit > ledger_credit_limit(a.id) OR b.reserved > ledger_claims(a.id))
 ORDER BY a.id;
 
 -- name: LedgerEmptyTxs :one

@@ -130,8 +130,8 @@ func TestWhatAsksForAttentionEndsTheCalm(t *testing.T) {
 		"INSERT INTO rank_gap (lease_id, epoch, from_ms, to_ms) SELECT l.id, 1, w.confirmed_until_ms, " +
 			"w.confirmed_until_ms + 5 FROM lease l, cluster_window w WHERE l.rank = 1",
 		"INSERT INTO undecided_span (cluster_id, epoch, low, high, from_ms) SELECT id, 1, 0, 1, 1 FROM cluster",
-		"UPDATE ledger_balance SET amount = 90000000000 WHERE account_id = (SELECT a.id FROM ledger_account a JOIN " +
-			"cluster c ON c.org_id = a.owner WHERE a.kind = 'renter_wallet')",
+		"UPDATE ledger_balance SET reserved = amount - 90000000000, floor = amount - 90000000000 WHERE account_id = " +
+			"(SELECT a.id FROM ledger_account a JOIN cluster c ON c.org_id = a.owner WHERE a.kind = 'renter_wallet')",
 	} {
 		if calm(change) {
 			t.Errorf("calm after %s", change)

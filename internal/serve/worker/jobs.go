@@ -163,7 +163,9 @@ func Jobs(p Platform) []Job {
 		Every: 24 * time.Hour,
 		Limit: 10 * time.Minute,
 		Run: func(ctx context.Context) (int, error) {
-			return erasure.EndRetention(ctx, p.DB)
+			erased, err := erasure.EndRetention(ctx, p.DB)
+			booked, err2 := erasure.BookGivenUp(ctx, p.DB)
+			return erased + booked, errors.Join(err, err2)
 		},
 	})
 	if p.Currency != "" {

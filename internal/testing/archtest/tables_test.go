@@ -73,6 +73,8 @@ var owners = map[string]string{
 	"ledger_day":              "ledger",
 	"ledger_day_account":      "ledger",
 	"ledger_day_kind":         "ledger",
+	"ledger_day_flow":         "ledger",
+	"ledger_proposal":         "ledger",
 	"ledger_link":             "ledger",
 	"ledger_line":             "ledger",
 	"fabric":                  "host",
