@@ -14,21 +14,6 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-const addLedgerBalances = `-- name: AddLedgerBalances :exec
-UPDATE ledger_balance b
-SET amount = b.amount + u.delta,
-    floor = CASE WHEN b.floor IS NULL THEN NULL ELSE least(b.reserved - b.credit, greatest(b.floor, b.amount + u.delta)) END
-FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::bigint[]) AS delta) u
-WHERE b.account_id = u.id
-`
-
-// A floor is where the account's credit is used up and only what is reserved is left. Of an account that is below that (its
-// credit was lowered, or more was reserved than it has) it is where the account stands: it rises with it.
-func (q *Queries) AddLedgerBalances(ctx context.Context, ids []pgtype.UUID, deltas []int64) error {
-	_, err := q.db.Exec(ctx, addLedgerBalances, ids, deltas)
-	return err
-}
-
 const findLedgerAccounts = `-- name: FindLedgerAccounts :many
 SELECT a.id, a.kind, a.owner, a.currency, EXISTS (SELECT FROM ledger_balance b WHERE b.account_id = a.id)::boolean AS has_balance
 FROM (SELECT unnest($1::text[]) AS kind, unnest($2::uuid[]) AS owner, unnest($3::text[]) AS currency) u
@@ -188,6 +173,7 @@ type InsertLedgerTransfersParams struct {
 	Amounts    []int64
 }
 
+// A trigger moves the balances.
 func (q *Queries) InsertLedgerTransfers(ctx context.Context, arg InsertLedgerTransfersParams) error {
 	_, err := q.db.Exec(ctx, insertLedgerTransfers,
 		arg.Ids,
@@ -788,25 +774,27 @@ func (q *Queries) LedgerLinksOf(ctx context.Context, ids []pgtype.UUID) ([]Ledge
 }
 
 const ledgerMismatches = `-- name: LedgerMismatches :many
-SELECT a.id, a.kind, b.amount AS cached, coalesce(sum(e.amount), 0)::text AS summed
-FROM ledger_balance b
-JOIN ledger_account a ON a.id = b.account_id
-LEFT JOIN ledger_entry e ON e.account_id = b.account_id
-GROUP BY a.id, a.kind, b.amount, b.floor
-HAVING b.amount <> coalesce(sum(e.amount), 0) OR b.amount < b.floor
+SELECT a.id, a.kind, (b.account_id IS NULL)::boolean AS missing, coalesce(b.amount, 0)::bigint AS cached, coalesce(sum(e.amount), 0)::text AS summed
+FROM ledger_account a
+LEFT JOIN ledger_balance b ON b.account_id = a.id
+LEFT JOIN ledger_entry e ON e.account_id = a.id
+WHERE b.account_id IS NOT NULL OR a.kind = ANY($1::text[])
+GROUP BY a.id, a.kind, b.account_id, b.amount, b.floor
+HAVING b.account_id IS NULL OR b.amount <> coalesce(sum(e.amount), 0) OR b.amount < b.floor OR b.floor IS NULL AND a.kind = ANY($2::text[])
 ORDER BY a.id
 `
 
 type LedgerMismatchesRow struct {
-	ID     id.LedgerAccount
-	Kind   string
-	Cached money.Nano
-	Summed string
+	ID      id.LedgerAccount
+	Kind    string
+	Missing bool
+	Cached  int64
+	Summed  string
 }
 
-// Cached balances that are not the sum of their transfers, or below their floor.
-func (q *Queries) LedgerMismatches(ctx context.Context) ([]LedgerMismatchesRow, error) {
-	rows, err := q.db.Query(ctx, ledgerMismatches)
+// Balances that are not the sum of their transfers or below their floor, or that are missing or have no floor where their kind has one.
+func (q *Queries) LedgerMismatches(ctx context.Context, cached []string, floored []string) ([]LedgerMismatchesRow, error) {
+	rows, err := q.db.Query(ctx, ledgerMismatches, cached, floored)
 	if err != nil {
 		return nil, err
 	}
@@ -817,6 +805,7 @@ func (q *Queries) LedgerMismatches(ctx context.Context) ([]LedgerMismatchesRow, 
 		if err := rows.Scan(
 			&i.ID,
 			&i.Kind,
+			&i.Missing,
 			&i.Cached,
 			&i.Summed,
 		); err != nil {
@@ -1029,6 +1018,50 @@ func (q *Queries) LedgerTxs(ctx context.Context, ids []pgtype.UUID) ([]LedgerTx,
 			&i.Ref,
 			&i.Corrects,
 			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ledgerUnbacked = `-- name: LedgerUnbacked :many
+SELECT a.id, a.kind, b.credit, b.reserved, ledger_credit_limit(a.id)::bigint AS lent, ledger_claims(a.id)::bigint AS claimed
+FROM ledger_balance b JOIN ledger_account a ON a.id = b.account_id
+WHERE (b.credit <> 0 OR b.reserved <> 0) AND (b.credit > ledger_credit_limit(a.id) OR b.reserved > ledger_claims(a.id))
+ORDER BY a.id
+`
+
+type LedgerUnbackedRow struct {
+	ID       id.LedgerAccount
+	Kind     string
+	Credit   money.Nano
+	Reserved money.Nano
+	Lent     int64
+	Claimed  int64
+}
+
+// Credit that no terms lend, and reserves that no dispute claims.
+func (q *Queries) LedgerUnbacked(ctx context.Context) ([]LedgerUnbackedRow, error) {
+	rows, err := q.db.Query(ctx, ledgerUnbacked)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LedgerUnbackedRow{}
+	for rows.Next() {
+		var i LedgerUnbackedRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Kind,
+			&i.Credit,
+			&i.Reserved,
+			&i.Lent,
+			&i.Claimed,
 		); err != nil {
 			return nil, err
 		}

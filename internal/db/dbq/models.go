@@ -287,6 +287,7 @@ type DataMeter struct {
 	Steps       int64
 	UnpaidSince *time.Time
 	NextAt      *time.Time
+	KeptUntil   *time.Time
 }
 
 type DataPack struct {
@@ -304,6 +305,13 @@ type DataPack struct {
 	Damaged    bool
 	SilentAt   *time.Time
 	RetryAt    *time.Time
+}
+
+type DataPrice struct {
+	DomainID  id.DataDomain
+	FromAt    time.Time
+	Price     int64
+	Numerator pgtype.Numeric
 }
 
 type DataReservation struct {
@@ -411,6 +419,7 @@ type Dispute struct {
 	Kind      string
 	Debt      money.Nano
 	CollectAt time.Time
+	HeldBond  money.Nano
 }
 
 // Rows stay for ever. When its retention is over, a content becomes {"erased": true}.
@@ -424,6 +433,15 @@ type Document struct {
 	IssuedAt *time.Time
 	Content  []byte
 	Zone     string
+}
+
+type DocumentChecked struct {
+	Series    string
+	Year      int32
+	Through   int64
+	LastAt    time.Time
+	CheckedAt time.Time
+	Problem   string
 }
 
 type DocumentNumber struct {
@@ -835,6 +853,8 @@ type LedgerBalance struct {
 	Floor     *int64
 	Credit    money.Nano
 	Reserved  money.Nano
+	Moved     int64
+	MovedIn   pgtype.Uint64
 }
 
 type LedgerBatch struct {
@@ -856,6 +876,8 @@ type LedgerDay struct {
 	ClosedAt     time.Time
 	CheckedAt    time.Time
 	Problem      string
+	ThroughLine  *int64
+	Seal         []byte
 }
 
 type LedgerDayAccount struct {
@@ -863,6 +885,16 @@ type LedgerDayAccount struct {
 	Day       int64
 	Change    pgtype.Numeric
 	After     pgtype.Numeric
+}
+
+type LedgerDayFlow struct {
+	Day        int64
+	Kind       string
+	DebitKind  string
+	CreditKind string
+	Currency   string
+	Transfers  int64
+	Amount     pgtype.Numeric
 }
 
 type LedgerDayKind struct {
@@ -896,6 +928,21 @@ type LedgerLink struct {
 	Position int32
 }
 
+type LedgerProposal struct {
+	ID         id.LedgerProposal
+	DebitKind  string
+	CreditKind string
+	Currency   string
+	Amount     money.Nano
+	Reason     string
+	ProposedBy id.User
+	CreatedAt  time.Time
+	State      string
+	DecidedBy  id.User
+	Decision   string
+	DecidedAt  *time.Time
+}
+
 type LedgerTransfer struct {
 	ID              id.LedgerTransfer
 	TxID            id.LedgerTx
@@ -924,6 +971,12 @@ type LoginThrottle struct {
 	Key         string
 	Failures    int32
 	WindowStart time.Time
+}
+
+type LostDispute struct {
+	DisputeID  string
+	HostOrgID  id.Org
+	ReviewedAt *time.Time
 }
 
 type Mail struct {
@@ -1729,6 +1782,16 @@ type Suspension struct {
 	DecidedAt time.Time
 }
 
+type TaxDay struct {
+	Currency  string
+	Day       pgtype.Date
+	Change    int64
+	After     int64
+	ClosedAt  time.Time
+	CheckedAt time.Time
+	Problem   string
+}
+
 type TaxEntry struct {
 	ID        int64
 	Key       string
@@ -1929,6 +1992,7 @@ type Volume struct {
 	DeletedAt *time.Time
 	WantedID  id.Snapshot
 	WantedAt  *time.Time
+	HiddenAt  *time.Time
 }
 
 type VolumeMount struct {

@@ -39,7 +39,7 @@ func (q *Queries) CountPromoAttempt(ctx context.Context, orgID id.Org) (int32, e
 }
 
 const disputeForUpdate = `-- name: DisputeForUpdate :one
-SELECT id, org_id, topup_id, amount, held, currency, reason, state, paid_at, created_at, closed_at, tax, invoice_id, kind, debt, collect_at FROM dispute WHERE id = $1 FOR UPDATE
+SELECT id, org_id, topup_id, amount, held, currency, reason, state, paid_at, created_at, closed_at, tax, invoice_id, kind, debt, collect_at, held_bond FROM dispute WHERE id = $1 FOR UPDATE
 `
 
 func (q *Queries) DisputeForUpdate(ctx context.Context, argID string) (Dispute, error) {
@@ -62,6 +62,7 @@ func (q *Queries) DisputeForUpdate(ctx context.Context, argID string) (Dispute, 
 		&i.Kind,
 		&i.Debt,
 		&i.CollectAt,
+		&i.HeldBond,
 	)
 	return i, err
 }
@@ -119,8 +120,8 @@ func (q *Queries) GoneBack(ctx context.Context, topupID id.TopUp, disputeID stri
 }
 
 const insertDispute = `-- name: InsertDispute :execrows
-INSERT INTO dispute (id, org_id, topup_id, amount, held, currency, reason, state, paid_at, tax, invoice_id, kind)
-VALUES ($1, $2, $3, $4, $5, $6, $7, 'open', $8, $9, $10, $11)
+INSERT INTO dispute (id, org_id, topup_id, amount, held, currency, reason, state, paid_at, tax, invoice_id, kind, held_bond)
+VALUES ($1, $2, $3, $4, $5, $6, $7, 'open', $8, $9, $10, $11, $12)
 ON CONFLICT (id) DO NOTHING
 `
 
@@ -136,6 +137,7 @@ type InsertDisputeParams struct {
 	Tax       money.Nano
 	InvoiceID string
 	Kind      string
+	HeldBond  money.Nano
 }
 
 func (q *Queries) InsertDispute(ctx context.Context, arg InsertDisputeParams) (int64, error) {
@@ -151,6 +153,7 @@ func (q *Queries) InsertDispute(ctx context.Context, arg InsertDisputeParams) (i
 		arg.Tax,
 		arg.InvoiceID,
 		arg.Kind,
+		arg.HeldBond,
 	)
 	if err != nil {
 		return 0, err

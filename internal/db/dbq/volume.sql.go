@@ -346,7 +346,7 @@ func (q *Queries) LockDomainsOfOrg(ctx context.Context, orgID id.Org) ([]id.Data
 }
 
 const lockLivingVolumes = `-- name: LockLivingVolumes :many
-SELECT id, org_id, domain_id, name, size_limit, keep_last, head_seq, created_by, created_at, deleted_at, wanted_id, wanted_at FROM volume WHERE org_id = $1 AND deleted_at IS NULL ORDER BY id FOR UPDATE
+SELECT id, org_id, domain_id, name, size_limit, keep_last, head_seq, created_by, created_at, deleted_at, wanted_id, wanted_at, hidden_at FROM volume WHERE org_id = $1 AND deleted_at IS NULL ORDER BY id FOR UPDATE
 `
 
 // The organisation's, once its domains are locked.
@@ -372,6 +372,7 @@ func (q *Queries) LockLivingVolumes(ctx context.Context, orgID id.Org) ([]Volume
 			&i.DeletedAt,
 			&i.WantedID,
 			&i.WantedAt,
+			&i.HiddenAt,
 		); err != nil {
 			return nil, err
 		}
@@ -386,7 +387,7 @@ func (q *Queries) LockLivingVolumes(ctx context.Context, orgID id.Org) ([]Volume
 const lockVolume = `-- name: LockVolume :one
 WITH d AS MATERIALIZED (
     SELECT dd.id FROM data_domain dd WHERE dd.id = (SELECT domain_id FROM volume WHERE volume.id = $1) FOR UPDATE)
-SELECT v.id, v.org_id, v.domain_id, v.name, v.size_limit, v.keep_last, v.head_seq, v.created_by, v.created_at, v.deleted_at, v.wanted_id, v.wanted_at FROM volume v JOIN d ON d.id = v.domain_id WHERE v.id = $1 FOR UPDATE OF v
+SELECT v.id, v.org_id, v.domain_id, v.name, v.size_limit, v.keep_last, v.head_seq, v.created_by, v.created_at, v.deleted_at, v.wanted_id, v.wanted_at, v.hidden_at FROM volume v JOIN d ON d.id = v.domain_id WHERE v.id = $1 FOR UPDATE OF v
 `
 
 // The domain first, then the volume.
@@ -406,6 +407,7 @@ func (q *Queries) LockVolume(ctx context.Context, argID id.Volume) (Volume, erro
 		&i.DeletedAt,
 		&i.WantedID,
 		&i.WantedAt,
+		&i.HiddenAt,
 	)
 	return i, err
 }
@@ -903,7 +905,7 @@ func (q *Queries) VolumeWriters(ctx context.Context, ids []pgtype.UUID) ([]Volum
 }
 
 const volumes = `-- name: Volumes :many
-SELECT v.id, v.org_id, v.domain_id, v.name, v.size_limit, v.keep_last, v.head_seq, v.created_by, v.created_at, v.deleted_at, v.wanted_id, v.wanted_at, d.bytes AS domain_bytes,
+SELECT v.id, v.org_id, v.domain_id, v.name, v.size_limit, v.keep_last, v.head_seq, v.created_by, v.created_at, v.deleted_at, v.wanted_id, v.wanted_at, v.hidden_at, d.bytes AS domain_bytes,
        (d.bytes - (SELECT coalesce(sum(p.bytes), 0) FROM data_pack p
            WHERE p.domain_id = v.domain_id AND p.lost_at IS NOT NULL AND p.state = 'live')
            + (SELECT coalesce(sum(p.bytes), 0) FROM data_pack p
@@ -914,9 +916,11 @@ SELECT v.id, v.org_id, v.domain_id, v.name, v.size_limit, v.keep_last, v.head_se
        coalesce(h.label, '') AS head_label, coalesce(h.consistency, '') AS head_consistency,
        w.cluster_id AS writer_cluster_id, coalesce(c.name, '') AS writer_name, c.ended_at AS writer_ended_at,
        coalesce(x.pending_bytes, 0)::bigint AS pending_bytes, coalesce(x.flush_eta_s, 0)::bigint AS flush_eta_s,
-       coalesce(x.problem, '') AS problem, x.reported_at
+       coalesce(x.problem, '') AS problem, x.reported_at, m.unpaid_since, m.kept_until,
+       CASE WHEN m.unpaid_since IS NULL THEN 0 ELSE greatest(0, div(m.numerator, 3600000000000000000) - m.posted) END::bigint AS owed
 FROM volume v
 JOIN data_domain d ON d.id = v.domain_id
+LEFT JOIN data_meter m ON m.domain_id = v.domain_id
 LEFT JOIN volume_snapshot h ON h.volume_id = v.id AND h.seq = v.head_seq AND h.deleted_at IS NULL
 LEFT JOIN volume_writer w ON w.volume_id = v.id
 LEFT JOIN cluster c ON c.id = w.cluster_id
@@ -948,6 +952,9 @@ type VolumesRow struct {
 	FlushEtaS       int64
 	Problem         string
 	ReportedAt      *time.Time
+	UnpaidSince     *time.Time
+	KeptUntil       *time.Time
+	Owed            int64
 }
 
 // The organisation's, by name; or the one of the id.
@@ -973,6 +980,7 @@ func (q *Queries) Volumes(ctx context.Context, orgID id.Org, iD pgtype.UUID) ([]
 			&i.Volume.DeletedAt,
 			&i.Volume.WantedID,
 			&i.Volume.WantedAt,
+			&i.Volume.HiddenAt,
 			&i.DomainBytes,
 			&i.BilledBytes,
 			&i.Snapshots,
@@ -989,6 +997,9 @@ func (q *Queries) Volumes(ctx context.Context, orgID id.Org, iD pgtype.UUID) ([]
 			&i.FlushEtaS,
 			&i.Problem,
 			&i.ReportedAt,
+			&i.UnpaidSince,
+			&i.KeptUntil,
+			&i.Owed,
 		); err != nil {
 			return nil, err
 		}

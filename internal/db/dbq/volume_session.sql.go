@@ -708,16 +708,17 @@ func (q *Queries) SessionOfRun(ctx context.Context, volumeID id.Volume, leaseID 
 
 const setDataLevel = `-- name: SetDataLevel :exec
 INSERT INTO data_level (domain_id, from_at, bytes, regained)
-SELECT d.id, $1, d.bytes - (SELECT coalesce(sum(p.bytes), 0)::bigint FROM data_pack p
+SELECT d.id, greatest($1, (SELECT max(l.from_at) + interval '1 microsecond' FROM data_level l WHERE l.domain_id = d.id)) AS from_at,
+       d.bytes - (SELECT coalesce(sum(p.bytes), 0)::bigint FROM data_pack p
     WHERE p.domain_id = d.id AND p.lost_at IS NOT NULL AND p.state = 'live')
     + (SELECT coalesce(sum(g.bytes), 0)::bigint FROM data_pack g
-    WHERE g.domain_id = d.id AND g.state = 'granted' AND g.verified_at IS NOT NULL), $2::numeric
+    WHERE g.domain_id = d.id AND g.state = 'granted' AND g.verified_at IS NOT NULL) AS bytes, $2::numeric
 FROM data_domain d WHERE d.id = $3
-ON CONFLICT (domain_id, from_at) DO UPDATE SET bytes = excluded.bytes, regained = data_level.regained + excluded.regained
 `
 
 // What is billed of a locked domain from a moment on: what it stores, without the packs that the store has lost or damaged,
-// and with those that it has shown and no commit has named yet.
+// and with those that it has shown and no commit has named yet. Levels never change: a second one of the same moment begins a
+// microsecond later.
 func (q *Queries) SetDataLevel(ctx context.Context, fromAt time.Time, regained pgtype.Numeric, domainID id.DataDomain) error {
 	_, err := q.db.Exec(ctx, setDataLevel, fromAt, regained, domainID)
 	return err

@@ -138,6 +138,27 @@ func (q *Queries) DropReservations(ctx context.Context, domainID id.DataDomain) 
 	return err
 }
 
+const insertDataPrice = `-- name: InsertDataPrice :exec
+INSERT INTO data_price (domain_id, from_at, price, numerator) VALUES ($1, $2, $3, $4)
+`
+
+type InsertDataPriceParams struct {
+	DomainID  id.DataDomain
+	FromAt    time.Time
+	Price     int64
+	Numerator pgtype.Numeric
+}
+
+func (q *Queries) InsertDataPrice(ctx context.Context, arg InsertDataPriceParams) error {
+	_, err := q.db.Exec(ctx, insertDataPrice,
+		arg.DomainID,
+		arg.FromAt,
+		arg.Price,
+		arg.Numerator,
+	)
+	return err
+}
+
 const livePacks = `-- name: LivePacks :many
 SELECT n FROM data_pack WHERE domain_id = $1 AND state = 'live' ORDER BY n
 `
@@ -163,14 +184,18 @@ func (q *Queries) LivePacks(ctx context.Context, domainID id.DataDomain) ([]int6
 }
 
 const lockDataMeter = `-- name: LockDataMeter :one
-SELECT m.domain_id, m.through_at, m.numerator, m.posted, m.steps, m.unpaid_since, m.next_at, d.org_id FROM data_meter m JOIN data_domain d ON d.id = m.domain_id WHERE m.domain_id = $1 FOR UPDATE OF m
+SELECT m.domain_id, m.through_at, m.numerator, m.posted, m.steps, m.unpaid_since, m.next_at, m.kept_until, d.org_id,
+       coalesce((SELECT p.price FROM data_price p WHERE p.domain_id = m.domain_id ORDER BY p.from_at DESC LIMIT 1), -1)::bigint AS price
+FROM data_meter m JOIN data_domain d ON d.id = m.domain_id WHERE m.domain_id = $1 FOR UPDATE OF m
 `
 
 type LockDataMeterRow struct {
 	DataMeter DataMeter
 	OrgID     id.Org
+	Price     int64
 }
 
+// price is the one that the meter was brought to through_at with; -1: none was recorded.
 func (q *Queries) LockDataMeter(ctx context.Context, domainID id.DataDomain) (LockDataMeterRow, error) {
 	row := q.db.QueryRow(ctx, lockDataMeter, domainID)
 	var i LockDataMeterRow
@@ -182,7 +207,9 @@ func (q *Queries) LockDataMeter(ctx context.Context, domainID id.DataDomain) (Lo
 		&i.DataMeter.Steps,
 		&i.DataMeter.UnpaidSince,
 		&i.DataMeter.NextAt,
+		&i.DataMeter.KeptUntil,
 		&i.OrgID,
+		&i.Price,
 	)
 	return i, err
 }
@@ -191,25 +218,30 @@ const metersDue = `-- name: MetersDue :many
 UPDATE data_meter m SET next_at = clock_timestamp() + interval '10 minutes'
 WHERE m.domain_id = ANY(ARRAY(SELECT d.domain_id FROM data_meter d WHERE d.next_at <= $1 ORDER BY d.next_at LIMIT 500
                                 FOR UPDATE SKIP LOCKED)::uuid[])
-RETURNING m.domain_id
+RETURNING m.domain_id, m.unpaid_since
 `
+
+type MetersDueRow struct {
+	DomainID    id.DataDomain
+	UnpaidSince *time.Time
+}
 
 // scan: moves next_at
 // Takes meters that are due, for as long as one attempt may last. The charge of a meter sets when it is due again. (An array, because
 // a generic plan would join, and read all meters for that.)
-func (q *Queries) MetersDue(ctx context.Context, at *time.Time) ([]id.DataDomain, error) {
+func (q *Queries) MetersDue(ctx context.Context, at *time.Time) ([]MetersDueRow, error) {
 	rows, err := q.db.Query(ctx, metersDue, at)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []id.DataDomain{}
+	items := []MetersDueRow{}
 	for rows.Next() {
-		var domain_id id.DataDomain
-		if err := rows.Scan(&domain_id); err != nil {
+		var i MetersDueRow
+		if err := rows.Scan(&i.DomainID, &i.UnpaidSince); err != nil {
 			return nil, err
 		}
-		items = append(items, domain_id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -250,6 +282,26 @@ func (q *Queries) NeededPacks(ctx context.Context, domainID id.DataDomain, flush
 	return items, nil
 }
 
+const payableMeters = `-- name: PayableMeters :execrows
+UPDATE data_meter m SET next_at = clock_timestamp()
+WHERE m.domain_id = ANY(ARRAY(SELECT u.domain_id FROM data_meter u
+    JOIN data_domain d ON d.id = u.domain_id
+    JOIN ledger_account a ON a.kind = 'renter_wallet' AND a.owner = d.org_id AND a.currency = $1
+    JOIN ledger_balance b ON b.account_id = a.id
+    WHERE u.unpaid_since IS NOT NULL AND u.next_at > statement_timestamp() AND b.amount + b.credit > b.reserved
+    ORDER BY u.next_at LIMIT 500 FOR UPDATE OF u SKIP LOCKED)::uuid[])
+`
+
+// scan: moves next_at
+// Makes meters due whose organisation owes for storage and has credit.
+func (q *Queries) PayableMeters(ctx context.Context, currency string) (int64, error) {
+	result, err := q.db.Exec(ctx, payableMeters, currency)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const resealDomain = `-- name: ResealDomain :execrows
 UPDATE data_domain SET key_sealed = $1 WHERE id = $2 AND key_sealed = $3
 `
@@ -264,8 +316,8 @@ func (q *Queries) ResealDomain(ctx context.Context, fresh []byte, iD id.DataDoma
 
 const saveDataMeter = `-- name: SaveDataMeter :exec
 UPDATE data_meter SET through_at = $1, numerator = $2, posted = $3, steps = $4, unpaid_since = $5,
-       next_at = $6
-WHERE domain_id = $7
+       kept_until = $6, next_at = $7
+WHERE domain_id = $8
 `
 
 type SaveDataMeterParams struct {
@@ -274,6 +326,7 @@ type SaveDataMeterParams struct {
 	Posted      int64
 	Steps       int64
 	UnpaidSince *time.Time
+	KeptUntil   *time.Time
 	NextAt      *time.Time
 	DomainID    id.DataDomain
 }
@@ -285,6 +338,7 @@ func (q *Queries) SaveDataMeter(ctx context.Context, arg SaveDataMeterParams) er
 		arg.Posted,
 		arg.Steps,
 		arg.UnpaidSince,
+		arg.KeptUntil,
 		arg.NextAt,
 		arg.DomainID,
 	)
@@ -364,38 +418,6 @@ func (q *Queries) SweepableDomains(ctx context.Context, after id.DataDomain) ([]
 			return nil, err
 		}
 		items = append(items, id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const unpaidVolumes = `-- name: UnpaidVolumes :many
-SELECT v.id, v.org_id, v.name FROM data_meter m JOIN volume v ON v.domain_id = m.domain_id
-WHERE m.unpaid_since < $1 AND v.deleted_at IS NULL
-`
-
-type UnpaidVolumesRow struct {
-	ID    id.Volume
-	OrgID id.Org
-	Name  string
-}
-
-// Volumes of organisations that have not paid for storage since before.
-func (q *Queries) UnpaidVolumes(ctx context.Context, before *time.Time) ([]UnpaidVolumesRow, error) {
-	rows, err := q.db.Query(ctx, unpaidVolumes, before)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []UnpaidVolumesRow{}
-	for rows.Next() {
-		var i UnpaidVolumesRow
-		if err := rows.Scan(&i.ID, &i.OrgID, &i.Name); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
