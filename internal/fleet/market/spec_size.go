@@ -60,14 +60,14 @@ func (s Spec) HostBytes() int {
 func (s Spec) checkBytes(bad *fault.Fields) {
 	limit := max(s.GPUsPerNode, 1) * agentapi.GPUBytes
 	if n := s.HostBytes(); n > limit {
-		bad.Add(s.largest(), "a node takes %d bytes of the message to its host, and %d are the most for gpus_per_node = "+
-			"%d: %s", n, limit, s.GPUsPerNode, smaller)
+		bad.Add(s.largest(), "a node takes %d bytes of the message to its host, and %d are the most at gpus_per_node %d: %s",
+			n, limit, s.GPUsPerNode, smaller)
 	}
 }
 
 // smaller is how a spec gets smaller.
-const smaller = "shorten command and env, rent more GPUs per node or fewer nodes, or read large values from a bucket, " +
-	"a volume or the image"
+const smaller = "shorten command and env, rent more GPUs per node or fewer nodes, or read large values from a " +
+	"bucket, a volume or the image"
 
 // largest returns the field of the spec that takes most.
 func (s Spec) largest() string {
