@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -69,6 +70,13 @@ func isUnavailable(err error) bool {
 func isUnstorable(err error) bool {
 	var pe *pgconn.PgError
 	return errors.As(err, &pe) && (pe.Code == "22021" || pe.Code == "22P05")
+}
+
+// IsData reports whether PostgreSQL refuses a value: it is out of range, cannot be stored, or breaks a constraint. The
+// same statement would fail again.
+func IsData(err error) bool {
+	var pe *pgconn.PgError
+	return errors.As(err, &pe) && (strings.HasPrefix(pe.Code, "22") || strings.HasPrefix(pe.Code, "23"))
 }
 
 // errNoConnection is part of the error of a caller that waited for a connection of the pool until its deadline.

@@ -248,6 +248,7 @@ func (s *Server) openNouns(ctx context.Context) (err error) {
 		KnownRegistries: s.cfg.KnownRegistries,
 		Relays:          s.cfg.Relays,
 		RelaySecret:     relaySecret,
+		MaxState:        s.link.StateLimit(),
 	})
 	s.dialer = dialback.New(s.db, s.link.Bus(), dialback.Config{StreamURL: s.cfg.StreamURL, Log: s.log})
 	if err = s.openPayments(ctx); err != nil {

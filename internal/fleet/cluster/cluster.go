@@ -24,6 +24,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
@@ -63,9 +64,14 @@ type Config struct {
 	// AbandonAfter is how long the host of an ended lease may be silent before the cluster stops waiting for it: 10 min,
 	// as host.AbandonAfter.
 	AbandonAfter time.Duration
+	// MaxState is the most that a host's desired state may take, in bytes; agentapi.MaxState.
+	MaxState int
 }
 
 func (c Config) withDefaults() Config {
+	if c.MaxState == 0 {
+		c.MaxState = agentapi.MaxState
+	}
 	for _, d := range []struct {
 		v *time.Duration
 		d time.Duration

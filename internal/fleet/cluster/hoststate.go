@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -71,6 +72,9 @@ func (c *Clusters) HostState(ctx context.Context, hostID id.Host, s agentapi.Syn
 			"host", hostID, "seen", s.Revision, "revision", h.Revision, "seen_epoch", s.ControlEpoch, "epoch", h.ControlEpoch)
 	case s.ControlEpoch < h.ControlEpoch || s.Revision < h.Revision:
 		h.Desired, err = c.desired(ctx, hostID)
+		if h.Desired == nil { // the host keeps what it runs, and need not ask again at once
+			h.Revision = min(h.Revision, s.Revision)
+		}
 	}
 	return h, err
 }
@@ -100,10 +104,15 @@ func (c *Clusters) WakeState(ctx context.Context, hostID id.Host) (*agentapi.Des
 	if !slices.Contains(agent.Capabilities, agentapi.CapWakeState) {
 		return nil, nil
 	}
-	return c.desiredOf(f)
+	d, left, err := c.desiredOf(f)
+	if len(left) > 0 { // the host's next report has them refused
+		return nil, err
+	}
+	return d, err
 }
 
-// desired returns everything that a host should run.
+// desired returns everything that a host should run; nil if that is larger than the link carries. The starts of leases
+// that the host cannot get are ended.
 func (c *Clusters) desired(ctx context.Context, hostID id.Host) (*agentapi.Desired, error) {
 	var f desiredFacts
 	b := &pgx.Batch{}
@@ -111,7 +120,17 @@ func (c *Clusters) desired(ctx context.Context, hostID id.Host) (*agentapi.Desir
 	if err := db.Send(ctx, c.db.Q, b); err != nil {
 		return nil, fmt.Errorf("what %s should run: %w", hostID, err)
 	}
-	return c.desiredOf(f)
+	d, left, err := c.desiredOf(f)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.refuse(ctx, left); err != nil { // the others' host does not wait for it: its next report tries again
+		c.log.Error("leases that a host cannot get were not ended", "host", hostID, "err", err)
+	}
+	if d == nil {
+		c.log.Error("what a host should run is larger than the link carries", "host", hostID, "limit", c.cfg.MaxState)
+	}
+	return d, nil
 }
 
 // desiredFacts is what the database holds of what a host should run.
@@ -147,51 +166,76 @@ func (f *desiredFacts) queueRead(b *pgx.Batch, hostID id.Host) {
 	})
 }
 
-// desiredOf returns the desired state. Only here are the renters' secrets decrypted.
-func (c *Clusters) desiredOf(f desiredFacts) (*agentapi.Desired, error) {
+// desiredOf returns the desired state, and the leases that cannot be part of it: that cannot be read, or are too large.
+// It is nil if it is too large without them. Only here are the renters' secrets decrypted.
+func (c *Clusters) desiredOf(f desiredFacts) (d *agentapi.Desired, left []unsendable, err error) {
 	device := map[id.GPU]string{}
 	for _, g := range f.names {
 		device[g.ID] = g.UUID
 	}
-	d := &agentapi.Desired{Revision: f.at.Revision, ControlEpoch: f.at.ControlEpoch, Leases: []agentapi.LeaseSpec{},
+	d = &agentapi.Desired{Revision: f.at.Revision, ControlEpoch: f.at.ControlEpoch, Leases: []agentapi.LeaseSpec{},
 		Requalify: f.requalify}
+	readable := 0
 	for _, r := range f.rows {
-		s, err := c.leaseSpec(r, f.peers, device)
-		if err != nil {
-			return nil, err
+		s, err := c.wholeSpec(r, f, device)
+		if err == nil {
+			readable++
 		}
-		if s.Mounts, s.Lazy, err = c.mounts(r.Cluster, f.mounts); err != nil {
-			return nil, err
+		if err != nil && r.Cluster.GoAt == nil {
+			c.log.Error("a lease cannot be read", "lease", r.Node.LeaseID, "err", err)
+			left = append(left, unsendable{r.Cluster.ID, r.Node.LeaseID, lifecycle.ReasonUnsendable,
+				"the platform cannot read its secrets or mounts"})
+			continue
 		}
-		if s.Buckets, err = c.buckets(r.Cluster, f.buckets); err != nil {
-			return nil, err
-		}
-		if s.Shared, err = shared(r.Cluster, f.shared); err != nil {
-			return nil, err
+		if err != nil { // it has started, and goes on
+			c.log.Error("a running lease cannot be read whole", "lease", r.Node.LeaseID, "err", err)
 		}
 		d.Leases = append(d.Leases, s)
+	}
+	if readable == 0 && len(f.rows) > 0 { // no lease is to blame: this replica may have another secret
+		return nil, nil, fmt.Errorf("none of %d leases can be read", len(f.rows))
 	}
 	for _, e := range f.erases {
 		d.SharedErase = append(d.SharedErase, agentapi.SharedErase{
 			Name: e.Name, Marker: e.Marker, Folder: e.FolderID.String(),
 		})
 	}
-	var err error
-	d.Ending, err = c.ending(f.ending)
-	return d, err
+	d.Ending = c.ending(f.ending)
+	out, fits := fitState(d, c.cfg.MaxState)
+	for _, l := range out {
+		i := slices.IndexFunc(f.rows, func(r dbq.LeaseFactsRow) bool { return r.Node.LeaseID.String() == l.Lease })
+		left = append(left, unsendable{f.rows[i].Cluster.ID, f.rows[i].Node.LeaseID, lifecycle.ReasonUnsendable,
+			fmt.Sprintf("it takes %d bytes of a message that carries %d for the whole host", agentapi.SizeOf(l),
+				c.cfg.MaxState)})
+	}
+	if !fits {
+		return nil, left, nil
+	}
+	return d, left, nil
 }
 
+// wholeSpec returns what a host needs to know of one lease. With an error it returns as much as could be read.
+func (c *Clusters) wholeSpec(r dbq.LeaseFactsRow, f desiredFacts,
+	device map[id.GPU]string) (s agentapi.LeaseSpec, err error) {
+	var errs [4]error
+	s, errs[0] = c.leaseSpec(r, f.peers, device)
+	s.Mounts, s.Lazy, errs[1] = c.mounts(r.Cluster, f.mounts)
+	s.Buckets, errs[2] = c.buckets(r.Cluster, f.buckets)
+	s.Shared, errs[3] = shared(r.Cluster, f.shared)
+	return s, errors.Join(errs[:]...)
+}
+
+// leaseSpec returns a lease without its mounts. With an error it returns as much as could be read.
 func (c *Clusters) leaseSpec(r dbq.LeaseFactsRow, peers []dbq.PeersOfHostRow,
 	device map[id.GPU]string) (agentapi.LeaseSpec, error) {
 	cl := r.Cluster
 	var spec market.Spec
-	if err := json.Unmarshal(cl.Spec, &spec); err != nil {
-		return agentapi.LeaseSpec{}, fmt.Errorf("read the spec of %s: %w", cl.ID, err)
-	}
-	secrets, err := c.secrets(cl)
+	err := json.Unmarshal(cl.Spec, &spec)
 	if err != nil {
-		return agentapi.LeaseSpec{}, err
+		err = fmt.Errorf("read the spec of %s: %w", cl.ID, err)
 	}
+	secrets, failed := c.secrets(cl)
+	err = errors.Join(err, failed)
 	s := agentapi.LeaseSpec{
 		LeaseRef:    agentapi.LeaseRef{Lease: r.Node.LeaseID.String(), Epoch: int(r.LeaseEpoch)},
 		Cluster:     cl.ID.String(),
@@ -251,11 +295,11 @@ func (c *Clusters) leaseSpec(r dbq.LeaseFactsRow, peers []dbq.PeersOfHostRow,
 				Rank:      int(p.Rank),
 				Address:   p.Address,
 				Key:       p.WgKey,
-				Endpoints: p.Endpoints,
+				Endpoints: agentapi.PeerEndpoints(p.Endpoints),
 			})
 		}
 	}
-	return s, nil
+	return s, err
 }
 
 // secrets decrypts a cluster's environment and registry credentials.

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -68,6 +69,9 @@ type node struct {
 	moved     bool // LeaseID and HostID are new
 }
 
+// errUnreadable is the error of a cluster whose stored spec this version cannot read.
+var errUnreadable = errors.New("read the spec")
+
 // lock locks a cluster and reads all of it.
 func (c *Clusters) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*lockedCluster, error) {
 	x := &lockedCluster{cfg: &c.cfg, effects: effects{raise: map[id.Host]bool{}}}
@@ -95,7 +99,7 @@ func (c *Clusters) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*lockedC
 		x.doubtFrom = time.UnixMilli(w.DoubtFromMs).UTC()
 	}
 	if err := json.Unmarshal(x.row.Spec, &x.spec); err != nil {
-		return nil, fmt.Errorf("read the spec of cluster %s: %w", cl, err)
+		return nil, fmt.Errorf("%w of %s: %w", errUnreadable, cl, err)
 	}
 	for _, r := range rows {
 		x.nodes = append(x.nodes, &node{

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/musterhq/muster/internal/agentapi"
@@ -12,13 +13,14 @@ import (
 )
 
 // mounts returns what a host needs to know of a cluster's volumes. Only here and in ending are the keys of data domains
-// decrypted for hosts.
+// decrypted for hosts. With an error the mounts whose keys do not open have none.
 func (c *Clusters) mounts(cl dbq.Cluster, rows []dbq.MountsOfHostRow) (out []agentapi.Mount, lazy []agentapi.LazyMount,
 	err error) {
 	var spec market.Spec
 	if err := json.Unmarshal(cl.Spec, &spec); err != nil {
 		return nil, nil, fmt.Errorf("read the spec of %s: %w", cl.ID, err)
 	}
+	var failed []error
 	for _, m := range spec.Mounts {
 		for _, r := range rows {
 			if r.ClusterID != cl.ID || r.VolumeID != m.Volume {
@@ -26,7 +28,7 @@ func (c *Clusters) mounts(cl dbq.Cluster, rows []dbq.MountsOfHostRow) (out []age
 			}
 			key, err := volume.OpenKey(c.cfg.Box, r.DomainID, r.KeySealed)
 			if err != nil {
-				return nil, nil, fmt.Errorf("key of %s: %w", m.Volume, err)
+				failed = append(failed, fmt.Errorf("key of %s: %w", m.Volume, err))
 			}
 			if m.Lazy {
 				lazy = append(lazy, agentapi.LazyMount{
@@ -45,15 +47,17 @@ func (c *Clusters) mounts(cl dbq.Cluster, rows []dbq.MountsOfHostRow) (out []age
 			out = append(out, mount)
 		}
 	}
-	return out, lazy, nil
+	return out, lazy, errors.Join(failed...)
 }
 
-// ending returns the keys of volumes that leases wrote, by lease: the rows are in this order.
-func (c *Clusters) ending(rows []dbq.EndingMountsOfHostRow) (out []agentapi.EndingLease, err error) {
+// ending returns the keys of volumes that leases wrote, by lease: the rows are in this order. A key that does not open
+// is left out.
+func (c *Clusters) ending(rows []dbq.EndingMountsOfHostRow) (out []agentapi.EndingLease) {
 	for _, r := range rows {
 		key, err := volume.OpenKey(c.cfg.Box, r.DomainID, r.KeySealed)
 		if err != nil {
-			return nil, fmt.Errorf("key of %s: %w", r.VolumeID, err)
+			c.log.Error("the key of a volume does not open", "volume", r.VolumeID, "err", err)
+			continue
 		}
 		ref := agentapi.LeaseRef{Lease: r.LeaseID.String(), Epoch: int(r.Epoch)}
 		if len(out) == 0 || out[len(out)-1].LeaseRef != ref {
@@ -62,16 +66,17 @@ func (c *Clusters) ending(rows []dbq.EndingMountsOfHostRow) (out []agentapi.Endi
 		l := &out[len(out)-1]
 		l.Keys = append(l.Keys, agentapi.VolumeKey{Volume: r.VolumeID.String(), Key: key})
 	}
-	return out, nil
+	return out
 }
 
 // buckets returns what a host needs to know of a cluster's buckets. Only here are their credentials decrypted for
-// hosts.
+// hosts. With an error the buckets whose credentials do not open have none.
 func (c *Clusters) buckets(cl dbq.Cluster, rows []dbq.BucketsOfHostRow) (out []agentapi.BucketMount, err error) {
 	var spec market.Spec
 	if err := json.Unmarshal(cl.Spec, &spec); err != nil {
 		return nil, fmt.Errorf("read the spec of %s: %w", cl.ID, err)
 	}
+	var failed []error
 	for _, m := range spec.Mounts {
 		for _, r := range rows {
 			if r.ClusterID != cl.ID || r.BucketID != m.Bucket {
@@ -79,7 +84,7 @@ func (c *Clusters) buckets(cl dbq.Cluster, rows []dbq.BucketsOfHostRow) (out []a
 			}
 			secret, err := bucket.OpenSecret(c.cfg.Box, m.Bucket, r.Secret)
 			if err != nil {
-				return nil, fmt.Errorf("secret of %s: %w", m.Bucket, err)
+				failed = append(failed, fmt.Errorf("secret of %s: %w", m.Bucket, err))
 			}
 			out = append(out, agentapi.BucketMount{
 				Path: m.Path, Bucket: m.Bucket.String(), Name: r.Name, Mode: m.Mode, CacheBytes: m.CacheGB * 1e9,
@@ -88,7 +93,7 @@ func (c *Clusters) buckets(cl dbq.Cluster, rows []dbq.BucketsOfHostRow) (out []a
 			})
 		}
 	}
-	return out, nil
+	return out, errors.Join(failed...)
 }
 
 // shared returns what a host needs to know of a cluster's shared file systems.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -23,9 +24,9 @@ import (
 
 // ApplyReport applies what a host reports of its leases. Leases of other hosts and unknown epochs are logged and left
 // out; reports that come late or twice change nothing. Most reports only store that a node is well, which takes no
-// lock; what changes a cluster is applied in one transaction per cluster. gone are ended leases whose claims ended with
-// this report (host.Report.Gone). Ingest the report's segments first: a cluster of which nothing is left is settled.
-// After an error the report must be sent again.
+// lock; what changes a cluster is applied in one transaction per cluster, and what PostgreSQL refuses of one costs the
+// others nothing. gone are ended leases whose claims ended with this report (host.Report.Gone). Ingest the report's
+// segments first: a cluster of which nothing is left is settled. After an error the report must be sent again.
 func (c *Clusters) ApplyReport(ctx context.Context, hostID id.Host, s agentapi.Sync, gone []id.Lease) error {
 	clock, rows, err := c.leasesOf(ctx, hostID, s, gone)
 	if err != nil {
@@ -54,6 +55,7 @@ func (c *Clusters) ApplyReport(ctx context.Context, hostID id.Host, s agentapi.S
 			return err
 		}
 	}
+	var failed []error
 	for _, cl := range order(locked) {
 		err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 			return c.alter(ctx, tx, cl, func(x *lockedCluster) error {
@@ -63,11 +65,13 @@ func (c *Clusters) ApplyReport(ctx context.Context, hostID id.Host, s agentapi.S
 				return nil
 			})
 		})
-		if err != nil {
-			return fmt.Errorf("report of %s on %s: %w", hostID, cl, err)
+		if db.IsData(err) || errors.Is(err, errUnreadable) { // again and again: the other leases must not wait for it
+			c.log.Error("what a host reports of a cluster cannot be stored", "host", hostID, "cluster", cl, "err", err)
+		} else if err != nil {
+			failed = append(failed, fmt.Errorf("report of %s on %s: %w", hostID, cl, err))
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // leasesOf reads the clocks that a report is read by, and after them the leases of the host that it may name. Only the
@@ -136,8 +140,26 @@ func (c *Clusters) logForeign(hostID id.Host, s agentapi.Sync, rows []dbq.HostLe
 	}
 }
 
-// saveStatuses stores the last report of each node, and notifies pages whose progress changed.
+// saveStatuses stores the last report of each node, and notifies pages whose progress changed. If PostgreSQL refuses a
+// value, the nodes are stored one by one, so that only the node with that value lacks its report.
 func (c *Clusters) saveStatuses(ctx context.Context, s agentapi.Sync, at time.Time, all []leaseReport) error {
+	err := c.saveTogether(ctx, s, at, all)
+	if !db.IsData(err) {
+		return err
+	}
+	for i, r := range all {
+		err := c.saveTogether(ctx, s, at, all[i:i+1])
+		if err != nil && !db.IsData(err) {
+			return err
+		}
+		if err != nil {
+			c.log.Error("what a host reports of a lease cannot be stored", "lease", r.row.LeaseID, "err", err)
+		}
+	}
+	return nil
+}
+
+func (c *Clusters) saveTogether(ctx context.Context, s agentapi.Sync, at time.Time, all []leaseReport) error {
 	p := dbq.SaveNodeStatusesParams{BootID: s.BootID, BootMs: s.BootMS, ReportedAt: at}
 	changed := map[id.Cluster]bool{}
 	for _, r := range all {
@@ -227,19 +249,6 @@ func (x *lockedCluster) partLost(l id.Lease) {
 	x.freed = append(x.freed, &node{Node: dbq.Node{LeaseID: l, HostID: x.lost[i].LostHost}})
 	x.lost = slices.Delete(x.lost, i, i+1)
 	x.addWrite(func(ctx context.Context, w *writer) error { return metering.LeaseGone(ctx, w.tx, l) })
-}
-
-const maxEndpoints = 8
-
-// endpoints limits the addresses that a host gives to its peers.
-func endpoints(in []string) []string {
-	out := []string{}
-	for _, e := range in {
-		if len(e) > 0 && len(e) <= 128 && len(out) < maxEndpoints {
-			out = append(out, clip(e, 128))
-		}
-	}
-	return out
 }
 
 // tidy limits what a host reports about progress.

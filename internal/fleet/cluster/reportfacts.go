@@ -72,7 +72,6 @@ var reportFacts = []reportFact{
 }
 
 const (
-	maxKey       = 64
 	maxDigest    = 128
 	maxPreflight = 64 << 10 // bytes of JSON
 )
@@ -159,12 +158,12 @@ func (x *lockedCluster) applyStartAgain(n *node, r leaseReport) {
 }
 
 func addressChanged(k knownNode, r leaseReport) bool {
-	return r.now.WGKey != "" && len(r.now.WGKey) <= maxKey &&
-		(r.now.WGKey != k.WgKey || !slices.Equal(endpoints(r.now.Endpoints), k.Endpoints))
+	return r.now.WGKey != "" && agentapi.PeerKey(r.now.WGKey) &&
+		(r.now.WGKey != k.WgKey || !slices.Equal(agentapi.PeerEndpoints(r.now.Endpoints), k.Endpoints))
 }
 
 func (x *lockedCluster) applyAddress(n *node, r leaseReport) {
-	n.WgKey, n.Endpoints, n.dirty = r.now.WGKey, endpoints(r.now.Endpoints), true
+	n.WgKey, n.Endpoints, n.dirty = r.now.WGKey, agentapi.PeerEndpoints(r.now.Endpoints), true
 	x.raisePeers(n) // they learn where it is
 }
 

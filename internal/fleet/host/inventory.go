@@ -59,30 +59,13 @@ func checkInventory(inv *agentapi.Inventory) error {
 			bad.Add(f.name, "out of range: want %d to %d", f.least, f.most)
 		}
 	}
-	if len(inv.NUMA) > 1024 {
-		bad.Add("numa", "at most 1024 nodes")
-	}
-	for i, n := range inv.NUMA {
-		if n.Node < 0 || len(n.CPUs) > 4096 || n.MemoryMB < 0 || n.MemoryMB > 1<<40 || len(n.Distances) > 1024 {
-			bad.Add(fmt.Sprintf("numa[%d]", i), "out of range")
-		}
-	}
-	if len(inv.NICs) > 256 {
-		bad.Add("nics", "at most 256 network ports")
-	}
-	for i, n := range inv.NICs {
-		if len(n.Name) > 15 || n.SpeedMbps < 0 || n.SpeedMbps > 1<<30 || len(n.Driver) > 64 || len(n.RDMA) > 64 {
-			bad.Add(fmt.Sprintf("nics[%d]", i), "out of range")
-		}
-	}
-	if len(inv.HCAs) > 256 {
-		bad.Add("hcas", "at most 256 RDMA ports")
-	}
-	for i, h := range inv.HCAs {
-		if !hcaInRange(h) {
-			bad.Add(fmt.Sprintf("hcas[%d]", i), "out of range")
-		}
-	}
+	inv.NUMA = inRange(inv, inv.NUMA, "NUMA nodes", 1024, func(n agentapi.NUMANode) bool {
+		return n.Node >= 0 && len(n.CPUs) <= 4096 && n.MemoryMB >= 0 && n.MemoryMB <= 1<<40 && len(n.Distances) <= 1024
+	})
+	inv.NICs = inRange(inv, inv.NICs, "network ports", 256, func(n agentapi.NIC) bool {
+		return len(n.Name) <= 15 && n.SpeedMbps >= 0 && n.SpeedMbps <= 1<<30 && len(n.Driver) <= 64 && len(n.RDMA) <= 64
+	})
+	inv.HCAs = inRange(inv, inv.HCAs, "RDMA ports", 256, hcaInRange)
 	if r := inv.RDMA; r != nil && (math.IsNaN(r.Gbps) || r.Gbps < 0 || r.Gbps > 1e6 || r.Rails < 0 || r.Rails > 256) {
 		bad.Add("rdma", "out of range")
 	}
@@ -102,6 +85,21 @@ func checkInventory(inv *agentapi.Inventory) error {
 		seen[g.UUID] = true
 	}
 	return bad.Err()
+}
+
+// inRange returns the items of an inventory that can be, at most the given number. If that leaves any out, the
+// inventory gets a problem that says so: one odd device must not keep the host from reporting the others.
+func inRange[T any](inv *agentapi.Inventory, items []T, what string, most int, ok func(T) bool) (out []T) {
+	for _, item := range items {
+		if ok(item) && len(out) < most {
+			out = append(out, item)
+		}
+	}
+	if left := len(items) - len(out); left > 0 {
+		inv.Problems = append(slices.Clip(inv.Problems), agentapi.Problem{Code: "inventory", Severity: "warn",
+			Cause: fmt.Sprintf("%d %s are left out: they are more than %d, or have values that cannot be", left, what, most)})
+	}
+	return out
 }
 
 // cleanTexts replaces control characters and invalid UTF-8 in all strings reachable from v, a pointer.

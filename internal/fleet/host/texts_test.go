@@ -1,6 +1,7 @@
 package host
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/musterhq/muster/internal/agentapi"
@@ -27,5 +28,16 @@ func TestInventoryTextsHoldNoControlCharacters(t *testing.T) {
 		if err := checkInventory(bad); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%q: %v", model, err)
 		}
+	}
+}
+
+// One odd network port does not keep a host from reporting the others.
+func TestCheckInventory_LeavesOutOddDevices(t *testing.T) {
+	t.Parallel()
+	inv := &agentapi.Inventory{CPUCores: 1, RAMMB: 1, NICs: []agentapi.NIC{{Name: "eth0"},
+		{Name: strings.Repeat("x", 16)}, {Name: "eth1", SpeedMbps: -1}}, NUMA: make([]agentapi.NUMANode, 2000)}
+	err := checkInventory(inv)
+	if err != nil || len(inv.NICs) != 1 || len(inv.NUMA) != 1024 || len(inv.Problems) != 2 {
+		t.Errorf("%d ports, %d nodes, %+v, %v", len(inv.NICs), len(inv.NUMA), inv.Problems, err)
 	}
 }

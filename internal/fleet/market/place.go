@@ -201,6 +201,7 @@ func (h *Host) node(rank int, o *HostOffer, a *Request) Placed {
 		DiskLimited:  a.DiskLimited,
 		Runtime:      a.Runtime,
 		Entrypoint:   h.Entrypoint,
+		Slice:        h.slicesOf(o.Model),
 		ScratchGB:    a.ScratchGB + a.VolumesGB,
 		Price:        o.Price,
 		Rate:         o.Price * money.Micro(count),

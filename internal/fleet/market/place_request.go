@@ -33,6 +33,7 @@ type Request struct {
 	Buckets     bool        // requires hosts that can mount renters' buckets
 	LazyVolumes bool        // requires hosts that can mount volumes that are read on demand
 	Shared      []string    // requires hosts that have the shared file systems of these names
+	HostBytes   int         // of the message to its host that a node takes; see Spec.HostBytes
 	VolumesGB   int64       // of the host's scratch per node, for volumes and buckets' caches; see ReadVolumes
 	Duration    int64       // seconds; 0 = open-ended
 	MaxRate     money.Micro // per hour for the whole gang; 0 = no limit
@@ -121,6 +122,11 @@ func (a *Request) constraints() []constraint {
 	add(func(f *facts) bool { return f.free >= a.GPUs }, "%d free now", a.GPUs)
 	if a.GPUs > 1 { // CUDA uses one MIG device in a process, so a node could not use several together
 		add(func(f *facts) bool { return f.kind != agentapi.KindSlice }, "whole GPUs: a node has one slice at most")
+	}
+	if a.HostBytes > agentapi.SliceBytes {
+		add(func(f *facts) bool { return f.kind != agentapi.KindSlice },
+			"whole GPUs: a node takes %d bytes of the message to its host, and %d are the most for a slice", a.HostBytes,
+			agentapi.SliceBytes)
 	}
 	add(func(f *facts) bool { return f.minGPUs <= a.GPUs }, "min_gpus <= %d", a.GPUs)
 	if a.Duration > 0 {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/musterhq/muster/client"
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
@@ -38,6 +39,7 @@ type Placed struct {
 	Runtime     string `json:"runtime,omitempty"`
 	// Entrypoint means that the host's agent can replace an image's entry point, whether or not the renter requires it.
 	Entrypoint bool  `json:"entrypoint,omitempty"`
+	Slice      bool  `json:"slice,omitempty"`      // its GPU is a slice
 	ScratchGB  int64 `json:"scratch_gb,omitempty"` // reserved for this node and its volumes
 	// Tenant is the renter if the node gets the host's RDMA network: the fabric is claimed for it. Zero = it does not.
 	Tenant id.Org `json:"tenant,omitzero"`
@@ -73,12 +75,19 @@ func (p Placement) HostIDs() []id.Host {
 }
 
 // Runs returns Invalid if the spec has an entry point and the agent of one of the hosts cannot replace an image's:
-// it would run the image's own.
+// it would run the image's own. It also returns Invalid if a node is on a slice and takes too much of the message to
+// its host.
 func (p Placement) Runs(s Spec) error {
+	var bad fault.Fields
+	sliced := slices.ContainsFunc(p.Nodes, func(n Placed) bool { return n.Slice })
+	if n := s.HostBytes(); sliced && n > agentapi.SliceBytes {
+		bad.Add(s.largest(), "a node takes %d bytes of the message to its host, and %d are the most for a slice of a GPU: "+
+			"%s", n, agentapi.SliceBytes, smaller)
+		return bad.Err()
+	}
 	if len(s.Entrypoint) == 0 || !slices.ContainsFunc(p.Nodes, func(n Placed) bool { return !n.Entrypoint }) {
 		return nil
 	}
-	var bad fault.Fields
 	bad.Add("entrypoint", "A host of this quote runs an older agent, which cannot replace an image's entry point: ask "+
 		"for a quote with this entrypoint.")
 	return bad.Err()

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/market/query"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
@@ -67,6 +68,30 @@ func TestASliceGetsItsShare(t *testing.T) {
 	}
 	if p, _ := place(1, "kind = slice"); len(p.Nodes) != 0 {
 		t.Error("a third slice")
+	}
+}
+
+// What is too large for the part of the message that a slice has gets a whole GPU, and a quote for a slice cannot be
+// rented with it.
+func TestPlace_ALargeSpecGetsAWholeGPU(t *testing.T) {
+	t.Parallel()
+	s := DefaultSpec()
+	s.Image, s.Env = "busybox", map[string]string{"A": strings.Repeat("x", agentapi.SliceBytes)}
+	request, err := s.Request(id.Org{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, why := Place(snapshotOf(halved()), request); len(p.Nodes) != 1 || p.Nodes[0].Slice {
+		t.Errorf("%+v, %+v", p, why)
+	}
+	request.HostBytes = 0
+	p, _ := Place(snapshotOf(halved()), request)
+	if len(p.Nodes) != 1 || !p.Nodes[0].Slice {
+		t.Fatalf("%+v", p)
+	}
+	if f := fault.From(p.Runs(s)); f == nil || f.Kind != fault.Invalid || f.Fields[0].Location != "env" ||
+		!strings.Contains(f.Fields[0].Message, fmt.Sprint(agentapi.SliceBytes)) {
+		t.Errorf("%+v", f)
 	}
 }
 

@@ -1,6 +1,7 @@
 package market
 
 import (
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
@@ -238,6 +239,11 @@ func (h *Host) whole() int {
 		}
 	}
 	return n
+}
+
+// slicesOf reports whether the host's GPUs of a model are slices.
+func (h *Host) slicesOf(model string) bool {
+	return slices.ContainsFunc(h.GPUs, func(g HostGPU) bool { return g.Model == model && g.Kind == agentapi.KindSlice })
 }
 
 // part returns what part of a GPU one GPU of the model is, in thousandths: for a slice, the part of the GPU's memory

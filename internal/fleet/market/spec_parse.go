@@ -221,6 +221,9 @@ func (s Spec) Validate(needsImage bool) error {
 	s.checkWorkload(&bad)
 	s.checkMounts(&bad)
 	s.checkLimits(&bad)
+	if bad.Err() == nil { // the size of what cannot be says nothing
+		s.checkBytes(&bad)
+	}
 	return bad.Err()
 }
 
@@ -237,7 +240,7 @@ func (s Spec) Request(renter id.Org) (Request, error) {
 		Buckets: slices.ContainsFunc(s.Mounts, isBucket), Shared: sharedNames(s.Mounts),
 		LazyVolumes: slices.ContainsFunc(s.Mounts, func(m Mount) bool { return m.Lazy }),
 		VolumeRanks: slices.ContainsFunc(s.Mounts, func(m Mount) bool { return m.Mode == agentapi.MountRanks }),
-		RDMA:        s.Network.RDMA(), MinBusbw: s.Network.MinBusbwGbps,
+		RDMA:        s.Network.RDMA(), MinBusbw: s.Network.MinBusbwGbps, HostBytes: s.HostBytes(),
 	}
 	if s.MaxPricePerHour != nil {
 		a.MaxRate = *s.MaxPricePerHour

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
@@ -102,6 +103,10 @@ func TestSpecNamesEveryFault(t *testing.T) {
 		{`{"image":"b","ssh_key_ids":[""]}`, "ssh_key_ids[0]"},
 		{`{"image":"b","registry_auth":{"username":"u"}}`, "registry_auth"},
 		{fmt.Sprintf(`{"image":"b","env":{"A":%q}}`, strings.Repeat("x", maxEnvBytes)), "env"},
+		{fmt.Sprintf(`{"image":"b","env":{"A":%q}}`, strings.Repeat("x", agentapi.GPUBytes)), "env"},
+		{fmt.Sprintf(`{"image":"b","env":{"A":%q}}`, strings.Repeat("\u2028", agentapi.GPUBytes/6)), "env"},
+		{`{"image":"b","command":["` + strings.Repeat(`\u0001`, 10_000) + `"]}`, "command"},
+		{fmt.Sprintf(`{"image":"b","nodes":128,"command":[%q]}`, strings.Repeat("x", 20_000)), "nodes"},
 		{fmt.Sprintf(`{"image":%q}`, strings.Repeat("x", 513)), "image"},
 	} {
 		_, err := ParseSpec([]byte(c.json))

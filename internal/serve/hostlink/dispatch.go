@@ -79,10 +79,11 @@ func (l *Link) answer(h id.Host, m *nats.Msg, v any) {
 	if m.Reply == "" {
 		return
 	}
-	data, err := json.Marshal(v)
-	if err == nil && len(data) > maxPayload {
-		l.log.Error("an answer to a host is too big to send", "host", h, "bytes", len(data))
-		return
+	data, err := agentapi.Encode(v)
+	if limit := l.hosts.MaxPayload(); err == nil && int64(len(data)) > limit {
+		l.log.Error("an answer to a host is too big to send: it is sent without its largest parts", "host", h, "bytes",
+			len(data), "limit", limit)
+		data, err = agentapi.Encode(withoutBulk(v, len(data), limit))
 	}
 	if err == nil {
 		err = l.hosts.Publish(m.Reply, data)
@@ -90,6 +91,21 @@ func (l *Link) answer(h id.Host, m *nats.Msg, v any) {
 	if err != nil {
 		l.log.Warn("answer to a host failed", "host", h, "err", err)
 	}
+}
+
+// withoutBulk returns an answer without the parts that can be large. A host always gets its acknowledgements and until
+// when its leases may run; what it runs stays as it is.
+func withoutBulk(v any, size int, limit int64) any {
+	why := fmt.Sprintf("the answer has %d bytes, and the link carries %d", size, limit)
+	switch a := v.(type) {
+	case agentapi.SyncReply:
+		a.Desired, a.Popular, a.LogsStored = nil, nil, nil
+		a.Revision = 0 // otherwise the host would ask for the state at once, again and again
+		return a
+	case agentapi.VolumeReply:
+		return agentapi.VolumeReply{Error: &agentapi.VolumeError{Code: agentapi.VolumeMalformed, Message: why}}
+	}
+	return agentapi.Ack{Error: why}
 }
 
 // read decodes a host's message; see decode.

@@ -200,6 +200,10 @@ func (l *Link) open(ctx context.Context) error {
 		}
 		*c.to = nc
 	}
+	if limit := l.hosts.MaxPayload(); limit < agentapi.MaxMessage {
+		l.log.Warn("NATS carries smaller messages than this version expects: include the output of muster server "+
+			"nats-config again", "bytes", limit, "want", agentapi.MaxMessage)
+	}
 	l.bus = bus.New(l.hosts, l.replicas)
 	l.loop(l.cfg.HeartbeatEvery, func(ctx context.Context) {
 		if err := l.beat(ctx); err != nil {
@@ -211,6 +215,9 @@ func (l *Link) open(ctx context.Context) error {
 
 // Bus returns the bus over this link's NATS. It works until Stop.
 func (l *Link) Bus() *bus.Bus { return l.bus }
+
+// StateLimit returns the largest desired state that the link carries, in bytes.
+func (l *Link) StateLimit() int { return agentapi.StateLimit(l.hosts.MaxPayload()) }
 
 // Start begins to accept hosts and to handle their messages.
 func (l *Link) Start(d Domain) error {

@@ -15,6 +15,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"github.com/musterhq/muster/internal/agentapi"
 )
 
 // NATS accounts.
@@ -26,8 +28,6 @@ const (
 )
 
 const (
-	// maxPayload is the largest message in either direction, in bytes. A sync with 200 segments has about 100 kB.
-	maxPayload = 512 << 10
 	// maxSubs is the largest number of subscriptions of one connection in the hosts' account. A host needs three; a
 	// replica needs one for each host whose telemetry is being watched.
 	maxSubs = 512
@@ -77,9 +77,9 @@ authorization {
   auth_callout { issuer: %s, account: %s, auth_users: [ %s ] }
 }
 `,
-		accountAuth, public[roleAuth], accountHosts, public[roleHosts], maxSubs, maxPayload,
-		accountReplicas, public[roleReplicas], accountSys, public[roleSys], accountSys, maxPayload, authTimeout, issuer,
-		accountAuth,
+		accountAuth, public[roleAuth], accountHosts, public[roleHosts], maxSubs, agentapi.MaxMessage,
+		accountReplicas, public[roleReplicas], accountSys, public[roleSys], accountSys, agentapi.MaxMessage, authTimeout,
+		issuer, accountAuth,
 		strings.Join([]string{public[roleAuth], public[roleHosts], public[roleReplicas], public[roleSys]}, ", ")), nil
 }
 

@@ -108,7 +108,8 @@ func checkSync(s *agentapi.Sync) (refused, err error) {
 		return nil, errors.New("boot id or clock out of range")
 	case s.Revision < 0 || s.ControlEpoch < 0 || s.Seq > 1<<62:
 		return nil, errors.New("revision, epoch or seq out of range")
-	case s.Pulled != nil && (s.Pulled.Counter == "" || len(s.Pulled.Counter) > 64 || s.Pulled.Bytes < 0):
+	case s.Pulled != nil && (s.Pulled.Counter == "" || len(s.Pulled.Counter) > 64 || s.Pulled.Bytes < 0 ||
+		s.Pulled.Bytes > maxTraffic):
 		return nil, errors.New("count of pulls out of range")
 	}
 	s.Capabilities = s.Capabilities[:min(len(s.Capabilities), maxCapabilities)]
@@ -167,8 +168,11 @@ func checkStatus(l *agentapi.LeaseStatus) error {
 			return errors.New("a silent peer is out of range")
 		}
 	}
-	if len(l.WGKey) > 64 || len(l.ImageDigest) > 100 {
-		return errors.New("key or digest too long")
+	if len(l.WGKey) > 64 {
+		l.WGKey = ""
+	}
+	if len(l.ImageDigest) > 100 {
+		l.ImageDigest = ""
 	}
 	l.Reason, l.Trouble = text.Clip(l.Reason, 64), text.Clip(l.Trouble, 64)
 	l.Detail, l.TroubleDetail = text.Clip(l.Detail, maxDetail), text.Clip(l.TroubleDetail, maxDetail)

@@ -193,7 +193,6 @@ func TestSync_ABadLeaseCostsOnlyItself(t *testing.T) {
 		"a list for a text":   `"epoch":1,"state":"ready","detail":["x"]`,
 		"a time out of range": `"epoch":1,"state":"ready","start_boot_ms":9000000000000000000`,
 		"negative traffic":    `"epoch":1,"state":"ready","traffic":{"up_bytes":-1}`,
-		"a long key":          `"epoch":1,"state":"ready","wg_key":"` + strings.Repeat("k", 65) + `"`,
 	} {
 		var r agentapi.SyncReply
 		a.request(agentapi.SubjectSync(a.Host.String()), json.RawMessage(fmt.Sprintf(`{"protocol":2,"boot_id":"boot",

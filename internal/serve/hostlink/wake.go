@@ -50,7 +50,7 @@ func (l *Link) wakeState(ctx context.Context, h id.Host, revision int64) []byte 
 	if d == nil || d.Revision < revision {
 		return nil
 	}
-	data, err := json.Marshal(agentapi.Wake{Revision: d.Revision, Desired: d})
+	data, err := agentapi.Encode(agentapi.Wake{Revision: d.Revision, Desired: d})
 	if err != nil || len(data) > maxWake {
 		return nil
 	}

@@ -28,6 +28,8 @@ const (
 	ReasonPeersUnreachable Reason = "peers_unreachable"
 	ReasonHostReclaimed    Reason = "host_reclaimed" // at once, or with little notice: a host's fault
 	ReasonHostWithdrawn    Reason = "host_withdrawn" // with notice
+	// ReasonUnsendable: what a node should run cannot be sent to its host. No host is to blame.
+	ReasonUnsendable Reason = "unsendable"
 
 	ReasonImageNotFound     Reason = agentapi.ReasonImageNotFound
 	ReasonImageUnauthorized Reason = agentapi.ReasonImageUnauthorized
@@ -117,6 +119,10 @@ var sentences = map[Reason]Sentence{
 	ReasonHostWithdrawn: {
 		Happened: "The operator of a host took the machine back and had announced it at least an hour before.",
 		Do:       "Rent again; on_node_failure: replace lets another host take the rank.",
+	},
+	ReasonUnsendable: {
+		Happened: "What a node should run could not be sent to its host.",
+		Do:       "The detail says why. Shorten command and environment, or rent more GPUs per node.",
 	},
 	ReasonTimeout: {
 		Happened: "The cluster was not ready in time.",
