@@ -1,6 +1,6 @@
 // Package snapd is the process that snapshots and restores the volumes of a run, and how the agent uses it. Each run
-// that has volumes has its own, with little priority and bounded memory: what it reads is large and a tenant's, and none
-// of it may slow the host's leases down, end its agent, or cost another lease anything.
+// that has volumes has its own, with little priority and bounded memory: what it reads is large and a tenant's, and
+// none of it may slow the host's leases down, end its agent, or cost another lease anything.
 //
 // The agent sends what should be attached, as a whole, again and again (a level, not commands), and gets how each
 // volume is. The process ends with its agent; the next one goes on where it was, once the control plane has sent the

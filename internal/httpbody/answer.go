@@ -12,7 +12,7 @@ const (
 )
 
 // An Answer writes the body of an answer of any length. A write to a client that takes less than about 17 KB/s fails,
-// so that it holds nothing for ever.
+// so that it holds its place for a limited time.
 type Answer struct {
 	w   http.ResponseWriter
 	ctl *http.ResponseController

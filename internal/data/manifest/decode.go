@@ -8,21 +8,8 @@ import (
 	"github.com/musterhq/muster/internal/data/chunk"
 )
 
-// DecodeDir is the inverse of EncodeDir.
-func DecodeDir(b []byte) (entries []Entry, err error) {
-	d := dirDecoder{size: int64(len(b))}
-	err = d.add(b, func(e Entry) bool {
-		entries = append(entries, e)
-		return true
-	})
-	if err != nil {
-		return nil, err
-	}
-	return entries, nil
-}
-
-// A dirDecoder decodes a directory that comes in parts, and holds no more of it than two entries of the greatest size
-// and one part.
+// A dirDecoder is the inverse of EncodeDir for a directory that comes in parts. It holds no more of it than two entries
+// of the greatest size and one part.
 type dirDecoder struct {
 	most int    // entries that are decoded; 0: MaxEntries
 	size int64  // of the whole encoding

@@ -69,13 +69,26 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// decodeDir decodes a directory that comes whole.
+func decodeDir(b []byte) (entries []Entry, err error) {
+	d := dirDecoder{size: int64(len(b))}
+	err = d.add(b, func(e Entry) bool {
+		entries = append(entries, e)
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	return entries, nil
+}
+
 func TestDirComesBack(t *testing.T) {
 	t.Parallel()
 	b, err := EncodeDir(sample())
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := DecodeDir(b)
+	got, err := decodeDir(b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,11 +100,11 @@ func TestDirComesBack(t *testing.T) {
 		t.Fatal(diff)
 	}
 	for n := range b {
-		if _, err := DecodeDir(b[:n]); !errors.Is(err, ErrCorrupt) {
+		if _, err := decodeDir(b[:n]); !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("the first %d bytes of %d decode: %v", n, len(b), err)
 		}
 	}
-	if _, err := DecodeDir(append(b, 0)); !errors.Is(err, ErrCorrupt) {
+	if _, err := decodeDir(append(b, 0)); !errors.Is(err, ErrCorrupt) {
 		t.Fatal("a byte too many decodes")
 	}
 }
@@ -147,18 +160,18 @@ func TestHostileEntries(t *testing.T) {
 		}
 		// What a hostile encoder would write.
 		b := appendEntry(append([]byte(dirMagic), 1), &e)
-		if _, err := DecodeDir(b); !errors.Is(err, ErrCorrupt) {
+		if _, err := decodeDir(b); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: decoded: %v", name, err)
 		}
 	}
-	if _, err := DecodeDir(appendEntry(append([]byte(dirMagic), 1), &file)); err != nil {
+	if _, err := decodeDir(appendEntry(append([]byte(dirMagic), 1), &file)); err != nil {
 		t.Fatalf("the harmless entry: %v", err)
 	}
 	if _, err := EncodeDir([]Entry{file, file}); err == nil {
 		t.Error("two entries of one name are encoded")
 	}
 	b := appendEntry(appendEntry(append([]byte(dirMagic), 2), &file), &file)
-	if _, err := DecodeDir(b); !errors.Is(err, ErrCorrupt) {
+	if _, err := decodeDir(b); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("two entries of one name are decoded: %v", err)
 	}
 }
@@ -375,7 +388,7 @@ func FuzzDecode(f *testing.F) {
 		var set *PackSet
 		var derr, rerr, lerr, serr error
 		within(t, len(b), func() {
-			entries, derr = DecodeDir(b)
+			entries, derr = decodeDir(b)
 			top, rerr = DecodeRoot(b)
 			list, lerr = DecodeRefs(b)
 			set, serr = DecodePackSet(b)
@@ -436,7 +449,7 @@ func FuzzEntries(f *testing.F) {
 		within(t, len(b), func() {
 			got, err = r.Dir(t.Context(), Entry{Kind: Dir, Size: size, Body: Content{Refs: refs}})
 		})
-		want, werr := DecodeDir(b)
+		want, werr := decodeDir(b)
 		if err == nil && (werr != nil || size != int64(len(b)) || !cmp.Equal(got, want)) {
 			t.Fatalf("in parts: %v; whole: %v, %v", got, want, werr)
 		}
