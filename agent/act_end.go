@@ -105,8 +105,8 @@ func (a *Agent) takeDown(ctx context.Context, r *run) error {
 	return nil
 }
 
-// wipe makes sure that nothing of the renter's is left on the disk, and that this epoch never runs here again. Only then
-// does it record that the run is gone. Another lease may have the run's GPUs meanwhile: see freeGPUs.
+// wipe makes sure that nothing of the renter's is left on the disk, and that this epoch never runs here again. Only
+// then does it record that the run is gone. Another lease may have the run's GPUs meanwhile: see freeGPUs.
 func (a *Agent) wipe(ctx context.Context, r *run, v view) error {
 	if err := a.endMeter(r, v); err != nil {
 		return err

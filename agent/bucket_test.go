@@ -193,7 +193,8 @@ func (h *bucketHost) diskHasNo(secret string) {
 	}
 }
 
-// While the store is away, an ended node is not gone, and its GPUs are free. What it wrote last is in the store afterwards.
+// While the store is away, an ended node is not gone, and its GPUs are free. What it wrote last is in the store
+// afterwards.
 func TestTheEndWaitsForUploads(t *testing.T) {
 	t.Parallel()
 	h := newBucketHost(t)

@@ -89,8 +89,8 @@ func New(pool *pgxpool.Pool) *DB {
 //
 // A replica that is stopped in the middle of a transaction, or that vanishes from the network, must not keep its locks:
 // PostgreSQL ends a transaction that is idle for 15 s, and a connection whose bytes are not acknowledged for 20 s. A
-// transaction that waits longer than 10 s for a lock is aborted and retried once (see InTx). No statement of a use case or
-// of a job runs for longer than two minutes; those that read the whole ledger set a longer limit (SET LOCAL
+// transaction that waits longer than 10 s for a lock is aborted and retried once (see InTx). No statement of a use case
+// or of a job runs for longer than two minutes; those that read the whole ledger set a longer limit (SET LOCAL
 // statement_timeout).
 //
 // force_generic_plan makes PostgreSQL plan each prepared statement once per connection. By default it would plan every

@@ -14,6 +14,12 @@ func TestAdmitUploads_AreBounded(t *testing.T) {
 	t.Parallel()
 	ended := time.Now()
 	clean := &agentapi.LeaseStatus{GPUsFree: true}
+	with := func(row dbq.HostLeasesRow, now *agentapi.LeaseStatus, gone bool) []leaseReport {
+		return []leaseReport{{now: now, gone: gone, row: row}}
+	}
+	endedRow := dbq.HostLeasesRow{LeaseEndedAt: &ended}
+	goneRow, freeRow := endedRow, endedRow
+	goneRow.LeaseGoneAt, freeRow.GpusFreeAt = &ended, &ended
 	some, other := id.New[id.Org](), id.New[id.Org]()
 	reports := func(n int, by id.Org, uploads, own int32) (out []leaseReport) {
 		for range n {
@@ -26,18 +32,18 @@ func TestAdmitUploads_AreBounded(t *testing.T) {
 		all  []leaseReport
 		want int
 	}{
-		"one":                            {reports(1, some, 0, 0), 1},
-		"many of one organisation":       {reports(20, some, 0, 0), maxOwnUploads},
-		"one organisation has some":      {reports(20, some, 3, 3), maxOwnUploads - 3},
-		"many of two organisations":      {append(reports(20, some, 0, 0), reports(20, other, 0, 0)...), maxUploads},
-		"the host is full":               {reports(1, some, maxUploads, 0), 0},
-		"others have all but one":        {reports(2, some, maxUploads-1, 0), 1},
-		"not clean":                      {[]leaseReport{{now: &agentapi.LeaseStatus{}, row: reports(1, some, 0, 0)[0].row}}, 0},
-		"not ended":                      {[]leaseReport{{now: clean}}, 0},
-		"not in the report":              {[]leaseReport{{row: reports(1, some, 0, 0)[0].row}}, 0},
-		"its GPUs were free before":      {[]leaseReport{{now: clean, row: dbq.HostLeasesRow{LeaseEndedAt: &ended, GpusFreeAt: &ended}}}, 0},
-		"nothing is left with this one":  {[]leaseReport{{now: clean, gone: true, row: reports(1, some, 0, 0)[0].row}}, 0},
-		"the server knows that it ended": {[]leaseReport{{now: clean, row: dbq.HostLeasesRow{LeaseEndedAt: &ended, LeaseGoneAt: &ended}}}, 0},
+		"one":                           {reports(1, some, 0, 0), 1},
+		"many of one organisation":      {reports(20, some, 0, 0), maxOwnUploads},
+		"one organisation has some":     {reports(20, some, 3, 3), maxOwnUploads - 3},
+		"many of two organisations":     {append(reports(20, some, 0, 0), reports(20, other, 0, 0)...), maxUploads},
+		"the host is full":              {reports(1, some, maxUploads, 0), 0},
+		"others have all but one":       {reports(2, some, maxUploads-1, 0), 1},
+		"not clean":                     {with(endedRow, &agentapi.LeaseStatus{}, false), 0},
+		"not ended":                     {with(dbq.HostLeasesRow{}, clean, false), 0},
+		"not in the report":             {with(endedRow, nil, false), 0},
+		"its GPUs were free before":     {with(freeRow, clean, false), 0},
+		"nothing is left with this one": {with(endedRow, clean, true), 0},
+		"nothing was left before":       {with(goneRow, clean, false), 0},
 	} {
 		admitUploads(c.all)
 		n := 0

@@ -115,8 +115,8 @@ func writesData(s market.Spec) bool {
 	return false
 }
 
-// uploadingOf returns since when a host uploads for an ended node; nil if it does not. reported: it has reported what is
-// left of the uploads.
+// uploadingOf returns since when a host uploads for an ended node; nil if it does not. reported: it has reported what
+// is left of the uploads.
 func uploadingOf(n dbq.ClusterNodesRow, reported bool) *client.Uploading {
 	switch {
 	case n.LeaseEndedAt == nil, n.LeaseGoneAt != nil:

@@ -82,7 +82,7 @@ func TestView_WaitsWithItsOwnContext(t *testing.T) {
 		if _, err := tx.Exec(ctx, "LOCK TABLE offer"); err != nil {
 			return err
 		}
-		began, leave := context.WithCancel(t.Context()) // ctx is of a transaction, in which nothing else may be read
+		began, leave := context.WithCancel(t.Context()) // in ctx, a transaction's, nothing else may be read
 		first := search(began)
 		for waits := false; !waits; {
 			err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database "+
