@@ -41,6 +41,7 @@ var failures = map[string][]fault.Kind{
 	"snapshotVolume":   {fault.Conflict},
 	"restoreVolume":    {fault.Conflict},
 	"cloneVolume":      {fault.Conflict, fault.QuotaExceeded},
+	"listVolumeFiles":  {fault.Conflict},
 	"getVolumeContent": {fault.Conflict},
 	"openTransfer":     {fault.Conflict},
 	"reportTransfer":   {fault.Conflict},
