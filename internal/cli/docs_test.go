@@ -147,10 +147,11 @@ var refusedInDocs = map[string]refusal{
 	"muster admin postpaid write-off org_… in_… --reason 'insolvent'":    noInvoice,
 	"muster admin postpaid paid-by-bank org_… in_… 7.90 --reference 2026-11-20/4711 " +
 		"--reason 'after a lost dispute'": noInvoice,
-	"muster admin compensate ltx_… --amount 1.50 --reason 'an outage of ours'":  notCharge,
-	"muster admin remit-tax 2026-Q1 DE 1234.56 --reason 'transfer of 10 April'": {2, "nothing is left"},
-	"muster admin unfreeze ls_… --reason 'restored from a backup'":              {3, "lease not found"},
-	"muster admin promo disable WELCOME-2027 --reason '…'":                      {3, "code not found"},
+	"muster admin compensate ltx_… --amount 1.50 --reason 'an outage of ours'":    notCharge,
+	"muster admin remit-tax 2026-Q1 DE 1234.56 --reason 'transfer of 10 April'":   {2, "nothing is left"},
+	"muster admin entry approve lpr_… --reason 'checked with the bank statement'": {3, "proposal not found"},
+	"muster admin unfreeze ls_… --reason 'restored from a backup'":                {3, "lease not found"},
+	"muster admin promo disable WELCOME-2027 --reason '…'":                        {3, "code not found"},
 }
 
 var noRoom = refusal{4, "no placement"}

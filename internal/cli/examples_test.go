@@ -252,6 +252,8 @@ var refusedExamples = map[string]refusal{
 		" --reason 'insolvent'": noInvoice,
 	"muster admin postpaid paid-by-bank org_… in_… 7.90 --reference 2026-11-20/4711 " +
 		"--reason 'after a lost dispute'": noInvoice,
+	"muster admin entry approve lpr_… --reason 'checked with the bank statement'": {3, "proposal not found"},
+	"muster admin entry refuse lpr_… --reason 'the wrong account'":                {3, "proposal not found"},
 	"muster admin remit-tax 2026-Q1 DE 1234.56" +
 		" --reason 'transfer of 10 April'": {2, "nothing is left"},
 	"muster billing postpaid usage":                   {3, "does not pay afterwards"},
@@ -352,7 +354,7 @@ func newExampleWorld(t *testing.T) *exampleWorld {
 	w.known["org_…"] = w.json("whoami")["org"].(map[string]any)["id"].(string)
 	w.known["ltx_…"] = w.posting()
 	const nothing = "0000000000000000000000000z" // of no object
-	for _, prefix := range []string{"inv", "card", "ls", "re", "review", "host"} {
+	for _, prefix := range []string{"inv", "card", "ls", "re", "review", "host", "lpr"} {
 		w.known[prefix+"_…"] = prefix + "_" + nothing
 	}
 	w.known["bud_…"] = w.json("budget", "set", "--project", "speech", "--cap", "100")["id"].(string)

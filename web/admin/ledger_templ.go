@@ -110,7 +110,7 @@ func LedgerPage(p view.Page, b Ledger) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Ledger</h1><p class=\"lede\">The sum of every transfer.</p></div><dl class=\"strip\" id=\"balance\"><div><dt>State</dt><dd>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"pagehead\"><h1>Ledger</h1><p class=\"lede\">The sum of every transfer. Also for a <a href=\"/admin/books/period\">period</a>, as a <a href=\"/admin/books/journal\">journal</a>, <a href=\"/admin/books/orgs\">by organisation</a>, and <a href=\"/admin/books/proposals\">entries that admins proposed</a>.</p></div><dl class=\"strip\" id=\"balance\"><div><dt>State</dt><dd>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -22,6 +22,7 @@ func Command(s *base.Session) *cobra.Command {
 		adminQuarantine(s), adminFrozen(s), adminUnfreeze(s), adminGangs(s), adminHeldCredits(s), adminDecideCredit(s),
 		adminPromo(s), adminPostpaid(s), adminReviews(s), adminStandings(s), adminForgive(s), adminAllowRefund(s),
 		adminContestedGPUs(s), adminAwardGPU(s), adminTax(s), adminRemitTax(s),
+		adminJournal(s), adminBalances(s), adminReport(s), adminEntry(s),
 		billing.AllDocuments(s),
 		adminTodo(s), adminTotals(s), adminOrgs(s), adminOrg(s), adminSet(s), adminPayouts(s), adminSending(s),
 		adminSecret(s), adminAudit(s),

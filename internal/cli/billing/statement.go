@@ -63,7 +63,7 @@ label:KEY. Each line behind it is proven by segments that a host has signed: see
 			c := s.Client(cmd)
 			if f.csv {
 				r, err := c.StatementCSV(cmd.Context(), of)
-				return pass(cmd, r, err)
+				return Pass(cmd, r, err)
 			}
 			v, err := c.Statement(cmd.Context(), of)
 			return s.Result(cmd, v, err, func(p *base.Printer) {
@@ -88,8 +88,8 @@ label:KEY. Each line behind it is proven by segments that a host has signed: see
 	return cmd
 }
 
-// pass prints an answer as it is.
-func pass(cmd *cobra.Command, r io.ReadCloser, err error) error {
+// Pass prints an answer as it is.
+func Pass(cmd *cobra.Command, r io.ReadCloser, err error) error {
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func HostStatement(s *base.Session) *cobra.Command {
 			}
 			if f.csv {
 				r, err := c.EarningsCSV(cmd.Context(), of)
-				return pass(cmd, r, err)
+				return Pass(cmd, r, err)
 			}
 			v, err := c.EarningsStatement(cmd.Context(), of)
 			return s.Result(cmd, v, err, func(p *base.Printer) { printEarnings(p, v) })

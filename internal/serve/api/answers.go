@@ -100,6 +100,8 @@ var failures = map[string][]fault.Kind{
 	"bookBankPayment":     {fault.Conflict},
 	"releaseRefund":       {fault.Conflict},
 	"remitTax":            {fault.Conflict},
+	"approveEntry":        {fault.Conflict},
+	"refuseEntry":         {fault.Conflict},
 }
 
 // failuresOf returns the kinds of failure that an operation can answer.

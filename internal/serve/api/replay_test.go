@@ -215,6 +215,16 @@ func (w *world) postings() map[string]func() posting {
 			w.dispute("re_1", payer, "in_1", "refund", "open")
 			return posting{boss, "/admin/refunds/re_1/release", why}
 		},
+		"/admin/books/proposals": func() posting {
+			return posting{boss, "/admin/books/proposals", proposed}
+		},
+		"/admin/books/proposals/{id}/approve": func() posting {
+			w.withhold(5 * money.Unit)
+			return posting{boss, w.proposal("approver") + "/approve", why}
+		},
+		"/admin/books/proposals/{id}/refuse": func() posting {
+			return posting{boss, w.proposal("refuser") + "/refuse", why}
+		},
 		"/admin/tax/remittances": func() posting {
 			w.exec(`INSERT INTO tax_entry (key, org_id, kind, ref, country, vat_id, reason, name, ppm, net, tax, currency,
 				created_at) VALUES ('old', $1, 'topup', '', 'DE', '', 'home', 'VAT', 190000, 100000000000, 19000000000, 'USD',
@@ -222,6 +232,28 @@ func (w *world) postings() map[string]func() posting {
 			return posting{boss, "/admin/tax/remittances",
 				`{"period":"2025-Q1","country":"DE","amount":"10.00","reason":"transfer 17"}`}
 		},
+	}
+}
+
+// proposed moves withheld earnings to where they are an income.
+const proposed = `{"debit":"earnings_withheld","credit":"breakage","amount":"5.00","reason":"refused a year ago"}`
+
+// proposal lets another admin propose an entry, and returns its path in the API.
+func (w *world) proposal(admin string) string {
+	w.t.Helper()
+	return "/admin/books/proposals/" +
+		w.want(w.call(w.boss(admin), "POST", "/api/v1/admin/books/proposals", proposed), 201, "").text("id")
+}
+
+// withhold books refused earnings.
+func (w *world) withhold(n money.Nano) {
+	w.t.Helper()
+	if err := w.db.InTx(w.t.Context(), func(ctx context.Context, tx *db.Tx) error {
+		_, err := ledger.Post(ctx, tx, ledger.Entry{Kind: "payout_refuse", Key: "withheld", Transfers: []ledger.Transfer{
+			{Debit: ledger.StripeClearing("USD"), Credit: ledger.Withheld("USD"), Amount: n}}})
+		return err
+	}); err != nil {
+		w.t.Fatal(err)
 	}
 }
 

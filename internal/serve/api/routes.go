@@ -4,6 +4,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 )
 
@@ -357,6 +358,29 @@ func (a *API) inside(t *table) {
 	post(t, "/admin/version-floors/{component}/remove", platformAdmin, 200,
 		"removeVersionFloor: Remove the floor of a program's branch", a.removeFloor)
 	get(t, "/admin/books", platformAdmin, "getBooks: Get the trial balance and its problems", a.trialBalance)
+	get(t, "/admin/books/report", platformAdmin, "getBooksReport: Get the ledger of a period: opening and closing "+
+		"balances, what moved, and what was sold", a.ledgerReport)
+	t.stream("GET", "/admin/books/balances.csv", platformAdmin, "getBooksBalancesCSV: Get the balances of a period by "+
+		"kind of account as CSV", a.ledgerCSV("balances", ledger.BalancesCSV), daysParams()...)
+	t.stream("GET", "/admin/books/flows.csv", platformAdmin, "getBooksFlowsCSV: Get what moved in a period by month and "+
+		"kind as CSV", a.ledgerCSV("flows", ledger.FlowsCSV), daysParams()...)
+	t.stream("GET", "/admin/books/turnover.csv", platformAdmin, "getBooksTurnoverCSV: Get what was sold in a period as "+
+		"CSV: turnover, cost of hosts and fees", a.ledgerCSV("turnover", ledger.TurnoverCSV), daysParams()...)
+	get(t, "/admin/books/journal", platformAdmin, "listJournal: List the entries of a period in their order", a.journal)
+	t.stream("GET", "/admin/books/journal.csv", platformAdmin, "getJournalCSV: Get the entries of a period as CSV, a "+
+		"line for each transfer", a.journalCSV, daysParams(kindParam())...)
+	get(t, "/admin/books/orgs", platformAdmin, "listOrgBooks: List what organisations had at the end of a day: deferred "+
+		"revenue, receivables and payables", a.orgMoney)
+	t.stream("GET", "/admin/books/orgs.csv", platformAdmin, "getOrgBooksCSV: Get what every organisation had at the end "+
+		"of a day as CSV", a.orgMoneyCSV, dayParam())
+	get(t, "/admin/books/proposals", platformAdmin, "listProposals: List proposed entries of the ledger, newest first",
+		a.listProposals)
+	post(t, "/admin/books/proposals", platformAdmin, 201, "proposeEntry: Propose an entry between accounts of the "+
+		"platform, which another admin has to approve", a.proposeEntry)
+	post(t, "/admin/books/proposals/{id}/approve", platformAdmin, 200, "approveEntry: Book an entry that another admin "+
+		"proposed, with a reason", a.approveEntry)
+	post(t, "/admin/books/proposals/{id}/refuse", platformAdmin, 200, "refuseEntry: Refuse a proposed entry, or withdraw "+
+		"your own, with a reason", a.refuseEntry)
 	get(t, "/admin/transactions", platformAdmin, "searchBooks: Search ledger entries by id, key or object", a.searchLedger)
 	post(t, "/admin/transactions/{id}/compensate", platformAdmin, 201,
 		"compensateCharge: Give a charge back, in part or whole, with a reason", a.compensate)
