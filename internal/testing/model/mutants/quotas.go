@@ -41,7 +41,8 @@ var quotaMutants = []mutant{
 		new: "		most = min(most, total)\n",
 	},
 	{
-		name: "quotes-are-free", rule: "quotes count as starts do", file: startsSQL, by: []suite{quotas},
+		name: "quotes-are-free", rule: "quotes count as starts do", file: startsSQL,
+		by:  []suite{{"./internal/fleet/market", "TestQuotesOfOnePersonLeaveTheMarket"}},
 		old: "sum(q.gpus * q.ms)::bigint AS gpu_ms",
 		new: "sum(q.gpus * q.ms * 0)::bigint AS gpu_ms",
 	},
