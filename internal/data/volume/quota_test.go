@@ -194,13 +194,9 @@ func TestDoomedPacks_AreBilledForTheTimeBetween(t *testing.T) {
 		if s, err := w.v.standing(t.Context(), w.d.Q, w.who.Org); err != nil || s.stored < 1_000_000 {
 			t.Fatalf("%d bytes count as stored while the store has all: %v", s.stored, err)
 		}
-		for _, q := range []string{
-			"UPDATE data_level SET from_at = from_at - interval '59 minutes'",
-			"UPDATE data_meter SET through_at = through_at - interval '59 minutes'",
-			"UPDATE data_pack SET doomed_at = doomed_at - interval '59 minutes', url_until = url_until - interval '59 minutes'",
-		} {
-			w.Exec(q)
-		}
+		w.elapse(59 * time.Minute)
+		w.Exec("UPDATE data_pack SET doomed_at = doomed_at - interval '59 minutes', " +
+			"url_until = url_until - interval '59 minutes'")
 		_, err := w.v.chargeDue(t.Context(), time.Now().Add(2*ChargeEvery))
 		w.Must(err)
 		w.sweep()
