@@ -38,8 +38,8 @@ type look struct {
 
 func (l look) String() string { return fmt.Sprintf("%d px, %s", l.width, l.theme) }
 
-// looks are the ways in which every page is checked. axe checks the first of them, and all if MUSTER_TEST_LOOKS is "all" or
-// pictures are taken; every width is checked for what is wider than the window.
+// looks are the ways in which every page is checked. axe checks the first of them, and all if MUSTER_TEST_LOOKS is
+// "all" or pictures are taken; every width is checked for what is wider than the window.
 var looks = []look{{1440, "light", false}, {1440, "dark", true}, {390, "dark", false}, {390, "light", true}}
 
 // everyLook reports whether axe checks every look of a page.
