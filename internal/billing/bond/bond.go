@@ -7,9 +7,9 @@
 // What always holds:
 //   - A bond is fed only by what an operator paid in (never by promotional credit) and by earnings that are payable.
 //   - What came out of the wallet goes back to the wallet: it never becomes a payout.
-//   - A bond answers for its operator, as pending and payable earnings do. What disputes and reviews claim and those
-//     earnings do not cover cannot be withdrawn, what disputes of the operator's own payments claim cannot stand in for a lease, and
-//     what was given back beyond earnings is made good from it.
+//   - A bond answers for its operator, as pending and payable earnings do. What disputes and reviews claim beyond
+//     those earnings cannot be withdrawn, what disputes of the operator's own payments claim cannot stand in for a
+//     lease, and what was given back beyond earnings is made good from it.
 //   - host_bond and bond_hold never fall below zero. So a lease never pays more than what was reserved for it, and no
 //     more is reserved than the operator has.
 //   - Σ host_bond + bond_hold of an operator changes only by the entries bond_deposit, bond_retain, bond_withdraw,
