@@ -83,6 +83,7 @@ func TestView_WaitsWithItsOwnContext(t *testing.T) {
 			return err
 		}
 		began, leave := context.WithCancel(t.Context()) // in ctx, a transaction's, nothing else may be read
+		defer leave()
 		first := search(began)
 		for waits := false; !waits; {
 			err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database "+
