@@ -146,6 +146,33 @@ func TestEndings(t *testing.T) {
 	}
 }
 
+// A command whose name looks like an escaped NUL ends in the report of its host as it was written. Another renter's
+// cluster on that host runs on, and ends when it is released.
+func TestEnding_CostsNoNeighbour(t *testing.T) {
+	t.Parallel()
+	p := sharedPlatform(t)
+	r, other := p.renter(t, 10*money.Unit), p.renter(t, 10*money.Unit)
+	neighbour := other.run(t, p.spec(1, 1, "sleep", "600"))
+	s := p.spec(1, 1, `/\u0000<&>\ud800`)
+	s.Image, s.GPU = p.plainImage(t), "host_id="+neighbour.Nodes[0].HostID.String()
+	c := r.rent(t, s)
+	got, err := r.WaitCluster(t.Context(), c.ID, client.Failed, nil)
+	if err != nil || got.Reason != "command_not_found" || !strings.Contains(got.Detail, s.Command[0]) {
+		t.Fatalf("%s %s: %s (%v)\n%s", got.State, got.Reason, got.Detail, err, r.timeline(t, c))
+	}
+	r.settle(t, c)
+	if now, err := other.Cluster(t.Context(), neighbour.ID); err != nil || now.State != client.Running || !now.Billing {
+		t.Errorf("%+v, %v", now, err)
+	}
+	if _, err := other.Release(t.Context(), neighbour.ID); err != nil {
+		t.Fatal(err)
+	}
+	other.await(t, neighbour, client.Released)
+	if u := other.settle(t, neighbour); u.Cost <= 0 {
+		t.Errorf("cost %s", u.Cost)
+	}
+}
+
 // What distributed programs need to find each other is in every node's environment, and what the renter sets too.
 func TestEnvironment(t *testing.T) {
 	t.Parallel()
