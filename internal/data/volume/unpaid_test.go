@@ -262,6 +262,8 @@ func TestUnpaid_ReservedMoneyStays(t *testing.T) {
 	w := newWorld(t, Config{PricePerGBHour: dear})
 	w.filled()
 	w.Fund(w.who.Org, 100*money.Unit)
+	w.Exec(`INSERT INTO dispute (id, org_id, invoice_id, amount, held, currency, reason, state, paid_at, kind)
+		VALUES ('dp_1', $1, 'in_1', $2, 0, 'USD', 'fraudulent', 'open', now(), 'dispute')`, w.who.Org, 60*money.Unit)
 	w.Tx(func(ctx context.Context, tx *db.Tx) error {
 		wallet := ledger.Wallet(w.who.Org, "USD")
 		books, err := ledger.Lock(ctx, tx, wallet)
