@@ -86,7 +86,7 @@ type OrgMoney struct {
 	Deferred   money.Nano            `json:"deferred" doc:"paid in and not used: wallet, holds and what disputes set aside" example:"100.000000000"`
 	Receivable money.Nano            `json:"receivable" doc:"owed to the platform: used on credit, or earnings that were taken back after they were paid out" example:"0.000000000"`
 	Payable    money.Nano            `json:"payable" doc:"owed to it as an operator: earnings and bonds" example:"0.000000000"`
-	Accounts   map[string]money.Nano `json:"accounts" doc:"by kind of account"`
+	Accounts   map[string]money.Nano `json:"accounts" doc:"by kind of account" example:"{\"renter_wallet\":\"100.000000000\"}"`
 }
 
 // JournalEntry is an entry of the journal.
