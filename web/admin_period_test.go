@@ -27,7 +27,7 @@ func TestAdminPeriod(t *testing.T) {
 		"/admin/books/period?" + days:                       "platform_fee",
 		"/admin/books/period":                               "Nothing was booked",
 		"/admin/books/period?from=x&to=2026-11-01":          "must be a day",
-		"/admin/books/journal?kind=usage&" + days:           "host_pending",
+		"/admin/books/journal?kind=usage&" + days:           "renter_hold",
 		"/admin/books/journal?kind=none&" + days:            "Nothing was booked",
 		"/admin/books/orgs?at=" + now.Format(time.DateOnly): "Deferred revenue",
 		"/admin/books/orgs?at=x":                            "is not a day",

@@ -53,11 +53,12 @@ func (p *Payments) DecideEntry(ctx context.Context, who account.Principal, propo
 		if err != nil {
 			return x, err
 		}
-		act := "ledger.refuse_entry"
+		facts := entryFacts(x, x.Decision)
+		e := who.Event("ledger.refuse_entry", x.ID.String(), facts)
 		if approve {
-			act = "ledger.approve_entry"
+			e = who.Event("ledger.approve_entry", x.ID.String(), facts)
 		}
-		return x, audit.Record(ctx, tx, who.Event(act, x.ID.String(), entryFacts(x, x.Decision)))
+		return x, audit.Record(ctx, tx, e)
 	})
 }
 

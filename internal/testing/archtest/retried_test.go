@@ -12,8 +12,8 @@ import (
 // growsIn returns the variables from outside of a closure that running it twice would change twice: it appends to them
 // or adds to them, and has not set them before. Closures that run once after the commit may do so.
 func growsIn(f *ast.FuncLit) (out []*ast.Ident) {
-	own := map[*ast.Object]bool{}
-	set := map[*ast.Object]bool{}
+	own := map[token.Pos]bool{} // by where a variable is declared
+	set := map[token.Pos]bool{}
 	root := func(e ast.Expr) *ast.Ident {
 		for {
 			switch x := e.(type) {
@@ -34,13 +34,13 @@ func growsIn(f *ast.FuncLit) (out []*ast.Ident) {
 	}
 	grows := func(e ast.Expr) {
 		v, plain := e.(*ast.Ident)
-		if plain && v.Obj != nil && v.Obj.Kind == ast.Var && !own[v.Obj] && !set[v.Obj] {
+		if plain && v.Obj != nil && v.Obj.Kind == ast.Var && !own[v.Obj.Pos()] && !set[v.Obj.Pos()] {
 			out = append(out, v)
 		}
 	}
 	ast.Inspect(f, func(n ast.Node) bool {
 		if v, ok := n.(*ast.Ident); ok && v.Obj != nil && f.Pos() <= v.Obj.Pos() && v.Obj.Pos() < f.End() {
-			own[v.Obj] = true
+			own[v.Obj.Pos()] = true
 		}
 		return true
 	})
@@ -72,7 +72,7 @@ func growsIn(f *ast.FuncLit) (out []*ast.Ident) {
 					}
 				}
 				if v, plain := l.(*ast.Ident); plain && v.Obj != nil {
-					set[v.Obj] = true
+					set[v.Obj.Pos()] = true
 				}
 			}
 		}
