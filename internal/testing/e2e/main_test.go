@@ -21,6 +21,10 @@ func TestMain(m *testing.M) {
 	if natsProcess() {
 		return
 	}
+	// The fleets of these tests are a few GPUs, and their renters are new: half of a model is too few for them.
+	if err := os.Setenv("MUSTER_START_MARKET_PPM", "1000000"); err != nil {
+		panic(err)
+	}
 	code, err := run(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
