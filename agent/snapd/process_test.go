@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 		if err := limit(128 << 20); err != nil {
 			os.Exit(3)
 		}
-		for range 4096 { // the race detector takes memory in ways of its own, so this does not go through the runtime
+		for range 4096 { // not by the Go runtime, which fails in another way under the race detector
 			_, err := syscall.Mmap(-1, 0, 1<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 			if err != nil {
 				_, _ = os.Stderr.WriteString("fatal error: runtime: " + err.Error() + "\n")

@@ -14,8 +14,8 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Names in the folder that agent and process share, which is root's alone: serverSocket is beside the folders of all
-// processes.
+// Names in the folder that the agent and a process share, which only root can read. serverSocket lies in the folder
+// above, which all processes share.
 const (
 	controlSocket = "control.sock" // of the process
 	serverSocket  = "server.sock"  // of the agent, which passes requests on to the control plane

@@ -71,7 +71,7 @@ func readParts(m *nats.Msg) (s agentapi.Sync, refused, err error) {
 	for i, item := range parts.Segments {
 		var v agentapi.Segment
 		if err := decode(item, &v); err != nil {
-			wrong, s.SegmentsSignature = append(wrong, fmt.Errorf("segments[%d]: %w", i, err)), nil // it is of all of them
+			wrong, s.SegmentsSignature = append(wrong, fmt.Errorf("segments[%d]: %w", i, err)), nil // it covers all segments
 			continue
 		}
 		s.Segments = append(s.Segments, v)
@@ -117,7 +117,7 @@ func checkSync(s *agentapi.Sync) (refused, err error) {
 	s.Health = s.Health[:min(len(s.Health), maxHealth)] // the host sends the others again
 	s.Requalified = s.Requalified[:min(len(s.Requalified), maxHealth)]
 	if len(s.Segments) > agentapi.MaxSegments {
-		s.Segments, s.SegmentsSignature = s.Segments[:agentapi.MaxSegments], nil // it is of all of them
+		s.Segments, s.SegmentsSignature = s.Segments[:agentapi.MaxSegments], nil // it covers all segments
 	}
 	var wrong []error
 	if n := len(s.Leases); n > maxLeases {
