@@ -146,10 +146,10 @@ func sharedOutlivesTheAgent(t *testing.T, h *sharingHost) {
 		t.Fatal(err)
 	}
 	h.start()
-	poll(t, "the former mount is gone", func() bool { return !strings.Contains(h.mounts(), "lse_former") })
-	if _, err := os.Stat(left); !os.IsNotExist(err) {
-		t.Errorf("its folder is left: %v", err)
-	}
+	poll(t, "the former mount and its mount point are gone", func() bool {
+		_, err := os.Stat(left)
+		return !strings.Contains(h.mounts(), "lse_former") && os.IsNotExist(err)
+	})
 	if b, err := os.ReadFile(kept); string(b) != "kept" {
 		t.Errorf("what was in it: %q, %v", b, err)
 	}
