@@ -240,17 +240,33 @@ func (a *Agent) lookAtFolder(ctx context.Context, s *sharedfs.Share, f usedFolde
 		}
 	} else {
 		clear(last.written)
+		use.Closed = bytes > f.QuotaBytes && a.allClosed(f)
 	}
 	a.noteShared(use)
+}
+
+// allClosed reports whether no run can write to a folder any more. The kernel knows, also after a restart of the agent.
+func (a *Agent) allClosed(f usedFolder) bool {
+	for _, r := range f.writers {
+		if pid := a.workloadOf(r); pid == 0 || !sharedfs.Closed(pid, f.Folder) {
+			return false
+		}
+	}
+	return len(f.writers) > 0
+}
+
+// workloadOf returns the process of a run's workload, or 0.
+func (a *Agent) workloadOf(r *run) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return r.workPID
 }
 
 // closeFolder makes a folder read-only in a run's container, and returns why it is not. A run that prevents it for
 // long is ended.
 func (a *Agent) closeFolder(ctx context.Context, s *sharedfs.Share, r *run, f usedFolder,
 	last *measuredFolder) (why string) {
-	a.mu.Lock()
-	pid := r.workPID
-	a.mu.Unlock()
+	pid := a.workloadOf(r)
 	if pid == 0 {
 		return ""
 	}

@@ -159,6 +159,16 @@ func closeHere(pid int, name string) error {
 	return nil
 }
 
+// Closed reports whether an organisation's folder is mounted in the container of a process, and read-only only.
+func Closed(pid int, folder string) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+	if err != nil { // it has ended
+		return false
+	}
+	points, found := pointsOf(string(b), folder)
+	return found && len(points) == 0
+}
+
 // point is a mount in a container.
 type point struct {
 	id   uint64

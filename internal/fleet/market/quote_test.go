@@ -365,7 +365,7 @@ func TestQuotesNeedCreditTogether(t *testing.T) {
 func TestQuotesOfOnePersonLeaveTheMarket(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	m := markettest.New(w.World, market.Config{Starts: fairness.StartRules{Window: 6 * time.Hour, Free: 10_800,
+	m := markettest.New(w.World, market.Config{Starts: fairness.StartRules{Window: 6 * time.Hour, Free: 5_400,
 		Reserve: fairness.StartReserve, MarketPPM: 250_000, MarketLeast: 64}})
 	for _, n := range []string{"a", "b", "c", "d"} {
 		w.host(n, 8, "2.00")
@@ -404,7 +404,7 @@ func TestQuotesOfOnePersonLeaveTheMarket(t *testing.T) {
 		w.exec("UPDATE gpu_claim SET ended_at = clock_timestamp(), end_reason = 'expired' WHERE ended_at IS NULL AND " +
 			"expires_at <= clock_timestamp()")
 	}
-	if held < 10_800 || held >= 10_800+16*every {
+	if held < 5_400 || held >= 5_400+16*every {
 		t.Errorf("seven organisations of one person held %d GPU-seconds", held)
 	}
 }
