@@ -41,13 +41,22 @@ static: ## vendor the browser's assets again, at the pinned versions
 demo: ## set up, build, start the whole platform here and play a renter's journey (DEMO_EXIT=1 ends after it)
 	@scripts/demo
 
+.PHONY: check
+check: toolchain ## build, lint of what changed, and the tests that need neither root nor Docker, a database or a browser
+	@scripts/test check
+
 .PHONY: test
-test: ## everything CI runs, with the race detector; installs and starts what it needs
+test: ## everything CI runs; installs and starts what it needs
 	@scripts/setup build run test
 	@$(SERVICES) --docker --postgres -- scripts/test
 
+.PHONY: test-race
+test-race: ## every test of `make test` with the race detector
+	@scripts/setup build run test
+	@$(SERVICES) --docker --postgres -- scripts/test race
+
 .PHONY: test-full
-test-full: test test-deep test-long test-matrix test-data test-stores test-net test-update test-torch test-jupyter test-gvisor test-disk test-shared test-docker test-machine ## what takes longer too: the kill matrix, kills of what keeps volumes, hosts behind routers, PyTorch trainings, a virtual machine (three hours)
+test-full: test-race test-deep test-long test-matrix test-data test-stores test-net test-update test-torch test-jupyter test-gvisor test-disk test-shared test-docker test-machine ## what takes longer too: the race detector everywhere, the kill matrix, kills of what keeps volumes, hosts behind routers, PyTorch trainings, a virtual machine (hours)
 
 .PHONY: test-deep
 test-deep: build ## the random tests of `make test`, longer: 10⁷ rented seconds, 20,000 gangs and requests, 3,000 visits, and axe in every width and theme
