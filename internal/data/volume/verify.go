@@ -122,9 +122,7 @@ func (v *Volumes) noteSeen(ctx context.Context, domain id.DataDomain, ns []int64
 // seeUploads looks for packs that were granted and that no commit has named yet, so that they are billed from now on.
 func (v *Volumes) seeUploads(ctx context.Context, domain id.DataDomain) error {
 	for after := int64(0); ; {
-		rows, err := v.d.Q.UnseenPacks(ctx, dbq.UnseenPacksParams{
-			DomainID: domain, After: after, PutS: putLife.Seconds(), Most: unseenMost,
-		})
+		rows, err := v.d.Q.UnseenPacks(ctx, domain, after, unseenMost)
 		if err != nil || len(rows) == 0 {
 			return err
 		}
