@@ -25,22 +25,25 @@ type merged struct {
 const mergeTime = 20 * time.Second
 
 // mergesAtOnce is how many merges run at the same time on a replica: each takes up to manifest.MaxMergeBytes of memory.
-const mergesAtOnce = 4
+// mergesPerOrg is how many of them are of one organisation, so that none keeps the others from theirs.
+const (
+	mergesAtOnce = 4
+	mergesPerOrg = 2
+)
 
 // merge makes one tree of the shards of a round. It reads directories, and writes those that are of several ranks.
 func (v *Volumes) merge(ctx context.Context, x dbq.DataSession, r *round) (merged, error) {
 	ctx, cancel := context.WithTimeout(ctx, mergeTime)
 	defer cancel()
-	select {
-	case v.merges <- struct{}{}:
-		defer func() { <-v.merges }()
-	case <-ctx.Done():
-		return merged{}, fmt.Errorf("wait for other merges: %w", ctx.Err())
-	}
 	d, err := v.d.Q.DomainOfVolume(ctx, x.VolumeID)
 	if err != nil {
 		return merged{}, fmt.Errorf("data domain of %s: %w", x.VolumeID, err)
 	}
+	leave, err := v.merges.Take(ctx, d.OrgID)
+	if err != nil {
+		return merged{}, fmt.Errorf("wait for other merges: %w", err)
+	}
+	defer leave()
 	keys, err := v.keys(d.ID, d.KeySealed)
 	if err != nil {
 		return merged{}, err

@@ -23,9 +23,11 @@ const (
 	verifyTime = 10 * time.Second
 	// looksAtOnce is how many packs one commit looks for at the same time.
 	looksAtOnce = 32
-	// bigCommits is how many commits of more packs than that one server looks for at the same time. Those after them are
-	// refused for a moment, so that they do not keep the workers from what other volumes send.
-	bigCommits = 4
+	// bigCommits is how many commits of more packs than that one server looks for at the same time, and bigCommitsPerOrg
+	// how many of one organisation. Those after them are refused for a moment, so that they do not keep the workers from
+	// what other volumes send, and an organisation that commits again and again does not keep the others from it.
+	bigCommits       = 8
+	bigCommitsPerOrg = 3
 	// unseenMost is how many packs of one data domain a sweep looks for together.
 	unseenMost = 1000
 )
@@ -42,12 +44,15 @@ func (v *Volumes) verify(ctx context.Context, x dbq.DataSession, firsts, lasts [
 		return nil
 	}
 	if len(rows) > looksAtOnce {
-		select {
-		case v.looking <- struct{}{}:
-			defer func() { <-v.looking }()
-		default:
+		org, err := v.d.Q.OrgOfDomain(ctx, x.DomainID)
+		if err != nil {
+			return fmt.Errorf("organisation of %s: %w", x.DomainID, err)
+		}
+		leave, err := v.looking.Take(ctx, org)
+		if err != nil {
 			return refused(agentapi.VolumeAway, "%d packs are not checked yet: send the commit again", len(rows))
 		}
+		defer leave()
 	}
 	packs := make([]expected, len(rows))
 	for i, r := range rows {
@@ -122,9 +127,7 @@ func (v *Volumes) noteSeen(ctx context.Context, domain id.DataDomain, ns []int64
 // seeUploads looks for packs that were granted and that no commit has named yet, so that they are billed from now on.
 func (v *Volumes) seeUploads(ctx context.Context, domain id.DataDomain) error {
 	for after := int64(0); ; {
-		rows, err := v.d.Q.UnseenPacks(ctx, dbq.UnseenPacksParams{
-			DomainID: domain, After: after, PutS: putLife.Seconds(), Most: unseenMost,
-		})
+		rows, err := v.d.Q.UnseenPacks(ctx, domain, after, unseenMost)
 		if err != nil || len(rows) == 0 {
 			return err
 		}

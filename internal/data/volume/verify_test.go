@@ -2,8 +2,10 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/data/store"
@@ -54,12 +56,37 @@ func TestCommit_LooksForPacksSideBySide(t *testing.T) {
 		}
 	}
 	w.v.store = &gathering{Store: w.v.store, want: looksAtOnce, all: make(chan struct{})}
-	for range bigCommits {
-		w.v.looking <- struct{}{}
+	leave := func() {}
+	for range bigCommitsPerOrg {
+		leave, err = w.v.looking.Take(t.Context(), w.who.Org)
+		w.Must(err)
 	}
 	if err := a.commit(snap, last, others...); code(err) != agentapi.VolumeAway {
 		t.Fatalf("one commit of many packs more than a server looks for: %v", err)
 	}
-	<-w.v.looking
+	other := w.Org("other")
+	if leaveOther, err := w.v.looking.Take(t.Context(), other); err != nil {
+		t.Errorf("the commits of one organisation keep another from its own: %v", err)
+	} else {
+		leaveOther()
+	}
+	leave()
 	w.Must(a.commit(snap, last, others...))
+}
+
+// However many merges of one organisation are under way, another one's runs.
+func TestMerges_OneOrganisationLeavesSomeToOthers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{})
+	for range mergesPerOrg {
+		_, err := w.v.merges.Take(t.Context(), w.who.Org)
+		w.Must(err)
+	}
+	soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := w.v.merges.Take(soon, w.who.Org); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("one merge more than an organisation may have: %v", err)
+	}
+	_, err := w.v.merges.Take(t.Context(), w.Org("other"))
+	w.Must(err)
 }

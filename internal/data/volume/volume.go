@@ -106,15 +106,15 @@ type Volumes struct {
 	store store.Store // nil: this platform has none, and offers no volumes
 	cfg   Config
 
-	looking   chan struct{} // commits of many packs that look for them in the store
+	looking   slots.Slots   // commits of many packs that look for them in the store
 	reads     slots.Slots   // requests that list directories
 	downloads slots.Slots   // files that are being sent
 	opening   chan struct{} // chunks for them that are being opened
 	files     fileReads     // bytes that were read for both and are not counted yet
 
-	merges  chan struct{} // merges under way
-	merging sync.Map      // by id.Volume: a merge of its ranks' files is under way
-	merged  func()        // called between a merge and its commit; in tests
+	merges  slots.Slots // merges under way
+	merging sync.Map    // by id.Volume: a merge of its ranks' files is under way
+	merged  func()      // called between a merge and its commit; in tests
 
 	without string // a check that tests leave out, to see that it is needed; "" outside of tests
 }
@@ -146,7 +146,8 @@ func New(d *db.DB, s store.Store, cfg Config) *Volumes {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	v := &Volumes{
-		d: d, store: s, cfg: cfg, looking: make(chan struct{}, bigCommits), merges: make(chan struct{}, mergesAtOnce),
+		d: d, store: s, cfg: cfg, looking: slots.Slots{PerOrg: bigCommitsPerOrg, All: bigCommits},
+		merges: slots.Slots{PerOrg: mergesPerOrg, All: mergesAtOnce, Wait: mergeTime, Full: "others are under way"},
 	}
 	v.limitReads()
 	return v

@@ -428,16 +428,9 @@ func (q *Queries) SweepableDomains(ctx context.Context, after id.DataDomain) ([]
 const unseenPacks = `-- name: UnseenPacks :many
 SELECT domain_id, n, sha256, bytes FROM data_pack
 WHERE domain_id = $1 AND state = 'granted' AND verified_at IS NULL AND n > $2::bigint
-  AND url_until BETWEEN statement_timestamp() - interval '2 hours' AND statement_timestamp() + make_interval(secs => $3::double precision) - interval '1 minute'
-ORDER BY n LIMIT $4
+  AND url_until > statement_timestamp() - interval '2 hours'
+ORDER BY n LIMIT $3
 `
-
-type UnseenPacksParams struct {
-	DomainID id.DataDomain
-	After    int64
-	PutS     float64
-	Most     int32
-}
 
 type UnseenPacksRow struct {
 	DomainID id.DataDomain
@@ -446,15 +439,10 @@ type UnseenPacksRow struct {
 	Bytes    int64
 }
 
-// Granted packs that may be in the store by now, and that no look has found there: of requests to store them that were signed
-// a minute ago, and have not expired for long.
-func (q *Queries) UnseenPacks(ctx context.Context, arg UnseenPacksParams) ([]UnseenPacksRow, error) {
-	rows, err := q.db.Query(ctx, unseenPacks,
-		arg.DomainID,
-		arg.After,
-		arg.PutS,
-		arg.Most,
-	)
+// Granted packs that may be in the store by now, and that no look has found there: of requests to store them that have not expired
+// for long. One that is signed again and again counts, too: otherwise who asks for that is never billed.
+func (q *Queries) UnseenPacks(ctx context.Context, domainID id.DataDomain, after int64, most int32) ([]UnseenPacksRow, error) {
+	rows, err := q.db.Query(ctx, unseenPacks, domainID, after, most)
 	if err != nil {
 		return nil, err
 	}

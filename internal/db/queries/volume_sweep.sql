@@ -51,11 +51,11 @@ WITH gone AS (
 SELECT coalesce(sum(bytes), 0)::bigint AS bytes, count(*) AS packs FROM gone;
 
 -- name: UnseenPacks :many
--- Granted packs that may be in the store by now, and that no look has found there: of requests to store them that were signed
--- a minute ago, and have not expired for long.
+-- Granted packs that may be in the store by now, and that no look has found there: of requests to store them that have not expired
+-- for long. One that is signed again and again counts, too: otherwise who asks for that is never billed.
 SELECT domain_id, n, sha256, bytes FROM data_pack
 WHERE domain_id = @domain_id AND state = 'granted' AND verified_at IS NULL AND n > @after::bigint
-  AND url_until BETWEEN statement_timestamp() - interval '2 hours' AND statement_timestamp() + make_interval(secs => @put_s::double precision) - interval '1 minute'
+  AND url_until > statement_timestamp() - interval '2 hours'
 ORDER BY n LIMIT @most;
 
 -- name: DeletablePacks :many

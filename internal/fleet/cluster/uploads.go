@@ -22,8 +22,10 @@ import (
 
 const (
 	// maxUploads is for how many leases a host may upload whose GPUs are free, and maxOwnUploads for how many of one
-	// organisation: each has files and processes on the host. A lease beyond these limits keeps its GPUs meanwhile.
-	maxUploads, maxOwnUploads = 16, 8
+	// organisation: each has files and processes on the host. A lease beyond these limits keeps its GPUs meanwhile, and
+	// that counts against its renter. So there is room for moreUploads if each is the only one of its organisation: two
+	// organisations that take all the room do not make the others' leases count.
+	maxUploads, maxOwnUploads, moreUploads = 16, 8, 16
 
 	// reasonUploading is the reason in start_hold of GPUs that were held for uploads.
 	reasonUploading = "uploading"
@@ -40,13 +42,21 @@ func admitUploads(all []leaseReport) {
 	host, own := int32(0), map[id.Org]int32{}
 	for i := range all {
 		r := &all[i]
-		r.freesGPUs = r.clean() && r.row.Uploads+host < maxUploads &&
-			r.row.OwnUploads+own[r.row.RenterOrgID] < maxOwnUploads
+		r.freesGPUs = r.clean() && roomToUpload(r.row.Uploads+host, r.row.OwnUploads+own[r.row.RenterOrgID])
 		if r.freesGPUs {
 			host++
 			own[r.row.RenterOrgID]++
 		}
 	}
+}
+
+// roomToUpload reports whether a host that uploads for so many leases, of which some are of the same organisation, may
+// upload for one more.
+func roomToUpload(all, own int32) bool {
+	if own == 0 {
+		return all < maxUploads+moreUploads
+	}
+	return all < maxUploads && own < maxOwnUploads
 }
 
 // freeGPUs ends the claims of an ended lease for which its host uploads.
