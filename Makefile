@@ -13,9 +13,10 @@ help: ## show this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 16
 
 .PHONY: build
-build: toolchain ## bin/muster, bin/muster-agent, bin/muster-guest, bin/muster-mount, the demo job and the fake NVML library
+build: toolchain ## bin/muster, bin/musterd, bin/muster-agent, bin/muster-guest, bin/muster-mount, the demo job and the fake NVML library
 	@mkdir -p bin
-	CGO_ENABLED=0 go build -ldflags '$(LDFLAGS)' -o bin/muster ./cmd/muster
+	CGO_ENABLED=0 go build -ldflags '-s -w $(LDFLAGS)' -o bin/muster ./cmd/muster
+	CGO_ENABLED=0 go build -ldflags '$(LDFLAGS)' -o bin/musterd ./cmd/musterd
 	CGO_ENABLED=1 go build -ldflags '$(LDFLAGS) -extldflags=-Wl,-z,lazy' -o bin/muster-agent ./cmd/muster-agent
 	CGO_ENABLED=0 go build -ldflags '-s -w $(LDFLAGS)' -o bin/muster-guest ./cmd/muster-guest
 	CGO_ENABLED=0 go build -C cmd/muster-mount -ldflags '-s -w' -o $(CURDIR)/bin/muster-mount .
@@ -196,8 +197,8 @@ screenshots: build ## the pictures of docs/screenshots: every page, wide and nar
 	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_SHOTS=$(CURDIR)/docs/screenshots go test ./internal/testing/e2e -run "InABrowser|TestEveryPageIsAccessible" -count=1
 
 .PHONY: test-builds
-test-builds: toolchain ## the muster command builds without cgo for linux and darwin, amd64 and arm64
-	@for os in linux darwin; do for arch in amd64 arm64; do \
+test-builds: toolchain ## the muster command builds without cgo for Linux, macOS and Windows, amd64 and arm64
+	@for os in linux darwin windows; do for arch in amd64 arm64; do \
 	  echo "==> $$os/$$arch" && CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build -o /dev/null ./cmd/muster || exit 1; \
 	done; done
 

@@ -29,7 +29,7 @@ func TestDataRoot(t *testing.T) {
 		"moved": {system.Info{DockerRootDir: "/nvme/docker", DriverStatus: snapshotter},
 			"version = 3\n#root = \"/x\"\nroot = '/nvme/containerd'\nstate = \"/run/containerd\"\n", "/nvme/containerd"},
 		"Docker's own containerd": {system.Info{DockerRootDir: "/nvme/docker", DriverStatus: snapshotter,
-			Containerd: &system.ContainerdInfo{Address: "/var/run/docker/containerd/containerd.sock"}}, "",
+			Containerd: &system.ContainerdInfo{Address: "/nowhere/docker/containerd/containerd.sock"}}, "",
 			"/nvme/docker/containerd/daemon"},
 	} {
 		if err := os.WriteFile(containerdConfig, []byte(c.config), 0o644); err != nil {

@@ -1,5 +1,5 @@
-// Command muster is the control plane, the command line of renters, host operators and admins, and the whole platform
-// on one machine.
+// Command muster is the command line of renters, host operators and admins. For muster server, dev and demo it starts
+// musterd.
 package main
 
 import (
@@ -13,5 +13,6 @@ import (
 var version = "dev"
 
 func main() {
-	os.Exit(cli.Run(context.Background(), version, os.Args[1:], os.Environ(), os.Stdin, os.Stdout, os.Stderr))
+	p := cli.Program{Version: version, Platform: cli.Handoff}
+	os.Exit(p.Run(context.Background(), os.Args[1:], os.Environ(), os.Stdin, os.Stdout, os.Stderr))
 }

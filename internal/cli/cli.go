@@ -1,6 +1,6 @@
-// Package cli is the muster command: the command line of renters, host operators and admins, and the commands that run
-// the control plane or the whole platform on one machine. A package below it holds the commands of one noun, a file for
-// each; package base holds what they share.
+// Package cli is the command line of renters, host operators and admins. A package below it holds the commands of one
+// noun, a file for each; package base holds what they share. Package platform, with the commands that run the control
+// plane or the whole platform on one machine, is part of musterd only: muster starts musterd for them.
 //
 // Only these packages and package server read flags and the environment.
 package cli
@@ -19,15 +19,21 @@ import (
 	"github.com/musterhq/muster/internal/cli/bucket"
 	"github.com/musterhq/muster/internal/cli/cluster"
 	"github.com/musterhq/muster/internal/cli/host"
-	"github.com/musterhq/muster/internal/cli/platform"
 	"github.com/musterhq/muster/internal/cli/shared"
 	"github.com/musterhq/muster/internal/cli/volume"
 )
 
-// Run executes one command line of the program's given version and returns the exit code: 0 done, 1 failed, 2 usage,
-// 3 not found, 4 no capacity, 5 no funds. environ is the environment as KEY=value.
-func Run(ctx context.Context, version string, args, environ []string, in io.Reader, out, errs io.Writer) int {
-	root := newRoot(version)
+// Program is a program with the command line: muster or musterd.
+type Program struct {
+	Version string
+	// Platform returns the commands that run Muster itself: platform.Commands, or Handoff.
+	Platform func() []*cobra.Command
+}
+
+// Run executes one command line and returns the exit code: 0 done, 1 failed, 2 usage, 3 not found, 4 no capacity, 5 no
+// funds. environ is the environment as KEY=value.
+func (p Program) Run(ctx context.Context, args, environ []string, in io.Reader, out, errs io.Writer) int {
+	root := p.root()
 	root.SetArgs(args)
 	root.SetIn(in)
 	root.SetOut(out)
@@ -62,11 +68,11 @@ Every command takes -o json, yaml, name or wide, and --curl, which prints the re
 Exit codes: 0 done, 1 failed, 2 usage, 3 not found, 4 no capacity, 5 no funds.
 MUSTER_SERVER and MUSTER_TOKEN take the place of a login.`
 
-func newRoot(version string) *cobra.Command {
+func (p Program) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "muster",
 		Short:         "GPU clusters, by the second",
-		Version:       version,
+		Version:       p.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -80,8 +86,8 @@ func newRoot(version string) *cobra.Command {
 	}
 	root.SetFlagErrorFunc(base.FlagError)
 	root.Long = helpByExample
-	root.AddCommand(platform.ServerCommand(), platform.DevCommand(), platform.DemoCommand(), versionCommand(),
-		manCommand())
+	root.AddCommand(p.Platform()...)
+	root.AddCommand(versionCommand(), manCommand())
 	for _, command := range []func(*base.Session) *cobra.Command{
 		account.LoginCommand, cluster.OffersCommand, cluster.EstimateCommand, cluster.QuoteCommand, cluster.Command,
 		cluster.TemplateCommand, volume.Command, bucket.Command, shared.Command,

@@ -170,7 +170,7 @@ func (p *testPlatform) run(stdin string, args ...string) result {
 func (p *testPlatform) runWith(environ []string, stdin string, args ...string) result {
 	p.t.Helper()
 	var out, errs bytes.Buffer
-	code := Run(p.t.Context(), "test", args, append([]string{"HOME=" + p.home}, environ...), strings.NewReader(stdin),
+	code := tested.Run(p.t.Context(), args, append([]string{"HOME=" + p.home}, environ...), strings.NewReader(stdin),
 		&out, &errs)
 	return result{code, out.String(), errs.String()}
 }

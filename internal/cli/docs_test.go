@@ -93,7 +93,7 @@ func exists(line string) string {
 	if err != nil {
 		return err.Error()
 	}
-	cmd, rest, err := newRoot("test").Find(args[1:])
+	cmd, rest, err := tested.root().Find(args[1:])
 	if err != nil {
 		return err.Error()
 	}
@@ -276,7 +276,7 @@ func actorOf(line string) string {
 
 func TestReference_HasEveryCommand(t *testing.T) {
 	t.Parallel()
-	root := newRoot("test")
+	root := tested.root()
 	pages := base.Reference(root)
 	for _, cmd := range root.Commands() {
 		if page := pages[cmd.Name()]; cmd.Name() != "help" && !strings.HasPrefix(page, "# muster "+cmd.Name()+"\n") {

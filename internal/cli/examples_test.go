@@ -92,7 +92,7 @@ func (p *testPlatform) runShell(dir, line string, limit time.Duration) result {
 					return next(ctx, args)
 				}
 				h := interp.HandlerCtx(ctx)
-				if code := Run(ctx, "test", args[1:], environ, h.Stdin, h.Stdout, h.Stderr); code != 0 {
+				if code := tested.Run(ctx, args[1:], environ, h.Stdin, h.Stdout, h.Stderr); code != 0 {
 					return interp.ExitStatus(code)
 				}
 				return nil
@@ -148,7 +148,7 @@ func TestExamples_OfEveryCommand(t *testing.T) {
 			t.Errorf("%s has no example", cmd.CommandPath())
 		}
 	}
-	walk(newRoot("test"))
+	walk(tested.root())
 }
 
 // Every example of every help text is run by a shell on a platform with three hosts, whose operator is an admin, and a
@@ -158,7 +158,7 @@ func TestExamples(t *testing.T) {
 	t.Parallel()
 	groups := map[string][]example{}
 	seen := map[string]bool{"muster dev": true, "muster demo": true} // the whole platform: end-to-end tests run it
-	for _, e := range examplesOf(newRoot("test")) {
+	for _, e := range examplesOf(tested.root()) {
 		if !seen[e.line] {
 			seen[e.line] = true
 			groups[groupOf(e)] = append(groups[groupOf(e)], e)

@@ -18,7 +18,7 @@ func TestMistakesInFlags(t *testing.T) {
 		"login https://x.example --sign-up a --with-token": "none of the others can be",
 	} {
 		var out, errs strings.Builder
-		code := Run(t.Context(), "test", strings.Fields(line), []string{"HOME=" + t.TempDir()}, strings.NewReader(""), &out,
+		code := tested.Run(t.Context(), strings.Fields(line), []string{"HOME=" + t.TempDir()}, strings.NewReader(""), &out,
 			&errs)
 		if code != 2 || !strings.Contains(errs.String(), want) || !strings.Contains(errs.String(), "--help") {
 			t.Errorf("%s: exit %d, %s; want %q", line, code, errs.String(), want)

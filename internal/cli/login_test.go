@@ -60,7 +60,7 @@ func TestLogin_GrantedInABrowser(t *testing.T) {
 			out, errs := &lines{more: make(chan struct{}, 1)}, &lines{more: make(chan struct{}, 1)}
 			done := make(chan int)
 			go func() {
-				done <- Run(t.Context(), "test", []string{"login", p.url, "--no-browser", "--profile", name},
+				done <- tested.Run(t.Context(), []string{"login", p.url, "--no-browser", "--profile", name},
 					[]string{"HOME=" + p.home, "USER=ada"}, strings.NewReader(""), out, errs)
 			}()
 			var code string

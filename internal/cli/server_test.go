@@ -9,7 +9,7 @@ import (
 func TestStripeSetupSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
-	if code := Run(t.Context(), "test", []string{"server", "stripe-setup"}, nil, strings.NewReader(""), &out,
+	if code := tested.Run(t.Context(), []string{"server", "stripe-setup"}, nil, strings.NewReader(""), &out,
 		&errs); code == 0 ||
 		!strings.Contains(errs.String(), "MUSTER_STRIPE_KEY") || !strings.Contains(errs.String(), "MUSTER_PUBLIC_URL") {
 		t.Errorf("exit %d: %s%s", code, out.String(), errs.String())
@@ -21,7 +21,7 @@ func TestServerNATSConfig(t *testing.T) {
 	secret := strings.Repeat("c2VjcmV0", 8) // base64
 	run := func(environ ...string) (int, string) {
 		var out, errs bytes.Buffer
-		code := Run(t.Context(), "test", []string{"server", "nats-config"}, environ, strings.NewReader(""), &out, &errs)
+		code := tested.Run(t.Context(), []string{"server", "nats-config"}, environ, strings.NewReader(""), &out, &errs)
 		return code, out.String() + errs.String()
 	}
 	code, conf := run("MUSTER_SECRET=" + secret)

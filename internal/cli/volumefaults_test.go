@@ -22,7 +22,7 @@ func (p *testPlatform) interrupted(hits func() int, least int, args ...string) r
 	defer cancel()
 	var out, errs bytes.Buffer
 	done := make(chan int, 1)
-	go func() { done <- Run(ctx, "test", args, []string{"HOME=" + p.home}, strings.NewReader(""), &out, &errs) }()
+	go func() { done <- tested.Run(ctx, args, []string{"HOME=" + p.home}, strings.NewReader(""), &out, &errs) }()
 	for end := time.Now().Add(time.Minute); hits() < least; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			p.t.Fatalf("the store has failed %d times within a minute, of %d", hits(), least)

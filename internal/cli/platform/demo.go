@@ -19,8 +19,8 @@ import (
 	"github.com/musterhq/muster/internal/server"
 )
 
-// DemoCommand is muster demo.
-func DemoCommand() *cobra.Command {
+// demoCommand is muster demo.
+func demoCommand() *cobra.Command {
 	var f devFlags
 	var exit bool
 	cmd := &cobra.Command{

@@ -73,8 +73,8 @@ func (f *devFlags) config(cmd *cobra.Command) (devstack.Config, error) {
 	}, nil
 }
 
-// DevCommand is muster dev.
-func DevCommand() *cobra.Command {
+// devCommand is muster dev.
+func devCommand() *cobra.Command {
 	var f devFlags
 	var down string
 	cmd := &cobra.Command{

@@ -1,4 +1,5 @@
-// Package platform holds the commands that run Muster itself: muster server, muster dev and muster demo.
+// Package platform holds the commands that run Muster itself: muster server, muster dev and muster demo. They are part
+// of musterd, which muster starts for them.
 package platform
 
 import (
@@ -12,8 +13,13 @@ import (
 	"github.com/musterhq/muster/internal/server"
 )
 
-// ServerCommand is muster server.
-func ServerCommand() *cobra.Command {
+// Commands returns the commands of this package.
+func Commands() []*cobra.Command {
+	return []*cobra.Command{serverCommand(), devCommand(), demoCommand()}
+}
+
+// serverCommand is muster server.
+func serverCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "server",
 		Short: "Run the control plane",

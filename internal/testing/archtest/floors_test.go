@@ -91,6 +91,7 @@ func TestFloors(t *testing.T) {
 			if !slices.Contains(mountImports, to) {
 				t.Errorf("%s imports %s: what mounts a bucket or a volume is to stay small", file, to)
 			}
+		case from == "cmd/musterd" && to == "internal/cli/platform":
 		case strings.HasPrefix(from, "cmd/"):
 			if to != "internal/cli" && to != "agent/cli" && to != "agent/guest/cli" && to != "internal/devstack/demojob" {
 				t.Errorf("%s imports %s: a command is one call of its package cli", file, to)
@@ -116,6 +117,37 @@ func TestFloors(t *testing.T) {
 	})
 	if imports < 200 {
 		t.Fatalf("only %d imports seen: the walk is broken", imports)
+	}
+}
+
+// The command line that people install has nothing of the control plane in it.
+func TestTheCommandLineIsAlone(t *testing.T) {
+	t.Parallel()
+	imports := map[string][]string{}
+	eachImport(t, func(file, from, to string) {
+		if !strings.HasSuffix(file, "_test.go") {
+			imports[from] = append(imports[from], to)
+		}
+	})
+	reached := map[string]bool{}
+	var walk func(string)
+	walk = func(p string) {
+		for _, to := range imports[p] {
+			if !reached[to] {
+				reached[to] = true
+				walk(to)
+			}
+		}
+	}
+	walk("cmd/muster")
+	for _, p := range []string{"internal/db", "internal/server", "internal/stripe", "internal/devstack",
+		"internal/cli/platform", "web"} {
+		if reached[p] {
+			t.Errorf("cmd/muster reaches %s", p)
+		}
+	}
+	if !reached["internal/cli/cluster"] {
+		t.Error("cmd/muster reaches no command: imports are not read right")
 	}
 }
 
