@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"syscall"
 
 	"github.com/kballard/go-shellquote"
 	"github.com/spf13/cobra"
@@ -133,7 +132,7 @@ func atTerminal(ctx context.Context, session *ssh.Session, fd int) (restore func
 		return nil, err
 	}
 	resized := make(chan os.Signal, 1)
-	signal.Notify(resized, syscall.SIGWINCH)
+	notifyResize(resized)
 	done := make(chan struct{})
 	go func() {
 		for {

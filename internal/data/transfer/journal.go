@@ -9,7 +9,6 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
-	"syscall"
 
 	"github.com/musterhq/muster/internal/data/chunk"
 	"github.com/musterhq/muster/internal/data/manifest"
@@ -38,7 +37,7 @@ func OpenJournal(path string, fresh any, into any) (j *Journal, resumed bool, er
 	if err != nil {
 		return nil, false, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := lock(f); err != nil {
 		_ = f.Close()
 		return nil, false, ErrBusy
 	}
