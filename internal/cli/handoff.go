@@ -76,7 +76,7 @@ func completions(cmd *cobra.Command, args ...string) ([]string, cobra.ShellCompD
 	return lines[:last], directive
 }
 
-// findDaemon returns the path of the musterd that lies beside this program, or else the first on PATH.
+// findDaemon returns the path of musterd: in the folder of this program, or else in a folder of PATH.
 func findDaemon(environ []string) (string, error) {
 	var folders []string
 	if self, err := os.Executable(); err == nil {
@@ -96,6 +96,6 @@ func findDaemon(environ []string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", errors.New(daemon + ", which runs the control plane, is neither beside this program nor on PATH: it is " +
-		"in the release's archive for servers (Linux), and `make build` makes it from the source")
+	return "", errors.New("cannot find " + daemon + ", which runs the control plane, in this program's folder or on " +
+		"PATH: install it from the release's archive for servers (Linux), or build it with `make build`")
 }
