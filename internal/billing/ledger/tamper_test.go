@@ -200,6 +200,14 @@ func TestDatabase_RefusesWrongBooks(t *testing.T) {
 		"an account of another org": "UPDATE ledger_account SET org_id = '" + a.UUID().String() + "' WHERE id = " +
 			of(b),
 		"an account of another kind": "UPDATE ledger_account SET kind = 'host_bond' WHERE id = " + of(b),
+		"earnings without a transfer": "INSERT INTO operator_earning (host_org_id, currency, payer_org_id, earned, " +
+			"returned, last_at) VALUES ('" + a.UUID().String() + "', 'EUR', '" + b.UUID().String() + "', 5, 0, now())",
+		"an hour's earnings without a transfer": "INSERT INTO operator_earning_hour (host_org_id, currency, payer_org_id, " +
+			"hour, earned, last_at, first_id, last_id) VALUES ('" + a.UUID().String() + "', 'EUR', '" + b.UUID().String() +
+			"', now(), 5, now(), '" + tx + "', '" + tx + "')",
+		"storage charged beyond its meter": "WITH d AS (INSERT INTO data_domain (id, org_id, key_sealed) VALUES " +
+			"(gen_random_uuid(), '" + a.UUID().String() + "', '\\x00') RETURNING id) INSERT INTO data_meter " +
+			"(domain_id, through_at, numerator, posted) SELECT id, now(), 3599999999999999999, 1 FROM d",
 		"money from nowhere": "INSERT INTO ledger_balance (account_id, amount) SELECT id, 5 FROM ledger_account WHERE " +
 			"kind = 'stripe_clearing'",
 	} {

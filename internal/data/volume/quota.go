@@ -26,6 +26,8 @@ const (
 	// keptMore is how many snapshots a volume keeps in addition to the last ones: one of each hour of a day, and one that
 	// is being sent.
 	keptMore = 25
+	// leastPack is what a pack counts on average at least, in bytes: each costs requests to the store, whatever its size.
+	leastPack = 256 << 10
 )
 
 // standing is what decides how much an organisation may store and read.
@@ -124,7 +126,7 @@ func (v *Volumes) quotas() quotas {
 
 // standing reads what decides the limits of an organisation.
 func (v *Volumes) standing(ctx context.Context, q *dbq.Queries, org id.Org) (standing, error) {
-	r, err := q.StorageStanding(ctx, id.UUIDs(org)[0], v.cfg.Currency)
+	r, err := q.StorageStanding(ctx, id.UUIDs(org)[0], v.cfg.Currency, leastPack)
 	if err != nil {
 		return standing{}, fmt.Errorf("what %s stores and has paid: %w", org, err)
 	}
@@ -138,7 +140,7 @@ func (v *Volumes) standing(ctx context.Context, q *dbq.Queries, org id.Org) (sta
 // limit counts granted bytes, and refuses those that exceed what the volumes of the locked domain or the organisation
 // may store.
 func (v *Volumes) limit(ctx context.Context, tx *db.Tx, x dbq.DataSession, fresh int64) error {
-	d, err := tx.Q.DomainRoom(ctx, keptMore, x.DomainID)
+	d, err := tx.Q.DomainRoom(ctx, leastPack, keptMore, x.DomainID)
 	if err != nil {
 		return fmt.Errorf("room of %s: %w", x.DomainID, err)
 	}

@@ -267,15 +267,15 @@ func TestHost_StoresNoMoreThanTheVolumeMayHold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Config{})
 	vol := w.create("small")
-	w.Exec("UPDATE volume SET size_limit = 1000 WHERE id = $1", vol.ID)
+	w.Exec("UPDATE volume SET size_limit = 12000 WHERE id = $1", vol.ID)
 	_, lease, err := w.rent(w.hosts[0], agentapi.MountRW, vol.ID)
 	w.Must(err)
 	a := w.agent(w.hosts[0], lease, vol.ID)
 	w.Must(a.open(agentapi.MountRW))
 	_, err = a.snapshot(map[string][]byte{"f": noise(500)})
 	w.Must(err)
-	if _, err = a.snapshot(map[string][]byte{"f": noise(500_000)}); code(err) != agentapi.VolumeQuota {
-		t.Errorf("500 kB in a volume of 1 kB: %v", err)
+	if _, err = a.snapshot(map[string][]byte{"f": noise(700_000)}); code(err) != agentapi.VolumeQuota {
+		t.Errorf("700 kB in a volume of 12 kB: %v", err)
 	}
 }
 

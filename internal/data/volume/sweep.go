@@ -83,7 +83,7 @@ func (v *Volumes) sweepDomain(ctx context.Context, domain id.DataDomain, keep bo
 		if err := v.store.Delete(ctx, store.Key(domain, n)); err != nil {
 			return deleted, errors.Join(seen, fmt.Errorf("delete pack %d: %w", n, err))
 		}
-		if err := v.d.Q.DeletePackRow(ctx, domain, n); err != nil {
+		if err := v.d.Q.DeletePackRow(ctx, n, domain); err != nil {
 			return deleted, errors.Join(seen, fmt.Errorf("forget pack %d: %w", n, err))
 		}
 		deleted++

@@ -279,16 +279,50 @@ func TestDeletion(t *testing.T) {
 // What an organisation may store is limited where packs are granted.
 func TestQuota(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, Config{MaxStored: 3000})
+	w := newWorld(t, Config{MaxStored: 1_000_000})
 	vol := w.create("data")
 	_, lease, err := w.rent(w.hosts[0], agentapi.MountRW, vol.ID)
 	w.Must(err)
 	a := w.agent(w.hosts[0], lease, vol.ID)
 	w.Must(a.open(agentapi.MountRW))
-	_, err = a.snapshot(map[string][]byte{"f": noise(1500)})
+	_, err = a.snapshot(map[string][]byte{"f": noise(600_000)})
 	w.Must(err)
-	if _, err = a.snapshot(map[string][]byte{"f": noise(1500)}); code(err) != agentapi.VolumeQuota {
+	if _, err = a.snapshot(map[string][]byte{"f": noise(600_000)}); code(err) != agentapi.VolumeQuota {
 		t.Fatalf("%v", err)
+	}
+}
+
+// Packs are limited by number, too: each counts as a least size until the store has deleted it.
+func TestQuota_CountsPacks(t *testing.T) {
+	t.Parallel()
+	const room = 4
+	w := newWorld(t, Config{MaxStored: (room + 1) * leastPack})
+	vol := w.create("data")
+	_, lease, err := w.rent(w.hosts[0], agentapi.MountRW, vol.ID)
+	w.Must(err)
+	a := w.agent(w.hosts[0], lease, vol.ID)
+	w.Must(a.open(agentapi.MountRW))
+	snap := id.New[id.Snapshot]()
+	for i := range room + 2 {
+		r, err := a.send(agentapi.VolumeRequest{Op: agentapi.VolumeReserve, Reserve: &agentapi.ReservePacks{Count: 1}})
+		w.Must(err)
+		_, err = a.grant(snap, pack{n: r.Reserve.First, body: []byte{byte(i)}})
+		if i < room {
+			w.Must(err)
+		} else if code(err) != agentapi.VolumeQuota {
+			t.Errorf("pack %d of a byte: %v", i+1, err)
+		}
+	}
+	if _, err := a.send(agentapi.VolumeRequest{Op: agentapi.VolumeClose, Close: &agentapi.CloseVolume{}}); err != nil {
+		t.Fatal(err)
+	}
+	w.Exec("UPDATE data_pack SET url_until = url_until - interval '1 day'")
+	_, err = w.v.Sweep(t.Context())
+	w.Must(err)
+	var packs int
+	w.Must(w.d.Pool.QueryRow(t.Context(), "SELECT packs FROM data_domain").Scan(&packs))
+	if packs != 0 {
+		t.Errorf("%d packs count after the store has deleted all", packs)
 	}
 }
 

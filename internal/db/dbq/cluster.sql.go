@@ -16,7 +16,7 @@ import (
 
 const clusterNodes = `-- name: ClusterNodes :many
 SELECT n.id, n.cluster_id, n.rank, n.host_id, n.lease_id, n.epoch, n.state, n.reason, n.detail, n.address, n.wg_key, n.endpoints, n.started_at, n.exit_code, n.exit_at, n.preflight, n.since, n.reclaim_told, n.owner_use_told, n.cap_told, n.leaving_told, n.uploads_lost_told, s.node_id, s.epoch, s.last_good_ms, s.good, s.peers_down, s.progress, s.boot_id, s.boot_ms, s.logs_kept, s.reported_at, s.paths, s.trouble, s.trouble_detail, s.unwell_since_ms, s.peers_since_ms, s.peers_from_ms, s.image_bytes, l.gpu_ids, l.gpu_model, l.required, l.run_until, l.ended_at AS lease_ended_at, l.gone_at AS lease_gone_at,
-       l.gpus_free_at, h.name AS host_name, h.org_id AS operator_id, h.reclaim_at, h.reclaim_asked_at, h.capped_until,
+       l.gpus_free_at, l.flush_gpu_thousandths, h.name AS host_name, h.org_id AS operator_id, h.reclaim_at, h.reclaim_asked_at, h.capped_until,
        hs.nats_server AS listener, hs.connected_at, hs.protocol,
        ARRAY(SELECT floor(extract(epoch FROM g.at) * 1000)::bigint FROM gang_strike g
              WHERE g.host_id = n.host_id AND g.kind = 'doubt' AND g.at > statement_timestamp() - interval '2 hours')::bigint[] AS doubts
@@ -30,24 +30,25 @@ ORDER BY n.cluster_id, n.rank
 `
 
 type ClusterNodesRow struct {
-	Node           Node
-	NodeStatus     NodeStatus
-	GPUIds         []id.GPU
-	GPUModel       string
-	Required       bool
-	RunUntil       *time.Time
-	LeaseEndedAt   *time.Time
-	LeaseGoneAt    *time.Time
-	GpusFreeAt     *time.Time
-	HostName       string
-	OperatorID     id.Org
-	ReclaimAt      *time.Time
-	ReclaimAskedAt *time.Time
-	CappedUntil    *time.Time
-	Listener       string
-	ConnectedAt    *time.Time
-	Protocol       int32
-	Doubts         []int64
+	Node                Node
+	NodeStatus          NodeStatus
+	GPUIds              []id.GPU
+	GPUModel            string
+	Required            bool
+	RunUntil            *time.Time
+	LeaseEndedAt        *time.Time
+	LeaseGoneAt         *time.Time
+	GpusFreeAt          *time.Time
+	FlushGPUThousandths int64
+	HostName            string
+	OperatorID          id.Org
+	ReclaimAt           *time.Time
+	ReclaimAskedAt      *time.Time
+	CappedUntil         *time.Time
+	Listener            string
+	ConnectedAt         *time.Time
+	Protocol            int32
+	Doubts              []int64
 }
 
 func (q *Queries) ClusterNodes(ctx context.Context, clusters []pgtype.UUID) ([]ClusterNodesRow, error) {
@@ -106,6 +107,7 @@ func (q *Queries) ClusterNodes(ctx context.Context, clusters []pgtype.UUID) ([]C
 			&i.LeaseEndedAt,
 			&i.LeaseGoneAt,
 			&i.GpusFreeAt,
+			&i.FlushGPUThousandths,
 			&i.HostName,
 			&i.OperatorID,
 			&i.ReclaimAt,

@@ -119,40 +119,42 @@ func (q *Queries) HeldStarts(ctx context.Context, orgID id.Org, windowS int64) (
 }
 
 const heldUploads = `-- name: HeldUploads :many
-SELECT l.ended_at::timestamptz AS ended_at, l.gpu_count, p.rate, (l.renter_org_id = $1)::boolean AS own
+SELECT greatest(l.gpus_free_at, l.ended_at + make_interval(secs => $1::bigint))::timestamptz AS since, l.gpu_count,
+       CASE WHEN l.gpus_free_at IS NULL THEN 1000 * l.gpu_count ELSE l.flush_gpu_thousandths END::bigint AS gpu_thousandths,
+       p.rate, (l.renter_org_id = $2)::boolean AS own
 FROM lease l
 CROSS JOIN LATERAL (SELECT x.rate FROM lease_price x WHERE x.lease_id = l.id ORDER BY x.from_ms DESC LIMIT 1) p
-WHERE l.renter_org_id = ANY (ARRAY(SELECT org_circle($1, statement_timestamp() - make_interval(secs => $2::bigint))))
-  AND l.gone_at IS NULL AND l.gpus_free_at IS NULL
-  AND l.ended_at > statement_timestamp() - make_interval(secs => $3::bigint)
-  AND l.ended_at < statement_timestamp() - make_interval(secs => $4::bigint)
+WHERE l.renter_org_id = ANY (ARRAY(SELECT org_circle($2, statement_timestamp() - make_interval(secs => $3::bigint))))
+  AND l.gone_at IS NULL AND coalesce(l.gpus_free_at, l.ended_at) > statement_timestamp() - make_interval(secs => $4::bigint)
+  AND l.ended_at < statement_timestamp() - make_interval(secs => $1::bigint)
   AND (EXISTS (SELECT FROM volume_mount m WHERE m.cluster_id = l.cluster_id AND m.mode <> 'ro')
        OR EXISTS (SELECT FROM bucket_mount b WHERE b.cluster_id = l.cluster_id AND b.mode <> 'ro'))
 ORDER BY l.ended_at LIMIT 2000
 `
 
 type HeldUploadsParams struct {
+	FreeS   int64
 	OrgID   id.Org
 	WindowS int64
 	FlushS  int64
-	FreeS   int64
 }
 
 type HeldUploadsRow struct {
-	EndedAt  time.Time
-	GPUCount int32
-	Rate     money.Micro
-	Own      bool
+	Since          time.Time
+	GPUCount       int32
+	GPUThousandths int64
+	Rate           money.Micro
+	Own            bool
 }
 
-// Ended leases of an org's circle that still hold their GPUs while their hosts upload what they wrote, since free_s seconds after their
-// end.
+// Ended leases of an org's circle that still hold their GPUs, or disk that is worth some, while their hosts upload what they wrote:
+// what they hold in thousandths of GPUs, and since when it counts, free_s seconds after their end at the earliest.
 func (q *Queries) HeldUploads(ctx context.Context, arg HeldUploadsParams) ([]HeldUploadsRow, error) {
 	rows, err := q.db.Query(ctx, heldUploads,
+		arg.FreeS,
 		arg.OrgID,
 		arg.WindowS,
 		arg.FlushS,
-		arg.FreeS,
 	)
 	if err != nil {
 		return nil, err
@@ -162,8 +164,9 @@ func (q *Queries) HeldUploads(ctx context.Context, arg HeldUploadsParams) ([]Hel
 	for rows.Next() {
 		var i HeldUploadsRow
 		if err := rows.Scan(
-			&i.EndedAt,
+			&i.Since,
 			&i.GPUCount,
+			&i.GPUThousandths,
 			&i.Rate,
 			&i.Own,
 		); err != nil {

@@ -1807,8 +1807,12 @@ func (q *Queries) SetLeaseEpoch(ctx context.Context, epoch int32, iD id.Lease) (
 }
 
 const setLeaseGPUsFree = `-- name: SetLeaseGPUsFree :exec
-UPDATE lease SET gpus_free_at = clock_timestamp(), flush_gb = greatest(scratch_gb - $1::bigint, 0)
-WHERE id = $2 AND ended_at IS NOT NULL AND gone_at IS NULL AND gpus_free_at IS NULL
+UPDATE lease l SET gpus_free_at = clock_timestamp(), flush_gb = k.gb,
+       flush_gpu_thousandths = 1000 * (SELECT count(*) FROM gpu g
+           WHERE g.host_id = l.host_id AND g.present AND g.removed_at IS NULL AND g.parent_id IS NULL) * k.gb / greatest(k.of_gb, k.gb, 1)
+FROM (SELECT x.id, greatest(x.scratch_gb - $1::bigint, 0) AS gb, h.scratch_gb AS of_gb
+      FROM lease x JOIN host h ON h.id = x.host_id WHERE x.id = $2) k
+WHERE l.id = k.id AND l.ended_at IS NOT NULL AND l.gone_at IS NULL AND l.gpus_free_at IS NULL
 `
 
 // scratch_gb is what of the lease's scratch was the node's own, and is free with the GPUs.

@@ -270,6 +270,7 @@ type DataDomain struct {
 	CreatedAt time.Time
 	ErasedAt  *time.Time
 	EmptiedAt *time.Time
+	Packs     int64
 }
 
 type DataLevel struct {
@@ -755,32 +756,33 @@ type Invoice struct {
 }
 
 type Lease struct {
-	ID            id.Lease
-	ClusterID     id.Cluster
-	NodeID        id.Node
-	Rank          int32
-	HostID        id.Host
-	RenterOrgID   id.Org
-	HostOrgID     id.Org
-	GPUCount      int32
-	GPUModel      string
-	GPUIds        []id.GPU
-	CPUCores      float64
-	RAMMb         int64
-	DiskGb        int64
-	Currency      string
-	HostSharePpm  int32
-	Epoch         int32
-	Required      bool
-	RunUntil      *time.Time
-	CoveredFromMs int64
-	CreatedAt     time.Time
-	EndedAt       *time.Time
-	GoneAt        *time.Time
-	SettledAt     *time.Time
-	ScratchGb     int64
-	GpusFreeAt    *time.Time
-	FlushGb       int64
+	ID                  id.Lease
+	ClusterID           id.Cluster
+	NodeID              id.Node
+	Rank                int32
+	HostID              id.Host
+	RenterOrgID         id.Org
+	HostOrgID           id.Org
+	GPUCount            int32
+	GPUModel            string
+	GPUIds              []id.GPU
+	CPUCores            float64
+	RAMMb               int64
+	DiskGb              int64
+	Currency            string
+	HostSharePpm        int32
+	Epoch               int32
+	Required            bool
+	RunUntil            *time.Time
+	CoveredFromMs       int64
+	CreatedAt           time.Time
+	EndedAt             *time.Time
+	GoneAt              *time.Time
+	SettledAt           *time.Time
+	ScratchGb           int64
+	GpusFreeAt          *time.Time
+	FlushGb             int64
+	FlushGPUThousandths int64
 }
 
 type LeaseBond struct {

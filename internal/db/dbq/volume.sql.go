@@ -300,7 +300,7 @@ func (q *Queries) LiveMounts(ctx context.Context, volumeID id.Volume) (int64, er
 }
 
 const lockDataDomain = `-- name: LockDataDomain :one
-SELECT id, org_id, key_sealed, next_pack, bytes, granted, created_at, erased_at, emptied_at FROM data_domain WHERE id = $1 FOR UPDATE
+SELECT id, org_id, key_sealed, next_pack, bytes, granted, created_at, erased_at, emptied_at, packs FROM data_domain WHERE id = $1 FOR UPDATE
 `
 
 func (q *Queries) LockDataDomain(ctx context.Context, argID id.DataDomain) (DataDomain, error) {
@@ -316,6 +316,7 @@ func (q *Queries) LockDataDomain(ctx context.Context, argID id.DataDomain) (Data
 		&i.CreatedAt,
 		&i.ErasedAt,
 		&i.EmptiedAt,
+		&i.Packs,
 	)
 	return i, err
 }

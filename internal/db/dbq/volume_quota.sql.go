@@ -57,7 +57,7 @@ WITH linked AS (
                WHERE t.org_id = l.id AND t.state = 'succeeded' AND t.currency = $2 AND t.payment_intent_id IS NOT NULL
                  AND NOT EXISTS (SELECT FROM dispute d WHERE d.topup_id = t.id))::bigint AS paid,
            EXISTS (SELECT FROM postpaid_org p WHERE p.org_id = l.id AND p.state = 'on' AND p.stopped = '') AS postpaid,
-           (SELECT coalesce(sum(d.bytes + d.granted), 0) + coalesce(sum(g.bytes), 0) FROM data_domain d
+           (SELECT coalesce(sum(greatest(d.packs * $3::bigint, d.bytes + d.granted + coalesce(g.bytes, 0))), 0) FROM data_domain d
                LEFT JOIN LATERAL (SELECT sum(p.bytes) AS bytes FROM data_pack p
                    WHERE p.domain_id = d.id AND p.state IN ('doomed', 'deleting')) g ON true
                WHERE d.org_id = l.id AND d.emptied_at IS NULL)::bigint AS stored,
@@ -98,8 +98,8 @@ type StorageStandingRow struct {
 // What an organisation stores, reads and has paid, for its limits.
 // scan: lookup
 // Of an organisation and its circle: what those of them store and read that have paid nothing is added up. Bytes that nothing needs any more count until the store has deleted them.
-func (q *Queries) StorageStanding(ctx context.Context, orgID pgtype.UUID, currency string) (StorageStandingRow, error) {
-	row := q.db.QueryRow(ctx, storageStanding, orgID, currency)
+func (q *Queries) StorageStanding(ctx context.Context, orgID pgtype.UUID, currency string, leastPack int64) (StorageStandingRow, error) {
+	row := q.db.QueryRow(ctx, storageStanding, orgID, currency, leastPack)
 	var i StorageStandingRow
 	err := row.Scan(
 		&i.Paid,

@@ -217,7 +217,7 @@ func (q *Queries) DataSession(ctx context.Context, flushS float64, iD id.DataSes
 }
 
 const domainOfVolume = `-- name: DomainOfVolume :one
-SELECT d.id, d.org_id, d.key_sealed, d.next_pack, d.bytes, d.granted, d.created_at, d.erased_at, d.emptied_at FROM data_domain d JOIN volume v ON v.domain_id = d.id WHERE v.id = $1
+SELECT d.id, d.org_id, d.key_sealed, d.next_pack, d.bytes, d.granted, d.created_at, d.erased_at, d.emptied_at, d.packs FROM data_domain d JOIN volume v ON v.domain_id = d.id WHERE v.id = $1
 `
 
 func (q *Queries) DomainOfVolume(ctx context.Context, volumeID id.Volume) (DataDomain, error) {
@@ -233,16 +233,17 @@ func (q *Queries) DomainOfVolume(ctx context.Context, volumeID id.Volume) (DataD
 		&i.CreatedAt,
 		&i.ErasedAt,
 		&i.EmptiedAt,
+		&i.Packs,
 	)
 	return i, err
 }
 
 const domainRoom = `-- name: DomainRoom :one
-SELECT d.org_id, (d.bytes + d.granted + (SELECT coalesce(sum(p.bytes), 0) FROM data_pack p
+SELECT d.org_id, greatest(d.packs * $1::bigint, d.bytes + d.granted + (SELECT coalesce(sum(p.bytes), 0) FROM data_pack p
            WHERE p.domain_id = d.id AND p.state IN ('doomed', 'deleting')))::bigint AS stored,
-       (SELECT coalesce(sum(v.size_limit::numeric * (v.keep_last + $1::integer)), 0) FROM volume v
+       (SELECT coalesce(sum(v.size_limit::numeric * (v.keep_last + $2::integer)), 0) FROM volume v
            WHERE v.domain_id = d.id AND v.deleted_at IS NULL)::numeric AS room
-FROM data_domain d WHERE d.id = $2
+FROM data_domain d WHERE d.id = $3
 `
 
 type DomainRoomRow struct {
@@ -253,8 +254,8 @@ type DomainRoomRow struct {
 
 // Whose a locked domain is, what it has in the store or was granted, what nothing needs any more included, and what its
 // volumes may have: their sizes for each snapshot that is kept by number or of an hour of a day, and one that is being sent.
-func (q *Queries) DomainRoom(ctx context.Context, more int32, iD id.DataDomain) (DomainRoomRow, error) {
-	row := q.db.QueryRow(ctx, domainRoom, more, iD)
+func (q *Queries) DomainRoom(ctx context.Context, leastPack int64, more int32, iD id.DataDomain) (DomainRoomRow, error) {
+	row := q.db.QueryRow(ctx, domainRoom, leastPack, more, iD)
 	var i DomainRoomRow
 	err := row.Scan(&i.OrgID, &i.Stored, &i.Room)
 	return i, err

@@ -75,11 +75,13 @@ func (q *Queries) DeletablePacks(ctx context.Context, domainID id.DataDomain, be
 }
 
 const deletePackRow = `-- name: DeletePackRow :exec
-DELETE FROM data_pack WHERE domain_id = $1 AND n = $2 AND state = 'deleting'
+WITH d AS (SELECT id FROM data_domain WHERE id = $2 FOR UPDATE)
+DELETE FROM data_pack p USING d WHERE p.domain_id = d.id AND p.n = $1 AND p.state = 'deleting'
 `
 
-func (q *Queries) DeletePackRow(ctx context.Context, domainID id.DataDomain, n int64) error {
-	_, err := q.db.Exec(ctx, deletePackRow, domainID, n)
+// Locks the domain before the pack, as everything else does: the domain counts its packs.
+func (q *Queries) DeletePackRow(ctx context.Context, n int64, domainID id.DataDomain) error {
+	_, err := q.db.Exec(ctx, deletePackRow, n, domainID)
 	return err
 }
 

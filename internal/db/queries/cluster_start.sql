@@ -33,14 +33,15 @@ WHERE q.until > statement_timestamp() - make_interval(secs => @window_s::bigint)
 GROUP BY date_bin('5 minutes', q.until, 'epoch'), q.own;
 
 -- name: HeldUploads :many
--- Ended leases of an org's circle that still hold their GPUs while their hosts upload what they wrote, since free_s seconds after their
--- end.
-SELECT l.ended_at::timestamptz AS ended_at, l.gpu_count, p.rate, (l.renter_org_id = @org_id)::boolean AS own
+-- Ended leases of an org's circle that still hold their GPUs, or disk that is worth some, while their hosts upload what they wrote:
+-- what they hold in thousandths of GPUs, and since when it counts, free_s seconds after their end at the earliest.
+SELECT greatest(l.gpus_free_at, l.ended_at + make_interval(secs => @free_s::bigint))::timestamptz AS since, l.gpu_count,
+       CASE WHEN l.gpus_free_at IS NULL THEN 1000 * l.gpu_count ELSE l.flush_gpu_thousandths END::bigint AS gpu_thousandths,
+       p.rate, (l.renter_org_id = @org_id)::boolean AS own
 FROM lease l
 CROSS JOIN LATERAL (SELECT x.rate FROM lease_price x WHERE x.lease_id = l.id ORDER BY x.from_ms DESC LIMIT 1) p
 WHERE l.renter_org_id = ANY (ARRAY(SELECT org_circle(@org_id, statement_timestamp() - make_interval(secs => @window_s::bigint))))
-  AND l.gone_at IS NULL AND l.gpus_free_at IS NULL
-  AND l.ended_at > statement_timestamp() - make_interval(secs => @flush_s::bigint)
+  AND l.gone_at IS NULL AND coalesce(l.gpus_free_at, l.ended_at) > statement_timestamp() - make_interval(secs => @flush_s::bigint)
   AND l.ended_at < statement_timestamp() - make_interval(secs => @free_s::bigint)
   AND (EXISTS (SELECT FROM volume_mount m WHERE m.cluster_id = l.cluster_id AND m.mode <> 'ro')
        OR EXISTS (SELECT FROM bucket_mount b WHERE b.cluster_id = l.cluster_id AND b.mode <> 'ro'))

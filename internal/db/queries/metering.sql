@@ -32,8 +32,12 @@ UPDATE lease SET gone_at = clock_timestamp() WHERE id = $1 AND gone_at IS NULL;
 
 -- name: SetLeaseGPUsFree :exec
 -- scratch_gb is what of the lease's scratch was the node's own, and is free with the GPUs.
-UPDATE lease SET gpus_free_at = clock_timestamp(), flush_gb = greatest(scratch_gb - @scratch_gb::bigint, 0)
-WHERE id = @id AND ended_at IS NOT NULL AND gone_at IS NULL AND gpus_free_at IS NULL;
+UPDATE lease l SET gpus_free_at = clock_timestamp(), flush_gb = k.gb,
+       flush_gpu_thousandths = 1000 * (SELECT count(*) FROM gpu g
+           WHERE g.host_id = l.host_id AND g.present AND g.removed_at IS NULL AND g.parent_id IS NULL) * k.gb / greatest(k.of_gb, k.gb, 1)
+FROM (SELECT x.id, greatest(x.scratch_gb - @scratch_gb::bigint, 0) AS gb, h.scratch_gb AS of_gb
+      FROM lease x JOIN host h ON h.id = x.host_id WHERE x.id = @id) k
+WHERE l.id = k.id AND l.ended_at IS NOT NULL AND l.gone_at IS NULL AND l.gpus_free_at IS NULL;
 
 -- name: LeaseIDsOfCluster :many
 SELECT id FROM lease WHERE cluster_id = $1 ORDER BY id;

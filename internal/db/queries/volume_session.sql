@@ -164,7 +164,7 @@ SELECT volume_id, seq, committed_at FROM volume_snapshot WHERE id = @id;
 -- name: DomainRoom :one
 -- Whose a locked domain is, what it has in the store or was granted, what nothing needs any more included, and what its
 -- volumes may have: their sizes for each snapshot that is kept by number or of an hour of a day, and one that is being sent.
-SELECT d.org_id, (d.bytes + d.granted + (SELECT coalesce(sum(p.bytes), 0) FROM data_pack p
+SELECT d.org_id, greatest(d.packs * @least_pack::bigint, d.bytes + d.granted + (SELECT coalesce(sum(p.bytes), 0) FROM data_pack p
            WHERE p.domain_id = d.id AND p.state IN ('doomed', 'deleting')))::bigint AS stored,
        (SELECT coalesce(sum(v.size_limit::numeric * (v.keep_last + @more::integer)), 0) FROM volume v
            WHERE v.domain_id = d.id AND v.deleted_at IS NULL)::numeric AS room

@@ -65,7 +65,9 @@ WHERE domain_id = @domain_id AND (state = 'deleting' OR state = 'doomed' AND doo
 RETURNING n;
 
 -- name: DeletePackRow :exec
-DELETE FROM data_pack WHERE domain_id = @domain_id AND n = @n AND state = 'deleting';
+-- Locks the domain before the pack, as everything else does: the domain counts its packs.
+WITH d AS (SELECT id FROM data_domain WHERE id = @domain_id FOR UPDATE)
+DELETE FROM data_pack p USING d WHERE p.domain_id = d.id AND p.n = @n AND p.state = 'deleting';
 
 -- name: DropReservations :exec
 DELETE FROM data_reservation r USING data_session x

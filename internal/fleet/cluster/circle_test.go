@@ -56,7 +56,7 @@ func (w *world) held(org id.Org, gpuSeconds int64) {
 func TestStartQuota_OneForACircle(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 8, starts: shippedRules})
-	w.exec("DELETE FROM operator_earning")
+	w.Unguarded("DELETE FROM operator_earning")
 	ada, eve := w.SignUp("ada"), w.SignUp("eve")
 	first, second := w.orgOf(ada, account.RoleOwner), w.orgOf(ada, account.RoleMember)
 	third, other := w.orgOf(eve, account.RoleOwner), w.orgOf(w.SignUp("bob"), account.RoleOwner)
@@ -81,12 +81,12 @@ func TestStartQuota_OneForACircle(t *testing.T) {
 	may("after leaving", second, false)
 	w.paid(third, 10*money.Unit)
 	may("another one of the circle has paid for more", second, true)
-	w.exec("DELETE FROM operator_earning_hour")
+	w.Unguarded("DELETE FROM operator_earning_hour")
 	w.held(first.Org, 1_000_000)
 	w.paid(second, money.Unit)
 	may("it has paid for its own starts", second, true)
 	may("that covers no other one", third, false)
-	w.exec("DELETE FROM operator_earning_hour")
+	w.Unguarded("DELETE FROM operator_earning_hour")
 	w.exec("UPDATE circle_link SET ended_at = ended_at - interval '6 hours' WHERE ended_at IS NOT NULL")
 	may("six hours after leaving", second, true)
 }
@@ -128,7 +128,7 @@ func TestStartQuota_ReturnedIsNotPaid(t *testing.T) {
 func TestStartQuota_Quotes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 8, starts: shippedRules})
-	w.exec("INSERT INTO operator_earning (host_org_id, currency, payer_org_id, earned, returned, last_at) VALUES "+
+	w.Unguarded("INSERT INTO operator_earning (host_org_id, currency, payer_org_id, earned, returned, last_at) VALUES "+
 		"($1, $2, $3, 1, 0, clock_timestamp())", w.operator.Org, usd, w.SignUp("earlier").Org)
 	m := quotingMarket(w)
 	a, b := w.orgOf(w.SignUp("a"), account.RoleOwner), w.orgOf(w.SignUp("b"), account.RoleOwner)

@@ -56,6 +56,7 @@ type node struct {
 	ended     *time.Time // lease: no longer desired
 	gone      *time.Time // lease: nothing left on the host
 	gpusFree  *time.Time // lease: its claims have ended, and its host uploads; nil also if they ended with gone
+	flushGPUs int64      // lease: what the disk is worth that the upload keeps, in thousandths of GPUs
 	back      reclaim    // of its host by the operator
 	operator  id.Org     // of its host
 	hostName  string
@@ -110,6 +111,7 @@ func (c *Clusters) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*lockedC
 			ended:     r.LeaseEndedAt,
 			gone:      r.LeaseGoneAt,
 			gpusFree:  r.GpusFreeAt,
+			flushGPUs: r.FlushGPUThousandths,
 			back:      reclaim{deref(r.ReclaimAt), deref(r.ReclaimAskedAt)},
 			capped:    r.CappedUntil,
 			operator:  r.OperatorID,

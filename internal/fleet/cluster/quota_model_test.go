@@ -334,11 +334,11 @@ func (f *quotaField) pass(d time.Duration) {
 		"UPDATE quote SET created_at = created_at - $1::bigint * interval '1 ms', expires_at = expires_at - $1::bigint * " +
 			"interval '1 ms', ended_at = ended_at - $1::bigint * interval '1 ms'",
 		"UPDATE gpu_claim SET expires_at = expires_at - $1::bigint * interval '1 ms' WHERE ended_at IS NULL",
-		"UPDATE operator_earning_hour SET hour = hour - $1::bigint * interval '1 ms'",
 		"UPDATE circle_link SET ended_at = ended_at - $1::bigint * interval '1 ms' WHERE ended_at IS NOT NULL",
 	} {
 		f.exec(sql, ms)
 	}
+	f.Unguarded("UPDATE operator_earning_hour SET hour = hour - $1::bigint * interval '1 ms'", ms)
 	for _, h := range f.holds {
 		h.from -= ms
 		for _, at := range []*int64{&h.to, &h.expires} {

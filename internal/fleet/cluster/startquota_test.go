@@ -51,7 +51,7 @@ func (w *world) counted() (gpuSeconds int64) {
 // paid adds to what hosts earned from an organisation in the present hour.
 func (w *world) paid(by account.Principal, amount money.Nano) {
 	w.t.Helper()
-	w.exec(`INSERT INTO operator_earning_hour AS e (host_org_id, currency, payer_org_id, hour, earned, last_at, first_id,
+	w.Unguarded(`INSERT INTO operator_earning_hour AS e (host_org_id, currency, payer_org_id, hour, earned, last_at, first_id,
 		last_id) VALUES ($1, $2, $3, date_trunc('hour', clock_timestamp()), $4, clock_timestamp(), $3, $3)
 		ON CONFLICT (host_org_id, currency, payer_org_id, hour) DO UPDATE SET earned = e.earned + excluded.earned`,
 		w.operator.Org, usd, by.Org, amount)
@@ -126,7 +126,7 @@ func TestStartsHoldGPUsForABoundedTime(t *testing.T) {
 			if f := w.refusedStart(w.renter, spec(1, 1)); f != nil {
 				t.Errorf("what it paid does not raise the limit: %v", f)
 			}
-			w.exec("UPDATE operator_earning_hour SET earned = 0")
+			w.Unguarded("UPDATE operator_earning_hour SET earned = 0")
 			w.exec("UPDATE start_hold SET ended_at = ended_at - interval '6 hours'")
 			if f := w.refusedStart(w.renter, spec(1, 1)); f != nil {
 				t.Errorf("six hours later: %v", f)
@@ -272,7 +272,7 @@ func TestNewOrganisationsHoldAPartOfTheMarket(t *testing.T) {
 	rules := startRules
 	rules.MarketPPM, rules.MarketLeast = 250_000, 2
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 8, starts: rules})
-	w.exec("INSERT INTO operator_earning (host_org_id, currency, payer_org_id, earned, returned, last_at) VALUES "+
+	w.Unguarded("INSERT INTO operator_earning (host_org_id, currency, payer_org_id, earned, returned, last_at) VALUES "+
 		"($1, $2, $3, 1, 0, clock_timestamp())", w.operator.Org, usd, w.SignUp("earlier").Org)
 	orgs := map[string]account.Principal{}
 	for _, name := range []string{"a", "b", "c", "payer"} {

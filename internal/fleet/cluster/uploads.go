@@ -27,7 +27,7 @@ const (
 	// organisations that take all the room do not make the others' leases count.
 	maxUploads, maxOwnUploads, moreUploads = 16, 8, 16
 
-	// reasonUploading is the reason in start_hold of GPUs that were held for uploads.
+	// reasonUploading is the reason in start_hold of GPUs, or the disk of some, that were held for uploads.
 	reasonUploading = "uploading"
 )
 
@@ -82,27 +82,32 @@ func (x *lockedCluster) freeLost(l id.Lease) {
 	})
 }
 
-// countUpload counts the time for which a lease held its GPUs after its end, usually because its host uploaded what it
-// wrote. Only time in which the host reported counts. A lease that had nothing to upload may have a slow host: then the
-// operator excuses it, as it does a failed start.
+// countUpload counts the time for which an ended lease held its GPUs, usually because its host uploaded what it wrote,
+// or afterwards the disk that the upload kept, as the GPUs that it is worth. Only time in which the host reported
+// counts. A lease that had nothing to upload may have a slow host: then the operator excuses it, as it does a failed
+// start.
 func (x *lockedCluster) countUpload(n *node) {
-	if n.gpusFree != nil || n.ended == nil || x.row.RunningAt == nil || hostsOwn(lifecycle.Reason(n.Reason)) {
+	if n.ended == nil || x.row.RunningAt == nil || hostsOwn(lifecycle.Reason(n.Reason)) {
 		return
 	}
-	from := n.ended.Add(market.FreeUpload)
-	until := earliest(earliest(x.now, n.status.ReportedAt), n.ended.Add(market.UploadLimit))
-	span := interval.Span{Start: from.UnixMilli(), End: until.UnixMilli()}
-	if span.End <= span.Start {
+	from, free, thousandths := *n.ended, n.ended.Add(market.FreeUpload), 1000*int64(len(n.gpus))
+	if n.gpusFree != nil {
+		from, thousandths = *n.gpusFree, n.flushGPUs
+	}
+	until := earliest(earliest(x.now, n.status.ReportedAt), from.Add(market.UploadLimit))
+	span := interval.Span{Start: max(from.UnixMilli(), free.UnixMilli()), End: until.UnixMilli()}
+	if span.End <= span.Start || thousandths == 0 {
 		return
 	}
-	own, all := int64(len(n.gpus)), int64(0)
+	all := int64(0)
 	for _, m := range x.nodes {
 		all += int64(len(m.gpus))
 	}
 	ms := max(0, span.Len()-x.deaf(n).Clip(span).Len())
 	e := endedStart{row: dbq.InsertStartHoldParams{
-		OrgID: x.row.OrgID, ClusterID: x.row.ID, EndedAt: time.UnixMilli(span.End), HeldMs: span.Len() * own,
-		GPUMs: ms * own, Value: int64(fairness.StartValue(x.row.Rate, ms)) * own / max(1, all), Reason: reasonUploading,
+		OrgID: x.row.OrgID, ClusterID: x.row.ID, EndedAt: time.UnixMilli(span.End), Reason: reasonUploading,
+		HeldMs: span.Len() * thousandths / 1000, GPUMs: ms * thousandths / 1000,
+		Value: int64(fairness.StartValue(x.row.Rate, ms)) * thousandths / (1000 * max(1, all)),
 	}}
 	if !writesData(x.spec) {
 		e.excusedBy, e.rest.gpuMS, e.rest.value = n.operator, e.row.GPUMs, e.row.Value

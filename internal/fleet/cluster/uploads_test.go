@@ -125,6 +125,38 @@ func TestUpload_OfAnOldAgentCounts(t *testing.T) {
 	}
 }
 
+// The disk that an upload keeps counts as the GPUs that no one else can rent with scratch meanwhile: while it goes on,
+// and after it.
+func TestUpload_DiskCounts(t *testing.T) {
+	t.Parallel()
+	w, h, s := uploader(t, worldConfig{starts: startRules})
+	c := w.runUp(s)
+	w.uploading(h, c)
+	var gpus float64
+	w.must(w.d.Pool.QueryRow(w.ctx, `SELECT 8.0 * l.flush_gb / h.scratch_gb FROM lease l JOIN host h ON h.id = l.host_id
+		WHERE l.cluster_id = $1`, c.ID).Scan(&gpus))
+	want := int64(28 * 60 * gpus)
+	if want < 1000 {
+		t.Fatalf("the upload keeps what %.1f GPUs are worth", gpus)
+	}
+	w.addHost(1, 1)
+	w.endedAgo(c, 29*time.Minute)
+	w.exec("UPDATE start_hold SET gpu_ms = $1, value = 1000000000000", startRules.Free*1000-want*900)
+	if f := w.refusedStart(w.renter, spec(1, 1)); f != nil {
+		t.Fatalf("the GPUs and the disk were free until a moment ago: %v", f)
+	}
+	w.exec("UPDATE lease SET gpus_free_at = gpus_free_at - interval '29 minutes' WHERE cluster_id = $1", c.ID)
+	if w.refusedStart(w.renter, spec(1, 1)) == nil {
+		t.Error("another start while the disk is kept")
+	}
+	w.exec("DELETE FROM start_hold")
+	h.uploads = false
+	w.rounds(c, "released", in(lifecycle.Released))
+	if n := w.counted(); n < want*9/10 || n > want*11/10 {
+		t.Errorf("%d GPU-seconds count, want %d", n, want)
+	}
+}
+
 // A host that is lost while it uploads does not keep the cluster from its end, and a lease that it forgot while it was
 // away holds nothing.
 func TestUpload_EndsWithItsHost(t *testing.T) {

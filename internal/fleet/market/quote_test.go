@@ -370,10 +370,10 @@ func TestQuotesOfOnePersonLeaveTheMarket(t *testing.T) {
 	for _, n := range []string{"a", "b", "c", "d"} {
 		w.host(n, 8, "2.00")
 	}
-	w.exec("INSERT INTO operator_earning (host_org_id, currency, payer_org_id, earned, returned, last_at) VALUES "+
+	w.Unguarded("INSERT INTO operator_earning (host_org_id, currency, payer_org_id, earned, returned, last_at) VALUES "+
 		"($1, $2, $3, 1, 0, clock_timestamp())", w.operator, currency, w.tenant)
 	honest, person := w.renter(1000*money.Unit), w.SignUp("person").User
-	w.exec(`INSERT INTO operator_earning_hour (host_org_id, currency, payer_org_id, hour, earned, last_at, first_id, last_id)
+	w.Unguarded(`INSERT INTO operator_earning_hour (host_org_id, currency, payer_org_id, hour, earned, last_at, first_id, last_id)
 		VALUES ($1, $2, $3, clock_timestamp(), 10000000000, clock_timestamp(), $3, $3)`, w.operator, currency, honest)
 	var orgs []id.Org
 	for range 7 {

@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// FreeUpload is how long after its end a lease may hold its GPUs for its uploads before that counts as a start does.
+	// FreeUpload is how long after its end a lease may hold GPUs and disk for its uploads before that counts as a start
+	// does.
 	FreeUpload = time.Minute
 	// UploadLimit is how long a host may upload after the end of a lease.
 	UploadLimit = agentapi.VolumeFlushMaxS * time.Second
@@ -29,7 +30,7 @@ type Starts struct {
 	// own is what the organisation held without paying and what it paid, circle the same for its circle, itself
 	// included.
 	own, circle fairness.StartFacts
-	// uploads are ended leases of the circle that hold their GPUs while their hosts upload.
+	// uploads are ended leases of the circle that hold GPUs or disk while their hosts upload.
 	uploads []dbq.HeldUploadsRow
 	// sizes and taken are the GPUs of the market by model, and those that starts and quotes hold which no payment covers,
 	// of all organisations. Two of different circles do not see each other in taken: they may go beyond the limit by what
@@ -102,11 +103,11 @@ func (s *Starts) hold(own bool, h fairness.HeldStart) {
 	}
 }
 
-// heldUpload returns what a lease that holds its GPUs since its end has held without paying until now.
+// heldUpload returns what an ended lease holds without paying until now: its GPUs, or what its disk is worth.
 func heldUpload(r dbq.HeldUploadsRow, now time.Time) fairness.HeldStart {
-	ms := max(0, now.Sub(r.EndedAt)-FreeUpload).Milliseconds()
-	return fairness.HeldStart{EndedMS: now.UnixMilli(), GPUMillis: ms * int64(r.GPUCount),
-		Value: fairness.StartValue(r.Rate, ms)}
+	ms := max(0, now.Sub(r.Since)).Milliseconds()
+	return fairness.HeldStart{EndedMS: now.UnixMilli(), GPUMillis: ms * r.GPUThousandths / 1000,
+		Value: fairness.StartValue(r.Rate, ms) * money.Nano(r.GPUThousandths) / money.Nano(1000*r.GPUCount)}
 }
 
 // Judge decides whether the organisation may claim a placement for a start or a quote now, and whether what was paid

@@ -5,6 +5,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/billing/ledger"
@@ -42,6 +44,18 @@ func (w *World) Exec(sql string, args ...any) {
 	if _, err := w.DB.Pool.Exec(w.T.Context(), sql, args...); err != nil {
 		w.T.Fatalf("%s: %v", sql, err)
 	}
+}
+
+// Unguarded is Exec without the triggers by which the database guards what nothing else may change.
+func (w *World) Unguarded(sql string, args ...any) {
+	w.T.Helper()
+	w.Must(pgx.BeginFunc(w.T.Context(), w.DB.Pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(w.T.Context(), "SET LOCAL session_replication_role = replica"); err != nil {
+			return err
+		}
+		_, err := tx.Exec(w.T.Context(), sql, args...)
+		return err
+	}))
 }
 
 // Tx runs f in a transaction.

@@ -71,6 +71,24 @@ var quotaMutants = []mutant{
 		new: "SELECT sum(m.posted)",
 	},
 	{
+		name: "upload-keeps-disk", rule: "the disk that an upload keeps counts",
+		file: "internal/fleet/cluster/uploads.go", by: starts("TestUpload_DiskCounts"),
+		old: "		from, thousandths = *n.gpusFree, n.flushGPUs\n",
+		new: "		return\n",
+	},
+	{
+		name: "upload-keeps-disk-now", rule: "the disk counts while the upload keeps it", file: startsSQL,
+		by:  starts("TestUpload_DiskCounts"),
+		old: "THEN 1000 * l.gpu_count ELSE l.flush_gpu_thousandths END",
+		new: "THEN 1000 * l.gpu_count ELSE 0 END",
+	},
+	{
+		name: "small-packs-are-free", rule: "packs are limited by number, too", file: "internal/data/volume/quota.go",
+		by:  []suite{{"./internal/data/volume", "TestQuota_CountsPacks"}},
+		old: "	leastPack = 256 << 10\n",
+		new: "	leastPack = 1\n",
+	},
+	{
 		name: "code-for-each-org", rule: "a promo code is used once in a circle",
 		file: "internal/billing/payment/promo.go",
 		by:   []suite{{"./internal/billing/payment", "TestPromo_OncePerPersonAndCard"}},
