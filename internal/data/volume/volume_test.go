@@ -296,7 +296,7 @@ func TestQuota(t *testing.T) {
 func TestQuota_CountsPacks(t *testing.T) {
 	t.Parallel()
 	const room = 4
-	w := newWorld(t, Config{MaxStored: (room + 1) * leastPack})
+	w := newWorld(t, Config{MaxStored: (room + 1) << 18})
 	vol := w.create("data")
 	_, lease, err := w.rent(w.hosts[0], agentapi.MountRW, vol.ID)
 	w.Must(err)
