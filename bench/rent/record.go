@@ -32,7 +32,6 @@ var written = []struct{ table, join string }{
 	{"lease_price", "JOIN lease l ON l.cluster_id = c.id JOIN lease_price t ON t.lease_id = l.id"},
 	{"lease_meter", "JOIN lease l ON l.cluster_id = c.id JOIN lease_meter t ON t.lease_id = l.id"},
 	{"ledger_account", "JOIN ledger_account t ON t.owner = c.id"},
-	{"ledger_balance", "JOIN ledger_account a ON a.owner = c.id JOIN ledger_balance t ON t.account_id = a.id"},
 	{"ledger_tx", "JOIN ledger_tx t ON t.ref = c.shown"},
 	{"ledger_transfer", "JOIN ledger_tx x ON x.ref = c.shown JOIN ledger_transfer t ON t.tx_id = x.id"},
 	{"cluster_event", "JOIN cluster_event t ON t.cluster_id = c.id"},

@@ -35,7 +35,9 @@ func steps(r *recording, columns map[string][]string) []step {
 	}
 	insert("gpu_claim")
 	out = append(out, step{"UPDATE host SET revision = revision + 1 WHERE id = ANY($1::uuid[])", [][]byte{r.hosts}})
-	insert("cluster", "node", "node_status", "lease", "lease_price", "lease_meter", "ledger_account", "ledger_balance")
+	insert("cluster", "node", "node_status", "lease", "lease_price", "lease_meter", "ledger_account")
+	// The balance of the hold is empty until the transfer moves it.
+	out = append(out, step{"INSERT INTO ledger_balance (account_id, amount, floor) VALUES ($1, 0, 0)", [][]byte{r.hold}})
 	out = append(out, step{"SELECT account_id FROM ledger_balance WHERE account_id = ANY($1::uuid[]) ORDER BY " +
 		"account_id FOR UPDATE", accounts})
 	insert("ledger_tx", "ledger_transfer")
