@@ -13,15 +13,24 @@ help: ## show this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 16
 
 .PHONY: build
-build: toolchain ## bin/muster, bin/musterd, bin/muster-agent, bin/muster-guest, bin/muster-mount, the demo job and the fake NVML library
+build: build-platform build-more ## bin/muster, bin/musterd, bin/muster-agent, bin/muster-guest, bin/muster-mount, the demo job and the fake NVML library
+
+# What `make demo` needs to start.
+.PHONY: build-platform
+build-platform: toolchain
 	@mkdir -p bin
-	CGO_ENABLED=0 go build -ldflags '-s -w $(LDFLAGS)' -o bin/muster ./cmd/muster
 	CGO_ENABLED=0 go build -ldflags '$(LDFLAGS)' -o bin/musterd ./cmd/musterd
 	CGO_ENABLED=1 go build -ldflags '$(LDFLAGS) -extldflags=-Wl,-z,lazy' -o bin/muster-agent ./cmd/muster-agent
 	CGO_ENABLED=0 go build -ldflags '-s -w $(LDFLAGS)' -o bin/muster-guest ./cmd/muster-guest
-	CGO_ENABLED=0 go build -C cmd/muster-mount -ldflags '-s -w' -o $(CURDIR)/bin/muster-mount .
 	CGO_ENABLED=0 go build -ldflags '-s -w' -o bin/muster-demo-job ./cmd/muster-demo-job
 	@$(MAKE) --no-print-directory bin/fakenvml/libnvidia-ml.so.1
+
+# The command line, and the program that mounts buckets: a host offers these mounts within a minute.
+.PHONY: build-more
+build-more: toolchain
+	@mkdir -p bin
+	CGO_ENABLED=0 go build -ldflags '-s -w $(LDFLAGS)' -o bin/muster ./cmd/muster
+	CGO_ENABLED=0 go build -C cmd/muster-mount -ldflags '-s -w' -o $(CURDIR)/bin/muster-mount .
 
 bin/fakenvml/libnvidia-ml.so.1: $(wildcard agent/gpu/fakenvml/*.[ch]) agent/gpu/fakenvml/build.sh go.mod
 	agent/gpu/fakenvml/build.sh $@

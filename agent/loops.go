@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/musterhq/muster/agent/container"
@@ -185,15 +186,16 @@ func (a *Agent) sample(ctx context.Context, live bool, calm *link.Calm) {
 const (
 	inventoryEvery = time.Hour
 	inventoryRetry = 10 * time.Second
+	// problemsEvery is how often a host with problems looks whether it still has them.
+	problemsEvery = time.Minute
 )
 
-// inventoryLoop sends the host's inventory: when the link comes up, when a GPU's health changes, and every hour.
+// inventoryLoop sends the host's inventory: when the link comes up, when a GPU's health changes, when its problems do,
+// and every hour.
 func (a *Agent) inventoryLoop(ctx context.Context) {
 	held := backoff{log: a.log, what: "inventories"}
-	for {
+	for inv := a.look(ctx); ; inv = a.look(ctx) {
 		wait := inventoryEvery
-		inv := a.cfg.Inventory(ctx)
-		inv.Problems = append(inv.Problems, a.memoryProblems()...)
 		err := a.cfg.Link.Inventory(ctx, inv)
 		if held.wait(ctx, err) {
 			continue
@@ -202,18 +204,50 @@ func (a *Agent) inventoryLoop(ctx context.Context) {
 			a.log.Debug("inventory not sent", "err", err)
 			wait = inventoryRetry
 		}
-		t := time.NewTimer(wait)
+		if !a.untilInventory(ctx, wait, inv.Problems) {
+			return
+		}
+	}
+}
+
+// look reads the host's inventory.
+func (a *Agent) look(ctx context.Context) agentapi.Inventory {
+	inv := a.cfg.Inventory(ctx)
+	inv.Problems = append(inv.Problems, a.memoryProblems()...)
+	return inv
+}
+
+// sameProblem ignores the evidence, which may be a number that changes all the time.
+func sameProblem(a, b agentapi.Problem) bool { return a.Code == b.Code && a.Cause == b.Cause }
+
+// untilInventory waits until the inventory is due: what may have changed it has happened, the host's problems are others
+// than those that were sent, or the time is over. It returns false if ctx ended.
+func (a *Agent) untilInventory(ctx context.Context, wait time.Duration, sent []agentapi.Problem) bool {
+	due := time.NewTimer(wait)
+	defer due.Stop()
+	var again <-chan time.Time
+	if len(sent) > 0 {
+		t := time.NewTicker(problemsEvery)
+		defer t.Stop()
+		again = t.C
+	}
+	for {
 		select {
-		case <-t.C:
+		case <-due.C:
+			return true
+		case <-again:
+			if !slices.EqualFunc(a.look(ctx).Problems, sent, sameProblem) {
+				return true
+			}
 		case <-a.inventory:
+			return true
 		case <-a.cfg.GPUs.Changed():
 			poke(a.syncNow)
 			a.kickAll()
+			return true
 		case <-ctx.Done():
-			t.Stop()
-			return
+			return false
 		}
-		t.Stop()
 	}
 }
 
