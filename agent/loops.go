@@ -220,8 +220,8 @@ func (a *Agent) look(ctx context.Context) agentapi.Inventory {
 // sameProblem ignores the evidence, which may be a number that changes all the time.
 func sameProblem(a, b agentapi.Problem) bool { return a.Code == b.Code && a.Cause == b.Cause }
 
-// untilInventory waits until the inventory is due: what may have changed it has happened, the host's problems are others
-// than those that were sent, or the time is over. It returns false if ctx ended.
+// untilInventory waits until the inventory is due: what may have changed it has happened, the host's problems are not
+// those that were sent, or the time is over. It returns false if ctx ended.
 func (a *Agent) untilInventory(ctx context.Context, wait time.Duration, sent []agentapi.Problem) bool {
 	due := time.NewTimer(wait)
 	defer due.Stop()
