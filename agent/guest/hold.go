@@ -202,8 +202,8 @@ func (h *Holder) await(ctx context.Context, q Request) (Workload, error) {
 // the kernel then takes to read the program is up to the renter's files, not to the host.
 //
 // The renter's program has the same user as its init, and a process of another PID namespace has no PID here, so
-// SO_PEERCRED cannot distinguish them. The time of the connection does: the socket is closed before the command is
-// started, and it accepts no second connection while the init is connected.
+// SO_PEERCRED cannot distinguish them. The time of the connection does: the socket is closed before the init reads the
+// answer to "releasing" and starts the command, and it accepts no second connection while the init is connected.
 func (h *Holder) serveInit(c net.Conn, l net.Listener) {
 	h.mu.Lock()
 	second := h.init
@@ -231,9 +231,9 @@ func (h *Holder) serveInit(c net.Conn, l net.Listener) {
 		if last.State == StateReleasing {
 			l.Close()
 			h.flight.end() // from here on the network is the renter's
-			continue
+		} else {
+			h.note(last)
 		}
-		h.note(last)
 		if _, err := c.Write([]byte("\n")); err != nil { // the init continues when it reads this
 			return
 		}

@@ -79,6 +79,9 @@ func (i Init) Run() int {
 	if err := line.report(guest.Workload{LeaseRef: i.Ref, State: guest.StateReleasing}); err != nil {
 		return i.broken(err)
 	}
+	if err := line.noted(); err != nil { // the guest has closed its socket: the command cannot report in the init's name
+		return i.broken(err)
+	}
 	signal.Reset()
 	i.serveRanks()
 	if program.init {
@@ -198,7 +201,7 @@ func (l *line) report(w guest.Workload) error {
 	return json.NewEncoder(l.f).Encode(w)
 }
 
-// noted waits until the guest has stored the report.
+// noted waits until the guest has acted on the report.
 func (l *line) noted() error {
 	if _, err := l.f.Read(make([]byte, 1)); err != nil {
 		return fmt.Errorf("the guest has ended: %w", err)
