@@ -146,7 +146,9 @@ test-shared: build ## shared file systems on real servers: CephFS, Gluster, NFS 
 	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin go test -p 1 -tags shared ./agent/sharedfs ./agent -run '$(SHARED)' -count=1 -v -timeout 30m
 
 .PHONY: test-gpu
-test-gpu: build ## what a machine with NVIDIA GPUs shows: every NVML and CUDA call, inventory, doctor, gpucheck, into docs/hardware/MODEL; without a GPU it runs on simulated ones and says so
+test-gpu: build ## what a machine with NVIDIA GPUs shows of the agent, into docs/hardware/MODEL; without a GPU it runs on simulated ones and says so
+	@gcc -std=gnu11 -Wall -O2 -o bin/gpuload agent/gpu/realgpu/testdata/load.c -ldl
+	@go test -c -tags device -o bin/gpu.test ./agent/gpu/realgpu
 	@scripts/test-gpu bin
 
 NET ?= TestNet

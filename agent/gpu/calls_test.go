@@ -1,7 +1,12 @@
 package gpu
 
 import (
+	"encoding/json"
+	"os"
+	"slices"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/musterhq/muster/agent/gpu/fakeprofile"
 	"github.com/musterhq/muster/agent/gpu/probe"
@@ -42,5 +47,47 @@ func TestRecordedCalls(t *testing.T) {
 	}
 	if len(want) > 0 {
 		t.Errorf("not recorded: %v", want)
+	}
+}
+
+// The fake library answers every call with the codes that the driver gave on a device: one H200 of a virtual machine,
+// without NVLinks and fabric. The values differ; those that a device decides are compared.
+func TestFakeAnswersAsADeviceDid(t *testing.T) {
+	b, err := os.ReadFile("../../docs/hardware/NVIDIA-H200/nvml-calls.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var device []probe.Call
+	if err := json.Unmarshal(b, &device); err != nil {
+		t.Fatal(err)
+	}
+	h := newHost(t, "NVIDIA H200", 1)
+	h.fault(t, 0, func(g *fakeprofile.GPU) {
+		g.NVLinks, g.NVLinkVersion, g.NVLinkRemote, g.FabricState = 0, 0, "", 0
+	})
+	t.Setenv(fakeprofile.Env, h.path)
+	same := []string{"nvmlDeviceGetName", "nvmlDeviceGetArchitecture", "nvmlDeviceGetMaxPcieLinkGeneration",
+		"nvmlDeviceGetMaxPcieLinkWidth", "nvmlDeviceGetPersistenceMode", "nvmlDeviceGetEccMode", "nvmlDeviceGetMigMode",
+		"nvmlDeviceGetPowerManagementLimit", "nvmlDeviceGetPowerManagementDefaultLimit", "nvmlDeviceGetNumFans",
+		"nvmlSystemGetConfComputeState", "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetComputeRunningProcesses"}
+	type answer struct {
+		Code  int
+		Value string
+	}
+	answers := func(calls []probe.Call) map[string][]answer {
+		out := map[string][]answer{}
+		for _, c := range calls {
+			a := answer{Code: c.Code}
+			if slices.Contains(same, c.Call) {
+				a.Value = string(c.Value)
+			}
+			if !slices.Contains(out[c.Call], a) {
+				out[c.Call] = append(out[c.Call], a)
+			}
+		}
+		return out
+	}
+	if diff := cmp.Diff(answers(device), answers(probe.Record(library))); diff != "" {
+		t.Errorf("the fake library answers otherwise (-device +fake):\n%s", diff)
 	}
 }

@@ -18,12 +18,20 @@ func TestParseKernelLine(t *testing.T) {
 		"3,9,5,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 22013, Fatal, Link 04 Minion Link DLREQ interrupt": {9, "",
 			kindSwitch, 0},
 		"3,9,5,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress error (First)": {},
-		"6,2,1,-;NVRM: Xid (PCI:0000:17:00): 999999999, x":                                                  {},
-		"6,2,1,-;NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.90.07":                                 {},
-		"6,2,1,-;usb 1-1: fallen off the bus 0000:17:00":                                                    {},
-		"NVRM: Xid (PCI:0000:17:00): 79":                                                                    {},
-		" SUBSYSTEM=pci":                                                                                    {},
-		"":                                                                                                  {},
+		// Of an H200, driver 580.159.04: a store out of bounds, and a trap.
+		"4,360,88211643,c;NVRM: Xid (PCI:0000:00:06): 31, pid=680, name=gpuload, channel 0x0000000a, intr 00000000. MMU " +
+			"Fault: ENGINE GRAPHICS GPC1 GPCCLIENT_T1_8 faulted @ 0x7f00_dead0000. Fault is of type FAULT_PDE " +
+			"ACCESS_TYPE_VIRT_WRITE\n": {360, "0000:00:06", kindXid, 31},
+		"4,361,92420587,c;NVRM: Xid (PCI:0000:00:06): 43, pid=708, name=gpuload, channel 0x0000000a\n": {361, "0000:00:06",
+			kindXid, 43},
+		"4,358,88211632,c;NVRM: GPU at PCI:0000:00:06: GPU-70801251-5fa6-fabb-d845-fbffe6aa4c0e\n": {},
+		"4,359,88211642,c;NVRM: GPU Board Serial Number: 1650000000000\n":                          {},
+		"6,2,1,-;NVRM: Xid (PCI:0000:17:00): 999999999, x":                                         {},
+		"6,2,1,-;NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.90.07":                        {},
+		"6,2,1,-;usb 1-1: fallen off the bus 0000:17:00":                                           {},
+		"NVRM: Xid (PCI:0000:17:00): 79":                                                           {},
+		" SUBSYSTEM=pci":                                                                           {},
+		"":                                                                                         {},
 	} {
 		got, ok := parseKernelLine(line)
 		if ok != (want.kind != "") {

@@ -54,3 +54,22 @@ func TestNCCLsVariables(t *testing.T) {
 		t.Error(all)
 	}
 }
+
+// NCCL 2.28.9 on an H200 without RDMA ports (docs/hardware/NVIDIA-H200/nccl.txt).
+func TestNCCLWithoutRDMAPorts(t *testing.T) {
+	b, err := os.ReadFile("../../docs/hardware/NVIDIA-H200/nccl.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var l ncclLog
+	for line := range strings.Lines(string(b)) {
+		l.read(line)
+	}
+	if !l.none || l.net != "Socket" || l.warn != "" || len(l.rails) != 0 {
+		t.Errorf("%+v", l)
+	}
+	n := agentapi.NCCL{Version: "2.28.9"}
+	if l.judge(&n, ReduceRequest{}); n.Kind != agentapi.NCCLNoRDMA || !n.Fails() {
+		t.Errorf("%+v", n)
+	}
+}

@@ -1,8 +1,13 @@
 // Package hostmem finds the lease that has taken the host's memory outside its limit.
 //
-// Memory that a program pins through NVIDIA's driver (cudaHostAlloc, PyTorch's pin_memory) is allocated by the kernel
-// module, which does not charge it to the program's control group (nv-vm.c of NVIDIA's open kernel modules allocates
-// without __GFP_ACCOUNT). So no memory limit holds it, and the kernel's OOM killer would end a neighbour for it.
+// Memory that NVIDIA's kernel module allocates for a program, and that the program maps from the control device, is not
+// charged to the program's control group (nv-vm.c of NVIDIA's open kernel modules allocates without __GFP_ACCOUNT). So
+// no memory limit holds it, and the kernel's OOM killer would end a neighbour for it.
+//
+// Not every driver pins memory like this. On an H200 with driver 580.159.04 and Linux 6.18, what cuMemHostAlloc and
+// PyTorch's pin_memory pin is shared memory of the program's own (a mapping of /dev/zero), which its control group
+// counts and limits: 8 GiB under a limit of 1 GiB end the program (docs/hardware/NVIDIA-H200). There, nothing is left
+// for this package to do.
 //
 // Invariants: a lease is blamed only for what its own processes hold, and only if that exceeds the memory that it was
 // rented with. Nothing that another lease does can put a lease over its own limit. Memory that belongs to no lease, or
