@@ -4,7 +4,9 @@ package guestenv
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"net"
 	"slices"
 	"sort"
 	"strconv"
@@ -149,17 +151,18 @@ func defaults(spec agentapi.LeaseSpec) map[string]string {
 			master = p.Address
 		}
 	}
-	return map[string]string{
-		// RANK for one process per node is understood by every launcher; launchers that start one process per GPU (torchrun
-		// --nproc-per-node) set these variables again for their children.
+	env := map[string]string{
 		"MASTER_ADDR":    master,
 		"MASTER_PORT":    strconv.Itoa(MasterPort),
-		"WORLD_SIZE":     strconv.Itoa(spec.Nodes),
-		"RANK":           strconv.Itoa(spec.Rank),
-		"LOCAL_RANK":     "0",
 		"NODE_RANK":      strconv.Itoa(spec.Rank),
 		"NNODES":         strconv.Itoa(spec.Nodes),
 		"NPROC_PER_NODE": strconv.Itoa(gpus),
+		// torchrun's arguments: "torchrun train.py" alone starts one process per GPU on every node.
+		"PET_MASTER_ADDR":    master,
+		"PET_MASTER_PORT":    strconv.Itoa(MasterPort),
+		"PET_NODE_RANK":      strconv.Itoa(spec.Rank),
+		"PET_NNODES":         strconv.Itoa(spec.Nodes),
+		"PET_NPROC_PER_NODE": strconv.Itoa(gpus),
 
 		"MUSTER_HOSTFILE": "/run/muster/node/hostfile",
 
@@ -179,6 +182,11 @@ func defaults(spec agentapi.LeaseSpec) map[string]string {
 		"NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": "ovl0",
 		"NVSHMEM_BOOTSTRAP_UID_SOCK_FAMILY": "AF_INET",
 		"NVSHMEM_REMOTE_TRANSPORT":          "none",
+		// NVLink between machines (NVL72 racks) needs an IMEX channel in the container, which no node has: NCCL fails where
+		// it finds such links and cannot use them.
+		"NCCL_MNNVL_ENABLE":     "0",
+		"NVSHMEM_DISABLE_MNNVL": "1",
+		"HOROVOD_GLOO_IFACE":    "ovl0",
 
 		"OMPI_MCA_btl_tcp_if_include": "ovl0",
 		"OMPI_MCA_oob_tcp_if_include": "ovl0",
@@ -187,4 +195,40 @@ func defaults(spec agentapi.LeaseSpec) map[string]string {
 		"OMPI_MCA_plm_rsh_agent": "/run/muster/guest rsh",
 		"PRTE_MCA_plm_ssh_agent": "/run/muster/guest rsh",
 	}
+	if spec.Nodes > 1 {
+		env["TF_CONFIG"] = tensorFlow(spec)
+		env["JAX_COORDINATOR_ADDRESS"] = net.JoinHostPort(master, strconv.Itoa(MasterPort))
+		env["JAX_NUM_PROCESSES"], env["JAX_PROCESS_ID"] = strconv.Itoa(spec.Nodes), strconv.Itoa(spec.Rank)
+	}
+	if spec.Nodes > 1 && gpus == 1 {
+		// A framework that sees LOCAL_RANK assumes that a launcher has started all processes: Lightning starts no others
+		// and waits for them, accelerate takes one GPU of several (docs/hardware/NVIDIA-H200/frameworks.txt). So these
+		// are set only where one process per node is the whole job.
+		env["RANK"], env["WORLD_SIZE"] = strconv.Itoa(spec.Rank), strconv.Itoa(spec.Nodes)
+		env["LOCAL_RANK"] = "0"
+	}
+	return env
+}
+
+// tensorFlowPort is where each node's TensorFlow server listens.
+const tensorFlowPort = "2222"
+
+// tensorFlow returns TF_CONFIG, by which MultiWorkerMirroredStrategy finds the other nodes.
+func tensorFlow(spec agentapi.LeaseSpec) string {
+	type task struct {
+		Type  string `json:"type"`
+		Index int    `json:"index"`
+	}
+	config := struct {
+		Cluster map[string][]string `json:"cluster"`
+		Task    task                `json:"task"`
+	}{map[string][]string{"worker": make([]string, spec.Nodes)}, task{"worker", spec.Rank}}
+	for rank := range spec.Nodes {
+		config.Cluster["worker"][rank] = fmt.Sprintf("node-%d:%s", rank, tensorFlowPort)
+	}
+	b, err := json.Marshal(config)
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	return string(b)
 }

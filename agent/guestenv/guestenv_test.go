@@ -1,6 +1,11 @@
 package guestenv
 
 import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,56 +24,60 @@ func spec() agentapi.LeaseSpec {
 	}
 }
 
-const golden = `EPOCHS=3
-GLOO_SOCKET_IFNAME=ovl0
-LOCAL_RANK=0
-MASTER_ADDR=10.77.0.1
-MASTER_PORT=29500
-MUSTER_HOSTFILE=/run/muster/node/hostfile
-NCCL_DEBUG=INFO
-NCCL_HOSTID=node-1
-NCCL_IB_DISABLE=1
-NCCL_NSOCKS_PERTHREAD=4
-NCCL_SOCKET_FAMILY=AF_INET
-NCCL_SOCKET_IFNAME==ovl0
-NCCL_SOCKET_NTHREADS=4
-NNODES=2
-NODE_RANK=1
-NPROC_PER_NODE=4
-NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics,video,compat32
-NVIDIA_VISIBLE_DEVICES=void
-NVSHMEM_BOOTSTRAP_UID_SOCK_FAMILY=AF_INET
-NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME=ovl0
-NVSHMEM_REMOTE_TRANSPORT=none
-OMPI_MCA_btl_tcp_if_include=ovl0
-OMPI_MCA_oob_tcp_if_include=ovl0
-OMPI_MCA_plm_rsh_agent=/run/muster/guest rsh
-PATH=/opt/bin
-PRTE_MCA_plm_ssh_agent=/run/muster/guest rsh
-RANK=1
-TP_SOCKET_IFNAME=ovl0
-UCX_NET_DEVICES=ovl0
-WORLD_SIZE=2`
+var update = flag.Bool("update", false, "write the golden files")
 
+// The environments of the usual shapes, as golden files: which variables are there, and which are not.
 func TestBuild(t *testing.T) {
 	t.Parallel()
-	got, err := Build(spec(), "void", nil, "")
-	if err != nil {
-		t.Fatal(err)
+	for name, shape := range map[string]struct{ nodes, gpus int }{
+		"one node, no GPU": {1, 0}, "one node, one GPU": {1, 1}, "one node, eight GPUs": {1, 8},
+		"two nodes, one GPU": {2, 1}, "two nodes, eight GPUs": {2, 8},
+	} {
+		s := spec()
+		s.Nodes, s.Rank, s.GPUs = shape.nodes, shape.nodes-1, nil
+		for i := range shape.gpus {
+			s.GPUs = append(s.GPUs, fmt.Sprint("GPU-", i))
+		}
+		if s.Nodes == 1 {
+			s.Network.Address, s.Network.Peers = "10.77.0.1", nil
+		}
+		env, err := Build(s, "void", nil, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(env, "\n") + "\n"
+		path := filepath.Join("testdata", fmt.Sprintf("%dx%d.golden", shape.nodes, shape.gpus))
+		if *update {
+			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), got); diff != "" {
+			t.Errorf("%s (-update writes it):\n%s", name, diff)
+		}
 	}
-	if diff := cmp.Diff(golden, strings.Join(got, "\n")); diff != "" {
-		t.Error(diff)
-	}
-	alone := spec()
-	alone.Rank, alone.Nodes, alone.GPUs, alone.Env = 0, 1, nil, nil
-	alone.Network.Address, alone.Network.Peers = "10.77.0.1", nil
-	got, err = Build(alone, "void", nil, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"MASTER_ADDR=10.77.0.1", "WORLD_SIZE=1", "NPROC_PER_NODE=1"} {
-		if !strings.Contains(strings.Join(got, "\n")+"\n", want+"\n") {
-			t.Errorf("one node without GPUs: no %s in %q", want, got)
+}
+
+// A framework that finds LOCAL_RANK starts no processes: it is set only where one process per node is the whole job.
+func TestRankIsSetForOneProcessPerNode(t *testing.T) {
+	t.Parallel()
+	for shape, want := range map[[2]int]bool{{1, 0}: false, {1, 1}: false, {1, 8}: false, {2, 0}: true, {2, 1}: true,
+		{2, 2}: false, {64, 8}: false} {
+		s := spec()
+		s.Nodes, s.GPUs = shape[0], make([]string, shape[1])
+		env, err := Build(s, "void", nil, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"RANK", "WORLD_SIZE", "LOCAL_RANK"} {
+			has := slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
+			if has != want {
+				t.Errorf("%d nodes with %d GPUs: %s is set: %t", shape[0], shape[1], name, has)
+			}
 		}
 	}
 }

@@ -4,7 +4,7 @@
 #     sh mpirun.sh python3 allreduce.py
 # The other ranks wait until rank 0 is done, and end as it did. A pipe remembers nothing, should all start again.
 result=/tmp/mpirun-result
-if [ "$RANK" != 0 ]; then
+if [ "$NODE_RANK" != 0 ]; then
 	[ -p "$result" ] || mkfifo "$result"
 	read -r code <"$result"
 	exit "$code"

@@ -273,7 +273,7 @@ func specFields(m Market) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if m.Spec.Errors["command"] == "" {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 20, "<p class=\"help\">Empty: the image's own. RANK, WORLD_SIZE, MASTER_ADDR and NCCL's interface are set for you.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 20, "<p class=\"help\">Empty: the image's own. NODE_RANK, NNODES, MASTER_ADDR and NCCL's interface are set for you.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

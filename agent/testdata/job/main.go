@@ -18,7 +18,7 @@ func main() {
 	switch os.Args[1] {
 	case "exit": // exit CODE
 		code, _ := strconv.Atoi(os.Args[2])
-		fmt.Println("hello from rank", os.Getenv("RANK"), os.Getenv("WORLD_SIZE"), os.Getenv("SECRET"))
+		fmt.Println("hello from rank", os.Getenv("NODE_RANK"), os.Getenv("NNODES"), os.Getenv("SECRET"))
 		fmt.Fprintln(os.Stderr, "leaving with", code)
 		os.Exit(code)
 	case "nap": // nap SECONDS, and print its begin and end, in unix milliseconds

@@ -21,7 +21,7 @@ type config struct {
 }
 
 func readConfig(env []string) (c config, err error) {
-	vars := map[string]string{"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
+	vars := map[string]string{"NODE_RANK": "0", "NNODES": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
 		"TRAIN_STEPS": "200", "TRAIN_LOG_EVERY": "20", "TRAIN_STEP_MS": "0", "TRAIN_JOIN_SECONDS": "120"}
 	for _, kv := range env {
 		if k, v, _ := strings.Cut(kv, "="); vars[k] != "" && v != "" {
@@ -38,12 +38,12 @@ func readConfig(env []string) (c config, err error) {
 		return n
 	}
 	c = config{
-		world: num("WORLD_SIZE", 1, 4096), master: vars["MASTER_ADDR"], port: num("MASTER_PORT", 1, 65535),
+		world: num("NNODES", 1, 4096), master: vars["MASTER_ADDR"], port: num("MASTER_PORT", 1, 65535),
 		steps: num("TRAIN_STEPS", 1, 1e9), every: num("TRAIN_LOG_EVERY", 1, 1e9),
 		until: c.until,
 		pace:  time.Duration(num("TRAIN_STEP_MS", 0, 1e6)) * time.Millisecond,
 		join:  time.Duration(num("TRAIN_JOIN_SECONDS", 1, 1e5)) * time.Second,
 	}
-	c.rank = num("RANK", 0, max(0, c.world-1))
+	c.rank = num("NODE_RANK", 0, max(0, c.world-1))
 	return c, err
 }

@@ -33,7 +33,7 @@ func serve(ctx context.Context, port int, env []string, stdout, stderr io.Writer
 // page describes the rank. It shows no variable but those that the platform sets and that are no secret.
 func page(env []string) string {
 	var rows strings.Builder
-	for _, k := range []string{"RANK", "WORLD_SIZE", "MASTER_ADDR", "NPROC_PER_NODE"} {
+	for _, k := range []string{"NODE_RANK", "NNODES", "MASTER_ADDR", "NPROC_PER_NODE"} {
 		fmt.Fprintf(&rows, "<tr><th>%s</th><td>%s</td></tr>", k, html.EscapeString(valueOf(env, k)))
 	}
 	return `<!doctype html><html lang="en"><meta charset="utf-8"><title>Muster demo job</title>` +

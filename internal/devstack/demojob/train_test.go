@@ -21,7 +21,8 @@ func trainAll(t *testing.T, world int, extra ...string) ([]string, error) {
 	var g errgroup.Group
 	for rank := range world {
 		g.Go(func() error {
-			env := append([]string{fmt.Sprint("RANK=", rank), fmt.Sprint("WORLD_SIZE=", world), fmt.Sprint("MASTER_PORT=", port),
+			env := append([]string{fmt.Sprint("NODE_RANK=", rank), fmt.Sprint("NNODES=", world),
+				fmt.Sprint("MASTER_PORT=", port),
 				"TRAIN_STEPS=60"}, extra...)
 			var stderr bytes.Buffer
 			if code := Run(t.Context(), []string{"train"}, env, &out[rank], &stderr); code != 0 {
@@ -51,7 +52,7 @@ func TestTrainEndsWhenItIsTold(t *testing.T) {
 	out := make([]bytes.Buffer, 3)
 	var g errgroup.Group
 	for rank := range out {
-		env := []string{fmt.Sprint("RANK=", rank), fmt.Sprint("WORLD_SIZE=", len(out)), fmt.Sprint("MASTER_PORT=", port),
+		env := []string{fmt.Sprint("NODE_RANK=", rank), fmt.Sprint("NNODES=", len(out)), fmt.Sprint("MASTER_PORT=", port),
 			"TRAIN_STEPS=1000000000"}
 		if rank == 1 {
 			env = append(env, "TRAIN_UNTIL="+enough)
@@ -114,13 +115,13 @@ func TestTrainIsTheSameOnEveryRank(t *testing.T) {
 // A rank that is lost is named, and one that never comes too.
 func TestLostRank(t *testing.T) {
 	t.Parallel()
-	if _, err := trainAll(t, 1, "WORLD_SIZE=2", "TRAIN_JOIN_SECONDS=1"); err == nil ||
+	if _, err := trainAll(t, 1, "NNODES=2", "TRAIN_JOIN_SECONDS=1"); err == nil ||
 		!strings.Contains(err.Error(), "not all ranks came") {
 		t.Errorf("a rank that never came: %v", err)
 	}
 	port := testnet.Port(t)
 	env := func(rank int) []string {
-		return []string{fmt.Sprint("RANK=", rank), "WORLD_SIZE=2", fmt.Sprint("MASTER_PORT=", port), "TRAIN_STEPS=1000000",
+		return []string{fmt.Sprint("NODE_RANK=", rank), "NNODES=2", fmt.Sprint("MASTER_PORT=", port), "TRAIN_STEPS=1000000",
 			"TRAIN_STEP_MS=1"}
 	}
 	ctx, kill := context.WithCancel(t.Context())
@@ -171,7 +172,7 @@ func TestSmallPrograms(t *testing.T) {
 		{t.Context(), "sleep -1", nil, 2, ""},
 		{stopped, "sleep 60", nil, 143, ""},
 		{t.Context(), "env", []string{"B=2", "A=1"}, 0, "A=1\nB=2\n"},
-		{t.Context(), "train", []string{"RANK=2", "WORLD_SIZE=2"}, 1, ""},
+		{t.Context(), "train", []string{"NODE_RANK=2", "NNODES=2"}, 1, ""},
 		{t.Context(), "train", []string{"TRAIN_STEPS=many"}, 1, ""},
 		{t.Context(), "", nil, 2, ""},
 		{t.Context(), "dance", nil, 2, ""},

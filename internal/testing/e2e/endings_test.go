@@ -185,8 +185,8 @@ func TestEnvironment(t *testing.T) {
 		me := string(rune('0' + rank))
 		env := strings.Split(r.logs(t, c, rank), "\n")
 		for _, want := range []string{
-			"MASTER_ADDR=10.77.0.1", "MASTER_PORT=29500", "WORLD_SIZE=2", "RANK=" + me, "LOCAL_RANK=0", "NODE_RANK=" + me,
-			"NNODES=2", "NPROC_PER_NODE=2",
+			"MASTER_ADDR=10.77.0.1", "MASTER_PORT=29500", "NODE_RANK=" + me, "NNODES=2", "NPROC_PER_NODE=2",
+			"PET_NODE_RANK=" + me, "PET_NNODES=2", "PET_NPROC_PER_NODE=2",
 			"NCCL_SOCKET_IFNAME==ovl0", "NCCL_SOCKET_FAMILY=AF_INET", "NCCL_IB_DISABLE=1", "GLOO_SOCKET_IFNAME=ovl0",
 			"NVIDIA_VISIBLE_DEVICES=void",
 			"EPOCHS=3", "NCCL_DEBUG=INFO", "HOSTNAME=node-" + me,

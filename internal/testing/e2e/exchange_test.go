@@ -25,7 +25,7 @@ import (
 // exchanges is a job of two ranks that writes to its disk all the time, and sends from rank 1 to rank 0. fdatasync
 // makes each write reach the disk at once, so that it is the job's own.
 const exchanges = `$| = 1;
-my $rank = $ENV{RANK};
+my $rank = $ENV{NODE_RANK};
 if ($rank == 0 and !fork) {
   socket(my $l, 10, 1, 6) or die "socket: $!"; # IPv6, TCP
   bind($l, pack("S n N a16 L", 10, 7100, 0, "\0" x 16, 0)) or die "bind: $!";

@@ -56,7 +56,7 @@ func TestNodesUnderGVisor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := session.Output("cat /proc/version; echo rank $RANK")
+	out, err := session.Output("cat /proc/version; echo rank $NODE_RANK")
 	own, herr := os.ReadFile("/proc/version")
 	if err != nil || herr != nil || strings.HasPrefix(string(out), string(own)) ||
 		!strings.HasPrefix(string(out), "Linux version 4.4.0") || !strings.HasSuffix(string(out), "rank 0\n") {

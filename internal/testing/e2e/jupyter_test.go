@@ -63,7 +63,7 @@ func TestJupyterInABrowser(t *testing.T) {
 	b.do("go into the cell", chromedp.Click(chromedp.CSS(".CodeMirror")),
 		chromedp.WaitVisible(chromedp.CSS(".CodeMirror-focused")))
 	b.do("type and run it",
-		chromedp.KeyEvent("!echo rank $RANK of $WORLD_SIZE at $MASTER_ADDR"),
+		chromedp.KeyEvent("!echo rank $NODE_RANK of $NNODES at $MASTER_ADDR"),
 		chromedp.KeyEvent(kb.Enter, chromedp.KeyModifiers(chromedp.ModifierShift)))
 	b.reads(".output_text", "rank 1 of 2 at")
 	b.shot("jupyter")

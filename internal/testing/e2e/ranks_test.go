@@ -23,7 +23,7 @@ import (
 // prints the step and the hash of every rank's shard as it finds them. In the first start the last rank stops before
 // the second checkpoint, so that its host is lost while the others have prepared theirs; after the third step all rest.
 const savesShards = `$| = 1;
-my ($rank, $world, $label) = ($ENV{RANK}, $ENV{WORLD_SIZE}, $ENV{MUSTER_RESUME_LABEL} // "");
+my ($rank, $world, $label) = ($ENV{NODE_RANK}, $ENV{NNODES}, $ENV{MUSTER_RESUME_LABEL} // "");
 my ($n, $state) = (0, 1);
 if ($label ne "") {
   for my $r (0 .. $world - 1) {

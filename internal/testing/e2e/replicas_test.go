@@ -148,7 +148,7 @@ func (p *platform) shellsThrough(t *testing.T, urls []string, gateway string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if out, err := session.Output("echo rank $RANK"); err != nil || string(out) != "rank 1\n" {
+		if out, err := session.Output("echo rank $NODE_RANK"); err != nil || string(out) != "rank 1\n" {
 			t.Errorf("replica %d: %q %v", i, out, err)
 		}
 		conn.Close()
@@ -159,7 +159,7 @@ func (p *platform) shellsThrough(t *testing.T, urls []string, gateway string) {
 		t.Fatal(err)
 	}
 	g.wants(t, "1\n", "", "-o", "HostName="+host, "-o", "Port="+port, "-o", "HostKeyAlias=["+strings.Replace(p.GatewayAddr,
-		":", "]:", 1), c.ID.String()+".1@gateway", "echo $RANK")
+		":", "]:", 1), c.ID.String()+".1@gateway", "echo $NODE_RANK")
 	link, err := r.PortLink(t.Context(), c.ID, 1, 8899)
 	if err != nil {
 		t.Fatal(err)

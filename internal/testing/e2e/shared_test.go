@@ -20,7 +20,7 @@ sub has { opendir(my $d, "/shared") or die "list: $!"; join(" ", sort grep { !/^
 
 // passesNotes writes a file of its rank into a shared folder, and reads those of all ranks.
 const passesNotes = listsShared + `
-my ($rank, $world) = ($ENV{RANK}, $ENV{WORLD_SIZE});
+my ($rank, $world) = ($ENV{NODE_RANK}, $ENV{NNODES});
 open(my $f, ">", "/shared/from-$rank.tmp") or die "write: $!";
 print $f "rank $rank was here"; close $f or die "close: $!";
 rename("/shared/from-$rank.tmp", "/shared/from-$rank") or die "rename: $!";

@@ -150,9 +150,9 @@ func TestShell(t *testing.T) {
 
 	t.Run("commands", func(t *testing.T) {
 		t.Parallel()
-		g.wants(t, "hello teal 0 /root\n", "", at(0), `echo $GREETING $COLOUR $RANK $PWD`)
-		g.wants(t, "1\n", "", c.ID.String()+"+1@gateway", `echo $RANK`)
-		g.wants(t, "0\n", "", c.ID.String()+"@gateway", `echo $RANK`)
+		g.wants(t, "hello teal 0 /root\n", "", at(0), `echo $GREETING $COLOUR $NODE_RANK $PWD`)
+		g.wants(t, "1\n", "", c.ID.String()+"+1@gateway", `echo $NODE_RANK`)
+		g.wants(t, "0\n", "", c.ID.String()+"@gateway", `echo $NODE_RANK`)
 		g.wants(t, "3\n", "a\nb\nc\n", at(0), "wc -l")
 		g.wants(t, "de_DE\n", "", "-o", "SetEnv=LC_ALL=de_DE", at(0), "echo $LC_ALL")
 		if out, errs, code := g.run(t, "", "ssh", at(1), "echo out; echo err >&2; exit 41"); out != "out\n" ||
@@ -161,7 +161,7 @@ func TestShell(t *testing.T) {
 		}
 		// From rank to rank, as mpirun does it.
 		g.wants(t, "1 node-1 in 0\n", "in\n", at(0),
-			`$OMPI_MCA_plm_rsh_agent -x node-1 'read x; echo $RANK $(cat /etc/hostname) $x' | while read l; do echo $l $RANK; done`)
+			`$OMPI_MCA_plm_rsh_agent -x node-1 'read x; echo $NODE_RANK $(cat /etc/hostname) $x' | while read l; do echo $l $NODE_RANK; done`)
 		// More than any buffer on the way, both ways.
 		big := strings.Repeat("0123456789abcdef", 1<<17) // 2 MiB
 		g.wants(t, big, big, at(0), "cat")
@@ -193,7 +193,7 @@ func TestShell(t *testing.T) {
 	t.Run("terminal", func(t *testing.T) { t.Parallel(); terminal(t, g.dial(t, fmt.Sprintf("%s.1", c.ID))) })
 	t.Run("jump", func(t *testing.T) {
 		t.Parallel()
-		g.wants(t, "1 /root\n", "", "-J", c.ID.String()+"@gateway", "anybody@node-1", "echo $RANK $PWD")
+		g.wants(t, "1 /root\n", "", "-J", c.ID.String()+"@gateway", "anybody@node-1", "echo $NODE_RANK $PWD")
 	})
 	t.Run("ports", func(t *testing.T) { t.Parallel(); ports(t, g, c) })
 	t.Run("an editor", func(t *testing.T) { t.Parallel(); editor(t, g, c) })
@@ -265,7 +265,7 @@ func withToken(t *testing.T, r *renter, c client.Cluster) {
 	}
 	id := c.ID.String()
 	out, errs, code := muster("in", "cluster", "exec", id, "--node", "1", "--", "sh", "-c",
-		"cat; echo $RANK \"$PWD\"; echo err >&2; exit 9")
+		"cat; echo $NODE_RANK \"$PWD\"; echo err >&2; exit 9")
 	if out != "in1 /work\n" || errs != "err\n" || code != 9 {
 		t.Errorf("exec: %q %q %d", out, errs, code)
 	}
@@ -494,7 +494,7 @@ func TestShellWithoutAShell(t *testing.T) {
 	c := r.run(t, p.endless())
 	user := c.ID.String() + "@gateway"
 	g.wants(t, "node-0\n0 muster\n", "", user,
-		`cat /etc/hostname; for i in a; do echo $RANK mus''ter; done; ls /nowhere >/dev/null 2>&1 || exit 0`)
+		`cat /etc/hostname; for i in a; do echo $NODE_RANK mus''ter; done; ls /nowhere >/dev/null 2>&1 || exit 0`)
 	if out, errs, code := g.run(t, "", "ssh", user, "no-such-program"); code != 127 ||
 		!strings.Contains(errs, "no-such-program") {
 		t.Errorf("%q %q %d", out, errs, code)

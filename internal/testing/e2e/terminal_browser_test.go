@@ -37,7 +37,7 @@ func TestTerminalInABrowser(t *testing.T) {
 	}
 	b.open("/clusters/" + c.ID.String() + "/terminal?node=1")
 	b.reads("#terminal-state", "Connected")
-	b.types("stty size; echo rank=$RANK sum=$((40+2))")
+	b.types("stty size; echo rank=$NODE_RANK sum=$((40+2))")
 	b.shows("rank=1 sum=42")
 	size := strings.Fields(b.evaluate(`[...document.querySelectorAll(".xterm-rows > div")].map(e => e.textContent.trim())
 		.find(s => /^\d+ \d+$/.test(s)) ?? ""`))
