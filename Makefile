@@ -184,7 +184,7 @@ fuzz: ## a million random requests to the API, 100,000 visits of pages and forms
 	done
 
 .PHONY: mutants
-mutants: ## break the rules of money one by one and show that a test notices each (see docs/proof.md)
+mutants: ## break the rules of money one by one and show that a test notices each (see docs/evidence/proof.md)
 	@scripts/setup build run
 	@$(SERVICES) --postgres -- go run ./internal/testing/model/mutants
 

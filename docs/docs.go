@@ -5,5 +5,5 @@ import "embed"
 
 // FS holds the Markdown pages and the files that they link to.
 //
-//go:embed *.md adr api tutorials launch hardware
+//go:embed *.md adr api evidence hardware launch tutorials
 var FS embed.FS

@@ -108,7 +108,7 @@ func TestLibrary_PagesLinkToIt(t *testing.T) {
 }
 
 // unlisted are the documents that are for the people who work on Muster.
-var unlisted = []string{"findings.md"}
+var unlisted = []string{"evidence/findings.md"}
 
 func TestLibrary_HasEveryPage(t *testing.T) {
 	t.Parallel()
@@ -208,8 +208,8 @@ func TestPages(t *testing.T) {
 		{"/docs/search?q=%3Cscript%3E", 200, "&lt;script&gt;"},
 		{"/docs/hosts.md", 301, ""},
 		{"/docs/findings", 404, "Page not found"},
-		{"/docs/findings.md", 404, "Page not found"},
-		{"/docs/launch/../findings.md", 404, "Page not found"},
+		{"/docs/evidence/findings.md", 404, "Page not found"},
+		{"/docs/launch/../evidence/findings.md", 404, "Page not found"},
 		{"/docs/docs.go", 404, "Page not found"},
 	} {
 		res, body := get(t, tc.path)

@@ -64,7 +64,8 @@ var plan = []struct {
 		"api/README.md", "api/quick-start.md", "api/authentication.md", "api/errors.md", "api/pagination.md",
 		"api/idempotency.md", "api/queries.md", "api/webhooks.md", apiNouns}},
 	{"Design", "How Muster works inside, and why. You need none of this to rent or to host.", []string{
-		"architecture.md", "money.md", "proof.md", "growing.md", "agent.md", "kills.md", "adr/README.md"}},
+		"architecture.md", "money.md", "growing.md", "agent.md", "adr/README.md", "evidence/README.md",
+		"evidence/proof.md", "evidence/kills.md", "evidence/bench.md"}},
 }
 
 // commandIndex stands for the reference of the command line, which is no file.

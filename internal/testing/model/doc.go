@@ -14,5 +14,5 @@
 // The rule of who is paid in a gang (internal/billing/fairness) has an oracle of its own, which walks over every
 // millisecond of random gangs that lie.
 //
-// `make mutants` breaks the rules one by one and shows that these tests notice (see docs/proof.md).
+// `make mutants` breaks the rules one by one and shows that these tests notice (see docs/evidence/proof.md).
 package model

@@ -389,7 +389,7 @@ func induced(w *attackWorld, until int64) {
 }
 
 // TestAttacksDoNotPay plays the attacks on a gang by the rules before and after internal/billing/fairness. With
-// MUSTER_PROOF_TABLES=1 -v it prints the table of docs/proof.md.
+// MUSTER_PROOF_TABLES=1 -v it prints the table of docs/evidence/proof.md.
 func TestAttacksDoNotPay(t *testing.T) {
 	t.Parallel()
 	var table strings.Builder
