@@ -57,6 +57,9 @@ func (s *Pages) index(v *page.Visit) error {
 // maxQuery bounds what a search reads of its query, in bytes.
 const maxQuery = 200
 
+// inDesign is the value of the field "in" that searches the design's pages.
+const inDesign = "design"
+
 func (s *Pages) search(v *page.Visit) error {
 	l, err := s.library()
 	if err != nil {
@@ -66,7 +69,7 @@ func (s *Pages) search(v *page.Visit) error {
 	if len(q) > maxQuery {
 		q = strings.ToValidUTF8(q[:maxQuery], "")
 	}
-	return s.Render(v, SearchPage(v.Page("Search the documentation", "docs"), l.menu, q, l.search(q)))
+	return s.Render(v, SearchPage(v.Page("Search the documentation", "docs"), l.menu, l.results(q, v.R.FormValue("in") == inDesign)))
 }
 
 // document shows a page, or a file that a page links to.

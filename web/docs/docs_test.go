@@ -156,14 +156,39 @@ func TestSearch(t *testing.T) {
 		{"rent a cluster", "/docs/api/clusters#rent-a-cluster"},
 		{"muster host list", "/docs/cli/host#muster-host-list"},
 	} {
-		hits := l.search(tc.query)
+		hits := l.search(tc.query, false)
 		if len(hits) == 0 || hits[0].URL != tc.first {
 			t.Errorf("%s: %+v, want %s first", tc.query, hits[:min(len(hits), 3)], tc.first)
 		}
 	}
 	for _, query := range []string{"", "  ", "zzyzx", "payouts zzyzx"} {
-		if hits := l.search(query); len(hits) != 0 {
+		if hits := append(l.search(query, false), l.search(query, true)...); len(hits) != 0 {
 			t.Errorf("%q finds %+v", query, hits)
+		}
+	}
+}
+
+// Guides and design have a search each, and a page of results says what the other finds.
+func TestSearch_HelpAndDesignAreTwo(t *testing.T) {
+	t.Parallel()
+	for query, found := range map[string][2]bool{ // in guides and reference, in the design
+		"PostgreSQL is the only truth": {false, true}, "image_too_big": {true, false}, "volume": {true, true},
+	} {
+		for i, address := range []string{searchURL(query, false), searchURL(query, true)} {
+			_, body := get(t, address)
+			page, err := goquery.NewDocumentFromReader(strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			hits := page.Find(".hits a").Length()
+			other := page.Find(`[role=status] a[href^="/docs/search"]`).Length()
+			if (hits > 0) != found[i] || (other > 0) != found[1-i] {
+				t.Errorf("%s: %d hits, %d links to the other search", address, hits, other)
+			}
+			field := page.Find(`.docsearch input[name=in][value=design]`).Length()
+			if (field == 1) != (i == 1) {
+				t.Errorf("%s: the next search is in the design: %t", address, field == 1)
+			}
 		}
 	}
 }

@@ -63,7 +63,7 @@ var plan = []struct {
 	{"REST API", "Programs that rent, and programs that host.", []string{
 		"api/README.md", "api/quick-start.md", "api/authentication.md", "api/errors.md", "api/pagination.md",
 		"api/idempotency.md", "api/queries.md", "api/webhooks.md", apiNouns}},
-	{"Design", "How Muster works inside, and why. You need none of this to rent or to host.", []string{
+	{design, "How Muster works inside, and why. You need none of this to rent or to host.", []string{
 		"architecture.md", "money.md", "growing.md", "agent.md", "adr/README.md", "evidence/README.md",
 		"evidence/proof.md", "evidence/kills.md", "evidence/bench.md"}},
 }
@@ -133,7 +133,7 @@ func newLibrary(files fs.FS, from sources) (*library, error) {
 		return nil, err
 	}
 	for _, file := range decisions {
-		if _, err := l.add(files, file, "Design", made); err != nil {
+		if _, err := l.add(files, file, design, made); err != nil {
 			return nil, err
 		}
 	}

@@ -2,6 +2,7 @@ package docs
 
 import (
 	"cmp"
+	"net/url"
 	"slices"
 	"strings"
 	"unicode"
@@ -17,8 +18,25 @@ const maxHits = 30
 // weights of where a word stands. A part whose title has all words comes first.
 const inAllOfTitle, inTitle, inPageTitle, inText = 40, 10, 5, 1
 
-// search returns the parts of documents that contain every word of the query, the best first.
-func (l *library) search(query string) []Hit {
+// design is the section of the pages for those who develop Muster. It has a search apart: what renters and operators
+// look for is not among decisions and measurements.
+const design = "Design"
+
+// Results are what a query finds in one of the two searches, and how much it finds in the other.
+type Results struct {
+	Query  string
+	Design bool // whether the hits are of the design's pages
+	Hits   []Hit
+	Other  int // number of hits in the other search
+}
+
+func (l *library) results(query string, inDesign bool) Results {
+	return Results{query, inDesign, l.search(query, inDesign), len(l.search(query, !inDesign))}
+}
+
+// search returns the parts of documents that contain every word of the query, the best first: of the design's pages, or
+// of all others.
+func (l *library) search(query string, inDesign bool) []Hit {
 	words := strings.Fields(strings.ToLower(query))
 	if len(words) == 0 {
 		return nil
@@ -29,6 +47,9 @@ func (l *library) search(query string) []Hit {
 	}
 	var found []scored
 	for _, d := range l.all {
+		if (d.Section == design) != inDesign {
+			continue
+		}
 		for i := range d.parts {
 			p := &d.parts[i]
 			if n := score(d.Title, p, words, i == 0); n > 0 {
@@ -103,4 +124,21 @@ func hit(d *Document, p *part, word string) Hit {
 	}
 	h.Excerpt = clip(strings.TrimSpace(text), 200)
 	return h
+}
+
+// searched names what a search looks through.
+func searched(inTheDesign bool) string {
+	if inTheDesign {
+		return "design and decisions"
+	}
+	return "guides and reference"
+}
+
+// searchURL is the address of a search.
+func searchURL(query string, inTheDesign bool) string {
+	q := url.Values{"q": {query}}
+	if inTheDesign {
+		q.Set("in", inDesign)
+	}
+	return base + "/search?" + q.Encode()
 }
