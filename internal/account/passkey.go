@@ -22,7 +22,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// A passkey proves a device and the person at it, so that it replaces the password and the code. See ADR 38.
+// A passkey proves a device and the person at it, so that it replaces the password and the code. See ADR 34.
 
 // MaxPasskeys is how many passkeys a user may have.
 const MaxPasskeys = 20

@@ -24,7 +24,7 @@ import (
 	"github.com/musterhq/muster/internal/seal"
 )
 
-// A second factor is a code of an authenticator app (TOTP, RFC 6238), or a recovery code in its place. See ADR 38.
+// A second factor is a code of an authenticator app (TOTP, RFC 6238), or a recovery code in its place. See ADR 34.
 
 const (
 	totpStep       = 30 // s

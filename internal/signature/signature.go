@@ -9,7 +9,7 @@
 //     a point of small order in R or A, which takes the private key: only the signer can make such a signature.
 //
 // Why the equation has the cofactor: without it, many checked at once and each checked alone cannot agree. See
-// docs/adr/0009-signatures-in-batches.md.
+// docs/adr/0009-signed-usage-and-the-ledgers-chain.md.
 package signature
 
 import (
