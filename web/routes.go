@@ -15,7 +15,7 @@ func (s *Web) Routes(r chi.Router) {
 	// Refuse forms posted from another site, by the origin that the browser sends.
 	guard := http.NewCrossOriginProtection()
 	r.Group(func(r chi.Router) {
-		r.Use(metrics.HTTP("web"), s.site.LimitRequests, guard.Handler, page.LimitForms)
+		r.Use(metrics.HTTP("web", s.site.Log), s.site.LimitRequests, guard.Handler, page.LimitForms)
 		m := page.NewMux(s.site, r)
 		s.front.Routes(m)
 		s.accounts.Routes(m)

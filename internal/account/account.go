@@ -20,6 +20,7 @@ package account
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"slices"
 	"time"
@@ -58,6 +59,20 @@ type Principal struct {
 	Email   string
 	OrgName string
 	Address string // where the call comes from; set by the face, for the audit trail
+}
+
+// LogAttrs are the ids by which a log names the principal; none: there is none.
+func (p Principal) LogAttrs() []slog.Attr {
+	var out []slog.Attr
+	for _, a := range []struct {
+		name string
+		id   interface{ IsZero() bool }
+	}{{"org", p.Org}, {"user", p.User}, {"token", p.Token}} {
+		if !a.id.IsZero() {
+			out = append(out, slog.Any(a.name, a.id))
+		}
+	}
+	return out
 }
 
 // Can reports whether the principal holds the scope.

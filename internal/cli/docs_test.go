@@ -133,7 +133,7 @@ var refusedInDocs = map[string]refusal{
 
 	// The three hosts of the test have 8 GPUs each, and one GPU is taken; one host lends the ports of a fabric.
 	"muster cluster create --nodes 2 --gpus 8 --image registry.example/train:1 " +
-		"-- sh torchrun.sh ddp.py": noRoom,
+		"-- torchrun ddp.py": noRoom,
 	"muster cluster create --nodes 2 --gpus 8 --fabric rdma --image registry.example/train:1 " +
 		"-- torchrun …": noRoom,
 	"muster cluster create --nodes 2 --gpus 8 --image registry.example/mpi:1 " +

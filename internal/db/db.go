@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -43,6 +44,7 @@ type Config struct {
 	// closure. It is for tests: a use case that waits for a second connection while it holds one can deadlock the whole
 	// pool.
 	RefuseNested bool
+	Log          *slog.Logger // of statements that take a second or more; nil: none is logged
 }
 
 // ErrNested is the pool's error under Config.RefuseNested.
@@ -64,6 +66,9 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	pc.ConnConfig.RuntimeParams["timezone"] = "UTC"
 	pc.ConnConfig.DialFunc = dialer().DialContext
 	pc.AfterConnect = prepareSession
+	if cfg.Log != nil {
+		pc.ConnConfig.Tracer = slow{cfg.Log, slowAfter}
+	}
 	if cfg.RefuseNested {
 		pc.PrepareConn = func(ctx context.Context, _ *pgx.Conn) (bool, error) {
 			if open, _ := ctx.Value(openTx{}).(*atomic.Bool); open != nil && open.Load() {

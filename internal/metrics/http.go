@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"context"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -21,27 +23,55 @@ var (
 // them.
 const noRoute = "none"
 
-// HTTP returns a middleware for the root of a chi router that counts the requests of one face, api or web, and measures
-// their duration.
-func HTTP(face string) func(http.Handler) http.Handler {
+// HTTP returns a middleware for the root of a chi router that counts the requests of one face, api or web, measures
+// their duration, and logs each that succeeded and may have changed something: who sent which method to which route,
+// never a path or a query, which may contain secrets. Other requests are logged at level debug.
+func HTTP(face string, log *slog.Logger) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			began := time.Now()
 			ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+			var from requester
+			r = r.WithContext(context.WithValue(r.Context(), requesterKey{}, &from))
 			defer func() {
-				route, method := routeOf(r), methodOf(r)
+				took, route, method := time.Since(began), routeOf(r), methodOf(r)
+				log.LogAttrs(r.Context(), levelOf(route, method, ww.Status()), "request",
+					append(from.attrs, slog.String("face", face), slog.String("method", method), slog.String("route", route),
+						slog.Int("status", ww.Status()), slog.Duration("took", took),
+						slog.String("request", ww.Header().Get("Request-Id")))...)
 				if ww.Status() == 0 { // the handler hijacked or aborted the connection
 					requests.WithLabelValues(face, route, method, "0").Inc()
 					return
 				}
 				requests.WithLabelValues(face, route, method, strconv.Itoa(ww.Status())).Inc()
 				if !strings.HasPrefix(ww.Header().Get("Content-Type"), "text/event-stream") {
-					requestSeconds.WithLabelValues(face, route, method).Observe(time.Since(began).Seconds())
+					requestSeconds.WithLabelValues(face, route, method).Observe(took.Seconds())
 				}
 			}()
 			next.ServeHTTP(ww, r)
 		})
 	}
+}
+
+type requesterKey struct{}
+
+// requester is what the log says of the one who sent a request.
+type requester struct{ attrs []slog.Attr }
+
+// From notes who sent the request of a context, for its line in the log.
+func From(ctx context.Context, who ...slog.Attr) {
+	if r, ok := ctx.Value(requesterKey{}).(*requester); ok {
+		r.attrs = who
+	}
+}
+
+// levelOf is info for requests that may have changed something. What was refused changed nothing, and anybody can send
+// any number of it.
+func levelOf(route, method string, status int) slog.Level {
+	if route == noRoute || method == http.MethodGet || method == http.MethodHead || status == 0 || status >= 400 {
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
 }
 
 func routeOf(r *http.Request) string {

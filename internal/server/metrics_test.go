@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -17,6 +18,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/metrics"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
@@ -141,7 +144,7 @@ func value(f *dto.MetricFamily, label string) float64 {
 func serveOnce(t *testing.T, pattern, path string) *http.Response {
 	t.Helper()
 	r := chi.NewRouter()
-	r.Use(metrics.HTTP("test"))
+	r.Use(metrics.HTTP("test", slog.New(slog.DiscardHandler)))
 	r.Get(pattern, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
 	w := httptest.NewRecorder()
 	r.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
@@ -173,6 +176,42 @@ func TestMetrics_RoutesNotPaths(t *testing.T) {
 	for r := range routes {
 		if strings.Contains(r, "4711") {
 			t.Errorf("a path is a label: %s", r)
+		}
+	}
+}
+
+// TestRequests_ChangesAreLogged: a request that changed something is one line at level info, with who sent it and the
+// route, never the path or the query. Reads, refusals and unknown routes are none.
+func TestRequests_ChangesAreLogged(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	r := chi.NewRouter()
+	r.Use(metrics.HTTP("test", slog.New(slog.NewTextHandler(&out, nil))))
+	answer := func(status int) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			metrics.From(r.Context(), account.Principal{Org: id.New[id.Org]()}.LogAttrs()...)
+			w.Header().Set("Request-Id", "req_1")
+			w.WriteHeader(status)
+		}
+	}
+	r.Get("/things/{id}", answer(200))
+	r.Post("/things/{id}", answer(201))
+	r.Delete("/things/{id}", answer(404))
+	for _, c := range []struct {
+		method, path string
+		logged       bool
+	}{{"GET", "/things/4711", false}, {"POST", "/things/4711?key=4711", true}, {"DELETE", "/things/4711", false},
+		{"POST", "/nowhere", false}} {
+		out.Reset()
+		r.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(c.method, c.path, nil))
+		line := out.String()
+		if (line != "") != c.logged || strings.Contains(line, "4711") {
+			t.Errorf("%s %s: %q", c.method, c.path, line)
+		}
+		for _, want := range []string{"level=INFO", "org=org_", "route=/things/{id}", "status=201", "request=req_1"} {
+			if c.logged && !strings.Contains(line, want) {
+				t.Errorf("%s %s: no %s in %q", c.method, c.path, want, line)
+			}
 		}
 	}
 }

@@ -137,7 +137,7 @@ func (s *Server) openDatabase(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	s.db, err = db.Open(ctx, db.Config{URL: string(s.cfg.DatabaseURL), MaxConns: s.cfg.DBConns})
+	s.db, err = db.Open(ctx, db.Config{URL: string(s.cfg.DatabaseURL), MaxConns: s.cfg.DBConns, Log: s.log})
 	if err != nil {
 		return err
 	}

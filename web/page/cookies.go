@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/metrics"
 	"github.com/musterhq/muster/internal/text"
 )
 
@@ -38,6 +39,7 @@ func (s *Site) recognise(v *Visit) error {
 		return err
 	}
 	v.Who.Address = Address(v.R)
+	metrics.From(v.R.Context(), v.Who.LogAttrs()...)
 	// Rotate the secret from time to time, but not on live streams: they cannot set a cookie after the response has begun.
 	if v.R.Header.Get("Accept") != "text/event-stream" {
 		fresh, err := s.Accounts.RotateSession(v.R.Context(), c.Value)

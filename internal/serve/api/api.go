@@ -227,7 +227,7 @@ func Paths() []string { return []string{"/api/", "/healthz", "/readyz", "/stripe
 func (a *API) build() {
 	r := chi.NewRouter()
 	a.Handler = r
-	r.Use(metrics.HTTP("api"), a.envelope)
+	r.Use(metrics.HTTP("api", a.log), a.envelope)
 	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
 		writeProblem(w, newProblem(fault.NotFound, "page not found; the reference is at "+docsPath))
 	})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/metrics"
 )
 
 // envelope surrounds every request: it gives the request its name for the log, sets the headers of every answer, and
@@ -36,7 +37,6 @@ func (a *API) envelope(next http.Handler) http.Handler {
 		if strings.HasPrefix(a.cfg.PublicURL, "https://") {
 			h.Set("Strict-Transport-Security", "max-age=31536000")
 		}
-		began := time.Now()
 		defer func() {
 			if p := recover(); p != nil {
 				if p == http.ErrAbortHandler {
@@ -46,8 +46,6 @@ func (a *API) envelope(next http.Handler) http.Handler {
 					slog.String("stack", string(debug.Stack())))
 				writeProblem(w, newProblem(fault.Internal, "something went wrong on our side; it was noted as "+name))
 			}
-			a.log.DebugContext(ctx, "request", slog.String("request", name), slog.String("method", r.Method),
-				slog.String("path", r.URL.Path), slog.Duration("took", time.Since(began)))
 		}()
 		if err := checkURL(r.URL); err != nil { // text that PostgreSQL cannot store
 			writeProblem(w, a.problem(ctx, err))
@@ -77,6 +75,7 @@ func (a *API) admit(next http.Handler) http.Handler {
 			limited = c.principal.Key()
 		}
 		c.principal.Address = address
+		metrics.From(r.Context(), c.principal.LogAttrs()...)
 		if callerLimited(w, r, limited) {
 			return
 		}
