@@ -23,7 +23,8 @@ func documents(t *testing.T) map[string]string {
 	t.Helper()
 	pages := map[string]string{}
 	err := fs.WalkDir(docs.FS, ".", func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, ".md") || strings.HasPrefix(path, "adr/") || path == "evidence/findings.md" {
+		if err != nil || !strings.HasSuffix(path, ".md") || strings.HasPrefix(path, "adr/") ||
+			path == "evidence/findings.md" {
 			return err
 		}
 		b, err := fs.ReadFile(docs.FS, path)

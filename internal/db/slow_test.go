@@ -29,7 +29,8 @@ func TestSlow_NamesTheStatement(t *testing.T) {
 		if _, err := d.Pool.Exec(t.Context(), sleep, seconds, "secret"); err != nil {
 			t.Fatal(err)
 		}
-		if got := out.String(); strings.Contains(got, "secret") || (got == "") != (want == "") || !strings.Contains(got, want) {
+		got := out.String()
+		if strings.Contains(got, "secret") || (got == "") != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("%g s: %q", seconds, got)
 		}
 	}

@@ -69,7 +69,8 @@ func (s *Pages) search(v *page.Visit) error {
 	if len(q) > maxQuery {
 		q = strings.ToValidUTF8(q[:maxQuery], "")
 	}
-	return s.Render(v, SearchPage(v.Page("Search the documentation", "docs"), l.menu, l.results(q, v.R.FormValue("in") == inDesign)))
+	r := l.results(q, v.R.FormValue("in") == inDesign)
+	return s.Render(v, SearchPage(v.Page("Search the documentation", "docs"), l.menu, r))
 }
 
 // document shows a page, or a file that a page links to.
