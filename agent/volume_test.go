@@ -140,10 +140,12 @@ func TestAVolumeFollowsToAnotherHost(t *testing.T) {
 	// What the end committed is the very last step.
 	third := one.launch(one.mounted())
 	one.await(third.LeaseRef, "running", running)
+	ended := two.number(second.LeaseRef, `ends at step (\d+)`)
+	poll(t, "a step of the third run", func() bool { return one.step(third.LeaseRef) > ended })
 	one.want()
 	one.await(third.LeaseRef, "gone", gone)
-	if a, b := two.number(second.LeaseRef, `ends at step (\d+)`), one.number(third.LeaseRef, `begins at step (\d+)`); a != b {
-		t.Errorf("it ended at step %d, and the next began at %d", a, b)
+	if began := one.number(third.LeaseRef, `begins at step (\d+)`); began != ended {
+		t.Errorf("it ended at step %d, and the next began at %d", ended, began)
 	}
 }
 
