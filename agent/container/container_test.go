@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/moby/moby/client"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/musterhq/muster/agent/cores"
 	"github.com/musterhq/muster/agent/leasefiles"
@@ -195,6 +197,40 @@ func TestWhatIsNotThereIsNoError(t *testing.T) {
 	if err := errors.Join(e.Stop(ctx, spec.LeaseRef, Work, time.Second), e.Remove(ctx, spec.LeaseRef, Work),
 		e.RemoveNetwork(ctx), e.RemoveImage(ctx, "muster-none/x:1")); err != nil {
 		t.Error(err)
+	}
+}
+
+// Agents of one machine remove the last tags of an image at the same time.
+func TestTagsOfOneImageAreRemovedSideBySide(t *testing.T) {
+	t.Parallel()
+	e, spec, files := setUp(t)
+	tar, repository := filepath.Join(t.TempDir(), "image.tar"), "muster-removed/"+spec.Lease
+	docker := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command("docker", args...).CombinedOutput(); err != nil {
+			t.Fatalf("docker %v: %v\n%s", args, err, out)
+		}
+	}
+	if out, err := exec.Command("tar", "-C", files.Node, "-cf", tar, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for range 3 {
+		docker("import", tar, repository+":0")
+		tags := []string{repository + ":0"}
+		for i := 1; i < 6; i++ {
+			tags = append(tags, fmt.Sprint(repository, ":", i))
+			docker("tag", tags[0], tags[i])
+		}
+		var g errgroup.Group
+		for _, tag := range tags {
+			g.Go(func() error { return e.RemoveImage(t.Context(), tag) })
+		}
+		if err := g.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		if left, err := e.ListImages(t.Context(), repository); err != nil || len(left) > 0 {
+			t.Fatalf("%v are left: %v", left, err)
+		}
 	}
 }
 

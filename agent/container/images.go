@@ -142,9 +142,14 @@ func (e *Engine) ListImages(ctx context.Context, repository string) ([]string, e
 
 // RemoveImage removes a tag and the layers that only it used. It is no error if there is no such tag.
 func (e *Engine) RemoveImage(ctx context.Context, tag string) error {
-	_, err := e.docker.ImageRemove(ctx, tag, client.ImageRemoveOptions{PruneChildren: true})
-	if cerrdefs.IsNotFound(err) {
-		return nil
+	var err error
+	for range 2 {
+		if _, err = e.docker.ImageRemove(ctx, tag, client.ImageRemoveOptions{PruneChildren: true}); err == nil ||
+			cerrdefs.IsNotFound(err) {
+			return nil
+		}
+		// If the last tags of one image are removed at the same time, Docker answers one of the requests with an internal
+		// error ("unrecognized image ID"). The second try finds the tag gone.
 	}
 	return unavailable(err, "remove the image")
 }
