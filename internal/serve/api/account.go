@@ -13,7 +13,14 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 )
 
-func (a *API) me(ctx context.Context, p account.Principal, _ *struct{}) (client.Me, error) {
+// accountAPI answers the routes of the caller's account: sign-up, profile, password, sessions, deletion.
+type accountAPI struct {
+	accounts *account.Accounts
+	erasure  *erasure.Erasure
+	cfg      Config
+}
+
+func (a accountAPI) me(ctx context.Context, p account.Principal, _ *struct{}) (client.Me, error) {
 	v, err := a.accounts.Profile(ctx, p)
 	if err != nil {
 		return client.Me{}, err
@@ -43,7 +50,7 @@ type signUpInput struct {
 	}
 }
 
-func (a *API) signUp(ctx context.Context, caller account.Principal, in *signUpInput,
+func (a accountAPI) signUp(ctx context.Context, caller account.Principal, in *signUpInput,
 	once idem.Request) (client.SignedUp, idem.Outcome, error) {
 	u, out, err := a.accounts.SignUp(ctx, account.SignUp{
 		Email: in.Body.Email, Password: in.Body.Password, Name: in.Body.Name, Address: caller.Address,
@@ -59,7 +66,7 @@ func viewSignUp(u account.SignedUp) client.SignedUp {
 }
 
 // sendVerification mails the link again.
-func (a *API) sendVerification(ctx context.Context, p account.Principal, _ *verificationInput,
+func (a accountAPI) sendVerification(ctx context.Context, p account.Principal, _ *verificationInput,
 	once idem.Request) (client.VerificationSent, idem.Outcome, error) {
 	view := func(to string) client.VerificationSent { return client.VerificationSent{To: to} }
 	to, out, err := a.accounts.SendVerification(ctx, p, idem.As(once, view))
@@ -68,98 +75,8 @@ func (a *API) sendVerification(ctx context.Context, p account.Principal, _ *veri
 
 type verificationInput struct{ Keyed }
 
-func viewToken(t account.Token) client.Token {
-	return client.Token{
-		ID:         t.ID,
-		Name:       t.Name,
-		Hint:       t.Hint,
-		Scopes:     t.Scopes,
-		CreatedAt:  t.CreatedAt.UTC(),
-		ExpiresAt:  utc(t.ExpiresAt),
-		LastUsedAt: utc(t.LastUsedAt),
-	}
-}
-
-func (a *API) listTokens(ctx context.Context, p account.Principal, in *struct{ Page }) (list[client.Token], error) {
-	after, err := cursor[id.Token](in.Page)
-	if err != nil {
-		return list[client.Token]{}, err
-	}
-	rows, err := a.accounts.Tokens(ctx, p, account.Page[id.Token]{After: after, Limit: in.Limit + 1})
-	return cut(rows, in.Limit, viewToken, func(t account.Token) string { return t.ID.String() }), err
-}
-
-type newTokenInput struct {
-	Keyed
-	Body struct {
-		Name      string   `json:"name" doc:"what the token is for"`
-		Scopes    []string `json:"scopes" doc:"read, clusters, hosts, billing, members; within your own"`
-		ExpiresIn int64    `json:"expires_in,omitempty" doc:"seconds; left out: never" minimum:"1" maximum:"315360000"`
-	}
-}
-
-func (a *API) createToken(ctx context.Context, p account.Principal, in *newTokenInput,
-	once idem.Request) (client.NewToken, idem.Outcome, error) {
-	view := func(t account.IssuedToken) client.NewToken {
-		return client.NewToken{Token: viewToken(t.Token), Secret: t.Secret}
-	}
-	t, out, err := a.accounts.CreateToken(ctx, p, account.NewToken{
-		Name: in.Body.Name, Scopes: in.Body.Scopes, Expires: time.Duration(in.Body.ExpiresIn) * time.Second,
-	}, idem.As(once, view))
-	return view(t), out, err
-}
-
 type idInput struct {
 	ID string `path:"id"`
-}
-
-func (a *API) revokeToken(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
-	t, err := pathID[id.Token](in.ID, "token")
-	if err != nil {
-		return nothing{}, err
-	}
-	return nothing{}, a.accounts.RevokeToken(ctx, p, t)
-}
-
-func viewSSHKey(k account.SSHKey) client.SSHKey {
-	return client.SSHKey{
-		ID:          k.ID,
-		Name:        k.Name,
-		PublicKey:   k.PublicKey,
-		Fingerprint: k.Fingerprint,
-		CreatedAt:   k.CreatedAt.UTC(),
-	}
-}
-
-func (a *API) listSSHKeys(ctx context.Context, p account.Principal, in *struct{ Page }) (list[client.SSHKey], error) {
-	after, err := cursor[id.SSHKey](in.Page)
-	if err != nil {
-		return list[client.SSHKey]{}, err
-	}
-	rows, err := a.accounts.SSHKeys(ctx, p, account.Page[id.SSHKey]{After: after, Limit: in.Limit + 1})
-	return cut(rows, in.Limit, viewSSHKey, func(k account.SSHKey) string { return k.ID.String() }), err
-}
-
-type newSSHKeyInput struct {
-	Keyed
-	Body struct {
-		Name      string `json:"name,omitempty" doc:"left out: the key's comment"`
-		PublicKey string `json:"public_key" doc:"one line of an authorized_keys file"`
-	}
-}
-
-func (a *API) addSSHKey(ctx context.Context, p account.Principal, in *newSSHKeyInput,
-	once idem.Request) (client.SSHKey, idem.Outcome, error) {
-	k, out, err := a.accounts.AddSSHKey(ctx, p, in.Body.Name, in.Body.PublicKey, idem.As(once, viewSSHKey))
-	return viewSSHKey(k), out, err
-}
-
-func (a *API) deleteSSHKey(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
-	k, err := pathID[id.SSHKey](in.ID, "SSH key")
-	if err != nil {
-		return nothing{}, err
-	}
-	return nothing{}, a.accounts.DeleteSSHKey(ctx, p, k)
 }
 
 func utc(t *time.Time) *time.Time {
@@ -178,7 +95,7 @@ type passwordInput struct {
 	}
 }
 
-func (a *API) changePassword(ctx context.Context, p account.Principal,
+func (a accountAPI) changePassword(ctx context.Context, p account.Principal,
 	in *passwordInput) (client.PasswordChanged, error) {
 	err := a.accounts.ChangePassword(ctx, p, in.Body.Old, in.Body.New, in.Body.RevokeTokens)
 	return client.PasswordChanged{Changed: err == nil}, err
@@ -204,7 +121,7 @@ func wholeUser(p account.Principal) error {
 	return nil
 }
 
-func (a *API) listSessions(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Session], error) {
+func (a accountAPI) listSessions(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Session], error) {
 	if err := wholeUser(p); err != nil {
 		return list[client.Session]{}, err
 	}
@@ -212,7 +129,7 @@ func (a *API) listSessions(ctx context.Context, p account.Principal, _ *struct{}
 	return cut(all, len(all), viewSession, func(account.Session) string { return "" }), err
 }
 
-func (a *API) endSession(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
+func (a accountAPI) endSession(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
 	if err := wholeUser(p); err != nil {
 		return nothing{}, err
 	}
@@ -224,7 +141,7 @@ func (a *API) endSession(ctx context.Context, p account.Principal, in *idInput) 
 }
 
 // exportMe sends the caller's personal data, as a file.
-func (a *API) exportMe(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+func (a accountAPI) exportMe(w http.ResponseWriter, r *http.Request, p account.Principal) error {
 	data, err := a.erasure.Export(r.Context(), p)
 	if err != nil {
 		return err
@@ -235,7 +152,7 @@ func (a *API) exportMe(w http.ResponseWriter, r *http.Request, p account.Princip
 	return err
 }
 
-func (a *API) deletionStanding(ctx context.Context, p account.Principal,
+func (a accountAPI) deletionStanding(ctx context.Context, p account.Principal,
 	_ *struct{}) (erasure.DeletionStanding, error) {
 	return a.erasure.Standing(ctx, p)
 }
@@ -248,7 +165,7 @@ type deletionInput struct {
 	}
 }
 
-func (a *API) deleteMe(ctx context.Context, p account.Principal, in *deletionInput) (nothing, error) {
+func (a accountAPI) deleteMe(ctx context.Context, p account.Principal, in *deletionInput) (nothing, error) {
 	return nothing{}, a.erasure.Delete(ctx, p, erasure.Request{
 		Password: in.Body.Password,
 		Confirm:  in.Body.Confirm,

@@ -11,11 +11,19 @@ import (
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/ledger"
+	"github.com/musterhq/muster/internal/billing/payment"
+	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
+
+// booksAPI answers the routes of the platform's books: reports, journal, proposals.
+type booksAPI struct {
+	statements *statement.Statements
+	payments   *payment.Payments
+}
 
 // BookDays is the query of a period of the ledger. (Exported because huma reads only exported fields.)
 type BookDays struct {
@@ -23,7 +31,7 @@ type BookDays struct {
 	To   string `query:"to" required:"true" maxLength:"10" doc:"the last day, in UTC" example:"2026-11-30"`
 }
 
-func (a *API) ledgerReport(ctx context.Context, p account.Principal, in *BookDays) (client.LedgerReport, error) {
+func (a booksAPI) ledgerReport(ctx context.Context, p account.Principal, in *BookDays) (client.LedgerReport, error) {
 	days, err := ledger.ParseDays(in.From, in.To)
 	if err != nil {
 		return client.LedgerReport{}, err
@@ -83,7 +91,7 @@ func (f *csvFile) Write(b []byte) (int, error) {
 }
 
 // ledgerCSV is a table of the report of a period.
-func (a *API) ledgerCSV(name string, table func(io.Writer, ledger.Report) error) streamer {
+func (a booksAPI) ledgerCSV(name string, table func(io.Writer, ledger.Report) error) streamer {
 	return func(w http.ResponseWriter, r *http.Request, p account.Principal) error {
 		q := r.URL.Query()
 		days, err := ledger.ParseDays(q.Get("from"), q.Get("to"))
@@ -98,7 +106,7 @@ func (a *API) ledgerCSV(name string, table func(io.Writer, ledger.Report) error)
 	}
 }
 
-func (a *API) journal(ctx context.Context, p account.Principal, in *struct {
+func (a booksAPI) journal(ctx context.Context, p account.Principal, in *struct {
 	Page
 	BookDays
 	Kind string `query:"kind" maxLength:"100" doc:"entries of this kind only, such as payout_paid"`
@@ -116,7 +124,7 @@ func (a *API) journal(ctx context.Context, p account.Principal, in *struct {
 	return cut(rows, in.Limit, view, func(e ledger.Placed) string { return e.Place.String() }), err
 }
 
-func (a *API) journalCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+func (a booksAPI) journalCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
 	q := r.URL.Query()
 	days, err := ledger.ParseDays(q.Get("from"), q.Get("to"))
 	if err != nil {
@@ -127,7 +135,7 @@ func (a *API) journalCSV(w http.ResponseWriter, r *http.Request, p account.Princ
 	})
 }
 
-func (a *API) orgMoney(ctx context.Context, p account.Principal, in *struct {
+func (a booksAPI) orgMoney(ctx context.Context, p account.Principal, in *struct {
 	Page
 	At string `query:"at" maxLength:"10" doc:"the day, in UTC, such as 2026-11-30; left out: today"`
 }) (list[client.OrgMoney], error) {
@@ -143,7 +151,7 @@ func (a *API) orgMoney(ctx context.Context, p account.Principal, in *struct {
 	return cut(rows, in.Limit, same[client.OrgMoney], func(o client.OrgMoney) string { return o.Org.String() }), err
 }
 
-func (a *API) orgMoneyCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+func (a booksAPI) orgMoneyCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
 	day, err := a.statements.LedgerDay(r.Context(), r.URL.Query().Get("at"))
 	if err != nil {
 		return err
@@ -153,7 +161,7 @@ func (a *API) orgMoneyCSV(w http.ResponseWriter, r *http.Request, p account.Prin
 	})
 }
 
-func (a *API) listProposals(ctx context.Context, p account.Principal, in *struct {
+func (a booksAPI) listProposals(ctx context.Context, p account.Principal, in *struct {
 	Page
 	Open bool `query:"open" doc:"only those that wait for a decision"`
 }) (list[client.LedgerProposal], error) {
@@ -171,7 +179,7 @@ type proposeInput struct {
 	Body client.NewLedgerProposal
 }
 
-func (a *API) proposeEntry(ctx context.Context, p account.Principal, in *proposeInput,
+func (a booksAPI) proposeEntry(ctx context.Context, p account.Principal, in *proposeInput,
 	once idem.Request) (client.LedgerProposal, idem.Outcome, error) {
 	amount, err := money.ParseNano(in.Body.Amount)
 	if err != nil {
@@ -193,17 +201,17 @@ type decideEntryInput struct {
 	}
 }
 
-func (a *API) approveEntry(ctx context.Context, p account.Principal, in *decideEntryInput,
+func (a booksAPI) approveEntry(ctx context.Context, p account.Principal, in *decideEntryInput,
 	once idem.Request) (client.LedgerProposal, idem.Outcome, error) {
 	return a.decideEntry(ctx, p, in, true, once)
 }
 
-func (a *API) refuseEntry(ctx context.Context, p account.Principal, in *decideEntryInput,
+func (a booksAPI) refuseEntry(ctx context.Context, p account.Principal, in *decideEntryInput,
 	once idem.Request) (client.LedgerProposal, idem.Outcome, error) {
 	return a.decideEntry(ctx, p, in, false, once)
 }
 
-func (a *API) decideEntry(ctx context.Context, p account.Principal, in *decideEntryInput, approve bool,
+func (a booksAPI) decideEntry(ctx context.Context, p account.Principal, in *decideEntryInput, approve bool,
 	once idem.Request) (client.LedgerProposal, idem.Outcome, error) {
 	x, err := pathID[id.LedgerProposal](in.ID, "proposal")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 )
 
-func (a *API) listFloors(ctx context.Context, p account.Principal, _ *struct{}) (client.VersionFloors, error) {
+func (a platformAPI) listFloors(ctx context.Context, p account.Principal, _ *struct{}) (client.VersionFloors, error) {
 	all, err := a.hosts.Floors(ctx, p)
 	return viewFloors(all), err
 }
@@ -26,7 +26,7 @@ type setFloorInput struct {
 	}
 }
 
-func (a *API) setFloor(ctx context.Context, p account.Principal, in *setFloorInput) (client.VersionFloors, error) {
+func (a platformAPI) setFloor(ctx context.Context, p account.Principal, in *setFloorInput) (client.VersionFloors, error) {
 	all, err := a.hosts.SetFloor(ctx, p, host.NewFloor{
 		Component:  in.Component,
 		Branch:     in.Body.Branch,
@@ -47,7 +47,7 @@ type removeFloorInput struct {
 }
 
 // removeFloor needs no key: a floor that is removed twice is not found the second time.
-func (a *API) removeFloor(ctx context.Context, p account.Principal, in *removeFloorInput,
+func (a platformAPI) removeFloor(ctx context.Context, p account.Principal, in *removeFloorInput,
 	once idem.Request) (client.VersionFloors, idem.Outcome, error) {
 	all, done, err := a.hosts.RemoveFloor(ctx, p, in.Component, in.Body.Branch, idem.As(once, viewFloors))
 	return viewFloors(all), done, err

@@ -12,6 +12,8 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/ledger"
 	"github.com/musterhq/muster/internal/billing/metering"
+	"github.com/musterhq/muster/internal/billing/payment"
+	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/billing/tax"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
@@ -19,7 +21,14 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-func (a *API) trialBalance(ctx context.Context, p account.Principal, _ *struct{}) (client.TrialBalance, error) {
+// ledgerAPI answers the routes of the ledger: totals, search, corrections, frozen money, taxes.
+type ledgerAPI struct {
+	statements *statement.Statements
+	payments   *payment.Payments
+	leases     *metering.Leases
+}
+
+func (a ledgerAPI) trialBalance(ctx context.Context, p account.Principal, _ *struct{}) (client.TrialBalance, error) {
 	t, err := a.statements.TrialBalance(ctx, p)
 	if err != nil {
 		return client.TrialBalance{}, err
@@ -63,7 +72,7 @@ func bookEntry(e ledger.Entry) client.LedgerEntry {
 	return out
 }
 
-func (a *API) searchLedger(ctx context.Context, p account.Principal, in *struct {
+func (a ledgerAPI) searchLedger(ctx context.Context, p account.Principal, in *struct {
 	Page
 	Q string `query:"q" required:"true" minLength:"1" maxLength:"200" doc:"an entry's id or key, or the prefixed id of what it belongs to; an organisation's: all that moved its money"`
 }) (list[client.LedgerEntry], error) {
@@ -89,7 +98,7 @@ type compensateInput struct {
 	}
 }
 
-func (a *API) compensate(ctx context.Context, p account.Principal, in *compensateInput,
+func (a ledgerAPI) compensate(ctx context.Context, p account.Principal, in *compensateInput,
 	once idem.Request) (client.LedgerEntry, idem.Outcome, error) {
 	charge, err := pathID[id.LedgerTx](in.ID, "entry")
 	if err != nil {
@@ -105,7 +114,7 @@ func (a *API) compensate(ctx context.Context, p account.Principal, in *compensat
 	return bookEntry(x), done, err
 }
 
-func (a *API) frozenLeases(ctx context.Context, p account.Principal, _ *struct{}) (list[metering.FrozenLease], error) {
+func (a ledgerAPI) frozenLeases(ctx context.Context, p account.Principal, _ *struct{}) (list[metering.FrozenLease], error) {
 	all, err := a.leases.Frozen(ctx, p)
 	return cut(all, len(all), same[metering.FrozenLease], func(metering.FrozenLease) string { return "" }), err
 }
@@ -120,7 +129,7 @@ type unfreezeInput struct {
 
 func viewUnfrozen(l id.Lease) client.UnfrozenLease { return client.UnfrozenLease{Lease: l} }
 
-func (a *API) unfreeze(ctx context.Context, p account.Principal, in *unfreezeInput,
+func (a ledgerAPI) unfreeze(ctx context.Context, p account.Principal, in *unfreezeInput,
 	once idem.Request) (client.UnfrozenLease, idem.Outcome, error) {
 	l, err := pathID[id.Lease](in.ID, "lease")
 	if err != nil {
@@ -130,7 +139,7 @@ func (a *API) unfreeze(ctx context.Context, p account.Principal, in *unfreezeInp
 	return viewUnfrozen(x), done, err
 }
 
-func (a *API) quarantine(ctx context.Context, p account.Principal, in *struct{ Page }) (list[metering.Refused], error) {
+func (a ledgerAPI) quarantine(ctx context.Context, p account.Principal, in *struct{ Page }) (list[metering.Refused], error) {
 	var before int64
 	if in.After != "" {
 		n, err := strconv.ParseInt(in.After, 10, 64)
@@ -144,7 +153,7 @@ func (a *API) quarantine(ctx context.Context, p account.Principal, in *struct{ P
 		func(r metering.Refused) string { return strconv.FormatInt(r.ID, 10) }), err
 }
 
-func (a *API) heldCredits(ctx context.Context, p account.Principal, _ *struct{}) (list[metering.HeldCredit], error) {
+func (a ledgerAPI) heldCredits(ctx context.Context, p account.Principal, _ *struct{}) (list[metering.HeldCredit], error) {
 	all, err := a.leases.HeldCredits(ctx, p)
 	return cut(all, len(all), same[metering.HeldCredit], func(metering.HeldCredit) string { return "" }), err
 }
@@ -158,7 +167,7 @@ type creditInput struct {
 	}
 }
 
-func (a *API) decideCredit(ctx context.Context, p account.Principal, in *creditInput,
+func (a ledgerAPI) decideCredit(ctx context.Context, p account.Principal, in *creditInput,
 	once idem.Request) (client.DecidedCredit, idem.Outcome, error) {
 	l, err := pathID[id.Lease](in.ID, "lease")
 	if err != nil {
@@ -171,7 +180,7 @@ func (a *API) decideCredit(ctx context.Context, p account.Principal, in *creditI
 	return view(l), done, err
 }
 
-func (a *API) taxReport(ctx context.Context, p account.Principal, in *struct {
+func (a ledgerAPI) taxReport(ctx context.Context, p account.Principal, in *struct {
 	Period string `query:"period" required:"true" maxLength:"10" doc:"a year, quarter or month, in UTC" example:"2026-Q1"`
 }) (client.TaxReport, error) {
 	r, err := a.statements.Taxes(ctx, p, in.Period)
@@ -190,7 +199,7 @@ func taxParams() []*huma.Param {
 	}}
 }
 
-func (a *API) taxReportCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+func (a ledgerAPI) taxReportCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
 	t, err := a.statements.Taxes(r.Context(), p, r.URL.Query().Get("period"))
 	if err != nil {
 		return err
@@ -210,7 +219,7 @@ type remitTaxInput struct {
 	}
 }
 
-func (a *API) remitTax(ctx context.Context, p account.Principal, in *remitTaxInput,
+func (a ledgerAPI) remitTax(ctx context.Context, p account.Principal, in *remitTaxInput,
 	once idem.Request) (client.TaxReport, idem.Outcome, error) {
 	amount, err := money.ParseNano(in.Body.Amount)
 	if err != nil {

@@ -10,16 +10,25 @@ import (
 	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
 
-func (a *API) attention(ctx context.Context, p account.Principal, _ *struct{}) (statement.Attention, error) {
+// adminAPI answers the routes of organisations, as admins of the platform see them.
+type adminAPI struct {
+	statements *statement.Statements
+	payments   *payment.Payments
+	payouts    *payout.Payouts
+	market     *market.Market
+}
+
+func (a adminAPI) attention(ctx context.Context, p account.Principal, _ *struct{}) (statement.Attention, error) {
 	return a.statements.Wants(ctx, p)
 }
 
-func (a *API) platformTotals(ctx context.Context, p account.Principal, _ *struct{}) (statement.PlatformTotals, error) {
+func (a adminAPI) platformTotals(ctx context.Context, p account.Principal, _ *struct{}) (statement.PlatformTotals, error) {
 	return a.statements.PlatformTotals(ctx, p, time.Now())
 }
 
@@ -29,16 +38,16 @@ type SearchOrgs struct {
 	Q string `query:"q" maxLength:"200" doc:"an organisation's id, or a part of its name, its legal name or a member's e-mail address"`
 }
 
-func (a *API) listOrgs(ctx context.Context, p account.Principal, in *SearchOrgs) (list[statement.FoundOrg], error) {
+func (a adminAPI) listOrgs(ctx context.Context, p account.Principal, in *SearchOrgs) (list[statement.FoundOrg], error) {
 	return a.orgs(ctx, p, *in, false)
 }
 
-func (a *API) listOperators(ctx context.Context, p account.Principal,
+func (a adminAPI) listOperators(ctx context.Context, p account.Principal,
 	in *SearchOrgs) (list[statement.FoundOrg], error) {
 	return a.orgs(ctx, p, *in, true)
 }
 
-func (a *API) orgs(ctx context.Context, p account.Principal, in SearchOrgs,
+func (a adminAPI) orgs(ctx context.Context, p account.Principal, in SearchOrgs,
 	operators bool) (list[statement.FoundOrg], error) {
 	before, err := cursor[id.Org](in.Page)
 	if err != nil {
@@ -51,7 +60,7 @@ func (a *API) orgs(ctx context.Context, p account.Principal, in SearchOrgs,
 	return cut(rows, in.Limit, same[statement.FoundOrg], func(o statement.FoundOrg) string { return o.ID.String() }), err
 }
 
-func (a *API) getOrg(ctx context.Context, p account.Principal, in *idInput) (client.OrgDetail, error) {
+func (a adminAPI) getOrg(ctx context.Context, p account.Principal, in *idInput) (client.OrgDetail, error) {
 	org, err := pathID[id.Org](in.ID, "organisation")
 	if err != nil {
 		return client.OrgDetail{}, err
@@ -74,14 +83,14 @@ func (a *API) getOrg(ctx context.Context, p account.Principal, in *idInput) (cli
 	if out.FeePPM, err = a.market.Fee(ctx, org); err != nil {
 		return out, err
 	}
-	if out.Earnings, err = a.earned(ctx, org); err != nil {
+	if out.Earnings, err = earned(ctx, a.payouts, org); err != nil {
 		return out, err
 	}
 	out.Account, err = a.payouts.Account(ctx, org)
 	return out, err
 }
 
-func (a *API) payoutRun(ctx context.Context, p account.Principal, _ *struct{}) (list[payout.Next], error) {
+func (a payoutsAPI) upcoming(ctx context.Context, p account.Principal, _ *struct{}) (list[payout.Next], error) {
 	all, err := a.payouts.Upcoming(ctx, p)
 	return cut(all, len(all), same[payout.Next], func(payout.Next) string { return "" }), err
 }
@@ -93,7 +102,7 @@ type runPayoutsInput struct {
 	}
 }
 
-func (a *API) runPayouts(ctx context.Context, p account.Principal, in *runPayoutsInput,
+func (a payoutsAPI) payAll(ctx context.Context, p account.Principal, in *runPayoutsInput,
 	once idem.Request) (list[client.OperatorPayout], idem.Outcome, error) {
 	view := func(made []payout.Payout) list[client.OperatorPayout] {
 		return cut(made, len(made), same[payout.Payout], func(payout.Payout) string { return "" })
@@ -102,7 +111,7 @@ func (a *API) runPayouts(ctx context.Context, p account.Principal, in *runPayout
 	return view(made), done, err
 }
 
-func (a *API) redemptions(ctx context.Context, p account.Principal, in *struct {
+func (a adminAPI) redemptions(ctx context.Context, p account.Principal, in *struct {
 	Page
 	Code string `query:"code" maxLength:"100" doc:"of this code alone"`
 	Org  string `query:"org_id" maxLength:"100" doc:"by this organisation alone"`
@@ -124,11 +133,11 @@ func orgFilter(s string) (id.Org, error) {
 	return org, nil
 }
 
-func (a *API) standing(ctx context.Context, p account.Principal, _ *struct{}) (payment.Standing, error) {
+func (a adminAPI) standing(ctx context.Context, p account.Principal, _ *struct{}) (payment.Standing, error) {
 	return a.payments.Standing(ctx, p.Org)
 }
 
-func (a *API) standings(ctx context.Context, p account.Principal, _ *struct{}) (client.OrgStandings, error) {
+func (a adminAPI) standings(ctx context.Context, p account.Principal, _ *struct{}) (client.OrgStandings, error) {
 	list, err := a.payments.Standings(ctx, p)
 	return client.OrgStandings{Items: list}, err
 }
@@ -143,7 +152,7 @@ type forgiveInput struct {
 
 func viewForgiven(org id.Org) client.DisputesForgiven { return client.DisputesForgiven{ID: org} }
 
-func (a *API) forgiveDisputes(ctx context.Context, p account.Principal, in *forgiveInput,
+func (a adminAPI) forgiveDisputes(ctx context.Context, p account.Principal, in *forgiveInput,
 	once idem.Request) (client.DisputesForgiven, idem.Outcome, error) {
 	org, err := pathID[id.Org](in.ID, "organisation")
 	if err != nil {
@@ -164,7 +173,7 @@ type allowRefundInput struct {
 
 func viewRefundAllowed(org id.Org) client.RefundAllowed { return client.RefundAllowed{ID: org} }
 
-func (a *API) allowRefund(ctx context.Context, p account.Principal, in *allowRefundInput,
+func (a adminAPI) allowRefund(ctx context.Context, p account.Principal, in *allowRefundInput,
 	once idem.Request) (client.RefundAllowed, idem.Outcome, error) {
 	org, err := pathID[id.Org](in.ID, "organisation")
 	if err != nil {
@@ -178,7 +187,7 @@ func (a *API) allowRefund(ctx context.Context, p account.Principal, in *allowRef
 	return viewRefundAllowed(org), done, err
 }
 
-func (a *API) listPayoutReviews(ctx context.Context, p account.Principal, in *struct {
+func (a payoutsAPI) listReviews(ctx context.Context, p account.Principal, in *struct {
 	Page
 	Waiting bool   `query:"waiting" doc:"only those with something to decide on"`
 	Org     string `query:"org_id" maxLength:"100" doc:"of this operator or renter alone"`
@@ -203,7 +212,7 @@ type decideReviewInput struct {
 	}
 }
 
-func (a *API) approvePayoutReview(ctx context.Context, p account.Principal, in *decideReviewInput,
+func (a payoutsAPI) approveReview(ctx context.Context, p account.Principal, in *decideReviewInput,
 	once idem.Request) (payout.Review, idem.Outcome, error) {
 	x, err := pathID[id.PayoutReview](in.ID, "review")
 	if err != nil {
@@ -212,7 +221,7 @@ func (a *API) approvePayoutReview(ctx context.Context, p account.Principal, in *
 	return a.payouts.ApproveReview(ctx, p, x, in.Body.Reason, once)
 }
 
-func (a *API) refusePayoutReview(ctx context.Context, p account.Principal, in *decideReviewInput,
+func (a payoutsAPI) refuseReview(ctx context.Context, p account.Principal, in *decideReviewInput,
 	once idem.Request) (payout.Review, idem.Outcome, error) {
 	x, err := pathID[id.PayoutReview](in.ID, "review")
 	if err != nil {

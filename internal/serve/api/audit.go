@@ -26,7 +26,7 @@ func viewAudit(f audit.Found) client.AuditEvent {
 }
 
 // ownAuditLog is what the caller's org did.
-func (a *API) ownAuditLog(ctx context.Context, p account.Principal, in *struct {
+func (a orgAPI) auditLog(ctx context.Context, p account.Principal, in *struct {
 	Page
 	Q      string `query:"q" maxLength:"200" doc:"an object's id, the beginning of the e-mail address of who acted, or a part of the details"`
 	Action string `query:"action" maxLength:"100" doc:"a word such as payout.stop or cluster.shell, or its noun: payout"`
@@ -40,7 +40,7 @@ func (a *API) ownAuditLog(ctx context.Context, p account.Principal, in *struct {
 }
 
 // auditLog is the whole platform's.
-func (a *API) auditLog(ctx context.Context, p account.Principal, in *struct {
+func (a adminAPI) auditLog(ctx context.Context, p account.Principal, in *struct {
 	Page
 	Q      string `query:"q" maxLength:"200" doc:"an object's id, the beginning of the e-mail address of who acted, or a part of the details"`
 	Action string `query:"action" maxLength:"100" doc:"a word such as payout.stop or cluster.shell, or its noun: payout"`

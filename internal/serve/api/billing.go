@@ -12,20 +12,29 @@ import (
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/billing/budget"
+	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
 
-func (a *API) balance(ctx context.Context, p account.Principal, _ *struct{}) (statement.Balance, error) {
+// billingAPI answers the routes of the wallet: balance, statements, proofs, top-ups, cards, refunds.
+type billingAPI struct {
+	clusters   *cluster.Clusters
+	leases     *metering.Leases
+	payments   *payment.Payments
+	statements *statement.Statements
+}
+
+func (a billingAPI) balance(ctx context.Context, p account.Principal, _ *struct{}) (statement.Balance, error) {
 	return a.statements.OrgBalance(ctx, p.Org)
 }
 
-func (a *API) transactions(ctx context.Context, p account.Principal,
+func (a billingAPI) transactions(ctx context.Context, p account.Principal,
 	in *struct{ Page }) (list[client.Transaction], error) {
 	before, err := cursor[id.LedgerTx](in.Page)
 	if err != nil {
@@ -49,7 +58,7 @@ type priceInput struct {
 	Amount string `query:"amount" required:"true" doc:"a decimal, in whole cents" example:"25.00"`
 }
 
-func (a *API) price(ctx context.Context, p account.Principal, in *priceInput) (payment.Price, error) {
+func (a billingAPI) price(ctx context.Context, p account.Principal, in *priceInput) (payment.Price, error) {
 	amount, err := money.ParseNano(in.Amount)
 	if err != nil {
 		return payment.Price{}, fault.InvalidField("amount", "%s", err)
@@ -57,7 +66,7 @@ func (a *API) price(ctx context.Context, p account.Principal, in *priceInput) (p
 	return a.payments.Price(ctx, p.Org, amount)
 }
 
-func (a *API) topUp(ctx context.Context, p account.Principal, in *topUpInput,
+func (a billingAPI) topUp(ctx context.Context, p account.Principal, in *topUpInput,
 	once idem.Request) (payment.TopUp, idem.Outcome, error) {
 	amount, err := money.ParseNano(in.Body.Amount)
 	if err != nil {
@@ -77,7 +86,7 @@ func (a *API) topUp(ctx context.Context, p account.Principal, in *topUpInput,
 	return a.payments.TopUp(ctx, p, r, once)
 }
 
-func (a *API) listTopUps(ctx context.Context, p account.Principal, in *struct{ Page }) (list[payment.TopUp], error) {
+func (a billingAPI) listTopUps(ctx context.Context, p account.Principal, in *struct{ Page }) (list[payment.TopUp], error) {
 	before, err := cursor[id.TopUp](in.Page)
 	if err != nil {
 		return list[payment.TopUp]{}, err
@@ -86,7 +95,7 @@ func (a *API) listTopUps(ctx context.Context, p account.Principal, in *struct{ P
 	return cut(rows, in.Limit, same[payment.TopUp], func(t payment.TopUp) string { return t.ID.String() }), err
 }
 
-func (a *API) getTopUp(ctx context.Context, p account.Principal, in *idInput) (payment.TopUp, error) {
+func (a billingAPI) getTopUp(ctx context.Context, p account.Principal, in *idInput) (payment.TopUp, error) {
 	t, err := pathID[id.TopUp](in.ID, "top-up")
 	if err != nil {
 		return payment.TopUp{}, err
@@ -94,7 +103,7 @@ func (a *API) getTopUp(ctx context.Context, p account.Principal, in *idInput) (p
 	return a.payments.Get(ctx, p.Org, t)
 }
 
-func (a *API) getReceipt(ctx context.Context, p account.Principal, in *idInput) (payment.Receipt, error) {
+func (a billingAPI) getReceipt(ctx context.Context, p account.Principal, in *idInput) (payment.Receipt, error) {
 	t, err := pathID[id.TopUp](in.ID, "top-up")
 	if err != nil {
 		return payment.Receipt{}, err
@@ -102,7 +111,7 @@ func (a *API) getReceipt(ctx context.Context, p account.Principal, in *idInput) 
 	return a.payments.Receipt(ctx, p.Org, t)
 }
 
-func (a *API) clusterUsage(ctx context.Context, p account.Principal, in *idInput) (client.Usage, error) {
+func (a clustersAPI) usage(ctx context.Context, p account.Principal, in *idInput) (client.Usage, error) {
 	cl, err := pathID[id.Cluster](in.ID, "cluster")
 	if err != nil {
 		return client.Usage{}, err
@@ -119,7 +128,7 @@ type statementInput struct {
 	By   string `query:"by" maxLength:"100" doc:"cluster, day, project, person, lease or label:KEY; left out: cluster"`
 }
 
-func (a *API) statement(ctx context.Context, p account.Principal, in *statementInput) (client.Statement, error) {
+func (a billingAPI) statement(ctx context.Context, p account.Principal, in *statementInput) (client.Statement, error) {
 	s, err := a.statements.Statement(ctx, p.Org, in.From, in.To, in.By)
 	return client.Statement(s), err
 }
@@ -132,7 +141,7 @@ func statementParams() []*huma.Param {
 	}
 }
 
-func (a *API) statementCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+func (a billingAPI) statementCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
 	s, err := a.statements.Statement(r.Context(), p.Org, r.URL.Query().Get("from"), r.URL.Query().Get("to"), "")
 	if err != nil {
 		return err
@@ -143,7 +152,7 @@ func (a *API) statementCSV(w http.ResponseWriter, r *http.Request, p account.Pri
 }
 
 // Proofs are passed on unchanged: package billproof defines their contents.
-func (a *API) clusterProof(ctx context.Context, p account.Principal, in *idInput) (json.RawMessage, error) {
+func (a billingAPI) clusterProof(ctx context.Context, p account.Principal, in *idInput) (json.RawMessage, error) {
 	cl, err := pathID[id.Cluster](in.ID, "cluster")
 	if err != nil {
 		return nil, err
@@ -158,7 +167,7 @@ func (a *API) clusterProof(ctx context.Context, p account.Principal, in *idInput
 	return json.Marshal(f)
 }
 
-func (a *API) leaseProof(ctx context.Context, p account.Principal, in *idInput) (json.RawMessage, error) {
+func (a billingAPI) leaseProof(ctx context.Context, p account.Principal, in *idInput) (json.RawMessage, error) {
 	l, err := pathID[id.Lease](in.ID, "lease")
 	if err != nil {
 		return nil, err
@@ -170,7 +179,7 @@ func (a *API) leaseProof(ctx context.Context, p account.Principal, in *idInput) 
 	return json.Marshal(f)
 }
 
-func (a *API) ledgerHead(ctx context.Context, _ account.Principal, _ *struct{}) (client.LedgerHead, error) {
+func (a ledgerAPI) ledgerHead(ctx context.Context, _ account.Principal, _ *struct{}) (client.LedgerHead, error) {
 	b, err := a.statements.LedgerHead(ctx)
 	if err != nil {
 		return client.LedgerHead{}, err
@@ -181,7 +190,7 @@ func (a *API) ledgerHead(ctx context.Context, _ account.Principal, _ *struct{}) 
 	return client.LedgerHead{Batch: b.N, MadeAt: b.MadeAt, Hash: hex.EncodeToString(b.Hash)}, nil
 }
 
-func (a *API) hostEarnings(ctx context.Context, p account.Principal, in *idInput) (client.Earnings, error) {
+func (a hostsAPI) earnings(ctx context.Context, p account.Principal, in *idInput) (client.Earnings, error) {
 	h, err := pathID[id.Host](in.ID, "host")
 	if err != nil {
 		return client.Earnings{}, err
@@ -210,82 +219,4 @@ func (a *API) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, http.StatusOK, map[string]bool{"received": true})
-}
-
-type budgetInput struct {
-	Keyed
-	Body struct {
-		Project     string  `json:"project,omitempty" doc:"left out: the budget of the whole organisation"`
-		Cap         *string `json:"cap,omitempty" doc:"a decimal; what may be spent or held in all; left out: no cap" example:"500.00"`
-		MaxPrice    *string `json:"max_price_per_hour,omitempty" doc:"a decimal; the dearest cluster; left out: any"`
-		MaxDuration *int64  `json:"max_duration,omitempty" doc:"seconds; the longest run of a cluster; left out: any"`
-	}
-}
-
-func viewBudget(b budget.Budget) client.Budget {
-	return client.Budget{
-		ID:          b.ID,
-		Project:     b.Project,
-		Cap:         b.Cap,
-		Spent:       b.Spent,
-		Committed:   b.Committed,
-		Left:        b.Left(),
-		MaxPrice:    b.MaxRate,
-		MaxDuration: b.MaxDuration,
-		Currency:    b.Currency,
-		Since:       b.Since.UTC(),
-	}
-}
-
-// limits parses the request's decimals. Fault: Invalid.
-func (in *budgetInput) limits() (l budget.Limits, err error) {
-	var bad fault.Fields
-	l.MaxDuration = in.Body.MaxDuration
-	if in.Body.Cap != nil {
-		n, err := money.ParseNano(*in.Body.Cap)
-		if err != nil {
-			bad.Add("cap", "%s", err)
-		}
-		l.Cap = &n
-	}
-	if in.Body.MaxPrice != nil {
-		n, err := money.ParseMicro(*in.Body.MaxPrice)
-		if err != nil {
-			bad.Add("max_price_per_hour", "%s", err)
-		}
-		l.MaxRate = &n
-	}
-	return l, bad.Err()
-}
-
-func (a *API) setBudget(ctx context.Context, p account.Principal, in *budgetInput,
-	once idem.Request) (client.Budget, idem.Outcome, error) {
-	l, err := in.limits()
-	if err != nil {
-		return client.Budget{}, idem.Outcome{}, err
-	}
-	b, done, err := a.budgets.Set(ctx, p, budget.Change{Project: in.Body.Project, Limits: l}, idem.As(once, viewBudget))
-	return viewBudget(b), done, err
-}
-
-func (a *API) listBudgets(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Budget], error) {
-	all, err := a.budgets.List(ctx, p)
-	return cut(all, len(all), viewBudget, func(b budget.Budget) string { return b.ID.String() }), err
-}
-
-func (a *API) getBudget(ctx context.Context, p account.Principal, in *idInput) (client.Budget, error) {
-	b, err := pathID[id.Budget](in.ID, "budget")
-	if err != nil {
-		return client.Budget{}, err
-	}
-	v, err := a.budgets.Get(ctx, p, b)
-	return viewBudget(v), err
-}
-
-func (a *API) removeBudget(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
-	b, err := pathID[id.Budget](in.ID, "budget")
-	if err != nil {
-		return nothing{}, err
-	}
-	return nothing{}, a.budgets.Remove(ctx, p, b)
 }

@@ -13,6 +13,11 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
+// bondAPI answers the routes of bonds.
+type bondAPI struct {
+	bonds *bond.Bonds
+}
+
 func viewBond(s bond.Standing) client.Bond {
 	return client.Bond{
 		Free:        s.Free,
@@ -33,7 +38,7 @@ func viewBond(s bond.Standing) client.Bond {
 	}
 }
 
-func (a *API) getBond(ctx context.Context, p account.Principal, _ *struct{}) (client.Bond, error) {
+func (a bondAPI) get(ctx context.Context, p account.Principal, _ *struct{}) (client.Bond, error) {
 	s, err := a.bonds.Standing(ctx, p, bond.Shown)
 	return viewBond(s), err
 }
@@ -43,7 +48,7 @@ type liabilityInput struct {
 	Price string `query:"price_per_hour" required:"true" doc:"of each of the other nodes, a decimal" example:"20.00"`
 }
 
-func (a *API) getLiability(_ context.Context, _ account.Principal, in *liabilityInput) (client.Liability, error) {
+func (a bondAPI) liability(_ context.Context, _ account.Principal, in *liabilityInput) (client.Liability, error) {
 	rate, err := money.ParseMicro(in.Price)
 	if err != nil || rate < 0 || rate > 1_000_000*1_000_000 {
 		return client.Liability{}, fault.InvalidField("price_per_hour", "is a decimal of at most a million")
@@ -58,7 +63,7 @@ type bondAmountInput struct {
 	}
 }
 
-func (a *API) depositBond(ctx context.Context, p account.Principal, in *bondAmountInput,
+func (a bondAPI) deposit(ctx context.Context, p account.Principal, in *bondAmountInput,
 	once idem.Request) (client.Bond, idem.Outcome, error) {
 	amount, err := money.ParseNano(in.Body.Amount)
 	if err != nil {
@@ -72,7 +77,7 @@ func viewWithdrawn(w bond.Withdrawn) client.BondWithdrawal {
 	return client.BondWithdrawal{ToBalance: w.ToWallet, ToPayable: w.ToPayable, Bond: viewBond(w.Bond)}
 }
 
-func (a *API) withdrawBond(ctx context.Context, p account.Principal, in *bondAmountInput,
+func (a bondAPI) withdraw(ctx context.Context, p account.Principal, in *bondAmountInput,
 	once idem.Request) (client.BondWithdrawal, idem.Outcome, error) {
 	amount, err := money.ParseNano(in.Body.Amount)
 	if err != nil {
@@ -90,7 +95,7 @@ type bondTermsInput struct {
 	}
 }
 
-func (a *API) changeBondTerms(ctx context.Context, p account.Principal, in *bondTermsInput) (client.Bond, error) {
+func (a bondAPI) changeTerms(ctx context.Context, p account.Principal, in *bondTermsInput) (client.Bond, error) {
 	c := bond.TermsChange{RetainPPM: in.Body.RetainPPM, AcceptUnbonded: in.Body.AcceptUnbonded}
 	if in.Body.LiabilityMax != nil {
 		limit, err := limitOf(*in.Body.LiabilityMax)
@@ -122,7 +127,7 @@ type hostLiabilityInput struct {
 	}
 }
 
-func (a *API) changeHostLiability(ctx context.Context, p account.Principal,
+func (a bondAPI) changeHostLiability(ctx context.Context, p account.Principal,
 	in *hostLiabilityInput) (client.Bond, error) {
 	of, err := pathID[id.Host](in.ID, "host")
 	if err != nil {
@@ -136,7 +141,7 @@ func (a *API) changeHostLiability(ctx context.Context, p account.Principal,
 	return viewBond(s), err
 }
 
-func (a *API) bondSuspensions(ctx context.Context, p account.Principal, in *idInput) (list[client.Suspension], error) {
+func (a bondAPI) suspensions(ctx context.Context, p account.Principal, in *idInput) (list[client.Suspension], error) {
 	cl, err := pathID[id.Cluster](in.ID, "cluster")
 	if err != nil {
 		return list[client.Suspension]{}, err
@@ -147,7 +152,7 @@ func (a *API) bondSuspensions(ctx context.Context, p account.Principal, in *idIn
 
 func viewSuspension(s bond.Suspension) client.Suspension { return client.Suspension(s) }
 
-func (a *API) adminGangs(ctx context.Context, p account.Principal, in *struct {
+func (a adminAPI) gangs(ctx context.Context, p account.Principal, in *struct {
 	Days int `query:"days" minimum:"1" maximum:"366" default:"30" doc:"how far back strikes, relief and unbilled time go"`
 }) (statement.Gangs, error) {
 	return a.statements.GangsOf(ctx, p, in.Days)

@@ -10,6 +10,11 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 )
 
+// bucketsAPI answers the routes of buckets.
+type bucketsAPI struct {
+	buckets *bucket.Buckets
+}
+
 func viewBucket(b bucket.Bucket) client.Bucket {
 	return client.Bucket{
 		ID: b.ID, Name: b.Name, Endpoint: b.Target.Endpoint, Region: b.Target.Region, Bucket: b.Target.Bucket,
@@ -18,12 +23,12 @@ func viewBucket(b bucket.Bucket) client.Bucket {
 	}
 }
 
-func (a *API) listBuckets(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Bucket], error) {
+func (a bucketsAPI) list(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Bucket], error) {
 	all, err := a.buckets.List(ctx, p.Org)
 	return cut(all, len(all), viewBucket, func(b bucket.Bucket) string { return b.Name }), err
 }
 
-func (a *API) getBucket(ctx context.Context, p account.Principal, in *idInput) (client.Bucket, error) {
+func (a bucketsAPI) get(ctx context.Context, p account.Principal, in *idInput) (client.Bucket, error) {
 	b, err := pathID[id.Bucket](in.ID, "bucket")
 	if err != nil {
 		return client.Bucket{}, err
@@ -37,7 +42,7 @@ type newBucketInput struct {
 	Body client.NewBucket
 }
 
-func (a *API) createBucket(ctx context.Context, p account.Principal, in *newBucketInput,
+func (a bucketsAPI) create(ctx context.Context, p account.Principal, in *newBucketInput,
 	once idem.Request) (client.Bucket, idem.Outcome, error) {
 	b, out, err := a.buckets.Create(ctx, p, bucket.NewBucket{
 		Name: in.Body.Name, Mode: in.Body.Mode,
@@ -54,7 +59,7 @@ type bucketCredentialsInput struct {
 	Body client.BucketCredentials
 }
 
-func (a *API) rotateBucket(ctx context.Context, p account.Principal, in *bucketCredentialsInput) (client.Bucket,
+func (a bucketsAPI) rotate(ctx context.Context, p account.Principal, in *bucketCredentialsInput) (client.Bucket,
 	error) {
 	b, err := pathID[id.Bucket](in.ID, "bucket")
 	if err != nil {
@@ -65,7 +70,7 @@ func (a *API) rotateBucket(ctx context.Context, p account.Principal, in *bucketC
 	return viewBucket(out), err
 }
 
-func (a *API) checkBucket(ctx context.Context, p account.Principal, in *keyedIDInput,
+func (a bucketsAPI) check(ctx context.Context, p account.Principal, in *keyedIDInput,
 	once idem.Request) (client.Bucket, idem.Outcome, error) {
 	b, err := pathID[id.Bucket](in.ID, "bucket")
 	if err != nil {
@@ -75,7 +80,7 @@ func (a *API) checkBucket(ctx context.Context, p account.Principal, in *keyedIDI
 	return viewBucket(v), out, err
 }
 
-func (a *API) deleteBucket(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
+func (a bucketsAPI) delete(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
 	b, err := pathID[id.Bucket](in.ID, "bucket")
 	if err != nil {
 		return nothing{}, err

@@ -11,19 +11,19 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-func (a *API) listCards(ctx context.Context, p account.Principal, _ *struct{}) (list[payment.Card], error) {
+func (a billingAPI) listCards(ctx context.Context, p account.Principal, _ *struct{}) (list[payment.Card], error) {
 	cards, err := a.payments.Cards(ctx, p.Org)
 	return cut(cards, len(cards), same[payment.Card], func(c payment.Card) string { return c.ID.String() }), err
 }
 
 type addCardInput struct{ Keyed }
 
-func (a *API) addCard(ctx context.Context, p account.Principal, _ *addCardInput,
+func (a billingAPI) addCard(ctx context.Context, p account.Principal, _ *addCardInput,
 	once idem.Request) (payment.CardSetup, idem.Outcome, error) {
 	return a.payments.AddCard(ctx, p, "", once)
 }
 
-func (a *API) getCardSetup(ctx context.Context, p account.Principal, in *idInput) (payment.CardSetup, error) {
+func (a billingAPI) getCardSetup(ctx context.Context, p account.Principal, in *idInput) (payment.CardSetup, error) {
 	s, err := pathID[id.CardSetup](in.ID, "page for saving a card")
 	if err != nil {
 		return payment.CardSetup{}, err
@@ -39,7 +39,7 @@ type changeCardInput struct {
 }
 
 // changeCard answers with all cards: another one may have been the default.
-func (a *API) changeCard(ctx context.Context, p account.Principal, in *changeCardInput) (list[payment.Card], error) {
+func (a billingAPI) changeCard(ctx context.Context, p account.Principal, in *changeCardInput) (list[payment.Card], error) {
 	c, err := pathID[id.Card](in.ID, "card")
 	if err != nil {
 		return list[payment.Card]{}, err
@@ -53,7 +53,7 @@ func (a *API) changeCard(ctx context.Context, p account.Principal, in *changeCar
 	return a.listCards(ctx, p, nil)
 }
 
-func (a *API) removeCard(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
+func (a billingAPI) removeCard(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
 	c, err := pathID[id.Card](in.ID, "card")
 	if err != nil {
 		return nothing{}, err
@@ -61,7 +61,7 @@ func (a *API) removeCard(ctx context.Context, p account.Principal, in *idInput) 
 	return nothing{}, a.payments.RemoveCard(ctx, p, c)
 }
 
-func (a *API) getAutoTopUp(ctx context.Context, p account.Principal, _ *struct{}) (payment.AutoTopUp, error) {
+func (a billingAPI) getAutoTopUp(ctx context.Context, p account.Principal, _ *struct{}) (payment.AutoTopUp, error) {
 	return a.payments.AutoTopUp(ctx, p.Org)
 }
 
@@ -74,7 +74,7 @@ type autoTopUpInput struct {
 	}
 }
 
-func (a *API) setAutoTopUp(ctx context.Context, p account.Principal, in *autoTopUpInput) (payment.AutoTopUp, error) {
+func (a billingAPI) setAutoTopUp(ctx context.Context, p account.Principal, in *autoTopUpInput) (payment.AutoTopUp, error) {
 	want := payment.AutoTopUp{Enabled: in.Body.Enabled}
 	if want.Enabled {
 		var bad fault.Fields

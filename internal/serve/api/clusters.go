@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"time"
@@ -14,12 +15,26 @@ import (
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/metering"
+	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
+	"github.com/musterhq/muster/internal/fleet/nodelog"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 )
+
+// clustersAPI answers the routes of clusters: rent, life, logs, shells, ports, metrics, usage.
+type clustersAPI struct {
+	clusters   *cluster.Clusters
+	statements *statement.Statements
+	leases     *metering.Leases
+	logs       *nodelog.Reader
+	shell      Shell
+	appLink    AppLink
+	log        *slog.Logger
+}
 
 // rentBody is a spec, or a quote and fields that change neither its placement nor its price.
 type rentBody struct{ raw json.RawMessage }
@@ -40,7 +55,7 @@ type rentInput struct {
 }
 
 // rent accepts either form of the body.
-func (a *API) rent(ctx context.Context, p account.Principal, in *rentInput,
+func (a clustersAPI) rent(ctx context.Context, p account.Principal, in *rentInput,
 	once idem.Request) (c cluster.Cluster, out idem.Outcome, err error) {
 	var r cluster.RentRequest
 	var members map[string]json.RawMessage
@@ -72,7 +87,7 @@ type clustersInput struct {
 	Sort  string `query:"sort" enum:"-created,created,name,-name,price,-price,project,-project" default:"-created" doc:"the order; - reverses it"`
 }
 
-func (a *API) listClusters(ctx context.Context, p account.Principal, in *clustersInput) ([]byte, error) {
+func (a clustersAPI) list(ctx context.Context, p account.Principal, in *clustersInput) ([]byte, error) {
 	after, err := cursor[id.Cluster](in.Page)
 	if err != nil {
 		return nil, err
@@ -100,7 +115,7 @@ type clusterInput struct {
 	Timeout int    `query:"timeout" minimum:"0" maximum:"300" default:"60" doc:"seconds to hold the answer at most"`
 }
 
-func (a *API) getCluster(ctx context.Context, p account.Principal, in *clusterInput) (cluster.Cluster, error) {
+func (a clustersAPI) get(ctx context.Context, p account.Principal, in *clusterInput) (cluster.Cluster, error) {
 	cl, err := pathID[id.Cluster](in.ID, "cluster")
 	if err != nil {
 		return cluster.Cluster{}, err
@@ -123,7 +138,7 @@ type actionInput struct {
 	}
 }
 
-func (a *API) actOnCluster(ctx context.Context, p account.Principal, in *actionInput,
+func (a clustersAPI) act(ctx context.Context, p account.Principal, in *actionInput,
 	once idem.Request) (cluster.Cluster, idem.Outcome, error) {
 	cl, err := pathID[id.Cluster](in.ID, "cluster")
 	if err != nil {
@@ -132,7 +147,7 @@ func (a *API) actOnCluster(ctx context.Context, p account.Principal, in *actionI
 	return a.clusters.ActOnce(ctx, p, cl, cluster.Action(in.Body.Action), once)
 }
 
-func (a *API) releaseCluster(ctx context.Context, p account.Principal, in *idInput) (cluster.Cluster, error) {
+func (a clustersAPI) release(ctx context.Context, p account.Principal, in *idInput) (cluster.Cluster, error) {
 	cl, err := pathID[id.Cluster](in.ID, "cluster")
 	if err != nil {
 		return cluster.Cluster{}, err
@@ -145,7 +160,7 @@ type eventsInput struct {
 	Page
 }
 
-func (a *API) clusterEvents(ctx context.Context, p account.Principal, in *eventsInput) (list[cluster.Event], error) {
+func (a clustersAPI) events(ctx context.Context, p account.Principal, in *eventsInput) (list[cluster.Event], error) {
 	cl, err := pathID[id.Cluster](in.ID, "cluster")
 	if err != nil {
 		return list[cluster.Event]{}, err
@@ -161,13 +176,6 @@ func (a *API) clusterEvents(ctx context.Context, p account.Principal, in *events
 		err
 }
 
-func (a *API) sshGateway(context.Context, account.Principal, *struct{}) (client.SSHGateway, error) {
-	if a.cfg.GatewayAddr == "" {
-		return client.SSHGateway{}, fault.New(fault.NotFound, "this platform has no SSH gateway")
-	}
-	return client.SSHGateway{Address: a.cfg.GatewayAddr, HostKeys: a.cfg.SSHHostKeys}, nil
-}
-
 func sshParams() []*huma.Param {
 	return []*huma.Param{
 		{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}},
@@ -177,7 +185,7 @@ func sshParams() []*huma.Param {
 
 // clusterSSH is the gateway's SSH inside a WebSocket: a token for clusters replaces the key. Binary messages are the
 // connection's bytes.
-func (a *API) clusterSSH(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+func (a clustersAPI) ssh(w http.ResponseWriter, r *http.Request, p account.Principal) error {
 	cl, err := pathID[id.Cluster](chi.URLParam(r, "id"), "cluster")
 	if err != nil {
 		return err
@@ -214,7 +222,7 @@ type portLinkInput struct {
 	Node int    `query:"node" minimum:"0" doc:"the rank; left out: 0"`
 }
 
-func (a *API) portLink(ctx context.Context, p account.Principal, in *portLinkInput) (client.PortLink, error) {
+func (a clustersAPI) portLink(ctx context.Context, p account.Principal, in *portLinkInput) (client.PortLink, error) {
 	cl, err := pathID[id.Cluster](in.ID, "cluster")
 	if err != nil {
 		return client.PortLink{}, err

@@ -15,7 +15,7 @@ type deviceLoginInput struct {
 	}
 }
 
-func (a *API) beginDeviceLogin(ctx context.Context, caller account.Principal, in *deviceLoginInput,
+func (a accountAPI) beginDeviceLogin(ctx context.Context, caller account.Principal, in *deviceLoginInput,
 	once idem.Request) (client.DeviceLogin, idem.Outcome, error) {
 	view := func(l account.DeviceLogin) client.DeviceLogin {
 		return client.DeviceLogin{
@@ -37,7 +37,7 @@ type devicePollInput struct {
 	}
 }
 
-func (a *API) pollDeviceLogin(ctx context.Context, caller account.Principal, in *devicePollInput,
+func (a accountAPI) pollDeviceLogin(ctx context.Context, caller account.Principal, in *devicePollInput,
 	once idem.Request) (client.DeviceAnswer, idem.Outcome, error) {
 	view := func(r account.DeviceAnswer) client.DeviceAnswer {
 		return client.DeviceAnswer{Status: r.Status, Token: r.Token}

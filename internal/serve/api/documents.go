@@ -16,6 +16,13 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
+// documentsAPI answers the routes of receipts, credit notes and self-billing documents.
+type documentsAPI struct {
+	payments   *payment.Payments
+	payouts    *payout.Payouts
+	statements *statement.Statements
+}
+
 type documentYearInput struct {
 	Year string `query:"year" required:"true" doc:"calendar year of issue in UTC, such as 2026" example:"2026"`
 }
@@ -34,17 +41,17 @@ func documentYearParams() []*huma.Param {
 	}}
 }
 
-func (a *API) listCreditNotes(ctx context.Context, p account.Principal,
+func (a documentsAPI) listCreditNotes(ctx context.Context, p account.Principal,
 	in *documentYearInput) (list[payment.CreditNote], error) {
 	rows, err := a.payments.CreditNotes(ctx, p.Org, in.Year)
 	return list[payment.CreditNote]{Items: rows}, err
 }
 
-func (a *API) getCreditNote(ctx context.Context, p account.Principal, in *documentInput) (payment.CreditNote, error) {
+func (a documentsAPI) getCreditNote(ctx context.Context, p account.Principal, in *documentInput) (payment.CreditNote, error) {
 	return a.payments.CreditNote(ctx, p.Org, in.Number)
 }
 
-func (a *API) creditNotesCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+func (a documentsAPI) creditNotesCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
 	rows, err := a.payments.CreditNotes(r.Context(), p.Org, r.URL.Query().Get("year"))
 	if err != nil {
 		return err
@@ -54,17 +61,17 @@ func (a *API) creditNotesCSV(w http.ResponseWriter, r *http.Request, p account.P
 	return payment.CreditNotesCSV(w, rows)
 }
 
-func (a *API) listSelfBills(ctx context.Context, p account.Principal,
+func (a documentsAPI) listSelfBills(ctx context.Context, p account.Principal,
 	in *documentYearInput) (list[payout.SelfBill], error) {
 	rows, err := a.payouts.SelfBills(ctx, p.Org, in.Year)
 	return list[payout.SelfBill]{Items: rows}, err
 }
 
-func (a *API) getSelfBill(ctx context.Context, p account.Principal, in *documentInput) (payout.SelfBill, error) {
+func (a documentsAPI) getSelfBill(ctx context.Context, p account.Principal, in *documentInput) (payout.SelfBill, error) {
 	return a.payouts.SelfBill(ctx, p.Org, in.Number)
 }
 
-func (a *API) selfBillsCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+func (a documentsAPI) selfBillsCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
 	rows, err := a.payouts.SelfBills(r.Context(), p.Org, r.URL.Query().Get("year"))
 	if err != nil {
 		return err
@@ -90,7 +97,7 @@ func cutDocuments(rows []statement.Document, limit int) list[statement.Document]
 		func(d statement.Document) string { return d.Number })
 }
 
-func (a *API) listDocuments(ctx context.Context, p account.Principal,
+func (a documentsAPI) list(ctx context.Context, p account.Principal,
 	in *DocumentsInput) (list[statement.Document], error) {
 	rows, err := a.statements.OrgDocuments(ctx, p.Org, in.filter(), in.Limit+1)
 	return cutDocuments(rows, in.Limit), err
@@ -101,7 +108,7 @@ type allOrgsInput struct {
 	Org string `query:"org" maxLength:"200" doc:"left out: all organisations"`
 }
 
-func (a *API) listAllDocuments(ctx context.Context, p account.Principal,
+func (a documentsAPI) listAll(ctx context.Context, p account.Principal,
 	in *allOrgsInput) (list[statement.Document], error) {
 	f := in.DocumentsInput.filter()
 	if in.Org != "" {
@@ -114,25 +121,25 @@ func (a *API) listAllDocuments(ctx context.Context, p account.Principal,
 	return cutDocuments(rows, in.Limit), err
 }
 
-func (a *API) getDocument(ctx context.Context, p account.Principal, in *documentInput) (client.FullDocument, error) {
+func (a documentsAPI) get(ctx context.Context, p account.Principal, in *documentInput) (client.FullDocument, error) {
 	d, corrected, err := a.statements.OrgDocument(ctx, p.Org, in.Number)
 	if err != nil {
 		return client.FullDocument{}, err
 	}
-	return a.viewDocument(ctx, d, corrected)
+	return a.view(ctx, d, corrected)
 }
 
-func (a *API) getAnyDocument(ctx context.Context, p account.Principal,
+func (a documentsAPI) getAny(ctx context.Context, p account.Principal,
 	in *documentInput) (client.FullDocument, error) {
 	d, corrected, err := a.statements.AnyDocument(ctx, p, in.Number)
 	if err != nil {
 		return client.FullDocument{}, err
 	}
-	return a.viewDocument(ctx, d, corrected)
+	return a.view(ctx, d, corrected)
 }
 
 // viewDocument adds the content of a document that the caller may see.
-func (a *API) viewDocument(ctx context.Context, d statement.Document,
+func (a documentsAPI) view(ctx context.Context, d statement.Document,
 	corrected []string) (client.FullDocument, error) {
 	v := client.FullDocument{Document: d, CorrectedBy: corrected}
 	if d.Erased {
@@ -157,7 +164,7 @@ type invoiceInput struct {
 	Month string `path:"month" doc:"YYYY-MM in your organisation's zone"`
 }
 
-func (a *API) invoice(ctx context.Context, p account.Principal, in *invoiceInput) (client.Invoice, error) {
+func (a documentsAPI) invoice(ctx context.Context, p account.Principal, in *invoiceInput) (client.Invoice, error) {
 	v, err := a.statements.InvoiceOf(ctx, p.Org, p.OrgName, in.Month)
 	return v.Invoice, err
 }

@@ -8,13 +8,24 @@ import (
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
+
+// hostsAPI answers the routes of hosts, their prices, metrics and earnings.
+type hostsAPI struct {
+	hosts      *host.Hosts
+	market     *market.Market
+	clusters   *cluster.Clusters
+	statements *statement.Statements
+	command    func(token string) string // that enrols a host
+}
 
 type enrollInput struct {
 	Keyed
@@ -25,14 +36,14 @@ type enrollInput struct {
 	}
 }
 
-func (a *API) enroll(ctx context.Context, p account.Principal, in *enrollInput,
+func (a hostsAPI) enroll(ctx context.Context, p account.Principal, in *enrollInput,
 	once idem.Request) (client.Enrollment, idem.Outcome, error) {
 	view := func(e host.Enrollment) client.Enrollment {
 		return client.Enrollment{
 			ID:        e.ID,
 			Token:     e.Token,
 			ExpiresAt: e.ExpiresAt.UTC(),
-			Command:   a.EnrollCommand(e.Token),
+			Command:   a.command(e.Token),
 		}
 	}
 	e, out, err := a.hosts.CreateEnrollment(ctx, p, host.NewEnrollment{
@@ -167,7 +178,7 @@ type hostsInput struct {
 	Retired bool `query:"retired" doc:"list retired hosts too"`
 }
 
-func (a *API) listHosts(ctx context.Context, p account.Principal, in *hostsInput) (list[client.Host], error) {
+func (a hostsAPI) list(ctx context.Context, p account.Principal, in *hostsInput) (list[client.Host], error) {
 	after, err := cursor[id.Host](in.Page)
 	if err != nil {
 		return list[client.Host]{}, err
@@ -188,15 +199,15 @@ func (a *API) listHosts(ctx context.Context, p account.Principal, in *hostsInput
 		func(d host.Detail) string { return d.ID.String() }), nil
 }
 
-func (a *API) getHost(ctx context.Context, p account.Principal, in *idInput) (client.Host, error) {
+func (a hostsAPI) get(ctx context.Context, p account.Principal, in *idInput) (client.Host, error) {
 	h, err := pathID[id.Host](in.ID, "host")
 	if err != nil {
 		return client.Host{}, err
 	}
-	return a.host(ctx, p, h)
+	return a.view(ctx, p, h)
 }
 
-func (a *API) host(ctx context.Context, p account.Principal, h id.Host) (client.Host, error) {
+func (a hostsAPI) view(ctx context.Context, p account.Principal, h id.Host) (client.Host, error) {
 	d, err := a.hosts.Get(ctx, p, h)
 	if err != nil {
 		return client.Host{}, err
@@ -230,7 +241,7 @@ type changeHostInput struct {
 	}
 }
 
-func (a *API) changeHost(ctx context.Context, p account.Principal, in *changeHostInput) (client.Host, error) {
+func (a hostsAPI) change(ctx context.Context, p account.Principal, in *changeHostInput) (client.Host, error) {
 	h, err := pathID[id.Host](in.ID, "host")
 	if err != nil {
 		return client.Host{}, err
@@ -258,7 +269,7 @@ func (a *API) changeHost(ctx context.Context, p account.Principal, in *changeHos
 	if err := a.market.ChangeHost(ctx, p, h, change); err != nil {
 		return client.Host{}, err
 	}
-	return a.host(ctx, p, h)
+	return a.view(ctx, p, h)
 }
 
 type hostActionInput struct {
@@ -272,7 +283,7 @@ type hostActionInput struct {
 }
 
 // actOnHost reads the offers, which no action changes, before the use case opens its transaction.
-func (a *API) actOnHost(ctx context.Context, p account.Principal, in *hostActionInput,
+func (a hostsAPI) act(ctx context.Context, p account.Principal, in *hostActionInput,
 	once idem.Request) (client.Host, idem.Outcome, error) {
 	h, err := pathID[id.Host](in.ID, "host")
 	if err != nil {
@@ -288,7 +299,7 @@ func (a *API) actOnHost(ctx context.Context, p account.Principal, in *hostAction
 	return view(d), out, err
 }
 
-func (a *API) reclaimForecast(ctx context.Context, p account.Principal, in *idInput) (client.ReclaimForecast, error) {
+func (a hostsAPI) reclaimForecast(ctx context.Context, p account.Principal, in *idInput) (client.ReclaimForecast, error) {
 	h, err := pathID[id.Host](in.ID, "host")
 	if err != nil {
 		return client.ReclaimForecast{}, err
@@ -296,7 +307,7 @@ func (a *API) reclaimForecast(ctx context.Context, p account.Principal, in *idIn
 	return a.clusters.ForecastReclaim(ctx, p, h)
 }
 
-func (a *API) hostPrices(ctx context.Context, p account.Principal, in *idInput) (list[client.PriceChange], error) {
+func (a hostsAPI) prices(ctx context.Context, p account.Principal, in *idInput) (list[client.PriceChange], error) {
 	h, err := pathID[id.Host](in.ID, "host")
 	if err != nil {
 		return list[client.PriceChange]{}, err
@@ -309,11 +320,11 @@ type priceGuideInput struct {
 	GPUModel string `query:"gpu_model" required:"true" minLength:"1" maxLength:"200" doc:"whole name of the model, as in your host's offers" example:"NVIDIA H100 80GB HBM3"`
 }
 
-func (a *API) priceGuide(ctx context.Context, p account.Principal, in *priceGuideInput) (client.PriceGuide, error) {
+func (a hostsAPI) priceGuide(ctx context.Context, p account.Principal, in *priceGuideInput) (client.PriceGuide, error) {
 	return a.market.PriceGuide(ctx, p, in.GPUModel)
 }
 
-func (a *API) hostTraffic(ctx context.Context, p account.Principal, in *idInput) (list[client.Traffic], error) {
+func (a hostsAPI) traffic(ctx context.Context, p account.Principal, in *idInput) (list[client.Traffic], error) {
 	h, err := pathID[id.Host](in.ID, "host")
 	if err != nil {
 		return list[client.Traffic]{}, err
@@ -334,11 +345,11 @@ func viewContested(gpus []host.ContestedGPU, err error) (client.ContestedGPUs, e
 	return v, err
 }
 
-func (a *API) contestedGPUs(ctx context.Context, p account.Principal, _ *struct{}) (client.ContestedGPUs, error) {
+func (a hostsAPI) contested(ctx context.Context, p account.Principal, _ *struct{}) (client.ContestedGPUs, error) {
 	return viewContested(a.hosts.OwnContested(ctx, p))
 }
 
-func (a *API) allContestedGPUs(ctx context.Context, p account.Principal, _ *struct{}) (client.ContestedGPUs, error) {
+func (a hostsAPI) allContested(ctx context.Context, p account.Principal, _ *struct{}) (client.ContestedGPUs, error) {
 	return viewContested(a.hosts.Contested(ctx, p))
 }
 
@@ -351,7 +362,7 @@ type awardInput struct {
 	}
 }
 
-func (a *API) awardGPU(ctx context.Context, p account.Principal, in *awardInput,
+func (a hostsAPI) awardGPU(ctx context.Context, p account.Principal, in *awardInput,
 	once idem.Request) (client.AwardedGPU, idem.Outcome, error) {
 	to, err := pathID[id.Host](in.Body.Host, "host")
 	if err != nil {

@@ -74,7 +74,7 @@ func logParams() []*huma.Param {
 }
 
 // clusterLogs writes text as it comes. Once the first byte is out, an error can only end the stream.
-func (a *API) clusterLogs(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+func (a clustersAPI) stream(w http.ResponseWriter, r *http.Request, p account.Principal) error {
 	cl, err := pathID[id.Cluster](chi.URLParam(r, "id"), "cluster")
 	if err != nil {
 		return err
@@ -166,7 +166,7 @@ func parseLogQuery(r *http.Request, nodes int) (q logQuery, err error) {
 }
 
 // collect sends the lines of all ranks: sorted by time when nothing is to be followed, else as they come.
-func (a *API) collect(ctx context.Context, q logQuery, lines chan<- nodelog.Line) error {
+func (a clustersAPI) collect(ctx context.Context, q logQuery, lines chan<- nodelog.Line) error {
 	if q.follow {
 		return a.logs.Follow(ctx, q.Query, nil, lines)
 	}

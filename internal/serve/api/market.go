@@ -14,13 +14,19 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 )
 
+// marketAPI answers the routes of offers, estimates and quotes.
+type marketAPI struct {
+	market *market.Market
+	cfg    Config
+}
+
 type offersInput struct {
 	Page
 	Q    string `query:"q" maxLength:"2000" doc:"terms joined by spaces, each 'field op value' or a word of the model, region, fabric or architecture, such as: gpu_model=H100 vram_gb>=80, or: h100 eu-west"`
 	Sort string `query:"sort" maxLength:"40" doc:"a field, '-' before it for descending" default:"price_per_gpu_hour"`
 }
 
-func (a *API) searchOffers(ctx context.Context, _ account.Principal, in *offersInput) (client.OfferPage, error) {
+func (a marketAPI) searchOffers(ctx context.Context, _ account.Principal, in *offersInput) (client.OfferPage, error) {
 	return a.market.SearchOffers(ctx, market.OfferSearch{Query: in.Q, Sort: in.Sort, Limit: in.Limit, After: in.After})
 }
 
@@ -44,7 +50,7 @@ type estimateInput struct {
 	MinGbps     float64 `query:"min_gbps" minimum:"0" maximum:"100000" doc:"least all-reduce bandwidth between nodes, in Gbit/s"`
 }
 
-func (a *API) estimate(ctx context.Context, p account.Principal, in *estimateInput) (client.Estimate, error) {
+func (a marketAPI) estimate(ctx context.Context, p account.Principal, in *estimateInput) (client.Estimate, error) {
 	spec := market.DefaultSpec()
 	spec.Nodes, spec.GPUsPerNode, spec.GPU, spec.DiskGB = in.Nodes, in.GPUsPerNode, in.GPU, in.DiskGB
 	spec.Network = market.Network{Scope: market.Scope(in.Scope), MinGbps: in.MinGbps}
@@ -78,7 +84,7 @@ type quoteInput struct {
 	Body specBody
 }
 
-func (a *API) viewQuote(q market.Quote) client.Quote {
+func (a marketAPI) viewQuote(q market.Quote) client.Quote {
 	spec, _ := q.Spec.Split()
 	v := client.Quote{
 		ID:             q.ID,
@@ -150,7 +156,7 @@ func viewSpec(s market.Spec) client.ClusterSpec {
 	return v
 }
 
-func (a *API) quote(ctx context.Context, p account.Principal, in *quoteInput,
+func (a marketAPI) quote(ctx context.Context, p account.Principal, in *quoteInput,
 	once idem.Request) (client.Quote, idem.Outcome, error) {
 	spec, err := market.ParseQuoteSpec(in.Body.raw)
 	if err != nil {
@@ -160,7 +166,7 @@ func (a *API) quote(ctx context.Context, p account.Principal, in *quoteInput,
 	return a.viewQuote(q), out, err
 }
 
-func (a *API) getQuote(ctx context.Context, p account.Principal, in *idInput) (client.Quote, error) {
+func (a marketAPI) getQuote(ctx context.Context, p account.Principal, in *idInput) (client.Quote, error) {
 	q, err := pathID[id.Quote](in.ID, "quote")
 	if err != nil {
 		return client.Quote{}, err
@@ -169,7 +175,7 @@ func (a *API) getQuote(ctx context.Context, p account.Principal, in *idInput) (c
 	return a.viewQuote(v), err
 }
 
-func (a *API) returnQuote(ctx context.Context, p account.Principal, in *idInput) (client.Quote, error) {
+func (a marketAPI) returnQuote(ctx context.Context, p account.Principal, in *idInput) (client.Quote, error) {
 	q, err := pathID[id.Quote](in.ID, "quote")
 	if err != nil {
 		return client.Quote{}, err

@@ -11,6 +11,11 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 )
 
+// orgAPI answers the routes of an organisation: members, invitations, legal details, time zone, audit log.
+type orgAPI struct {
+	accounts *account.Accounts
+}
+
 // whole is a list that has one page.
 func whole[R, T any](rows []R, view func(R) T) list[T] {
 	return cut(rows, len(rows), view, func(R) string { return "" })
@@ -20,7 +25,7 @@ func viewMember(m account.Member) client.OrgMember {
 	return client.OrgMember{ID: m.User, Email: m.Email, Name: m.Name, Role: string(m.Role), Since: m.Since.UTC()}
 }
 
-func (a *API) listMembers(ctx context.Context, p account.Principal, _ *struct{}) (list[client.OrgMember], error) {
+func (a orgAPI) listMembers(ctx context.Context, p account.Principal, _ *struct{}) (list[client.OrgMember], error) {
 	all, err := a.accounts.Members(ctx, p)
 	return whole(all, viewMember), err
 }
@@ -32,7 +37,7 @@ type changeMemberInput struct {
 	}
 }
 
-func (a *API) changeMember(ctx context.Context, p account.Principal, in *changeMemberInput) (client.OrgMember, error) {
+func (a orgAPI) changeMember(ctx context.Context, p account.Principal, in *changeMemberInput) (client.OrgMember, error) {
 	user, err := pathID[id.User](in.ID, "member")
 	if err != nil {
 		return client.OrgMember{}, err
@@ -51,7 +56,7 @@ func (a *API) changeMember(ctx context.Context, p account.Principal, in *changeM
 	return viewMember(all[i]), nil
 }
 
-func (a *API) removeMember(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
+func (a orgAPI) removeMember(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
 	user, err := pathID[id.User](in.ID, "member")
 	if err != nil {
 		return nothing{}, err
@@ -59,11 +64,11 @@ func (a *API) removeMember(ctx context.Context, p account.Principal, in *idInput
 	return nothing{}, a.accounts.RemoveMember(ctx, p, user)
 }
 
-func (a *API) leaveOrg(ctx context.Context, p account.Principal, _ *struct{}) (nothing, error) {
+func (a orgAPI) leaveOrg(ctx context.Context, p account.Principal, _ *struct{}) (nothing, error) {
 	return nothing{}, a.accounts.Leave(ctx, p)
 }
 
-func (a *API) listMyOrgs(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Membership], error) {
+func (a orgAPI) listMyOrgs(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Membership], error) {
 	if err := wholeUser(p); err != nil {
 		return list[client.Membership]{}, err
 	}
@@ -82,7 +87,7 @@ func viewInvitation(v account.Invitation) client.Invitation {
 		Inviter: v.Inviter, ExpiresAt: v.ExpiresAt.UTC()}
 }
 
-func (a *API) listInvitations(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Invitation], error) {
+func (a orgAPI) listInvitations(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Invitation], error) {
 	all, err := a.accounts.Invitations(ctx, p)
 	return whole(all, viewInvitation), err
 }
@@ -95,13 +100,13 @@ type invitationInput struct {
 	}
 }
 
-func (a *API) createInvitation(ctx context.Context, p account.Principal, in *invitationInput,
+func (a orgAPI) createInvitation(ctx context.Context, p account.Principal, in *invitationInput,
 	once idem.Request) (client.Invitation, idem.Outcome, error) {
 	v, out, err := a.accounts.Invite(ctx, p, in.Body.Email, account.Role(in.Body.Role), idem.As(once, viewInvitation))
 	return viewInvitation(v), out, err
 }
 
-func (a *API) withdrawInvitation(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
+func (a orgAPI) withdrawInvitation(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
 	v, err := pathID[id.Invitation](in.ID, "invitation")
 	if err != nil {
 		return nothing{}, err
@@ -109,7 +114,7 @@ func (a *API) withdrawInvitation(ctx context.Context, p account.Principal, in *i
 	return nothing{}, a.accounts.WithdrawInvitation(ctx, p, v)
 }
 
-func (a *API) listMyInvitations(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Invitation],
+func (a orgAPI) listMyInvitations(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Invitation],
 	error) {
 	if err := wholeUser(p); err != nil {
 		return list[client.Invitation]{}, err
@@ -123,7 +128,7 @@ type answerInput struct {
 	ID string `path:"id"`
 }
 
-func (a *API) acceptInvitation(ctx context.Context, p account.Principal, in *answerInput,
+func (a orgAPI) acceptInvitation(ctx context.Context, p account.Principal, in *answerInput,
 	once idem.Request) (client.InvitationAnswer, idem.Outcome, error) {
 	v, err := pathID[id.Invitation](in.ID, "invitation")
 	if err != nil {
@@ -134,7 +139,7 @@ func (a *API) acceptInvitation(ctx context.Context, p account.Principal, in *ans
 	return accepted, out, err
 }
 
-func (a *API) declineInvitation(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
+func (a orgAPI) declineInvitation(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
 	v, err := pathID[id.Invitation](in.ID, "invitation")
 	if err != nil {
 		return nothing{}, err

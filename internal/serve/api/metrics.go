@@ -34,7 +34,7 @@ type metricsInput struct {
 }
 
 // clusterMetrics shows a GPU's readings only for the time in which it belonged to the cluster.
-func (a *API) clusterMetrics(ctx context.Context, p account.Principal, in *metricsInput) (client.Metrics, error) {
+func (a clustersAPI) metrics(ctx context.Context, p account.Principal, in *metricsInput) (client.Metrics, error) {
 	cl, err := pathID[id.Cluster](in.ID, "cluster")
 	if err != nil {
 		return client.Metrics{}, err
@@ -107,7 +107,7 @@ func speedOf(v *host.Speed) *client.GPUSpeed {
 }
 
 // hostMetrics returns what the GPUs of a host of the caller's did.
-func (a *API) hostMetrics(ctx context.Context, p account.Principal, in *metricsInput) (client.HostMetrics, error) {
+func (a hostsAPI) metrics(ctx context.Context, p account.Principal, in *metricsInput) (client.HostMetrics, error) {
 	h, err := pathID[id.Host](in.ID, "host")
 	if err != nil {
 		return client.HostMetrics{}, err
@@ -192,7 +192,7 @@ func prometheusParams() []*huma.Param {
 
 // clusterPrometheus returns a cluster's metrics for the renter's own Prometheus, which sends the token as a bearer
 // token. GPUs have the names of NVIDIA's DCGM exporter, so that its dashboards work.
-func (a *API) clusterPrometheus(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+func (a clustersAPI) prometheus(w http.ResponseWriter, r *http.Request, p account.Principal) error {
 	cl, err := pathID[id.Cluster](chi.URLParam(r, "id"), "cluster")
 	if err != nil {
 		return err

@@ -10,6 +10,12 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 )
 
+// noticesAPI answers the routes of notices and the webhooks that receive them.
+type noticesAPI struct {
+	notices  *notify.Notices
+	webhooks *notify.Webhooks
+}
+
 func viewNotice(n notify.Delivered) client.Notice {
 	return client.Notice{ID: n.ID, Severity: string(n.Severity), Title: n.Title, Body: n.Body, Object: n.Object,
 		CreatedAt: n.At.UTC(), ReadAt: utc(n.ReadAt)}
@@ -20,7 +26,7 @@ type noticesInput struct {
 	Unread bool `query:"unread" doc:"only notices that no member has read"`
 }
 
-func (a *API) listNotices(ctx context.Context, p account.Principal, in *noticesInput) (list[client.Notice], error) {
+func (a noticesAPI) listNotices(ctx context.Context, p account.Principal, in *noticesInput) (list[client.Notice], error) {
 	after, err := cursor[id.Notice](in.Page)
 	if err != nil {
 		return list[client.Notice]{}, err
@@ -34,7 +40,7 @@ type readNoticeInput struct {
 	ID string `path:"id"`
 }
 
-func (a *API) readNotice(ctx context.Context, p account.Principal, in *readNoticeInput,
+func (a noticesAPI) readNotice(ctx context.Context, p account.Principal, in *readNoticeInput,
 	once idem.Request) (client.NoticeRead, idem.Outcome, error) {
 	n, err := pathID[id.Notice](in.ID, "notice")
 	if err != nil {
@@ -53,7 +59,7 @@ type readNoticesInput struct {
 	}
 }
 
-func (a *API) readNotices(ctx context.Context, p account.Principal, in *readNoticesInput,
+func (a noticesAPI) readNotices(ctx context.Context, p account.Principal, in *readNoticesInput,
 	once idem.Request) (client.NoticeRead, idem.Outcome, error) {
 	n, out, err := a.notices.ReadAllOnce(ctx, p.Org, in.Body.Newest, idem.As(once, viewNoticeRead))
 	return viewNoticeRead(n), out, err
@@ -64,7 +70,7 @@ func viewWebhook(w notify.Webhook) client.Webhook {
 		DisabledAt: utc(w.DisabledAt), DisabledWhy: w.DisabledWhy}
 }
 
-func (a *API) listWebhooks(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Webhook], error) {
+func (a noticesAPI) listWebhooks(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Webhook], error) {
 	all, err := a.webhooks.List(ctx, p.Org)
 	return cut(all, len(all), viewWebhook, func(notify.Webhook) string { return "" }), err
 }
@@ -76,13 +82,13 @@ type newWebhookInput struct {
 	}
 }
 
-func (a *API) createWebhook(ctx context.Context, p account.Principal, in *newWebhookInput,
+func (a noticesAPI) createWebhook(ctx context.Context, p account.Principal, in *newWebhookInput,
 	once idem.Request) (client.Webhook, idem.Outcome, error) {
 	w, out, err := a.webhooks.Create(ctx, p, in.Body.URL, idem.As(once, viewWebhook))
 	return viewWebhook(w), out, err
 }
 
-func (a *API) deleteWebhook(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
+func (a noticesAPI) deleteWebhook(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
 	w, err := pathID[id.Webhook](in.ID, "webhook")
 	if err != nil {
 		return nothing{}, err
@@ -95,7 +101,7 @@ type webhookInput struct {
 	ID string `path:"id"`
 }
 
-func (a *API) enableWebhook(ctx context.Context, p account.Principal, in *webhookInput,
+func (a noticesAPI) enableWebhook(ctx context.Context, p account.Principal, in *webhookInput,
 	once idem.Request) (client.Webhook, idem.Outcome, error) {
 	w, err := pathID[id.Webhook](in.ID, "webhook")
 	if err != nil {
@@ -111,7 +117,7 @@ func viewDelivery(d notify.Delivery) client.Delivery {
 		DeliveredAt: utc(d.DeliveredAt)}
 }
 
-func (a *API) listDeliveries(ctx context.Context, p account.Principal, in *struct {
+func (a noticesAPI) listDeliveries(ctx context.Context, p account.Principal, in *struct {
 	Page
 	ID string `path:"id"`
 }) (list[client.Delivery], error) {
@@ -133,7 +139,7 @@ type retryInput struct {
 	Notice string `path:"notice" doc:"id of the notice"`
 }
 
-func (a *API) retryDelivery(ctx context.Context, p account.Principal, in *retryInput,
+func (a noticesAPI) retryDelivery(ctx context.Context, p account.Principal, in *retryInput,
 	once idem.Request) (client.DeliveryRetried, idem.Outcome, error) {
 	w, err := pathID[id.Webhook](in.ID, "webhook")
 	if err != nil {

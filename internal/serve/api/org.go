@@ -18,7 +18,7 @@ func viewLegal(l account.Legal) client.Legal {
 	return v
 }
 
-func (a *API) getLegal(ctx context.Context, p account.Principal, _ *struct{}) (client.Legal, error) {
+func (a orgAPI) getLegal(ctx context.Context, p account.Principal, _ *struct{}) (client.Legal, error) {
 	l, err := a.accounts.Legal(ctx, p)
 	return viewLegal(l), err
 }
@@ -32,7 +32,7 @@ type legalInput struct {
 	}
 }
 
-func (a *API) setLegal(ctx context.Context, p account.Principal, in *legalInput) (client.Legal, error) {
+func (a orgAPI) setLegal(ctx context.Context, p account.Principal, in *legalInput) (client.Legal, error) {
 	l, err := a.accounts.SetLegal(ctx, p, account.Legal{
 		Name:    in.Body.Name,
 		Address: in.Body.Address,
@@ -42,11 +42,11 @@ func (a *API) setLegal(ctx context.Context, p account.Principal, in *legalInput)
 	return viewLegal(l), err
 }
 
-func (a *API) eraseLegal(ctx context.Context, p account.Principal, _ *struct{}) (nothing, error) {
+func (a orgAPI) eraseLegal(ctx context.Context, p account.Principal, _ *struct{}) (nothing, error) {
 	return nothing{}, a.accounts.EraseLegal(ctx, p)
 }
 
-func (a *API) getZone(ctx context.Context, p account.Principal, _ *struct{}) (client.Zone, error) {
+func (a orgAPI) getZone(ctx context.Context, p account.Principal, _ *struct{}) (client.Zone, error) {
 	zone, err := a.accounts.Zone(ctx, p)
 	if err != nil {
 		return client.Zone{}, err
@@ -58,7 +58,7 @@ type zoneInput struct {
 	Body client.Zone
 }
 
-func (a *API) setZone(ctx context.Context, p account.Principal, in *zoneInput) (client.Zone, error) {
+func (a orgAPI) setZone(ctx context.Context, p account.Principal, in *zoneInput) (client.Zone, error) {
 	if err := a.accounts.SetZone(ctx, p, in.Body.Zone); err != nil {
 		return client.Zone{}, err
 	}

@@ -12,22 +12,31 @@ import (
 	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
 
-func (a *API) payoutBalance(ctx context.Context, p account.Principal, _ *struct{}) (client.PayoutBalance, error) {
-	return a.earned(ctx, p.Org)
+// payoutsAPI answers the routes of what operators earn, and payouts with their reviews.
+type payoutsAPI struct {
+	payouts    *payout.Payouts
+	statements *statement.Statements
+	market     *market.Market
+	cfg        Config
+}
+
+func (a payoutsAPI) balance(ctx context.Context, p account.Principal, _ *struct{}) (client.PayoutBalance, error) {
+	return earned(ctx, a.payouts, p.Org)
 }
 
 // earned is what an operator's earnings have come to.
-func (a *API) earned(ctx context.Context, org id.Org) (client.PayoutBalance, error) {
-	s, err := a.payouts.Standing(ctx, org)
+func earned(ctx context.Context, payouts *payout.Payouts, org id.Org) (client.PayoutBalance, error) {
+	s, err := payouts.Standing(ctx, org)
 	if err != nil {
 		return client.PayoutBalance{}, err
 	}
-	where, err := a.payouts.Account(ctx, org)
+	where, err := payouts.Account(ctx, org)
 	return client.PayoutBalance{
 		Pending:  s.Pending,
 		NotYet:   s.NotBooked,
@@ -36,7 +45,7 @@ func (a *API) earned(ctx context.Context, org id.Org) (client.PayoutBalance, err
 		Disputed: s.Disputed,
 		Sending:  s.Sending,
 		Paid:     s.Paid,
-		Minimum:  a.payouts.Minimum(),
+		Minimum:  payouts.Minimum(),
 		NextAt:   where.NextAt,
 		Holdback: int64(s.Holdback.Seconds()),
 		Frozen:   append([]id.Lease{}, s.Frozen...),
@@ -47,7 +56,7 @@ func (a *API) earned(ctx context.Context, org id.Org) (client.PayoutBalance, err
 // ownPayout is a payout as its operator sees it.
 func ownPayout(x payout.Payout) client.Payout { return x.Payout }
 
-func (a *API) listPayouts(ctx context.Context, p account.Principal, in *struct{ Page }) (list[client.Payout], error) {
+func (a payoutsAPI) list(ctx context.Context, p account.Principal, in *struct{ Page }) (list[client.Payout], error) {
 	before, err := cursor[id.Payout](in.Page)
 	if err != nil {
 		return list[client.Payout]{}, err
@@ -56,7 +65,7 @@ func (a *API) listPayouts(ctx context.Context, p account.Principal, in *struct{ 
 	return cut(rows, in.Limit, ownPayout, func(x payout.Payout) string { return x.ID.String() }), err
 }
 
-func (a *API) getPayout(ctx context.Context, p account.Principal, in *idInput) (client.Payout, error) {
+func (a payoutsAPI) get(ctx context.Context, p account.Principal, in *idInput) (client.Payout, error) {
 	x, err := pathID[id.Payout](in.ID, "payout")
 	if err != nil {
 		return client.Payout{}, err
@@ -65,7 +74,7 @@ func (a *API) getPayout(ctx context.Context, p account.Principal, in *idInput) (
 	return out.Payout, err
 }
 
-func (a *API) getPayoutAccount(ctx context.Context, p account.Principal, _ *struct{}) (payout.Account, error) {
+func (a payoutsAPI) account(ctx context.Context, p account.Principal, _ *struct{}) (payout.Account, error) {
 	return a.payouts.Account(ctx, p.Org)
 }
 
@@ -76,7 +85,7 @@ type setUpPayoutsInput struct {
 	}
 }
 
-func (a *API) setUpPayouts(ctx context.Context, p account.Principal, in *setUpPayoutsInput,
+func (a payoutsAPI) setUp(ctx context.Context, p account.Principal, in *setUpPayoutsInput,
 	once idem.Request) (out client.PayoutSetup, done idem.Outcome, err error) {
 	if out.URL, done, err = a.payouts.Onboard(ctx, p, in.Body.Country, once); err != nil {
 		return out, done, err
@@ -85,7 +94,7 @@ func (a *API) setUpPayouts(ctx context.Context, p account.Principal, in *setUpPa
 	return out, done, err
 }
 
-func (a *API) listAllPayouts(ctx context.Context, p account.Principal, in *struct {
+func (a payoutsAPI) listAll(ctx context.Context, p account.Principal, in *struct {
 	Page
 	Org string `query:"org_id" maxLength:"100" doc:"to this operator alone"`
 }) (list[client.OperatorPayout], error) {
@@ -114,7 +123,7 @@ type payNowInput struct {
 	}
 }
 
-func (a *API) payNow(ctx context.Context, p account.Principal, in *payNowInput,
+func (a payoutsAPI) payNow(ctx context.Context, p account.Principal, in *payNowInput,
 	once idem.Request) (client.OperatorPayout, idem.Outcome, error) {
 	org, err := id.Parse[id.Org](in.Body.OrgID)
 	if err != nil {
@@ -132,7 +141,7 @@ type reversePayoutInput struct {
 	}
 }
 
-func (a *API) reversePayout(ctx context.Context, p account.Principal, in *reversePayoutInput,
+func (a payoutsAPI) reverse(ctx context.Context, p account.Principal, in *reversePayoutInput,
 	once idem.Request) (client.OperatorPayout, idem.Outcome, error) {
 	of, err := pathID[id.Payout](in.ID, "payout")
 	if err != nil {
@@ -160,7 +169,7 @@ type changeOperatorInput struct {
 	}
 }
 
-func (a *API) changeOperator(ctx context.Context, p account.Principal,
+func (a payoutsAPI) changeOperator(ctx context.Context, p account.Principal,
 	in *changeOperatorInput) (client.Operator, error) {
 	org, err := pathID[id.Org](in.ID, "organisation")
 	if err != nil {
@@ -184,7 +193,7 @@ func yearParams() []*huma.Param {
 	}}
 }
 
-func (a *API) payoutYear(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+func (a payoutsAPI) year(w http.ResponseWriter, r *http.Request, p account.Principal) error {
 	y, err := a.payouts.Year(r.Context(), p.Org, r.URL.Query().Get("year"))
 	if err != nil {
 		return err
@@ -201,13 +210,13 @@ type earningsInput struct {
 	Host string `query:"host" doc:"one of your hosts; left out: all"`
 }
 
-func (a *API) earningsStatement(ctx context.Context, p account.Principal,
+func (a payoutsAPI) earningsStatement(ctx context.Context, p account.Principal,
 	in *earningsInput) (client.EarningsStatement, error) {
 	s, err := a.operatorStatement(ctx, p, in)
 	return client.EarningsStatement(s), err
 }
 
-func (a *API) operatorStatement(ctx context.Context, p account.Principal,
+func (a payoutsAPI) operatorStatement(ctx context.Context, p account.Principal,
 	in *earningsInput) (statement.OperatorPeriod, error) {
 	wait, err := a.payouts.HoldbackOf(ctx, p.Org)
 	if err != nil {
@@ -241,7 +250,7 @@ func earningsParams() []*huma.Param {
 	})
 }
 
-func (a *API) earningsStatementCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+func (a payoutsAPI) earningsStatementCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
 	s, err := a.operatorStatement(r.Context(), p, &earningsInput{
 		From: r.URL.Query().Get("from"),
 		To:   r.URL.Query().Get("to"),

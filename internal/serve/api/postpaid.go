@@ -12,7 +12,12 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-func (a *API) postpaidTerms(ctx context.Context, p account.Principal, _ *struct{}) (out client.Postpaid, err error) {
+// postpaidAPI answers the routes of postpaid terms, usage and invoices.
+type postpaidAPI struct {
+	postpaid *postpaid.Postpaid
+}
+
+func (a postpaidAPI) terms(ctx context.Context, p account.Principal, _ *struct{}) (out client.Postpaid, err error) {
 	if out.PostpaidTerms, err = a.postpaid.Terms(ctx, p.Org); err != nil {
 		return out, err
 	}
@@ -23,7 +28,7 @@ func (a *API) postpaidTerms(ctx context.Context, p account.Principal, _ *struct{
 // invoicesListed is the most invoices that are listed: ten years of them.
 const invoicesListed = 120
 
-func (a *API) postpaidInvoices(ctx context.Context, p account.Principal,
+func (a postpaidAPI) invoices(ctx context.Context, p account.Principal,
 	_ *struct{}) (list[postpaid.CreditInvoice], error) {
 	rows, err := a.postpaid.Invoices(ctx, p.Org, invoicesListed)
 	return list[postpaid.CreditInvoice]{Items: rows}, err
@@ -33,7 +38,7 @@ type postpaidUsageInput struct {
 	Invoice string `query:"invoice" doc:"of an invoice's period, by its id; left out: of the running one"`
 }
 
-func (a *API) postpaidUsage(ctx context.Context, p account.Principal,
+func (a postpaidAPI) usage(ctx context.Context, p account.Principal,
 	in *postpaidUsageInput) (postpaid.CreditLines, error) {
 	return a.postpaid.Lines(ctx, p.Org, in.Invoice)
 }
@@ -47,13 +52,13 @@ func viewPaying(invoice string) client.PayingInvoice {
 	return client.PayingInvoice{Invoice: invoice, State: "asked"}
 }
 
-func (a *API) payPostpaidInvoice(ctx context.Context, p account.Principal, in *payInvoiceInput,
+func (a postpaidAPI) pay(ctx context.Context, p account.Principal, in *payInvoiceInput,
 	once idem.Request) (client.PayingInvoice, idem.Outcome, error) {
 	invoice, done, err := a.postpaid.Pay(ctx, p.Org, in.ID, idem.As(once, viewPaying))
 	return viewPaying(invoice), done, err
 }
 
-func (a *API) listPostpaid(ctx context.Context, p account.Principal, in *struct{ Page }) (list[postpaid.Terms], error) {
+func (a postpaidAPI) list(ctx context.Context, p account.Principal, in *struct{ Page }) (list[postpaid.Terms], error) {
 	after, err := cursor[id.Org](in.Page)
 	if err != nil {
 		return list[postpaid.Terms]{}, err
@@ -71,7 +76,7 @@ type changePostpaidInput struct {
 	}
 }
 
-func (a *API) changePostpaid(ctx context.Context, p account.Principal,
+func (a postpaidAPI) change(ctx context.Context, p account.Principal,
 	in *changePostpaidInput) (out postpaid.Terms, err error) {
 	org, err := pathID[id.Org](in.ID, "organisation")
 	if err != nil {
@@ -87,7 +92,7 @@ func (a *API) changePostpaid(ctx context.Context, p account.Principal,
 	return out, err
 }
 
-func (a *API) orgInvoices(ctx context.Context, p account.Principal, in *idInput) (list[postpaid.OrgInvoice], error) {
+func (a postpaidAPI) orgInvoices(ctx context.Context, p account.Principal, in *idInput) (list[postpaid.OrgInvoice], error) {
 	org, err := pathID[id.Org](in.ID, "organisation")
 	if err != nil {
 		return list[postpaid.OrgInvoice]{}, err
@@ -116,7 +121,7 @@ type bankPaymentInput struct {
 	}
 }
 
-func (a *API) bankPayment(ctx context.Context, p account.Principal, in *bankPaymentInput,
+func (a postpaidAPI) bankPayment(ctx context.Context, p account.Principal, in *bankPaymentInput,
 	once idem.Request) (postpaid.OrgInvoice, idem.Outcome, error) {
 	org, err := pathID[id.Org](in.ID, "organisation")
 	if err != nil {
@@ -133,7 +138,7 @@ func (a *API) bankPayment(ctx context.Context, p account.Principal, in *bankPaym
 	}, once)
 }
 
-func (a *API) writeOff(ctx context.Context, p account.Principal, in *writeOffInput,
+func (a postpaidAPI) writeOff(ctx context.Context, p account.Principal, in *writeOffInput,
 	once idem.Request) (postpaid.OrgInvoice, idem.Outcome, error) {
 	org, err := pathID[id.Org](in.ID, "organisation")
 	if err != nil {

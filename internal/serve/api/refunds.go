@@ -12,7 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-func (a *API) listRefunds(ctx context.Context, p account.Principal, _ *struct{}) (client.Refunds, error) {
+func (a billingAPI) listRefunds(ctx context.Context, p account.Principal, _ *struct{}) (client.Refunds, error) {
 	n, err := a.payments.Refundable(ctx, p.Org)
 	if err != nil {
 		return client.Refunds{}, err
@@ -28,7 +28,7 @@ type refundInput struct {
 	}
 }
 
-func (a *API) giveBack(ctx context.Context, p account.Principal, in *refundInput,
+func (a billingAPI) giveBack(ctx context.Context, p account.Principal, in *refundInput,
 	once idem.Request) (client.MadeRefunds, idem.Outcome, error) {
 	amount, err := money.ParseNano(in.Body.Amount)
 	if err != nil {
@@ -47,7 +47,7 @@ type redeemInput struct {
 
 func viewRedeemed(n money.Nano) client.Redeemed { return client.Redeemed{Amount: n} }
 
-func (a *API) redeem(ctx context.Context, p account.Principal, in *redeemInput,
+func (a billingAPI) redeem(ctx context.Context, p account.Principal, in *redeemInput,
 	once idem.Request) (client.Redeemed, idem.Outcome, error) {
 	n, done, err := a.payments.Redeem(ctx, p, in.Body.Code, idem.As(once, viewRedeemed))
 	return viewRedeemed(n), done, err
@@ -64,7 +64,7 @@ type promoInput struct {
 	}
 }
 
-func (a *API) createPromo(ctx context.Context, p account.Principal, in *promoInput,
+func (a adminAPI) createPromo(ctx context.Context, p account.Principal, in *promoInput,
 	once idem.Request) (payment.PromoCode, idem.Outcome, error) {
 	amount, err := money.ParseNano(in.Body.Amount)
 	if err != nil {
@@ -78,7 +78,7 @@ func (a *API) createPromo(ctx context.Context, p account.Principal, in *promoInp
 	}, in.Body.Reason, once)
 }
 
-func (a *API) listPromos(ctx context.Context, p account.Principal, _ *struct{}) (list[payment.PromoCode], error) {
+func (a adminAPI) listPromos(ctx context.Context, p account.Principal, _ *struct{}) (list[payment.PromoCode], error) {
 	codes, err := a.payments.PromoCodes(ctx, p)
 	return cut(codes, len(codes), same[payment.PromoCode], func(c payment.PromoCode) string { return c.Code }), err
 }
@@ -91,12 +91,12 @@ type promoEndInput struct {
 	}
 }
 
-func (a *API) disablePromo(ctx context.Context, p account.Principal, in *promoEndInput,
+func (a adminAPI) disablePromo(ctx context.Context, p account.Principal, in *promoEndInput,
 	once idem.Request) (payment.PromoCode, idem.Outcome, error) {
 	return a.payments.DisablePromoCode(ctx, p, in.Code, in.Body.Reason, once)
 }
 
-func (a *API) reconciliation(ctx context.Context, p account.Principal, _ *struct{}) (client.Reconciliation, error) {
+func (a platformAPI) reconciliation(ctx context.Context, p account.Principal, _ *struct{}) (client.Reconciliation, error) {
 	return a.reconciler.Reconciliation(ctx, p)
 }
 
@@ -112,7 +112,7 @@ func viewReleased(refund string) client.ApprovedRefund {
 	return client.ApprovedRefund{ID: refund, State: "released"}
 }
 
-func (a *API) approveRefund(ctx context.Context, p account.Principal, in *releaseRefundInput,
+func (a adminAPI) approveRefund(ctx context.Context, p account.Principal, in *releaseRefundInput,
 	once idem.Request) (client.ApprovedRefund, idem.Outcome, error) {
 	refund, done, err := a.payments.ApproveRefund(ctx, p, in.ID, in.Body.Reason, idem.As(once, viewReleased))
 	return viewReleased(refund), done, err

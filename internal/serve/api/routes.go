@@ -35,418 +35,474 @@ func (a *API) outside(t *table) {
 
 // inside are the routes of the API, below Base.
 func (a *API) inside(t *table) {
-	// The caller.
-	post(t, "/signup", public, 201, "signUp: Create an account", a.signUp, withSecret)
+	a.callerRoutes(t)
+	a.marketRoutes(t)
+	a.volumeRoutes(t)
+	a.sharedRoutes(t)
+	a.bucketRoutes(t)
+	a.clusterRoutes(t)
+	a.hostRoutes(t)
+	a.moneyRoutes(t)
+	a.adminRoutes(t)
+}
+
+// callerRoutes are the routes of the caller, the organisation and what belongs to them.
+func (a *API) callerRoutes(t *table) {
+	own := accountAPI{a.accounts, a.erasure, a.cfg}
+	org := orgAPI{a.accounts}
+	notices := noticesAPI{a.notices, a.webhooks}
+	tokens := tokensAPI{a.accounts, a.cfg}
+	post(t, "/signup", public, 201, "signUp: Create an account", own.signUp, withSecret)
 	post(t, "/device-logins", public, 201, "beginDeviceLogin: Begin a login of a program whose user grants it a token "+
 		"in a "+
-		"browser", a.beginDeviceLogin, withSecret)
+		"browser", own.beginDeviceLogin, withSecret)
 	post(t, "/device-logins/token", public, 200, "pollDeviceLogin: Get whether a login was granted, and its token, once",
-		a.pollDeviceLogin, withSecret)
-	get(t, "/me", signedIn, "getMe: Get the caller: user, organisation, scopes", a.me)
+		own.pollDeviceLogin, withSecret)
+	get(t, "/me", signedIn, "getMe: Get the caller: user, organisation, scopes", own.me)
 	post(t, "/me/email-verification", signedIn, 202, "sendVerification: Send the link that verifies your e-mail "+
-		"address again", a.sendVerification)
+		"address again", own.sendVerification)
 	t.streamAs("application/json", &huma.Schema{
 		Type:                 huma.TypeObject,
 		AdditionalProperties: true,
-	}, "GET", "/me/export", readOrg, "exportMe: Export your personal data as JSON, without secrets", a.exportMe)
-	get(t, "/me/deletion", signedIn, "getDeletion: List what keeps your account from being deleted", a.deletionStanding)
+	}, "GET", "/me/export", readOrg, "exportMe: Export your personal data as JSON, without secrets", own.exportMe)
+	get(t, "/me/deletion", signedIn, "getDeletion: List what keeps your account from being deleted", own.deletionStanding)
 	put(t, "/me/deletion", signedIn, "deleteMe: Delete your account and personal data; receipts and other documents "+
-		"are kept for as long as the law requires", a.deleteMe)
+		"are kept for as long as the law requires", own.deleteMe)
 	get(t, "/org/legal", readBilling,
-		"getLegal: Get your organisation's legal details, as receipts and statements name it", a.getLegal)
-	put(t, "/me/password", signedIn, "changePassword: Change your password; your other sessions end", a.changePassword)
-	get(t, "/me/sessions", signedIn, "listSessions: List your sessions in the dashboard, last used first", a.listSessions)
-	remove(t, "/me/sessions/{id}", signedIn, "endSession: End one of your sessions", a.endSession)
+		"getLegal: Get your organisation's legal details, as receipts and statements name it", org.getLegal)
+	put(t, "/me/password", signedIn, "changePassword: Change your password; your other sessions end", own.changePassword)
+	get(t, "/me/sessions", signedIn, "listSessions: List your sessions in the dashboard, last used first", own.listSessions)
+	remove(t, "/me/sessions/{id}", signedIn, "endSession: End one of your sessions", own.endSession)
 	put(t, "/org/legal", writeBilling, "setLegal: Set your organisation's legal details: name, address, country, VAT id",
-		a.setLegal)
-	remove(t, "/org/legal", writeBilling, "eraseLegal: Delete your organisation's legal details", a.eraseLegal)
-	get(t, "/org/zone", readBilling, "getZone: Get your organisation's time zone", a.getZone)
+		org.setLegal)
+	remove(t, "/org/legal", writeBilling, "eraseLegal: Delete your organisation's legal details", org.eraseLegal)
+	get(t, "/org/zone", readBilling, "getZone: Get your organisation's time zone", org.getZone)
 	put(t, "/org/zone", writeBilling, "setZone: Set the time zone in which your organisation's days, months and years "+
-		"begin", a.setZone)
+		"begin", org.setZone)
 	get(t, "/me/orgs", signedIn, "listMyOrgs: List the organisations that you are a member of, and your role in each",
-		a.listMyOrgs)
+		org.listMyOrgs)
 	get(t, "/me/invitations", signedIn, "listMyInvitations: List open invitations to your verified e-mail address",
-		a.listMyInvitations)
+		org.listMyInvitations)
 	post(t, "/me/invitations/{id}/accept", signedIn, 200, "acceptInvitation: Accept an invitation: you become a member "+
-		"of the organisation", a.acceptInvitation)
-	remove(t, "/me/invitations/{id}", signedIn, "declineInvitation: Decline an invitation", a.declineInvitation)
+		"of the organisation", org.acceptInvitation)
+	remove(t, "/me/invitations/{id}", signedIn, "declineInvitation: Decline an invitation", org.declineInvitation)
 	remove(t, "/me/membership", signedIn, "leaveOrg: Leave the organisation of this token; the token ends, too",
-		a.leaveOrg)
-	get(t, "/members", readMembers, "listMembers: List the members of your organisation and their roles", a.listMembers)
+		org.leaveOrg)
+	get(t, "/members", readMembers, "listMembers: List the members of your organisation and their roles", org.listMembers)
 	patch(t, "/members/{id}", writeMembers, "changeMember: Change a member's role; rights that the new role lacks end at "+
-		"once", a.changeMember)
+		"once", org.changeMember)
 	remove(t, "/members/{id}", writeMembers, "removeMember: Remove a member; their tokens, SSH keys and sessions of the "+
-		"organisation end at once", a.removeMember)
+		"organisation end at once", org.removeMember)
 	get(t, "/invitations", writeMembers, "listInvitations: List your organisation's open invitations, newest first",
-		a.listInvitations)
+		org.listInvitations)
 	post(t, "/invitations", writeMembers, 201, "createInvitation: Invite a person by e-mail to become a member of your "+
-		"organisation", a.createInvitation)
-	remove(t, "/invitations/{id}", writeMembers, "withdrawInvitation: Withdraw an open invitation", a.withdrawInvitation)
+		"organisation", org.createInvitation)
+	remove(t, "/invitations/{id}", writeMembers, "withdrawInvitation: Withdraw an open invitation", org.withdrawInvitation)
 	get(t, "/audit-events", readOrg, "listAuditEvents: List what members of your organisation did, newest first",
-		a.ownAuditLog)
-	get(t, "/notices", readOrg, "listNotices: List your organisation's notices, newest first", a.listNotices)
-	post(t, "/notices/read", readOrg, 200, "readNotices: Mark a notice and all older ones as read", a.readNotices)
-	post(t, "/notices/{id}/read", readOrg, 200, "readNotice: Mark a notice as read", a.readNotice)
-	get(t, "/webhooks", readMembers, "listWebhooks: List your organisation's webhooks, newest first", a.listWebhooks)
+		org.auditLog)
+	get(t, "/notices", readOrg, "listNotices: List your organisation's notices, newest first", notices.listNotices)
+	post(t, "/notices/read", readOrg, 200, "readNotices: Mark a notice and all older ones as read", notices.readNotices)
+	post(t, "/notices/{id}/read", readOrg, 200, "readNotice: Mark a notice as read", notices.readNotice)
+	get(t, "/webhooks", readMembers, "listWebhooks: List your organisation's webhooks, newest first", notices.listWebhooks)
 	post(t, "/webhooks", writeMembers, 201, "createWebhook: Create a webhook: an address that receives every new notice",
-		a.createWebhook, withSecret)
+		notices.createWebhook, withSecret)
 	remove(t, "/webhooks/{id}", writeMembers, "deleteWebhook: Delete a webhook and what it has not received",
-		a.deleteWebhook)
+		notices.deleteWebhook)
 	post(t, "/webhooks/{id}/enable", writeMembers, 200, "enableWebhook: Send notices to a disabled webhook again",
-		a.enableWebhook)
+		notices.enableWebhook)
 	get(t, "/webhooks/{id}/deliveries", readMembers, "listDeliveries: List what a webhook received and what it has not, "+
-		"newest first", a.listDeliveries)
+		"newest first", notices.listDeliveries)
 	post(t, "/webhooks/{id}/deliveries/{notice}/retry", writeMembers, 200, "retryDelivery: Send a notice to a webhook "+
-		"again", a.retryDelivery)
-	get(t, "/tokens", signedIn, "listTokens: List your organisation's API tokens", a.listTokens)
-	post(t, "/tokens", signedIn, 201, "createToken: Create an API token within your own scopes", a.createToken,
+		"again", notices.retryDelivery)
+	get(t, "/tokens", signedIn, "listTokens: List your organisation's API tokens", tokens.listTokens)
+	post(t, "/tokens", signedIn, 201, "createToken: Create an API token within your own scopes", tokens.createToken,
 		withSecret)
-	remove(t, "/tokens/{id}", signedIn, "revokeToken: Revoke an API token; it ends at once", a.revokeToken)
-	get(t, "/ssh-keys", readClusters, "listSSHKeys: List your organisation's SSH keys", a.listSSHKeys)
-	post(t, "/ssh-keys", writeClusters, 201, "addSSHKey: Add a public SSH key", a.addSSHKey)
-	remove(t, "/ssh-keys/{id}", writeClusters, "deleteSSHKey: Delete an SSH key", a.deleteSSHKey)
-	get(t, "/ssh-gateway", readClusters, "getSSHGateway: Get the address and host keys of the SSH gateway", a.sshGateway)
+	remove(t, "/tokens/{id}", signedIn, "revokeToken: Revoke an API token; it ends at once", tokens.revokeToken)
+	get(t, "/ssh-keys", readClusters, "listSSHKeys: List your organisation's SSH keys", tokens.listSSHKeys)
+	post(t, "/ssh-keys", writeClusters, 201, "addSSHKey: Add a public SSH key", tokens.addSSHKey)
+	remove(t, "/ssh-keys/{id}", writeClusters, "deleteSSHKey: Delete an SSH key", tokens.deleteSSHKey)
+	get(t, "/ssh-gateway", readClusters, "getSSHGateway: Get the address and host keys of the SSH gateway", tokens.sshGateway)
+}
 
-	// The market.
-	get(t, "/offers", readClusters, "searchOffers: Search the offers that can be rented now", a.searchOffers)
+// marketRoutes are the routes of the market.
+func (a *API) marketRoutes(t *table) {
+	market := marketAPI{a.market, a.cfg}
+	templates := templatesAPI{a.templates, a.clusters}
+	get(t, "/offers", readClusters, "searchOffers: Search the offers that can be rented now", market.searchOffers)
 	get(t, "/estimate", public, "getEstimate: Get the price that a cluster would have now, without an account; nothing "+
-		"is held", a.estimate)
+		"is held", market.estimate)
 	post(t, "/quotes", writeClusters, 201, "createQuote: Create a quote: an all-in price whose GPUs are claimed for "+
-		"a short time", a.quote, withSpec)
-	get(t, "/quotes/{id}", readClusters, "getQuote: Get a quote", a.getQuote)
-	remove(t, "/quotes/{id}", writeClusters, "returnQuote: Cancel a quote and free its GPUs", a.returnQuote)
+		"a short time", market.quote, withSpec)
+	get(t, "/quotes/{id}", readClusters, "getQuote: Get a quote", market.getQuote)
+	remove(t, "/quotes/{id}", writeClusters, "returnQuote: Cancel a quote and free its GPUs", market.returnQuote)
 	get(t, "/templates", readClusters, "listTemplates: List the built-in templates, and those of your organisation by "+
-		"name", a.listTemplates)
+		"name", templates.list)
 	post(t, "/templates", writeClusters, 201, "createTemplate: Save a spec, or that of a cluster, as a template of your "+
-		"organisation", a.createTemplate, withSpec)
-	get(t, "/templates/{name}", readClusters, "getTemplate: Get a template", a.getTemplate)
+		"organisation", templates.create, withSpec)
+	get(t, "/templates/{name}", readClusters, "getTemplate: Get a template", templates.get)
 	remove(t, "/templates/{name}", writeClusters, "deleteTemplate: Delete a template of your organisation",
-		a.deleteTemplate)
+		templates.delete)
+}
 
-	// Volumes.
-	get(t, "/volumes", readClusters, "listVolumes: List your organisation's volumes by name", a.listVolumes)
-	post(t, "/volumes", writeClusters, 201, "createVolume: Create an empty volume", a.createVolume)
-	get(t, "/volumes/{id}", readClusters, "getVolume: Get a volume, with what is durable of it", a.getVolume)
-	patch(t, "/volumes/{id}", writeClusters, "changeVolume: Change a volume's name, size or retention", a.changeVolume)
+// volumeRoutes are the routes of volumes.
+func (a *API) volumeRoutes(t *table) {
+	volumes := volumesAPI{a.volumes, a.log}
+	get(t, "/volumes", readClusters, "listVolumes: List your organisation's volumes by name", volumes.list)
+	post(t, "/volumes", writeClusters, 201, "createVolume: Create an empty volume", volumes.create)
+	get(t, "/volumes/{id}", readClusters, "getVolume: Get a volume, with what is durable of it", volumes.get)
+	patch(t, "/volumes/{id}", writeClusters, "changeVolume: Change a volume's name, size or retention", volumes.change)
 	remove(t, "/volumes/{id}", writeClusters, "deleteVolume: Delete a volume with all its snapshots; billing ends at "+
-		"once", a.deleteVolume)
+		"once", volumes.delete)
 	get(t, "/volumes/{id}/snapshots", readClusters, "listVolumeSnapshots: List a volume's snapshots, newest first",
-		a.listSnapshots)
+		volumes.listSnapshots)
 	post(t, "/volumes/{id}/snapshots", writeClusters, 202, "snapshotVolume: Request a snapshot from the host that has "+
-		"the volume", a.snapshotVolume)
+		"the volume", volumes.snapshot)
 	remove(t, "/volumes/{id}/snapshots/{seq}", writeClusters, "deleteVolumeSnapshot: Delete a snapshot other than the "+
-		"last one", a.deleteSnapshot)
+		"last one", volumes.deleteSnapshot)
 	post(t, "/volumes/{id}/restore", writeClusters, 200, "restoreVolume: Make an earlier snapshot the volume's present "+
-		"state, as its next snapshot", a.restoreVolume)
+		"state, as its next snapshot", volumes.restore)
 	post(t, "/volumes/{id}/clones", writeClusters, 201, "cloneVolume: Create a volume from a snapshot; it costs nothing "+
-		"until it changes", a.cloneVolume)
-	get(t, "/volumes/{id}/files", readClusters, "listVolumeFiles: List a directory of a snapshot", a.listFiles)
+		"until it changes", volumes.clone)
+	get(t, "/volumes/{id}/files", readClusters, "listVolumeFiles: List a directory of a snapshot", volumes.listFiles)
 	t.streamAs("*/*", &huma.Schema{Type: huma.TypeString}, "GET",
-		"/volumes/{id}/content", readClusters, "getVolumeContent: Download a file of a snapshot", a.volumeContent,
+		"/volumes/{id}/content", readClusters, "getVolumeContent: Download a file of a snapshot", volumes.content,
 		contentParams()...)
 	put(t, "/volumes/{id}/transfers/{transfer}", writeClusters, "openTransfer: Open a transfer, which moves files "+
-		"without a cluster; its answer has the volume's key", a.openTransfer)
+		"without a cluster; its answer has the volume's key", volumes.openTransfer)
 	patch(t, "/volumes/{id}/transfers/{transfer}", writeClusters, "reportTransfer: Note how far a transfer is, and keep "+
-		"it open", a.reportTransfer)
+		"it open", volumes.reportTransfer)
 	remove(t, "/volumes/{id}/transfers/{transfer}", writeClusters, "closeTransfer: End a transfer; what is not committed "+
-		"is removed", a.closeTransfer)
+		"is removed", volumes.closeTransfer)
 	post(t, "/volumes/{id}/transfers/{transfer}/numbers", writeClusters, 201, "reservePacks: Reserve numbers for the "+
-		"packs of an upload", a.reservePacks)
+		"packs of an upload", volumes.reservePacks)
 	put(t, "/volumes/{id}/transfers/{transfer}/packs/{n}", writeClusters, "storePack: Get the request that stores a pack",
-		a.storePack)
+		volumes.storePack)
 	get(t, "/volumes/{id}/transfers/{transfer}/packs/{n}", writeClusters, "readPack: Get the request that reads a pack",
-		a.readPack)
+		volumes.readPack)
 	put(t, "/volumes/{id}/transfers/{transfer}/snapshot", writeClusters, "commitUpload: Make what an upload has sent the "+
-		"volume's next snapshot", a.commitUpload)
+		"volume's next snapshot", volumes.commitUpload)
+}
 
-	// Shared file systems.
+// sharedRoutes are the routes of shared file systems.
+func (a *API) sharedRoutes(t *table) {
+	shared := sharedAPI{a.shared}
 	get(t, "/shared", readClusters, "listShared: List the shared file systems that hosts have, those that your "+
-		"organisation declares, and those where it has data", a.listShared)
-	post(t, "/shared", writeHosts, 201, "declareShared: Declare a shared file system of your hosts", a.declareShared)
+		"organisation declares, and those where it has data", shared.list)
+	post(t, "/shared", writeHosts, 201, "declareShared: Declare a shared file system of your hosts", shared.declare)
 	remove(t, "/shared/{id}", writeHosts, "withdrawShared: End the declaration of a shared file system; what is on it "+
-		"stays there", a.withdrawShared)
+		"stays there", shared.withdraw)
 	remove(t, "/shared/{id}/data", writeClusters, "eraseSharedData: Delete your organisation's data on a shared file "+
-		"system", a.eraseShared)
+		"system", shared.erase)
+}
 
-	// Buckets.
-	get(t, "/buckets", readClusters, "listBuckets: List your organisation's buckets by name", a.listBuckets)
+// bucketRoutes are the routes of buckets.
+func (a *API) bucketRoutes(t *table) {
+	buckets := bucketsAPI{a.buckets}
+	get(t, "/buckets", readClusters, "listBuckets: List your organisation's buckets by name", buckets.list)
 	post(t, "/buckets", writeClusters, 201, "createBucket: Add a bucket of your own store, after a check of its "+
-		"credentials", a.createBucket)
-	get(t, "/buckets/{id}", readClusters, "getBucket: Get a bucket, without its secret", a.getBucket)
+		"credentials", buckets.create)
+	get(t, "/buckets/{id}", readClusters, "getBucket: Get a bucket, without its secret", buckets.get)
 	patch(t, "/buckets/{id}", writeClusters, "rotateBucket: Replace a bucket's credentials, once its store accepts the "+
-		"new ones", a.rotateBucket)
+		"new ones", buckets.rotate)
 	remove(t, "/buckets/{id}", writeClusters, "deleteBucket: Delete a bucket and its credentials; what the store has "+
-		"stays there", a.deleteBucket)
+		"stays there", buckets.delete)
 	post(t, "/buckets/{id}/check", writeClusters, 200, "checkBucket: Ask a bucket's store whether the credentials still "+
-		"work", a.checkBucket)
+		"work", buckets.check)
+}
 
-	// Clusters.
-	post(t, "/clusters", writeClusters, 202, "rentCluster: Rent a cluster", a.rent, withSpec)
+// clusterRoutes are the routes of clusters.
+func (a *API) clusterRoutes(t *table) {
+	clusters := clustersAPI{a.clusters, a.statements, a.leases, a.logs, a.shell, a.appLink, a.log}
+	billing := billingAPI{a.clusters, a.leases, a.payments, a.statements}
+	post(t, "/clusters", writeClusters, 202, "rentCluster: Rent a cluster", clusters.rent, withSpec)
 	getEncoded[list[cluster.Cluster]](t, "/clusters", readClusters,
-		"listClusters: List and search your organisation's clusters", a.listClusters)
-	get(t, "/clusters/{id}", readClusters, "getCluster: Get a cluster, now or once it is in a given state", a.getCluster)
-	post(t, "/clusters/{id}/actions", writeClusters, 200, "actOnCluster: Release or restart a cluster", a.actOnCluster)
+		"listClusters: List and search your organisation's clusters", clusters.list)
+	get(t, "/clusters/{id}", readClusters, "getCluster: Get a cluster, now or once it is in a given state", clusters.get)
+	post(t, "/clusters/{id}/actions", writeClusters, 200, "actOnCluster: Release or restart a cluster", clusters.act)
 	remove(t, "/clusters/{id}", writeClusters, "releaseCluster: Release a cluster; repeating it is no error",
-		a.releaseCluster)
-	get(t, "/clusters/{id}/events", readClusters, "listClusterEvents: List the events of a cluster", a.clusterEvents)
+		clusters.release)
+	get(t, "/clusters/{id}/events", readClusters, "listClusterEvents: List the events of a cluster", clusters.events)
 	t.stream("GET", "/clusters/{id}/logs", readClusters, "streamClusterLogs: Stream the output of a cluster's ranks "+
-		"as text", a.clusterLogs, logParams()...)
+		"as text", clusters.stream, logParams()...)
 	t.stream("GET", "/clusters/{id}/ssh", writeClusters, "sshToCluster: Open SSH to a rank over a WebSocket, "+
-		"authenticated by the API token", a.clusterSSH, sshParams()...)
+		"authenticated by the API token", clusters.ssh, sshParams()...)
 	get(t, "/clusters/{id}/ports/{port}", writeClusters, "getPortLink: Create a link, valid for a few minutes, to an "+
-		"HTTP port of a rank", a.portLink)
+		"HTTP port of a rank", clusters.portLink)
 	get(t, "/clusters/{id}/metrics", readClusters, "getClusterMetrics: Get utilisation, memory, power and temperature "+
-		"of each GPU of a cluster", a.clusterMetrics)
+		"of each GPU of a cluster", clusters.metrics)
 	t.stream("GET", "/clusters/{id}/metrics/prometheus", readClusters,
-		"scrapeCluster: Get a cluster's GPU metrics and cost in Prometheus format", a.clusterPrometheus,
+		"scrapeCluster: Get a cluster's GPU metrics and cost in Prometheus format", clusters.prometheus,
 		prometheusParams()...)
 	get(t, "/clusters/{id}/usage", readClusters, "getClusterUsage: Get the usage and cost of a cluster by segment",
-		a.clusterUsage)
+		clusters.usage)
 
 	get(t, "/clusters/{id}/proof", readClusters, "getClusterProof: Get everything that a cluster's bill depends on, to "+
-		"verify it without us", a.clusterProof)
+		"verify it without us", billing.clusterProof)
 	get(t, "/leases/{id}/proof", readLeases, "getLeaseProof: Get everything that one lease's bill depends on, as its "+
-		"renter or the operator of its host", a.leaseProof)
+		"renter or the operator of its host", billing.leaseProof)
+}
 
-	// Hosts.
+// hostRoutes are the routes of hosts.
+func (a *API) hostRoutes(t *table) {
+	hosts := hostsAPI{a.hosts, a.market, a.clusters, a.statements, a.EnrollCommand}
 	post(t, "/host-enrollments", writeHosts, 201, "createEnrollment: Create a token with which one host enrols",
-		a.enroll, withSecret)
-	get(t, "/hosts", readHosts, "listHosts: List your organisation's hosts", a.listHosts)
+		hosts.enroll, withSecret)
+	get(t, "/hosts", readHosts, "listHosts: List your organisation's hosts", hosts.list)
 	get(t, "/gpus/contested", readHosts, "listContestedGPUs: List GPUs of your organisation's hosts that hosts of other "+
-		"organisations list, too, up to 200", a.contestedGPUs)
-	get(t, "/hosts/{id}", readHosts, "getHost: Get a host", a.getHost)
-	patch(t, "/hosts/{id}", writeHosts, "changeHost: Change a host's name, price, terms or data cap", a.changeHost)
+		"organisations list, too, up to 200", hosts.contested)
+	get(t, "/hosts/{id}", readHosts, "getHost: Get a host", hosts.get)
+	patch(t, "/hosts/{id}", writeHosts, "changeHost: Change a host's name, price, terms or data cap", hosts.change)
 	post(t, "/hosts/{id}/actions", writeHosts, 200, "actOnHost: Drain, reclaim, resume or retire a host, or "+
-		"requalify one of its GPUs", a.actOnHost)
+		"requalify one of its GPUs", hosts.act)
 	get(t, "/hosts/{id}/reclaim", readHosts, "forecastReclaim: Get what reclaiming a host now would cost",
-		a.reclaimForecast)
+		hosts.reclaimForecast)
 	get(t, "/hosts/{id}/metrics", readHosts, "getHostMetrics: Get what a host's GPUs do, and how fast they run",
-		a.hostMetrics)
+		hosts.metrics)
 	get(t, "/hosts/{id}/prices", readHosts, "listHostPrices: List the last hundred price changes of a host, newest first",
-		a.hostPrices)
-	get(t, "/price-guide", readHosts, "getPriceGuide: Get how other operators price a GPU model now", a.priceGuide)
+		hosts.prices)
+	get(t, "/price-guide", readHosts, "getPriceGuide: Get how other operators price a GPU model now", hosts.priceGuide)
 	get(t, "/hosts/{id}/traffic", readHosts, "listHostTraffic: List the traffic of the last hundred leases on a host's "+
-		"own line, latest report first; kept for half a year", a.hostTraffic)
-	get(t, "/hosts/{id}/earnings", readHosts, "getHostEarnings: Get a host's earnings by lease and day", a.hostEarnings)
+		"own line, latest report first; kept for half a year", hosts.traffic)
+	get(t, "/hosts/{id}/earnings", readHosts, "getHostEarnings: Get a host's earnings by lease and day", hosts.earnings)
+}
 
-	// Money.
+// moneyRoutes are the routes of money.
+func (a *API) moneyRoutes(t *table) {
+	payouts := payoutsAPI{a.payouts, a.statements, a.market, a.cfg}
+	bond := bondAPI{a.bonds}
+	budgets := budgetsAPI{a.budgets}
+	entries := ledgerAPI{a.statements, a.payments, a.leases}
+	billing := billingAPI{a.clusters, a.leases, a.payments, a.statements}
+	admin := adminAPI{a.statements, a.payments, a.payouts, a.market}
+	documents := documentsAPI{a.payments, a.payouts, a.statements}
+	postpaid := postpaidAPI{a.postpaid}
 	get(t, "/earnings/statement", readHosts, "getEarningsStatement: Get what your hosts earned between two days, by "+
-		"host, day or lease", a.earningsStatement)
+		"host, day or lease", payouts.earningsStatement)
 	t.stream("GET", "/earnings/statement.csv", readHosts, "getEarningsStatementCSV: Get the lines of an earnings "+
-		"statement as CSV", a.earningsStatementCSV, earningsParams()...)
+		"statement as CSV", payouts.earningsStatementCSV, earningsParams()...)
 	get(t, "/payouts/balance", readHosts, "getPayoutBalance: Get what your hosts earned: in the holdback, and payable",
-		a.payoutBalance)
-	get(t, "/payouts", readPayouts, "listPayouts: List your payouts, newest first", a.listPayouts)
+		payouts.balance)
+	get(t, "/payouts", readPayouts, "listPayouts: List your payouts, newest first", payouts.list)
 	t.stream("GET", "/payouts/year.csv", readPayouts, "getPayoutYear: Get a calendar year's earnings and payouts by "+
-		"month, for the tax return", a.payoutYear, yearParams()...)
-	get(t, "/payouts/{id}", readPayouts, "getPayout: Get a payout", a.getPayout)
+		"month, for the tax return", payouts.year, yearParams()...)
+	get(t, "/payouts/{id}", readPayouts, "getPayout: Get a payout", payouts.get)
 	get(t, "/payouts/account", readPayouts, "getPayoutAccount: Get your payout account and what Stripe still requires",
-		a.getPayoutAccount)
+		payouts.account)
 	post(t, "/payouts/account", writeBilling, 201, "setUpPayouts: Create a link to Stripe's page where you enter "+
-		"your identity and bank account", a.setUpPayouts)
-	get(t, "/bond", readHosts, "getBond: Get your hosts' bond: free, reserved, terms, and standby that it paid", a.getBond)
+		"your identity and bank account", payouts.setUp)
+	get(t, "/bond", readHosts, "getBond: Get your hosts' bond: free, reserved, terms, and standby that it paid", bond.get)
 	patch(t, "/bond", writeHosts, "changeBondTerms: Change your bond's terms: the share of maturing earnings kept, "+
-		"neighbours accepted, the most that a lease may cost it", a.changeBondTerms)
+		"neighbours accepted, the most that a lease may cost it", bond.changeTerms)
 	get(t, "/bond/liability", readHosts, "getLiability: Get what a lease of yours would be liable for in a gang, "+
-		"before it is rented", a.getLiability)
+		"before it is rented", bond.liability)
 	post(t, "/bond/deposits", writeBilling, 201, "depositBond: Move paid credit from your wallet into the bond",
-		a.depositBond)
+		bond.deposit)
 	post(t, "/bond/withdrawals", writeBilling, 201, "withdrawBond: Withdraw what is not reserved from the bond",
-		a.withdrawBond)
+		bond.withdraw)
 	patch(t, "/bond/hosts/{id}", writeHosts,
-		"changeHostLiability: Set the most that one lease of a host may be liable for", a.changeHostLiability)
+		"changeHostLiability: Set the most that one lease of a host may be liable for", bond.changeHostLiability)
 	get(t, "/bond/clusters/{id}/suspensions", readHosts, "listSuspensions: List the time of gangs with a host of yours "+
-		"that was not billed, and why", a.bondSuspensions)
+		"that was not billed, and why", bond.suspensions)
 	post(t, "/budgets", writeBilling, 200, "setBudget: Set what your organisation, or one of its projects, may spend",
-		a.setBudget)
-	get(t, "/budgets", readBilling, "listBudgets: List budgets and what is left of them", a.listBudgets)
-	get(t, "/budgets/{id}", readBilling, "getBudget: Get a budget", a.getBudget)
+		budgets.set)
+	get(t, "/budgets", readBilling, "listBudgets: List budgets and what is left of them", budgets.list)
+	get(t, "/budgets/{id}", readBilling, "getBudget: Get a budget", budgets.get)
 	remove(t, "/budgets/{id}", writeBilling, "removeBudget: Delete a budget; one that is set again counts from then on",
-		a.removeBudget)
+		budgets.remove)
 	get(t, "/ledger/head", public, "getLedgerHead: Get the newest batch of the chained ledger, to note and compare later",
-		a.ledgerHead)
+		entries.ledgerHead)
 	get(t, "/billing/balance", readBilling, "getBalance: Get your wallet: available, held, and how long it lasts",
-		a.balance)
+		billing.balance)
 	get(t, "/billing/standing", readBilling, "getStanding: Get what you may add, before verification and while "+
-		"payments are disputed", a.standing)
+		"payments are disputed", admin.standing)
 	get(t, "/billing/statement", readBilling, "getStatement: Get what was billed between two days, by cluster, day, "+
-		"project, lease or label", a.statement)
+		"project, lease or label", billing.statement)
 	t.stream("GET", "/billing/statement.csv", readBilling, "getStatementCSV: Get the lines of a statement as CSV",
-		a.statementCSV, statementParams()...)
+		billing.statementCSV, statementParams()...)
 	get(t, "/documents", readBilling, "listDocuments: List your organisation's receipts, credit notes and self-billing "+
-		"documents, newest first", a.listDocuments)
+		"documents, newest first", documents.list)
 	get(t, "/documents/{number}", readBilling, "getDocument: Get a document as it was issued, and the documents that "+
-		"correct it", a.getDocument)
+		"correct it", documents.get)
 	get(t, "/billing/credit-notes", readBilling, "listCreditNotes: List the credit notes of a calendar year, newest first",
-		a.listCreditNotes)
+		documents.listCreditNotes)
 	t.stream("GET", "/billing/credit-notes.csv", readBilling, "getCreditNotesCSV: Get the credit notes of a calendar "+
-		"year as CSV", a.creditNotesCSV, documentYearParams()...)
+		"year as CSV", documents.creditNotesCSV, documentYearParams()...)
 	get(t, "/billing/credit-notes/{number}", readBilling, "getCreditNote: Get a credit note as it was issued",
-		a.getCreditNote)
+		documents.getCreditNote)
 	get(t, "/payouts/documents", readPayouts, "listSelfBills: List the self-billing documents issued to an operator in "+
-		"a calendar year, newest first", a.listSelfBills)
+		"a calendar year, newest first", documents.listSelfBills)
 	t.stream("GET", "/payouts/documents.csv", readPayouts, "getSelfBillsCSV: Get the self-billing documents of a "+
-		"calendar year as CSV", a.selfBillsCSV, documentYearParams()...)
+		"calendar year as CSV", documents.selfBillsCSV, documentYearParams()...)
 	get(t, "/payouts/documents/{number}", readPayouts, "getSelfBill: Get a self-billing document as it was issued",
-		a.getSelfBill)
+		documents.getSelfBill)
 	get(t, "/billing/invoices/{month}", readBilling, "getInvoice: Get the statement of a calendar month; tax is on the "+
-		"receipts of payments", a.invoice)
+		"receipts of payments", documents.invoice)
 	get(t, "/billing/transactions", readBilling, "listTransactions: List your organisation's ledger entries, newest first",
-		a.transactions)
-	get(t, "/billing/price", readBilling, "getPrice: Get what adding an amount costs with tax", a.price)
-	post(t, "/billing/topups", writeBilling, 201, "createTopUp: Create a top-up", a.topUp)
-	get(t, "/billing/topups", readBilling, "listTopUps: List top-ups, newest first", a.listTopUps)
-	get(t, "/billing/topups/{id}", readBilling, "getTopUp: Get a top-up", a.getTopUp)
+		billing.transactions)
+	get(t, "/billing/price", readBilling, "getPrice: Get what adding an amount costs with tax", billing.price)
+	post(t, "/billing/topups", writeBilling, 201, "createTopUp: Create a top-up", billing.topUp)
+	get(t, "/billing/topups", readBilling, "listTopUps: List top-ups, newest first", billing.listTopUps)
+	get(t, "/billing/topups/{id}", readBilling, "getTopUp: Get a top-up", billing.getTopUp)
 	get(t, "/billing/topups/{id}/receipt", readBilling, "getReceipt: Get the receipt of a payment as it was issued, "+
-		"and what was refunded since", a.getReceipt)
-	get(t, "/billing/cards", readBilling, "listCards: List your organisation's cards", a.listCards)
+		"and what was refunded since", billing.getReceipt)
+	get(t, "/billing/cards", readBilling, "listCards: List your organisation's cards", billing.listCards)
 	post(t, "/billing/cards", writeBilling, 201, "addCard: Create a link to the page on which a card is saved",
-		a.addCard)
-	get(t, "/billing/card-setups/{id}", readBilling, "getCardSetup: Get whether a card was saved", a.getCardSetup)
-	patch(t, "/billing/cards/{id}", writeBilling, "changeCard: Make a card the default", a.changeCard)
-	remove(t, "/billing/cards/{id}", writeBilling, "removeCard: Delete a card", a.removeCard)
-	get(t, "/billing/refunds", readBilling, "listRefunds: List refunds, and what can be refunded", a.listRefunds)
+		billing.addCard)
+	get(t, "/billing/card-setups/{id}", readBilling, "getCardSetup: Get whether a card was saved", billing.getCardSetup)
+	patch(t, "/billing/cards/{id}", writeBilling, "changeCard: Make a card the default", billing.changeCard)
+	remove(t, "/billing/cards/{id}", writeBilling, "removeCard: Delete a card", billing.removeCard)
+	get(t, "/billing/refunds", readBilling, "listRefunds: List refunds, and what can be refunded", billing.listRefunds)
 	post(t, "/billing/refunds", writeBilling, 201, "createRefund: Refund unused balance to the cards that paid it",
-		a.giveBack)
-	post(t, "/billing/promo", writeBilling, 201, "redeemCode: Redeem a promo code", a.redeem)
+		billing.giveBack)
+	post(t, "/billing/promo", writeBilling, 201, "redeemCode: Redeem a promo code", billing.redeem)
 	get(t, "/billing/postpaid", readBilling, "getPostpaid: Get your postpaid limit and how much of it is used",
-		a.postpaidTerms)
+		postpaid.terms)
 	get(t, "/billing/postpaid/invoices", readBilling, "listPostpaidInvoices: List Stripe's invoices of your postpaid "+
-		"usage, newest first", a.postpaidInvoices)
+		"usage, newest first", postpaid.invoices)
 	get(t, "/billing/postpaid/usage", readBilling, "listPostpaidUsage: List the postpaid usage booked in a period, and "+
-		"when it ran", a.postpaidUsage)
+		"when it ran", postpaid.usage)
 	post(t, "/billing/postpaid/invoices/{id}/pay", writeBilling, 202,
-		"payPostpaidInvoice: Charge your default card for an unpaid invoice", a.payPostpaidInvoice)
-	get(t, "/billing/auto-topup", readBilling, "getAutoTopUp: Get the automatic top-up", a.getAutoTopUp)
-	patch(t, "/billing/auto-topup", writeBilling, "setAutoTopUp: Set or turn off the automatic top-up", a.setAutoTopUp)
+		"payPostpaidInvoice: Charge your default card for an unpaid invoice", postpaid.pay)
+	get(t, "/billing/auto-topup", readBilling, "getAutoTopUp: Get the automatic top-up", billing.getAutoTopUp)
+	patch(t, "/billing/auto-topup", writeBilling, "setAutoTopUp: Set or turn off the automatic top-up", billing.setAutoTopUp)
+}
 
-	// The platform's operators.
-	get(t, "/admin/attention", platformAdmin, "getAttention: Count what needs an admin now", a.attention)
+// adminRoutes are the routes of the platform's staff.
+func (a *API) adminRoutes(t *table) {
+	admin := adminAPI{a.statements, a.payments, a.payouts, a.market}
+	payouts := payoutsAPI{a.payouts, a.statements, a.market, a.cfg}
+	platform := platformAPI{a.clusters, a.hosts, a.notices, a.outbox, a.reconciler, a.volumes}
+	entries := ledgerAPI{a.statements, a.payments, a.leases}
+	books := booksAPI{a.statements, a.payments}
+	documents := documentsAPI{a.payments, a.payouts, a.statements}
+	hosts := hostsAPI{a.hosts, a.market, a.clusters, a.statements, a.EnrollCommand}
+	postpaid := postpaidAPI{a.postpaid}
+	get(t, "/admin/attention", platformAdmin, "getAttention: Count what needs an admin now", admin.attention)
 	get(t, "/admin/totals", platformAdmin,
-		"getPlatformTotals: Count hosts, GPUs and clusters now, and the demand of two weeks", a.platformTotals)
-	get(t, "/admin/orgs", platformAdmin, "listOrgs: List all organisations, newest first", a.listOrgs)
+		"getPlatformTotals: Count hosts, GPUs and clusters now, and the demand of two weeks", admin.platformTotals)
+	get(t, "/admin/orgs", platformAdmin, "listOrgs: List all organisations, newest first", admin.listOrgs)
 	get(t, "/admin/orgs/{id}", platformAdmin, "getOrg: Get an organisation: people, money, hosts, clusters, disputes",
-		a.getOrg)
+		admin.getOrg)
 	get(t, "/admin/operators", platformAdmin, "listOperators: List organisations with hosts or a payout account, "+
-		"newest first", a.listOperators)
+		"newest first", admin.listOperators)
 	get(t, "/admin/audit-events", platformAdmin, "searchAudit: Search the audit log of all organisations, newest first",
-		a.auditLog)
+		admin.auditLog)
 	get(t, "/admin/promo-redemptions", platformAdmin, "listRedemptions: List redemptions of promo codes, newest first",
-		a.redemptions)
+		admin.redemptions)
 	get(t, "/admin/payout-run", platformAdmin, "getPayoutRun: Get what the next payouts would be, and what failed",
-		a.payoutRun)
+		payouts.upcoming)
 	post(t, "/admin/payout-run", platformAdmin, 201, "runPayouts: Pay every operator who can be paid now, with a reason",
-		a.runPayouts)
+		payouts.payAll)
 	get(t, "/admin/secret", platformAdmin, "getSealState: How far secrets at rest are sealed with the present "+
-		"MUSTER_SECRET", a.sealState)
+		"MUSTER_SECRET", platform.sealState)
 	get(t, "/admin/sending", platformAdmin, "getSending: Get whether requests that move money are sent to Stripe",
-		a.sending)
+		platform.sending)
 	put(t, "/admin/sending", platformAdmin, "setSending: Pause or resume every request that moves money at Stripe, "+
-		"with a reason", a.setSending)
-	get(t, "/admin/promo-codes", platformAdmin, "listPromoCodes: List promo codes", a.listPromos)
-	post(t, "/admin/promo-codes", platformAdmin, 201, "createPromoCode: Create a promo code", a.createPromo)
+		"with a reason", platform.setSending)
+	get(t, "/admin/promo-codes", platformAdmin, "listPromoCodes: List promo codes", admin.listPromos)
+	post(t, "/admin/promo-codes", platformAdmin, 201, "createPromoCode: Create a promo code", admin.createPromo)
 	post(t, "/admin/promo-codes/{code}/disable", platformAdmin, 200,
-		"disablePromoCode: Disable a promo code, with a reason; credit that it gave stays", a.disablePromo)
+		"disablePromoCode: Disable a promo code, with a reason; credit that it gave stays", admin.disablePromo)
 	get(t, "/admin/agents", platformAdmin, "listAgents: List the agent version of each channel, and the versions that "+
-		"hosts run", a.listAgents)
+		"hosts run", platform.listAgents)
 	put(t, "/admin/agents/{name}", platformAdmin, "setAgentChannel: Set the agent version of a channel, and the share "+
-		"of its hosts that run it", a.setChannel)
+		"of its hosts that run it", platform.setChannel)
 	get(t, "/admin/version-floors", platformAdmin, "listVersionFloors: List the oldest versions of hosts' programs that "+
-		"may run renters' work", a.listFloors)
+		"may run renters' work", platform.listFloors)
 	put(t, "/admin/version-floors/{component}", platformAdmin, "setVersionFloor: Set the oldest version of a program's "+
-		"branch", a.setFloor)
+		"branch", platform.setFloor)
 	post(t, "/admin/version-floors/{component}/remove", platformAdmin, 200,
-		"removeVersionFloor: Remove the floor of a program's branch", a.removeFloor)
-	get(t, "/admin/books", platformAdmin, "getBooks: Get the trial balance and its problems", a.trialBalance)
+		"removeVersionFloor: Remove the floor of a program's branch", platform.removeFloor)
+	get(t, "/admin/books", platformAdmin, "getBooks: Get the trial balance and its problems", entries.trialBalance)
 	get(t, "/admin/books/report", platformAdmin, "getBooksReport: Get the ledger of a period: opening and closing "+
-		"balances, what moved, and what was sold", a.ledgerReport)
+		"balances, what moved, and what was sold", books.ledgerReport)
 	t.stream("GET", "/admin/books/balances.csv", platformAdmin, "getBooksBalancesCSV: Get the balances of a period by "+
-		"kind of account as CSV", a.ledgerCSV("balances", ledger.BalancesCSV), daysParams()...)
+		"kind of account as CSV", books.ledgerCSV("balances", ledger.BalancesCSV), daysParams()...)
 	t.stream("GET", "/admin/books/flows.csv", platformAdmin, "getBooksFlowsCSV: Get what moved in a period by month and "+
-		"kind as CSV", a.ledgerCSV("flows", ledger.FlowsCSV), daysParams()...)
+		"kind as CSV", books.ledgerCSV("flows", ledger.FlowsCSV), daysParams()...)
 	t.stream("GET", "/admin/books/turnover.csv", platformAdmin, "getBooksTurnoverCSV: Get what was sold in a period as "+
-		"CSV: turnover, cost of hosts and fees", a.ledgerCSV("turnover", ledger.TurnoverCSV), daysParams()...)
-	get(t, "/admin/books/journal", platformAdmin, "listJournal: List the entries of a period in their order", a.journal)
+		"CSV: turnover, cost of hosts and fees", books.ledgerCSV("turnover", ledger.TurnoverCSV), daysParams()...)
+	get(t, "/admin/books/journal", platformAdmin, "listJournal: List the entries of a period in their order", books.journal)
 	t.stream("GET", "/admin/books/journal.csv", platformAdmin, "getJournalCSV: Get the entries of a period as CSV, a "+
-		"line for each transfer", a.journalCSV, daysParams(kindParam())...)
+		"line for each transfer", books.journalCSV, daysParams(kindParam())...)
 	get(t, "/admin/books/orgs", platformAdmin, "listOrgBooks: List what organisations had at the end of a day: deferred "+
-		"revenue, receivables and payables", a.orgMoney)
+		"revenue, receivables and payables", books.orgMoney)
 	t.stream("GET", "/admin/books/orgs.csv", platformAdmin, "getOrgBooksCSV: Get what every organisation had at the end "+
-		"of a day as CSV", a.orgMoneyCSV, dayParam())
+		"of a day as CSV", books.orgMoneyCSV, dayParam())
 	get(t, "/admin/books/proposals", platformAdmin, "listProposals: List proposed entries of the ledger, newest first",
-		a.listProposals)
+		books.listProposals)
 	post(t, "/admin/books/proposals", platformAdmin, 201, "proposeEntry: Propose an entry between accounts of the "+
-		"platform, which another admin has to approve", a.proposeEntry)
+		"platform, which another admin has to approve", books.proposeEntry)
 	post(t, "/admin/books/proposals/{id}/approve", platformAdmin, 200, "approveEntry: Book an entry that another admin "+
-		"proposed, with a reason", a.approveEntry)
+		"proposed, with a reason", books.approveEntry)
 	post(t, "/admin/books/proposals/{id}/refuse", platformAdmin, 200, "refuseEntry: Refuse a proposed entry, or withdraw "+
-		"your own, with a reason", a.refuseEntry)
-	get(t, "/admin/transactions", platformAdmin, "searchBooks: Search ledger entries by id, key or object", a.searchLedger)
+		"your own, with a reason", books.refuseEntry)
+	get(t, "/admin/transactions", platformAdmin, "searchBooks: Search ledger entries by id, key or object", entries.searchLedger)
 	post(t, "/admin/transactions/{id}/compensate", platformAdmin, 201,
-		"compensateCharge: Give a charge back, in part or whole, with a reason", a.compensate)
+		"compensateCharge: Give a charge back, in part or whole, with a reason", entries.compensate)
 	get(t, "/admin/frozen-leases", platformAdmin, "listFrozenLeases: List leases whose money is frozen because their "+
-		"host signed two accounts of the same time", a.frozenLeases)
+		"host signed two accounts of the same time", entries.frozenLeases)
 	get(t, "/admin/held-credits", platformAdmin, "listHeldCredits: List credits for a host's failure that wait for an "+
-		"admin, because the renter could have caused it", a.heldCredits)
+		"admin, because the renter could have caused it", entries.heldCredits)
 	post(t, "/admin/leases/{id}/credit", platformAdmin, 200, "decideHeldCredit: Approve or refuse a credit that waits",
-		a.decideCredit)
+		entries.decideCredit)
 	post(t, "/admin/leases/{id}/unfreeze", platformAdmin, 200, "unfreezeLease: Unfreeze the money of a lease; the "+
-		"account that was signed first stands", a.unfreeze)
+		"account that was signed first stands", entries.unfreeze)
 	get(t, "/admin/quarantine", platformAdmin, "listQuarantine: List usage segments that were refused, newest first",
-		a.quarantine)
+		entries.quarantine)
 	get(t, "/admin/payouts", platformAdmin, "listAllPayouts: List the payouts of all operators, newest first",
-		a.listAllPayouts)
+		payouts.listAll)
 	post(t, "/admin/payouts", platformAdmin, 201, "payNow: Pay an operator outside the schedule, with a reason",
-		a.payNow)
+		payouts.payNow)
 	post(t, "/admin/payouts/{id}/reverse", platformAdmin, 202, "reversePayout: Reverse a payout, in part or whole, "+
-		"with a reason; payouts to the operator stop", a.reversePayout)
+		"with a reason; payouts to the operator stop", payouts.reverse)
 	get(t, "/admin/standings", platformAdmin, "listStandings: List organisations with open disputes or a suspension, "+
-		"latest change first", a.standings)
+		"latest change first", admin.standings)
 	post(t, "/admin/orgs/{id}/forgive-disputes", platformAdmin, 200,
-		"forgiveDisputes: Stop counting lost disputes towards a suspension, with a reason", a.forgiveDisputes)
+		"forgiveDisputes: Stop counting lost disputes towards a suspension, with a reason", admin.forgiveDisputes)
 	post(t, "/admin/orgs/{id}/allow-refund", platformAdmin, 200,
 		"allowRefund: Allow an organisation to take back more than the limit on refunds within the next 30 days, with a "+
-			"reason", a.allowRefund)
+			"reason", admin.allowRefund)
 	get(t, "/admin/payout-reviews", platformAdmin, "listPayoutReviews: List linked operators and renters and the "+
-		"earnings in review, newest first", a.listPayoutReviews)
+		"earnings in review, newest first", payouts.listReviews)
 	post(t, "/admin/payout-reviews/{id}/release", platformAdmin, 200,
-		"releasePayoutReview: Approve earnings in review, with a reason; they mature as usual", a.approvePayoutReview)
+		"releasePayoutReview: Approve earnings in review, with a reason; they mature as usual", payouts.approveReview)
 	post(t, "/admin/payout-reviews/{id}/refuse", platformAdmin, 200,
-		"refusePayoutReview: Refuse earnings in review for good, with a reason", a.refusePayoutReview)
+		"refusePayoutReview: Refuse earnings in review for good, with a reason", payouts.refuseReview)
 	patch(t, "/admin/operators/{id}", platformAdmin, "changeOperator: Change the fee on an operator's new leases, or "+
-		"stop or resume their payouts, with a reason", a.changeOperator)
+		"stop or resume their payouts, with a reason", payouts.changeOperator)
 	get(t, "/admin/documents", platformAdmin, "listAllDocuments: List documents of all organisations or of one, newest "+
-		"first", a.listAllDocuments)
+		"first", documents.listAll)
 	get(t, "/admin/documents/{number}", platformAdmin, "getAnyDocument: Get a document of any organisation",
-		a.getAnyDocument)
+		documents.getAny)
 	get(t, "/admin/gpus/contested", platformAdmin, "listAllContestedGPUs: List GPUs that hosts of several organisations "+
-		"list, in the order in which they were listed, up to 200", a.allContestedGPUs)
+		"list, in the order in which they were listed, up to 200", hosts.allContested)
 	post(t, "/admin/gpus/{uuid}/award", platformAdmin, 200, "awardGPU: Decide which host has a GPU, with a reason that "+
-		"the operators read", a.awardGPU)
+		"the operators read", hosts.awardGPU)
 	get(t, "/admin/gangs", platformAdmin,
-		"getGangs: Get strikes by host, pairs that are kept apart, and relief by cluster", a.adminGangs)
+		"getGangs: Get strikes by host, pairs that are kept apart, and relief by cluster", admin.gangs)
 	get(t, "/admin/postpaid", platformAdmin, "listPostpaid: List postpaid organisations and how much of their limits "+
-		"is used", a.listPostpaid)
+		"is used", postpaid.list)
 	patch(t, "/admin/postpaid/{id}", platformAdmin, "changePostpaid: Set or end an organisation's postpaid limit, with "+
-		"a reason", a.changePostpaid)
+		"a reason", postpaid.change)
 	get(t, "/admin/orgs/{id}/invoices", platformAdmin, "listOrgInvoices: List Stripe's invoices of an organisation's "+
-		"postpaid usage, newest first", a.orgInvoices)
+		"postpaid usage, newest first", postpaid.orgInvoices)
 	post(t, "/admin/orgs/{id}/invoices/{invoice}/write-off", platformAdmin, 202,
-		"writeOffInvoice: Write off an unpaid invoice, or what a lost dispute left unpaid, with a reason", a.writeOff)
+		"writeOffInvoice: Write off an unpaid invoice, or what a lost dispute left unpaid, with a reason", postpaid.writeOff)
 	post(t, "/admin/orgs/{id}/invoices/{invoice}/bank-payments", platformAdmin, 201,
 		"bookBankPayment: Book a bank transfer that pays what lost disputes took of an invoice, by its reference, with a "+
-			"reason; repeating it changes nothing", a.bankPayment)
+			"reason; repeating it changes nothing", postpaid.bankPayment)
 	post(t, "/admin/refunds/{id}/release", platformAdmin, 200, "releaseRefund: Approve the operators' earnings of an "+
-		"invoice that was refunded at Stripe, with a reason", a.approveRefund)
-	get(t, "/admin/tax", platformAdmin, "getTaxReport: Get the taxes of a period by country, rate and reason", a.taxReport)
+		"invoice that was refunded at Stripe, with a reason", admin.approveRefund)
+	get(t, "/admin/tax", platformAdmin, "getTaxReport: Get the taxes of a period by country, rate and reason", entries.taxReport)
 	post(t, "/admin/tax/remittances", platformAdmin, 201, "remitTax: Book a payment to a tax office for a period that "+
-		"is over, with a reason", a.remitTax)
+		"is over, with a reason", entries.remitTax)
 	t.stream("GET", "/admin/tax.csv", platformAdmin, "getTaxReportCSV: Get the lines of a tax report as CSV",
-		a.taxReportCSV, taxParams()...)
+		entries.taxReportCSV, taxParams()...)
 	get(t, "/admin/reconciliation", platformAdmin, "getReconciliation: Get Stripe's balance beside the ledger's",
-		a.reconciliation)
+		platform.reconciliation)
 	get(t, "/admin/dead-letters", platformAdmin, "listDeadLetters: List rows that a background job cannot process, "+
-		"longest failing first, up to 500", a.deadLetters)
+		"longest failing first, up to 500", platform.deadLetters)
 	get(t, "/admin/store", platformAdmin, "getStoreCheck: Get what the checks of the store of volumes have found",
-		a.storeCheck)
+		platform.storeCheck)
 }

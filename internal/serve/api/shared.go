@@ -10,6 +10,11 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 )
 
+// sharedAPI answers the routes of shared file systems.
+type sharedAPI struct {
+	shared *sharedfs.Shared
+}
+
 func viewShared(f sharedfs.FS) client.SharedFS {
 	out := client.SharedFS{
 		ID: f.ID, Name: f.Name, Kind: f.Kind, Type: f.Type, QuotaGB: f.QuotaGB, SizeGB: f.SizeGB, Hosts: f.Hosts,
@@ -30,7 +35,7 @@ func viewShared(f sharedfs.FS) client.SharedFS {
 	return out
 }
 
-func (a *API) listShared(ctx context.Context, p account.Principal, _ *struct{}) (list[client.SharedFS], error) {
+func (a sharedAPI) list(ctx context.Context, p account.Principal, _ *struct{}) (list[client.SharedFS], error) {
 	all, err := a.shared.List(ctx, p.Org)
 	return cut(all, len(all), viewShared, func(f sharedfs.FS) string { return f.Name }), err
 }
@@ -40,7 +45,7 @@ type newSharedInput struct {
 	Body client.NewSharedFS
 }
 
-func (a *API) declareShared(ctx context.Context, p account.Principal, in *newSharedInput,
+func (a sharedAPI) declare(ctx context.Context, p account.Principal, in *newSharedInput,
 	once idem.Request) (client.SharedFS, idem.Outcome, error) {
 	f, out, err := a.shared.Declare(ctx, p, sharedfs.NewFS{
 		Name: in.Body.Name, Kind: in.Body.Kind, QuotaGB: in.Body.QuotaGB,
@@ -48,7 +53,7 @@ func (a *API) declareShared(ctx context.Context, p account.Principal, in *newSha
 	return viewShared(f), out, err
 }
 
-func (a *API) withdrawShared(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
+func (a sharedAPI) withdraw(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
 	f, err := pathID[id.SharedFS](in.ID, "shared file system")
 	if err != nil {
 		return nothing{}, err
@@ -56,7 +61,7 @@ func (a *API) withdrawShared(ctx context.Context, p account.Principal, in *idInp
 	return nothing{}, a.shared.Withdraw(ctx, p, f)
 }
 
-func (a *API) eraseShared(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
+func (a sharedAPI) erase(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
 	f, err := pathID[id.SharedFS](in.ID, "shared file system")
 	if err != nil {
 		return nothing{}, err

@@ -11,11 +11,18 @@ import (
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/fleet/template"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 )
+
+// templatesAPI answers the routes of templates.
+type templatesAPI struct {
+	templates *template.Templates
+	clusters  *cluster.Clusters
+}
 
 type templateInput struct {
 	Name string `path:"name" maxLength:"63" doc:"name of the template"`
@@ -36,12 +43,12 @@ func viewTemplate(t template.Template) client.Template {
 	return v
 }
 
-func (a *API) listTemplates(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Template], error) {
+func (a templatesAPI) list(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Template], error) {
 	all, err := a.templates.List(ctx, p)
 	return cut(all, len(all), viewTemplate, func(t template.Template) string { return t.Name }), err
 }
 
-func (a *API) getTemplate(ctx context.Context, p account.Principal, in *templateInput) (client.Template, error) {
+func (a templatesAPI) get(ctx context.Context, p account.Principal, in *templateInput) (client.Template, error) {
 	t, err := a.templates.Get(ctx, p, in.Name)
 	return viewTemplate(t), err
 }
@@ -78,7 +85,7 @@ type newTemplateInput struct {
 	Body templateBody
 }
 
-func (a *API) createTemplate(ctx context.Context, p account.Principal, in *newTemplateInput,
+func (a templatesAPI) create(ctx context.Context, p account.Principal, in *newTemplateInput,
 	once idem.Request) (client.Template, idem.Outcome, error) {
 	n := template.NewTemplate{Name: in.Body.name, Title: in.Body.title, Description: in.Body.description}
 	var err error
@@ -97,11 +104,11 @@ func (a *API) createTemplate(ctx context.Context, p account.Principal, in *newTe
 	return viewTemplate(t), out, err
 }
 
-func (a *API) specOfCluster(ctx context.Context, p account.Principal, cl id.Cluster) (market.Spec, error) {
+func (a templatesAPI) specOfCluster(ctx context.Context, p account.Principal, cl id.Cluster) (market.Spec, error) {
 	c, err := a.clusters.Get(ctx, p.Org, cl)
 	return c.Spec, err
 }
 
-func (a *API) deleteTemplate(ctx context.Context, p account.Principal, in *templateInput) (nothing, error) {
+func (a templatesAPI) delete(ctx context.Context, p account.Principal, in *templateInput) (nothing, error) {
 	return nothing{}, a.templates.Delete(ctx, p, in.Name)
 }

@@ -34,7 +34,7 @@ type openTransferInput struct {
 }
 
 // openTransfer is no POST with an idempotency key: its answer has the volume's key, which is not stored again anywhere.
-func (a *API) openTransfer(ctx context.Context, p account.Principal, in *openTransferInput) (client.Transfer, error) {
+func (a volumesAPI) openTransfer(ctx context.Context, p account.Principal, in *openTransferInput) (client.Transfer, error) {
 	v, t, err := in.ids()
 	if err != nil {
 		return client.Transfer{}, err
@@ -62,7 +62,7 @@ type transferProgressInput struct {
 	Body client.TransferProgress
 }
 
-func (a *API) reportTransfer(ctx context.Context, p account.Principal, in *transferProgressInput) (nothing, error) {
+func (a volumesAPI) reportTransfer(ctx context.Context, p account.Principal, in *transferProgressInput) (nothing, error) {
 	v, t, err := in.ids()
 	if err != nil {
 		return nothing{}, err
@@ -71,7 +71,7 @@ func (a *API) reportTransfer(ctx context.Context, p account.Principal, in *trans
 	return nothing{}, a.volumes.ReportTransfer(ctx, p.Org, v, t, r)
 }
 
-func (a *API) closeTransfer(ctx context.Context, p account.Principal, in *TransferPath) (nothing, error) {
+func (a volumesAPI) closeTransfer(ctx context.Context, p account.Principal, in *TransferPath) (nothing, error) {
 	v, t, err := in.ids()
 	if err != nil {
 		return nothing{}, err
@@ -86,7 +86,7 @@ type packNumbersInput struct {
 }
 
 // reservePacks needs no key: numbers that are not used cost nothing.
-func (a *API) reservePacks(ctx context.Context, p account.Principal, in *packNumbersInput,
+func (a volumesAPI) reservePacks(ctx context.Context, p account.Principal, in *packNumbersInput,
 	_ idem.Request) (client.PackNumbers, idem.Outcome, error) {
 	v, t, err := in.ids()
 	if err != nil {
@@ -107,7 +107,7 @@ type newPackInput struct {
 	Body client.NewPack
 }
 
-func (a *API) storePack(ctx context.Context, p account.Principal, in *newPackInput) (client.PackRequest, error) {
+func (a volumesAPI) storePack(ctx context.Context, p account.Principal, in *newPackInput) (client.PackRequest, error) {
 	v, t, err := in.ids()
 	if err != nil {
 		return client.PackRequest{}, err
@@ -120,7 +120,7 @@ func (a *API) storePack(ctx context.Context, p account.Principal, in *newPackInp
 	return viewPackRequest(u, in.Body.Bytes), err
 }
 
-func (a *API) readPack(ctx context.Context, p account.Principal, in *PackPath) (client.PackRequest, error) {
+func (a volumesAPI) readPack(ctx context.Context, p account.Principal, in *PackPath) (client.PackRequest, error) {
 	v, t, err := in.ids()
 	if err != nil {
 		return client.PackRequest{}, err
@@ -146,7 +146,7 @@ type uploadInput struct {
 	Body client.NewUpload
 }
 
-func (a *API) commitUpload(ctx context.Context, p account.Principal, in *uploadInput) (client.UploadOutcome, error) {
+func (a volumesAPI) commitUpload(ctx context.Context, p account.Principal, in *uploadInput) (client.UploadOutcome, error) {
 	v, t, err := in.ids()
 	if err != nil {
 		return client.UploadOutcome{}, err

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
+	"log/slog"
 	"mime"
 	"net/http"
 	"path"
@@ -23,6 +24,12 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 )
+
+// volumesAPI answers the routes of volumes, their snapshots and files, and transfers.
+type volumesAPI struct {
+	volumes *volume.Volumes
+	log     *slog.Logger
+}
 
 func viewVolume(v volume.Volume) client.Volume {
 	out := client.Volume{
@@ -59,7 +66,7 @@ func viewFile(f volume.File) client.VolumeFile {
 }
 
 // storeCheck returns what was found in the store of volumes. It is for admins.
-func (a *API) storeCheck(ctx context.Context, p account.Principal, _ *struct{}) (client.StoreCheck, error) {
+func (a platformAPI) storeCheck(ctx context.Context, p account.Principal, _ *struct{}) (client.StoreCheck, error) {
 	c, err := a.volumes.Checked(ctx, p)
 	out := client.StoreCheck{
 		ListedAt: utc(c.ListedAt), ListFailingAt: utc(c.ListFailingAt), UnreadSince: utc(c.UnreadSince),
@@ -76,12 +83,12 @@ func (a *API) storeCheck(ctx context.Context, p account.Principal, _ *struct{}) 
 	return out, err
 }
 
-func (a *API) listVolumes(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Volume], error) {
+func (a volumesAPI) list(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Volume], error) {
 	all, err := a.volumes.List(ctx, p.Org)
 	return cut(all, len(all), viewVolume, func(v volume.Volume) string { return v.Name }), err
 }
 
-func (a *API) getVolume(ctx context.Context, p account.Principal, in *idInput) (client.Volume, error) {
+func (a volumesAPI) get(ctx context.Context, p account.Principal, in *idInput) (client.Volume, error) {
 	v, err := pathID[id.Volume](in.ID, "volume")
 	if err != nil {
 		return client.Volume{}, err
@@ -95,7 +102,7 @@ type newVolumeInput struct {
 	Body client.NewVolume
 }
 
-func (a *API) createVolume(ctx context.Context, p account.Principal, in *newVolumeInput,
+func (a volumesAPI) create(ctx context.Context, p account.Principal, in *newVolumeInput,
 	once idem.Request) (client.Volume, idem.Outcome, error) {
 	v, out, err := a.volumes.Create(ctx, p, volume.NewVolume(in.Body), idem.As(once, viewVolume))
 	return viewVolume(v), out, err
@@ -106,7 +113,7 @@ type volumeChangeInput struct {
 	Body client.VolumeChange
 }
 
-func (a *API) changeVolume(ctx context.Context, p account.Principal, in *volumeChangeInput) (client.Volume, error) {
+func (a volumesAPI) change(ctx context.Context, p account.Principal, in *volumeChangeInput) (client.Volume, error) {
 	v, err := pathID[id.Volume](in.ID, "volume")
 	if err != nil {
 		return client.Volume{}, err
@@ -115,7 +122,7 @@ func (a *API) changeVolume(ctx context.Context, p account.Principal, in *volumeC
 	return viewVolume(out), err
 }
 
-func (a *API) deleteVolume(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
+func (a volumesAPI) delete(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
 	v, err := pathID[id.Volume](in.ID, "volume")
 	if err != nil {
 		return nothing{}, err
@@ -123,7 +130,7 @@ func (a *API) deleteVolume(ctx context.Context, p account.Principal, in *idInput
 	return nothing{}, a.volumes.Delete(ctx, p, v)
 }
 
-func (a *API) listSnapshots(ctx context.Context, p account.Principal,
+func (a volumesAPI) listSnapshots(ctx context.Context, p account.Principal,
 	in *idInput) (list[client.VolumeSnapshot], error) {
 	v, err := pathID[id.Volume](in.ID, "volume")
 	if err != nil {
@@ -139,7 +146,7 @@ type keyedIDInput struct {
 }
 
 // snapshotVolume needs no key: while a snapshot is requested, its id is returned.
-func (a *API) snapshotVolume(ctx context.Context, p account.Principal, in *keyedIDInput,
+func (a volumesAPI) snapshot(ctx context.Context, p account.Principal, in *keyedIDInput,
 	_ idem.Request) (client.RequestedSnapshot, idem.Outcome, error) {
 	v, err := pathID[id.Volume](in.ID, "volume")
 	if err != nil {
@@ -154,7 +161,7 @@ type snapshotInput struct {
 	Seq int64  `path:"seq" doc:"number of the snapshot"`
 }
 
-func (a *API) deleteSnapshot(ctx context.Context, p account.Principal, in *snapshotInput) (nothing, error) {
+func (a volumesAPI) deleteSnapshot(ctx context.Context, p account.Principal, in *snapshotInput) (nothing, error) {
 	v, err := pathID[id.Volume](in.ID, "volume")
 	if err != nil {
 		return nothing{}, err
@@ -168,7 +175,7 @@ type restoreInput struct {
 	Body client.SnapshotChoice
 }
 
-func (a *API) restoreVolume(ctx context.Context, p account.Principal, in *restoreInput,
+func (a volumesAPI) restore(ctx context.Context, p account.Principal, in *restoreInput,
 	once idem.Request) (client.VolumeSnapshot, idem.Outcome, error) {
 	v, err := pathID[id.Volume](in.ID, "volume")
 	if err != nil {
@@ -184,7 +191,7 @@ type cloneInput struct {
 	Body client.NewClone
 }
 
-func (a *API) cloneVolume(ctx context.Context, p account.Principal, in *cloneInput,
+func (a volumesAPI) clone(ctx context.Context, p account.Principal, in *cloneInput,
 	once idem.Request) (client.Volume, idem.Outcome, error) {
 	v, err := pathID[id.Volume](in.ID, "volume")
 	if err != nil {
@@ -220,7 +227,7 @@ func parseFileCursor(s string) (seq int64, name string, err error) {
 	return seq, string(raw), nil
 }
 
-func (a *API) listFiles(ctx context.Context, p account.Principal, in *filesInput) (list[client.VolumeFile], error) {
+func (a volumesAPI) listFiles(ctx context.Context, p account.Principal, in *filesInput) (list[client.VolumeFile], error) {
 	v, err := pathID[id.Volume](in.ID, "volume")
 	if err != nil {
 		return list[client.VolumeFile]{}, err
@@ -257,7 +264,7 @@ func contentParams() []*huma.Param {
 
 // volumeContent sends a file of a snapshot. It is sent as a download of no type, never as a page: its renter's users
 // may not be the ones who open it.
-func (a *API) volumeContent(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+func (a volumesAPI) content(w http.ResponseWriter, r *http.Request, p account.Principal) error {
 	v, err := pathID[id.Volume](chi.URLParam(r, "id"), "volume")
 	if err != nil {
 		return err
