@@ -35,11 +35,6 @@ type SignedUp struct {
 	Token string `json:"token" doc:"an API token with all scopes; shown once"`
 }
 
-// SignUp creates an account. It needs no token.
-func (c *Client) SignUp(ctx context.Context, email, password, name string) (SignedUp, error) {
-	return post[SignedUp](ctx, c, "/signup", map[string]string{"email": email, "password": password, "name": name})
-}
-
 // Me is the caller of the API.
 type Me struct {
 	User    User     `json:"user"`
@@ -49,18 +44,9 @@ type Me struct {
 	TokenID id.Token `json:"token_id"`
 }
 
-// Me returns who the token belongs to, and its scopes.
-func (c *Client) Me(ctx context.Context) (Me, error) { return get[Me](ctx, c, "/me", nil) }
-
 // VerificationSent is the answer to a request for another verification link.
 type VerificationSent struct {
 	To string `json:"to" doc:"the address the link went to"`
-}
-
-// SendVerification sends the link that verifies the caller's e-mail address again.
-func (c *Client) SendVerification(ctx context.Context) (to string, err error) {
-	v, err := post[VerificationSent](ctx, c, "/me/email-verification", struct{}{})
-	return v.To, err
 }
 
 // Token is an API token without its secret.
@@ -80,27 +66,6 @@ type NewToken struct {
 	Secret string `json:"token" doc:"the secret; shown once"`
 }
 
-// CreateToken creates a token. If expires is 0, the token does not expire.
-func (c *Client) CreateToken(ctx context.Context, name string, scopes []string,
-	expires time.Duration) (NewToken, error) {
-	in := struct {
-		Name      string   `json:"name"`
-		Scopes    []string `json:"scopes"`
-		ExpiresIn int64    `json:"expires_in,omitempty"`
-	}{name, scopes, int64(expires.Seconds())}
-	return post[NewToken](ctx, c, "/tokens", in)
-}
-
-// Tokens lists the org's tokens.
-func (c *Client) Tokens(ctx context.Context, p PageOf) (Page[Token], error) {
-	return get[Page[Token]](ctx, c, "/tokens", p.query())
-}
-
-// RevokeToken revokes a token at once.
-func (c *Client) RevokeToken(ctx context.Context, t id.Token) error {
-	return c.remove(ctx, "/tokens/"+t.String(), nil)
-}
-
 // SSHKey is a public key of the org.
 type SSHKey struct {
 	ID          id.SSHKey `json:"id"`
@@ -110,35 +75,9 @@ type SSHKey struct {
 	CreatedAt   time.Time `json:"created_at"`
 }
 
-// AddSSHKey adds a key, given as one line of an authorized_keys file. If name is "", the key's comment is its name.
-func (c *Client) AddSSHKey(ctx context.Context, name, line string) (SSHKey, error) {
-	in := struct {
-		Name      string `json:"name,omitempty"`
-		PublicKey string `json:"public_key"`
-	}{name, line}
-	return post[SSHKey](ctx, c, "/ssh-keys", in)
-}
-
-// SSHKeys lists the org's keys.
-func (c *Client) SSHKeys(ctx context.Context, p PageOf) (Page[SSHKey], error) {
-	return get[Page[SSHKey]](ctx, c, "/ssh-keys", p.query())
-}
-
-// DeleteSSHKey deletes a key.
-func (c *Client) DeleteSSHKey(ctx context.Context, k id.SSHKey) error {
-	return c.remove(ctx, "/ssh-keys/"+k.String(), nil)
-}
-
 // PasswordChanged is the answer to a change of the password.
 type PasswordChanged struct {
 	Changed bool `json:"changed"`
-}
-
-// ChangePassword replaces the caller's password and ends all sessions of the dashboard. revokeTokens also revokes the
-// caller's other API tokens.
-func (c *Client) ChangePassword(ctx context.Context, current, next string, revokeTokens bool) error {
-	in := map[string]any{"old_password": current, "new_password": next, "revoke_tokens": revokeTokens}
-	return c.call(ctx, http.MethodPut, "/me/password", nil, in, nil)
 }
 
 // Session is one browser in which the caller is signed in to the dashboard.
@@ -151,36 +90,10 @@ type Session struct {
 	ExpiresAt  time.Time  `json:"expires_at"`
 }
 
-// Sessions lists the caller's sessions, the last used first. It needs a token with all scopes.
-func (c *Client) Sessions(ctx context.Context) (Page[Session], error) {
-	return get[Page[Session]](ctx, c, "/me/sessions", nil)
-}
-
-// EndSession signs the caller out in one browser.
-func (c *Client) EndSession(ctx context.Context, s id.Session) error {
-	return c.remove(ctx, "/me/sessions/"+s.String(), nil)
-}
-
 // DeletionStanding reports whether the caller's account can be deleted now.
 type DeletionStanding struct {
 	Reasons []string   `json:"reasons"` // what prevents it; empty: nothing
 	Credit  money.Nano `json:"credit"`  // balance of their organisations
-}
-
-// DeletionStanding returns whether the caller's account can be deleted now.
-func (c *Client) DeletionStanding(ctx context.Context) (DeletionStanding, error) {
-	return get[DeletionStanding](ctx, c, "/me/deletion", nil)
-}
-
-// Export returns the caller's personal data, as JSON.
-func (c *Client) Export(ctx context.Context) (json.RawMessage, error) {
-	return get[json.RawMessage](ctx, c, "/me/export", nil)
-}
-
-// DeleteMe erases the caller's data. confirm is their e-mail address; giveUp forfeits the money that is left.
-func (c *Client) DeleteMe(ctx context.Context, password, confirm string, giveUp bool) error {
-	in := map[string]any{"password": password, "confirm": confirm, "give_up_balance": giveUp}
-	return c.call(ctx, http.MethodPut, "/me/deletion", nil, in, nil)
 }
 
 // DeviceLogin is a login that was begun, and that a person grants in a browser.
@@ -192,18 +105,58 @@ type DeviceLogin struct {
 	IntervalMS      int64     `json:"interval_ms" doc:"how long to wait between polls"`
 }
 
-// BeginDeviceLogin begins a login. It needs no token.
-func (c *Client) BeginDeviceLogin(ctx context.Context, machine string) (DeviceLogin, error) {
-	return post[DeviceLogin](ctx, c, "/device-logins", map[string]string{"machine": machine})
-}
-
 // DeviceAnswer is what became of a device login.
 type DeviceAnswer struct {
 	Status string `json:"status" enum:"pending,slow_down,granted,denied,expired" doc:"slow_down: wait 5 seconds longer from now on; expired: also if its token was fetched"`
 	Token  string `json:"token,omitempty" doc:"the API token when it was granted; shown once"`
 }
 
-// PollDeviceLogin returns what became of a device login. It needs no token.
-func (c *Client) PollDeviceLogin(ctx context.Context, deviceCode string) (DeviceAnswer, error) {
-	return post[DeviceAnswer](ctx, c, "/device-logins/token", map[string]string{"device_code": deviceCode})
+// SignUpRequest is the body of SignUp.
+type SignUpRequest struct {
+	Email    string `json:"email"`
+	Password string `json:"password" doc:"10 to 200 characters" writeOnly:"true"`
+	Name     string `json:"name,omitempty" doc:"of you and of your organisation"`
+}
+
+// ChangePasswordRequest is the body of ChangePassword.
+type ChangePasswordRequest struct {
+	Old          string `json:"old_password" maxLength:"1000"`
+	New          string `json:"new_password" maxLength:"1000" doc:"at least 10 characters"`
+	RevokeTokens bool   `json:"revoke_tokens,omitempty" doc:"end your other API tokens too"`
+}
+
+// DeleteMeRequest is the body of DeleteMe.
+type DeleteMeRequest struct {
+	Password string `json:"password" doc:"yours" writeOnly:"true"`
+	Confirm  string `json:"confirm" doc:"your e-mail address"`
+	GiveUp   bool   `json:"give_up_balance,omitempty" doc:"give up the money that is left"`
+}
+
+// BeginDeviceLoginRequest is the body of BeginDeviceLogin.
+type BeginDeviceLoginRequest struct {
+	Machine string `json:"machine" maxLength:"200" doc:"what the person knows the machine by; they see it before they answer" example:"ada@laptop"`
+}
+
+// PollDeviceLoginRequest is the body of PollDeviceLogin.
+type PollDeviceLoginRequest struct {
+	DeviceCode string `json:"device_code" maxLength:"100" writeOnly:"true"`
+}
+
+// CreateTokenRequest is the body of CreateToken.
+type CreateTokenRequest struct {
+	Name      string   `json:"name" doc:"what the token is for"`
+	Scopes    []string `json:"scopes" doc:"read, clusters, hosts, billing, members; within your own"`
+	ExpiresIn int64    `json:"expires_in,omitempty" doc:"seconds; left out: never" minimum:"1" maximum:"315360000"`
+}
+
+// AddSSHKeyRequest is the body of AddSSHKey.
+type AddSSHKeyRequest struct {
+	Name      string `json:"name,omitempty" doc:"left out: the key's comment"`
+	PublicKey string `json:"public_key" doc:"one line of an authorized_keys file"`
+}
+
+// Export gets your personal data as JSON, without secrets.
+func (s AccountService) Export(ctx context.Context) (out json.RawMessage, err error) {
+	err = s.c.call(ctx, http.MethodGet, path("me", "export"), nil, nil, &out)
+	return out, err
 }

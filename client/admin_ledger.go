@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -24,11 +23,6 @@ type KindTotal struct {
 	Nano     string `json:"balance_nano"`
 }
 
-// TrialBalance adds up the whole ledger. TrialBalance and the calls below are for admins.
-func (c *Client) TrialBalance(ctx context.Context) (TrialBalance, error) {
-	return get[TrialBalance](ctx, c, "/admin/books", nil)
-}
-
 // LedgerEntry is one entry of the ledger.
 type LedgerEntry struct {
 	ID        string           `json:"id,omitempty"`
@@ -49,23 +43,6 @@ type LedgerTransfer struct {
 	CreditOrg string     `json:"credit_org,omitempty"`
 	Amount    money.Nano `json:"amount"`
 	Currency  string     `json:"currency"`
-}
-
-// SearchLedger returns entries by id, key or the object they belong to, newest first.
-func (c *Client) SearchLedger(ctx context.Context, text string, p PageOf) (Page[LedgerEntry], error) {
-	q := p.query()
-	q.Set("q", text)
-	return get[Page[LedgerEntry]](ctx, c, "/admin/transactions", q)
-}
-
-// Compensate refunds a charge, or a part of it (amount zero: all that is left). Renter and operator read the reason.
-func (c *Client) Compensate(ctx context.Context, charge id.LedgerTx, amount money.Nano,
-	reason string) (LedgerEntry, error) {
-	in := map[string]string{"reason": reason}
-	if amount != 0 {
-		in["amount"] = amount.String()
-	}
-	return post[LedgerEntry](ctx, c, "/admin/transactions/"+charge.String()+"/compensate", in)
 }
 
 // Reconciliation compares Stripe's balance with the ledger.
@@ -113,11 +90,6 @@ type Unproven struct {
 	At     time.Time  `json:"at"`
 }
 
-// Reconciliation compares Stripe's balance with the ledger.
-func (c *Client) Reconciliation(ctx context.Context) (Reconciliation, error) {
-	return get[Reconciliation](ctx, c, "/admin/reconciliation", nil)
-}
-
 // FrozenLease is a lease whose money waits, because its host signed two conflicting reports of the same time.
 type FrozenLease struct {
 	Lease     id.Lease   `json:"lease_id"`
@@ -146,20 +118,9 @@ type Conflict struct {
 	At        time.Time `json:"at" doc:"when it came"`
 }
 
-// FrozenLeases lists frozen leases, with the reason.
-func (c *Client) FrozenLeases(ctx context.Context) (Page[FrozenLease], error) {
-	return get[Page[FrozenLease]](ctx, c, "/admin/frozen-leases", nil)
-}
-
 // UnfrozenLease is a lease whose money was released.
 type UnfrozenLease struct {
 	Lease id.Lease `json:"lease_id"`
-}
-
-// Unfreeze releases the money of a frozen lease. The host's operator reads the reason.
-func (c *Client) Unfreeze(ctx context.Context, l id.Lease, reason string) error {
-	_, err := post[UnfrozenLease](ctx, c, "/admin/leases/"+l.String()+"/unfreeze", map[string]string{"reason": reason})
-	return err
 }
 
 // RefusedSegment is a usage segment that was refused.
@@ -175,11 +136,6 @@ type RefusedSegment struct {
 	From   time.Time `json:"from" doc:"what it claims"`
 	To     time.Time `json:"to"`
 	At     time.Time `json:"at" doc:"when it came"`
-}
-
-// Quarantine lists refused segments, newest first.
-func (c *Client) Quarantine(ctx context.Context, p PageOf) (Page[RefusedSegment], error) {
-	return get[Page[RefusedSegment]](ctx, c, "/admin/quarantine", p.query())
 }
 
 // HeldCredit is a credit for a host's failure that waits for an admin's decision.
@@ -200,22 +156,44 @@ type HeldCredit struct {
 	At       time.Time  `json:"at" doc:"when the host failed"`
 }
 
-// HeldCredits lists held credits, oldest first.
-func (c *Client) HeldCredits(ctx context.Context) (Page[HeldCredit], error) {
-	return get[Page[HeldCredit]](ctx, c, "/admin/held-credits", nil)
-}
-
 // DecidedCredit is a credit that was approved or refused.
 type DecidedCredit struct {
 	Lease    id.Lease `json:"lease_id"`
 	Approved bool     `json:"approved"`
 }
 
-// DecideCredit approves or refuses the held credit of a lease.
-func (c *Client) DecideCredit(ctx context.Context, l id.Lease, approve bool, reason string) error {
-	_, err := post[DecidedCredit](ctx, c, "/admin/leases/"+l.String()+"/credit", map[string]any{
-		"approve": approve,
-		"reason":  reason,
-	})
-	return err
+// CompensateChargeRequest is the body of CompensateCharge.
+type CompensateChargeRequest struct {
+	Amount string `json:"amount,omitempty" doc:"a decimal; left out: all that is left of the charge"`
+	Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"renter and operator read it"`
+}
+
+// UnfreezeLeaseRequest is the body of UnfreezeLease.
+type UnfreezeLeaseRequest struct {
+	Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the host's operator reads it"`
+}
+
+// DecideHeldCreditRequest is the body of DecideHeldCredit.
+type DecideHeldCreditRequest struct {
+	Approve bool   `json:"approve" doc:"true books the credit, false refuses it for good"`
+	Reason  string `json:"reason" minLength:"1" maxLength:"500" doc:"kept in the audit trail"`
+}
+
+// RemitTaxRequest is the body of RemitTax.
+type RemitTaxRequest struct {
+	Period  string `json:"period" maxLength:"10" doc:"a year, quarter or month in UTC that is over" example:"2026-Q1"`
+	Country string `json:"country" minLength:"2" maxLength:"2" doc:"as the report names it" example:"DE"`
+	Amount  string `json:"amount" doc:"a decimal: at most what is left of the period" example:"1234.56"`
+	Reason  string `json:"reason" minLength:"1" maxLength:"500" doc:"such as the reference of the bank's transfer; the audit trail keeps it"`
+}
+
+// LedgerQuery searches the ledger.
+type LedgerQuery struct {
+	PageOf
+	Q string `query:"q" required:"true" minLength:"1" maxLength:"200" doc:"an entry's id or key, or the prefixed id of what it belongs to; an organisation's: all that moved its money"`
+}
+
+// TaxQuery selects the period of a tax report.
+type TaxQuery struct {
+	Period string `query:"period" required:"true" maxLength:"10" doc:"a year, quarter or month, in UTC" example:"2026-Q1"`
 }

@@ -1,9 +1,6 @@
 package client
 
 import (
-	"context"
-	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -27,11 +24,6 @@ type Attention struct {
 	Currency       string     `json:"currency"`
 }
 
-// Attention counts what needs an admin now. Attention and the calls below are for admins.
-func (c *Client) Attention(ctx context.Context) (Attention, error) {
-	return get[Attention](ctx, c, "/admin/attention", nil)
-}
-
 // PlatformTotals is the fleet now, and the demand of the last seven days beside that of the seven days before.
 type PlatformTotals struct {
 	Hosts            int64 `json:"hosts" doc:"hosts that are not retired" example:"412"`
@@ -46,11 +38,6 @@ type PlatformTotals struct {
 	RentsBefore      int64 `json:"rents_before" doc:"clusters rented in the seven days before" example:"1777"`
 	Failed           int64 `json:"failed" doc:"clusters rented in the last seven days that failed" example:"21"`
 	FailedBefore     int64 `json:"failed_before" doc:"clusters rented in the seven days before that failed" example:"30"`
-}
-
-// PlatformTotals returns the fleet and the demand at a glance.
-func (c *Client) PlatformTotals(ctx context.Context) (PlatformTotals, error) {
-	return get[PlatformTotals](ctx, c, "/admin/totals", nil)
 }
 
 // DeadLetter is a row that a background job cannot process. The job retries it automatically.
@@ -69,12 +56,6 @@ type DeadLetters struct {
 	Items []DeadLetter `json:"items"`
 }
 
-// DeadLetters lists the rows that background jobs cannot process, those that have failed longest first.
-func (c *Client) DeadLetters(ctx context.Context) ([]DeadLetter, error) {
-	r, err := get[DeadLetters](ctx, c, "/admin/dead-letters", nil)
-	return r.Items, err
-}
-
 // FoundOrg is an organisation in a list.
 type FoundOrg struct {
 	ID        id.Org     `json:"id"`
@@ -91,19 +72,6 @@ type FoundOrg struct {
 	Payable   money.Nano `json:"payable"`
 	Currency  string     `json:"currency"`
 	CreatedAt time.Time  `json:"created_at"`
-}
-
-// Orgs returns organisations by id or by a part of a name or an e-mail address, newest first. With operators, it
-// returns only those with hosts or a payout account.
-func (c *Client) Orgs(ctx context.Context, words string, operators bool, p PageOf) (Page[FoundOrg], error) {
-	q, path := p.query(), "/admin/orgs"
-	if operators {
-		path = "/admin/operators"
-	}
-	if words != "" {
-		q.Set("q", words)
-	}
-	return get[Page[FoundOrg]](ctx, c, path, q)
 }
 
 // OrgDetail is everything that an admin sees of an organisation.
@@ -171,18 +139,6 @@ type Dispute struct {
 	ClosedAt  *time.Time `json:"closed_at"`
 }
 
-// GetOrg returns an organisation.
-func (c *Client) GetOrg(ctx context.Context, org id.Org) (OrgDetail, error) {
-	return get[OrgDetail](ctx, c, "/admin/orgs/"+org.String(), nil)
-}
-
-// OperatorChange changes an operator. A nil field changes nothing.
-type OperatorChange struct {
-	PayoutsStopped *bool  `json:"payouts_stopped,omitempty"`
-	FeePPM         *int   `json:"fee_ppm,omitempty"`
-	Reason         string `json:"reason"` // shown to the operator
-}
-
 // Operator is what an admin decides about an operator.
 type Operator struct {
 	OrgID   id.Org        `json:"org_id"`
@@ -190,39 +146,10 @@ type Operator struct {
 	Account PayoutAccount `json:"account"`
 }
 
-// ChangeOperator sets an operator's fee, or stops or resumes their payouts.
-func (c *Client) ChangeOperator(ctx context.Context, org id.Org, in OperatorChange) (out Operator, err error) {
-	return out, c.call(ctx, http.MethodPatch, "/admin/operators/"+org.String(), nil, in, &out)
-}
-
 // OperatorPayout is a payout with the operator it goes to.
 type OperatorPayout struct {
 	Payout
 	Org id.Org `json:"org_id"`
-}
-
-// AllPayouts lists the payouts of all operators, or of one, newest first.
-func (c *Client) AllPayouts(ctx context.Context, org id.Org, p PageOf) (Page[OperatorPayout], error) {
-	q := p.query()
-	if !org.IsZero() {
-		q.Set("org_id", org.String())
-	}
-	return get[Page[OperatorPayout]](ctx, c, "/admin/payouts", q)
-}
-
-// PayNow pays an operator outside the schedule.
-func (c *Client) PayNow(ctx context.Context, org id.Org, reason string) (OperatorPayout, error) {
-	return post[OperatorPayout](ctx, c, "/admin/payouts", map[string]string{"org_id": org.String(), "reason": reason})
-}
-
-// ReversePayout reverses a payout, or a part of it (amount 0: all that is left). The operator reads the reason.
-func (c *Client) ReversePayout(ctx context.Context, payout id.Payout, amount money.Nano,
-	reason string) (OperatorPayout, error) {
-	in := map[string]string{"reason": reason}
-	if amount != 0 {
-		in["amount"] = amount.String()
-	}
-	return post[OperatorPayout](ctx, c, "/admin/payouts/"+payout.String()+"/reverse", in)
 }
 
 // NextPayout is what a payout to an operator would be if it were made now. Why says why there would be none.
@@ -238,16 +165,6 @@ type NextPayout struct {
 	Account  PayoutAccount `json:"account"`
 }
 
-// PayoutRun is what the next payouts would be: operators whose payout failed first, then the largest amounts.
-func (c *Client) PayoutRun(ctx context.Context) (Page[NextPayout], error) {
-	return get[Page[NextPayout]](ctx, c, "/admin/payout-run", nil)
-}
-
-// RunPayouts pays every operator who can be paid now.
-func (c *Client) RunPayouts(ctx context.Context, reason string) (Page[OperatorPayout], error) {
-	return post[Page[OperatorPayout]](ctx, c, "/admin/payout-run", map[string]string{"reason": reason})
-}
-
 // AuditEvent is one record of the audit log.
 type AuditEvent struct {
 	ID      string         `json:"id"`
@@ -261,33 +178,6 @@ type AuditEvent struct {
 	Object  string         `json:"object,omitempty"`
 	Detail  map[string]any `json:"detail" doc:"of a shell, say: node, key, kind"`
 	Address string         `json:"address,omitempty"`
-}
-
-// AuditFilter selects audit events. Zero fields match everything.
-type AuditFilter struct {
-	Words, Action string
-	Org           id.Org
-}
-
-// Audit searches the platform's audit log, newest first.
-func (c *Client) Audit(ctx context.Context, f AuditFilter, p PageOf) (Page[AuditEvent], error) {
-	return get[Page[AuditEvent]](ctx, c, "/admin/audit-events", f.query(p))
-}
-
-// OwnAudit searches your organisation's audit log, newest first. The filter's Org is not used.
-func (c *Client) OwnAudit(ctx context.Context, f AuditFilter, p PageOf) (Page[AuditEvent], error) {
-	f.Org = id.Org{}
-	return get[Page[AuditEvent]](ctx, c, "/audit-events", f.query(p))
-}
-
-func (f AuditFilter) query(p PageOf) url.Values {
-	q := p.query()
-	for name, v := range map[string]string{"q": f.Words, "action": f.Action, "org_id": f.Org.String()} {
-		if v != "" {
-			q.Set(name, v)
-		}
-	}
-	return q
 }
 
 // PayoutReview is an operator and a renter who seem to be the same person.
@@ -307,26 +197,6 @@ type PayoutReview struct {
 	// pays.
 	Limit  *money.Nano  `json:"limit,omitempty"`
 	Advice PayoutAdvice `json:"advice,omitempty" enum:"refuse,release" doc:"what to do when nothing else is known; nothing is released without a person"`
-}
-
-// PayoutReviews lists payout reviews, newest first; waiting: only those with something to decide. PayoutReviews and the
-// calls below are for admins.
-func (c *Client) PayoutReviews(ctx context.Context, waiting bool, p PageOf) (Page[PayoutReview], error) {
-	q := p.query()
-	if waiting {
-		q.Set("waiting", "true")
-	}
-	return get[Page[PayoutReview]](ctx, c, "/admin/payout-reviews", q)
-}
-
-// ApprovePayoutReview makes what is in review payable as usual.
-func (c *Client) ApprovePayoutReview(ctx context.Context, r id.PayoutReview, reason string) (PayoutReview, error) {
-	return post[PayoutReview](ctx, c, "/admin/payout-reviews/"+r.String()+"/release", map[string]string{"reason": reason})
-}
-
-// RefusePayoutReview withholds what is in review from the operator permanently. The operator reads the reason.
-func (c *Client) RefusePayoutReview(ctx context.Context, r id.PayoutReview, reason string) (PayoutReview, error) {
-	return post[PayoutReview](ctx, c, "/admin/payout-reviews/"+r.String()+"/refuse", map[string]string{"reason": reason})
 }
 
 // StandingState is whether an organisation may add money and rent as usual.
@@ -360,11 +230,6 @@ type Standing struct {
 	LostDisputes int64       `json:"lost_disputes"` // the third suspends the org
 }
 
-// Standing returns the organisation's standing.
-func (c *Client) Standing(ctx context.Context) (Standing, error) {
-	return get[Standing](ctx, c, "/billing/standing", url.Values{})
-}
-
 // OrgStanding is an organisation with open disputes, or a suspended one.
 type OrgStanding struct {
 	Org     id.Org        `json:"org_id"`
@@ -381,21 +246,9 @@ type OrgStandings struct {
 	Items []OrgStanding `json:"items"`
 }
 
-// Standings lists organisations that are not in good standing. For admins.
-func (c *Client) Standings(ctx context.Context) (OrgStandings, error) {
-	return get[OrgStandings](ctx, c, "/admin/standings", url.Values{})
-}
-
 // DisputesForgiven is the organisation whose lost disputes were forgiven.
 type DisputesForgiven struct {
 	ID id.Org `json:"id"`
-}
-
-// ForgiveDisputes removes an organisation's lost disputes from what counts towards a suspension. For admins.
-func (c *Client) ForgiveDisputes(ctx context.Context, org id.Org, reason string) error {
-	_, err := post[DisputesForgiven](ctx, c, "/admin/orgs/"+org.String()+"/forgive-disputes",
-		map[string]string{"reason": reason})
-	return err
 }
 
 // RefundAllowed is the organisation that may take back more than the limit on refunds.
@@ -403,9 +256,58 @@ type RefundAllowed struct {
 	ID id.Org `json:"id"`
 }
 
-// AllowRefund lets an organisation take back amount more than the limit on refunds within the next 30 days. For admins.
-func (c *Client) AllowRefund(ctx context.Context, org id.Org, amount, reason string) error {
-	_, err := post[RefundAllowed](ctx, c, "/admin/orgs/"+org.String()+"/allow-refund",
-		map[string]string{"amount": amount, "reason": reason})
-	return err
+// RunPayoutsRequest is the body of RunPayouts.
+type RunPayoutsRequest struct {
+	Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
+}
+
+// ForgiveDisputesRequest is the body of ForgiveDisputes.
+type ForgiveDisputesRequest struct {
+	Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
+}
+
+// AllowRefundRequest is the body of AllowRefund.
+type AllowRefundRequest struct {
+	Amount string `json:"amount" doc:"a decimal, in whole cents, without tax" example:"25.00"`
+	Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
+}
+
+// ReviewDecision is the body of ReleasePayoutReview and RefusePayoutReview.
+type ReviewDecision struct {
+	Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"kept in the audit trail; of a refusal, the operator reads it"`
+}
+
+// OrgsQuery selects organisations.
+type OrgsQuery struct {
+	PageOf
+	Q string `query:"q" maxLength:"200" doc:"an organisation's id, or a part of its name, its legal name or a member's e-mail address"`
+}
+
+// RedemptionsQuery selects redemptions of promo codes.
+type RedemptionsQuery struct {
+	PageOf
+	Code string `query:"code" maxLength:"100" doc:"of this code alone"`
+	Org  string `query:"org_id" maxLength:"100" doc:"by this organisation alone"`
+}
+
+// PayoutReviewsQuery selects reviews of earnings.
+type PayoutReviewsQuery struct {
+	PageOf
+	Waiting bool   `query:"waiting" doc:"only those with something to decide on"`
+	Org     string `query:"org_id" maxLength:"100" doc:"of this operator or renter alone"`
+}
+
+// AuditQuery selects events of the audit log.
+type AuditQuery struct {
+	PageOf
+	Q      string `query:"q" maxLength:"200" doc:"an object's id, the beginning of the e-mail address of who acted, or a part of the details"`
+	Action string `query:"action" maxLength:"100" doc:"a word such as payout.stop or cluster.shell, or its noun: payout"`
+}
+
+// AllAuditQuery selects events of the audit logs of all organisations.
+type AllAuditQuery struct {
+	PageOf
+	Q      string `query:"q" maxLength:"200" doc:"an object's id, the beginning of the e-mail address of who acted, or a part of the details"`
+	Action string `query:"action" maxLength:"100" doc:"a word such as payout.stop or cluster.shell, or its noun: payout"`
+	Org    string `query:"org_id" maxLength:"100" doc:"what this organisation did, and what was done to it"`
 }

@@ -1,10 +1,6 @@
 package client
 
 import (
-	"context"
-	"net/http"
-	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -37,24 +33,6 @@ type Agents struct {
 	Hosts    []AgentCount   `json:"hosts"`
 }
 
-// Agents returns the channels. Agents and SetAgentChannel are for admins.
-func (c *Client) Agents(ctx context.Context) (Agents, error) {
-	return get[Agents](ctx, c, "/admin/agents", nil)
-}
-
-// ChannelChange changes a channel.
-type ChannelChange struct {
-	Version string `json:"version"`
-	Source  string `json:"source"`
-	Percent int    `json:"percent"`         // 0 to 100
-	Again   bool   `json:"again,omitempty"` // hosts that went back to an older version try this one again
-}
-
-// SetAgentChannel sets which version a channel's hosts should run, and on how many of them.
-func (c *Client) SetAgentChannel(ctx context.Context, name string, n ChannelChange) (out AgentChannel, err error) {
-	return out, c.call(ctx, http.MethodPut, "/admin/agents/"+url.PathEscape(name), nil, n, &out)
-}
-
 // SealState is how many of the stored secrets are sealed with the platform's present secret.
 type SealState struct {
 	Rotating  bool       `json:"rotating" doc:"the server that answers accepts MUSTER_SECRET_PREVIOUS, too"`
@@ -65,27 +43,11 @@ type SealState struct {
 	Done      bool       `json:"done" doc:"MUSTER_SECRET_PREVIOUS is not needed any more"`
 }
 
-// SealState returns how many of the stored secrets are sealed with the platform's present secret. For admins.
-func (c *Client) SealState(ctx context.Context) (SealState, error) {
-	return get[SealState](ctx, c, "/admin/secret", nil)
-}
-
 // Sending is whether requests that move money are sent to Stripe.
 type Sending struct {
 	Paused bool       `json:"paused" doc:"no payment, refund, transfer, reversal, invoice or usage is sent to Stripe; what is decided meanwhile waits"`
 	Reason string     `json:"reason,omitempty"`
 	Since  *time.Time `json:"since,omitempty"`
-}
-
-// Sending returns whether requests that move money are sent to Stripe. For admins.
-func (c *Client) Sending(ctx context.Context) (Sending, error) {
-	return get[Sending](ctx, c, "/admin/sending", nil)
-}
-
-// SetSending pauses or resumes all requests to Stripe that move money. The audit log has the reason. For admins.
-func (c *Client) SetSending(ctx context.Context, paused bool, reason string) (out Sending, err error) {
-	err = c.call(ctx, http.MethodPut, "/admin/sending", nil, map[string]any{"paused": paused, "reason": reason}, &out)
-	return out, err
 }
 
 // Gangs is what the rules of gangs decided over some days. For admins.
@@ -150,11 +112,6 @@ type Unbilled struct {
 	UndecidedMS int64  `json:"undecided_ms" doc:"of ms, time for which no host is to blame because ranks lost contact with each other; 0 by operator"`
 }
 
-// Gangs returns what the rules of gangs decided in the last days.
-func (c *Client) Gangs(ctx context.Context, days int) (Gangs, error) {
-	return get[Gangs](ctx, c, "/admin/gangs", url.Values{"days": {strconv.Itoa(days)}})
-}
-
 // VersionFloor is the oldest version of one of a host's programs that may run renters' work.
 type VersionFloor struct {
 	Component  string     `json:"component" enum:"docker,driver,runc,toolkit"`
@@ -170,27 +127,30 @@ type VersionFloors struct {
 	Items []VersionFloor `json:"items"`
 }
 
-// VersionFloors returns the version floors. The methods for them are for admins.
-func (c *Client) VersionFloors(ctx context.Context) (VersionFloors, error) {
-	return get[VersionFloors](ctx, c, "/admin/version-floors", nil)
+// SetAgentChannelRequest is the body of SetAgentChannel.
+type SetAgentChannelRequest struct {
+	Version string `json:"version" doc:"a release's number, such as v1.4.0"`
+	Source  string `json:"source" doc:"https address of the folder with SHA256SUMS, SHA256SUMS.sig and the archives"`
+	Percent int    `json:"percent" doc:"of the channel's hosts; who is among a few is among more" minimum:"0" maximum:"100"`
+	Again   bool   `json:"again,omitempty" doc:"hosts that gave this version up try it again"`
 }
 
-// FloorChange sets a version floor.
-type FloorChange struct {
-	Branch     string     `json:"branch,omitempty"`
-	Least      string     `json:"least"`
-	Reason     string     `json:"reason"`
-	NoticedOn  string     `json:"noticed_on"`
-	BlocksFrom *time.Time `json:"blocks_from,omitempty"`
+// SetSendingRequest is the body of SetSending.
+type SetSendingRequest struct {
+	Paused bool   `json:"paused"`
+	Reason string `json:"reason" doc:"the audit trail keeps it"`
 }
 
-// SetVersionFloor sets the version floor of a component's branch.
-func (c *Client) SetVersionFloor(ctx context.Context, component string, n FloorChange) (out VersionFloors, err error) {
-	return out, c.call(ctx, http.MethodPut, "/admin/version-floors/"+url.PathEscape(component), nil, n, &out)
+// SetVersionFloorRequest is the body of SetVersionFloor.
+type SetVersionFloorRequest struct {
+	Branch     string     `json:"branch,omitempty" doc:"the beginning of the versions that it is of, up to a dot; left out: of all that no other floor is of" maxLength:"20" example:"1.3."`
+	Least      string     `json:"least" doc:"the oldest version" maxLength:"20" example:"1.3.3"`
+	Reason     string     `json:"reason" doc:"operators read it" minLength:"1" maxLength:"200"`
+	NoticedOn  string     `json:"noticed_on" doc:"the day on which the reason became known" format:"date" example:"2025-11-05"`
+	BlocksFrom *time.Time `json:"blocks_from,omitempty" doc:"from when on an older version keeps a host from being rented; left out: it is a warning only"`
 }
 
-// RemoveVersionFloor removes the version floor of a component's branch.
-func (c *Client) RemoveVersionFloor(ctx context.Context, component, branch string) (VersionFloors, error) {
-	return post[VersionFloors](ctx, c, "/admin/version-floors/"+url.PathEscape(component)+"/remove",
-		map[string]string{"branch": branch})
+// RemoveVersionFloorRequest is the body of RemoveVersionFloor.
+type RemoveVersionFloorRequest struct {
+	Branch string `json:"branch,omitempty" maxLength:"20" example:"1.3."`
 }

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -34,9 +33,4 @@ type StorePackOwner struct {
 	OrgID     id.Org    `json:"org_id" doc:"the organisation that has it"`
 	VolumeID  id.Volume `json:"volume_id" doc:"the volume"`
 	Snapshots []int64   `json:"snapshots" doc:"the numbers of its snapshots that need the pack" example:"[12,13]"`
-}
-
-// StoreCheck returns what the rounds of checks have found in the store of volumes. It is for admins.
-func (c *Client) StoreCheck(ctx context.Context) (StoreCheck, error) {
-	return get[StoreCheck](ctx, c, "/admin/store", nil)
 }

@@ -1,10 +1,6 @@
 package client
 
 import (
-	"context"
-	"encoding/json"
-	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -28,31 +24,11 @@ type Balance struct {
 	StorageOwedSince *time.Time `json:"storage_owed_since"`
 }
 
-// Balance returns the organisation's balance.
-func (c *Client) Balance(ctx context.Context) (Balance, error) {
-	return get[Balance](ctx, c, "/billing/balance", nil)
-}
-
-// ClusterProof returns everything that a cluster's bill depends on: a file for `muster billing verify`.
-func (c *Client) ClusterProof(ctx context.Context, cl id.Cluster) (json.RawMessage, error) {
-	return get[json.RawMessage](ctx, c, "/clusters/"+cl.String()+"/proof", nil)
-}
-
-// LeaseProof returns the same for one lease, for its renter and for the operator of its host.
-func (c *Client) LeaseProof(ctx context.Context, l id.Lease) (json.RawMessage, error) {
-	return get[json.RawMessage](ctx, c, "/leases/"+l.String()+"/proof", nil)
-}
-
 // LedgerHead is the newest batch of the ledger's chain.
 type LedgerHead struct {
 	Batch  int64     `json:"batch"`
 	MadeAt time.Time `json:"made_at"`
 	Hash   string    `json:"hash"` // hexadecimal
-}
-
-// LedgerHead returns the newest batch of the ledger's chain. It needs no token.
-func (c *Client) LedgerHead(ctx context.Context) (LedgerHead, error) {
-	return get[LedgerHead](ctx, c, "/ledger/head", nil)
 }
 
 // TopUp is one payment into the wallet.
@@ -73,28 +49,6 @@ type TopUp struct {
 	Sandbox     bool         `json:"sandbox,omitempty"`
 }
 
-// TopUp adds credit with the default card. If the card is declined, the result is a failed top-up, not an error.
-func (c *Client) TopUp(ctx context.Context, amount money.Nano) (TopUp, error) {
-	return c.TopUpWith(ctx, amount, id.Card{})
-}
-
-// TopUpWith is TopUp with a given card; zero: the default card.
-func (c *Client) TopUpWith(ctx context.Context, amount money.Nano, card id.Card) (TopUp, error) {
-	return c.TopUpAt(ctx, amount, 0, card)
-}
-
-// TopUpAt is TopUpWith, but charges only if the amount with tax is total, as returned by Price; zero: any total.
-func (c *Client) TopUpAt(ctx context.Context, amount, total money.Nano, card id.Card) (TopUp, error) {
-	in := map[string]string{"amount": amount.String()}
-	if total > 0 {
-		in["total"] = total.String()
-	}
-	if !card.IsZero() {
-		in["card_id"] = card.String()
-	}
-	return post[TopUp](ctx, c, "/billing/topups", in)
-}
-
 // Tax is the tax on a payment.
 type Tax struct {
 	Amount  money.Nano `json:"amount"`  // whole cents
@@ -111,16 +65,6 @@ type Price struct {
 	Tax      Tax        `json:"tax"`
 	Total    money.Nano `json:"total"` // is charged
 	Currency string     `json:"currency"`
-}
-
-// Price returns what would be charged, tax included, to add an amount.
-func (c *Client) Price(ctx context.Context, amount money.Nano) (Price, error) {
-	return get[Price](ctx, c, "/billing/price", url.Values{"amount": {amount.String()}})
-}
-
-// TopUps lists the organisation's payments, newest first.
-func (c *Client) TopUps(ctx context.Context, p PageOf) (Page[TopUp], error) {
-	return get[Page[TopUp]](ctx, c, "/billing/topups", p.query())
 }
 
 // Card is a saved card.
@@ -144,36 +88,6 @@ type CardSetup struct {
 	Sandbox   bool         `json:"sandbox,omitempty"`
 }
 
-// Cards lists the organisation's cards, newest first.
-func (c *Client) Cards(ctx context.Context) (Page[Card], error) {
-	return get[Page[Card]](ctx, c, "/billing/cards", nil)
-}
-
-// AddCard returns the page on which a card is saved. Open its URL in a browser.
-func (c *Client) AddCard(ctx context.Context) (CardSetup, error) {
-	return post[CardSetup](ctx, c, "/billing/cards", struct{}{})
-}
-
-// CardSetup returns whether the card was saved.
-func (c *Client) CardSetup(ctx context.Context, s id.CardSetup) (CardSetup, error) {
-	return get[CardSetup](ctx, c, "/billing/card-setups/"+s.String(), nil)
-}
-
-// SetDefaultCard makes a card the one that pays if none is named.
-func (c *Client) SetDefaultCard(ctx context.Context, card id.Card) error {
-	return c.call(ctx, http.MethodPatch, "/billing/cards/"+card.String(), nil, map[string]bool{"default": true}, nil)
-}
-
-// RemoveCard deletes a card.
-func (c *Client) RemoveCard(ctx context.Context, card id.Card) error {
-	return c.remove(ctx, "/billing/cards/"+card.String(), nil)
-}
-
-// GetTopUp returns a payment.
-func (c *Client) GetTopUp(ctx context.Context, t id.TopUp) (TopUp, error) {
-	return get[TopUp](ctx, c, "/billing/topups/"+t.String(), nil)
-}
-
 // AutoTopUp is the setting with which credit is added automatically.
 type AutoTopUp struct {
 	Enabled   bool       `json:"enabled"`
@@ -181,21 +95,6 @@ type AutoTopUp struct {
 	Amount    money.Nano `json:"amount"`            // this is added, whole cents
 	DailyCap  money.Nano `json:"daily_cap"`         // and no more than this in 24 hours, tax not counted
 	Stopped   string     `json:"stopped,omitempty"` // why it was switched off by itself
-}
-
-// AutoTopUp returns the automatic top-up.
-func (c *Client) AutoTopUp(ctx context.Context) (AutoTopUp, error) {
-	return get[AutoTopUp](ctx, c, "/billing/auto-topup", nil)
-}
-
-// SetAutoTopUp replaces the automatic top-up.
-func (c *Client) SetAutoTopUp(ctx context.Context, a AutoTopUp) (out AutoTopUp, err error) {
-	in := map[string]any{"enabled": a.Enabled}
-	if a.Enabled {
-		in["threshold"], in["amount"], in["daily_cap"] = a.Threshold, a.Amount, a.DailyCap
-	}
-	err = c.call(ctx, http.MethodPatch, "/billing/auto-topup", nil, in, &out)
-	return out, err
 }
 
 // Refund is unused balance that is sent back to the payment it came from.
@@ -218,29 +117,14 @@ type Refunds struct {
 	Items      []Refund   `json:"items"`
 }
 
-// Refunds returns what can be refunded, and what was.
-func (c *Client) Refunds(ctx context.Context) (Refunds, error) {
-	return get[Refunds](ctx, c, "/billing/refunds", nil)
-}
-
 // MadeRefunds are the refunds that give an amount back.
 type MadeRefunds struct {
 	Items []Refund `json:"items" doc:"one per original payment"`
 }
 
-// GiveBack refunds unused balance to the cards that paid it, with one refund per payment.
-func (c *Client) GiveBack(ctx context.Context, amount money.Nano) (MadeRefunds, error) {
-	return post[MadeRefunds](ctx, c, "/billing/refunds", map[string]money.Nano{"amount": amount})
-}
-
 // Redeemed is what a code added.
 type Redeemed struct {
 	Amount money.Nano `json:"amount" doc:"credit added"`
-}
-
-// Redeem adds a promotional code's credit.
-func (c *Client) Redeem(ctx context.Context, code string) (Redeemed, error) {
-	return post[Redeemed](ctx, c, "/billing/promo", map[string]string{"code": code})
 }
 
 // Transaction is one entry of the organisation's ledger.
@@ -264,11 +148,6 @@ type Transaction struct {
 	BondAfter      money.Nano `json:"bond_after"`
 }
 
-// Transactions lists the organisation's ledger, newest first.
-func (c *Client) Transactions(ctx context.Context, p PageOf) (Page[Transaction], error) {
-	return get[Page[Transaction]](ctx, c, "/billing/transactions", p.query())
-}
-
 // PromoCode adds credit, once for each person and card.
 type PromoCode struct {
 	Code      string     `json:"code"`
@@ -278,26 +157,6 @@ type PromoCode struct {
 	Uses      int        `json:"uses"`
 	ExpiresAt *time.Time `json:"expires_at"` // nil: never
 	CreatedAt time.Time  `json:"created_at"`
-}
-
-// PromoCodes lists the latest codes. PromoCodes and the calls below are for admins.
-func (c *Client) PromoCodes(ctx context.Context) (Page[PromoCode], error) {
-	return get[Page[PromoCode]](ctx, c, "/admin/promo-codes", nil)
-}
-
-// CreatePromoCode creates a code with p's Code, Amount, MaxUses and ExpiresAt. The audit log has the reason.
-func (c *Client) CreatePromoCode(ctx context.Context, p PromoCode, reason string) (PromoCode, error) {
-	in := map[string]any{"code": p.Code, "amount": p.Amount, "max_uses": p.MaxUses, "reason": reason}
-	if p.ExpiresAt != nil {
-		in["expires_at"] = p.ExpiresAt
-	}
-	return post[PromoCode](ctx, c, "/admin/promo-codes", in)
-}
-
-// DisablePromoCode ends a code now. Credit that it added stays. The audit log has the reason.
-func (c *Client) DisablePromoCode(ctx context.Context, code, reason string) (PromoCode, error) {
-	return post[PromoCode](ctx, c, "/admin/promo-codes/"+url.PathEscape(code)+"/disable",
-		map[string]string{"reason": reason})
 }
 
 // Redemption is an organisation's use of a code.
@@ -310,14 +169,63 @@ type Redemption struct {
 	At       time.Time  `json:"redeemed_at"`
 }
 
-// Redemptions lists the uses of a code ("": of all) by an organisation (zero: by all), newest first.
-func (c *Client) Redemptions(ctx context.Context, code string, org id.Org, p PageOf) (Page[Redemption], error) {
-	q := p.query()
-	if code != "" {
-		q.Set("code", code)
-	}
-	if !org.IsZero() {
-		q.Set("org_id", org.String())
-	}
-	return get[Page[Redemption]](ctx, c, "/admin/promo-redemptions", q)
+// CreateTopUpRequest is the body of CreateTopUp.
+type CreateTopUpRequest struct {
+	Amount string `json:"amount" doc:"goes into the wallet, without tax; a decimal, in whole cents" example:"25.00"`
+	Total  string `json:"total,omitempty" doc:"the total with tax that getPrice returned: if it has changed, nothing is charged (409 conflict); left out: any total" example:"29.75"`
+	CardID string `json:"card_id,omitempty" doc:"one of your cards; left out: the default one, or Stripe's page when there is none"`
+}
+
+// ChangeCardRequest is the body of ChangeCard.
+type ChangeCardRequest struct {
+	Default bool `json:"default" doc:"true: top-ups that name no card are paid with it"`
+}
+
+// SetAutoTopUpRequest is the body of SetAutoTopUp.
+type SetAutoTopUpRequest struct {
+	Enabled   bool   `json:"enabled"`
+	Threshold string `json:"threshold,omitempty" doc:"credit is added when less than this is available" example:"20.00"`
+	Amount    string `json:"amount,omitempty" doc:"how much is added; whole cents" example:"50.00"`
+	DailyCap  string `json:"daily_cap,omitempty" doc:"no more than this in 24 hours" example:"200.00"`
+}
+
+// CreateRefundRequest is the body of CreateRefund.
+type CreateRefundRequest struct {
+	Amount string `json:"amount" doc:"a decimal, in whole cents" example:"25.00"`
+}
+
+// RedeemCodeRequest is the body of RedeemCode.
+type RedeemCodeRequest struct {
+	Code string `json:"code" maxLength:"100"`
+}
+
+// CreatePromoCodeRequest is the body of CreatePromoCode.
+type CreatePromoCodeRequest struct {
+	Code      string     `json:"code" doc:"8 to 40 letters, digits and dashes"`
+	Amount    string     `json:"amount" doc:"a decimal, in whole cents" example:"10.00"`
+	MaxUses   int        `json:"max_uses" minimum:"1" doc:"organisations that may use it, each once"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+	Reason    string     `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
+}
+
+// DisablePromoCodeRequest is the body of DisablePromoCode.
+type DisablePromoCodeRequest struct {
+	Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
+}
+
+// ReleaseRefundRequest is the body of ReleaseRefund.
+type ReleaseRefundRequest struct {
+	Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
+}
+
+// PriceQuery selects the amount to price.
+type PriceQuery struct {
+	Amount string `query:"amount" required:"true" doc:"a decimal, in whole cents" example:"25.00"`
+}
+
+// StatementQuery selects the days of a statement, and by what it adds up.
+type StatementQuery struct {
+	From string `query:"from" doc:"first day, YYYY-MM-DD in your organisation's zone; left out: the first of this month"`
+	To   string `query:"to" doc:"last day; left out: today"`
+	By   string `query:"by" maxLength:"100" doc:"cluster, day, project, person, lease or label:KEY; left out: cluster"`
 }

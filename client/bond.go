@@ -1,10 +1,6 @@
 package client
 
 import (
-	"context"
-	"net/http"
-	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -96,57 +92,11 @@ type Evidence struct {
 	To   time.Time `json:"to"`
 }
 
-// Suspensions lists the decided suspensions of a gang in which the organisation has a host.
-func (c *Client) Suspensions(ctx context.Context, cluster id.Cluster) (Page[Suspension], error) {
-	return get[Page[Suspension]](ctx, c, "/bond/clusters/"+cluster.String()+"/suspensions", nil)
-}
-
-// Bond reads the organisation's bond.
-func (c *Client) Bond(ctx context.Context) (Bond, error) {
-	return get[Bond](ctx, c, "/bond", nil)
-}
-
-// BondChange changes the terms of a bond; nil fields stay as they are.
-type BondChange struct {
-	RetainPPM      *int64  `json:"retain_ppm,omitempty"`
-	AcceptUnbonded *bool   `json:"accept_unbonded,omitempty"`
-	LiabilityMax   *string `json:"gang_liability_max,omitempty"` // a decimal, or "none"
-}
-
-// ChangeBond changes the terms of the organisation's bond.
-func (c *Client) ChangeBond(ctx context.Context, in BondChange) (out Bond, err error) {
-	err = c.call(ctx, http.MethodPatch, "/bond", nil, in, &out)
-	return out, err
-}
-
-// LimitHost sets the most that one lease of a host may be liable for: a decimal, or "none" for the organisation's
-// limit.
-func (c *Client) LimitHost(ctx context.Context, host id.Host, limit string) (out Bond, err error) {
-	err = c.call(ctx, http.MethodPatch, "/bond/hosts/"+host.String(), nil, struct {
-		LiabilityMax string `json:"gang_liability_max"`
-	}{limit}, &out)
-	return out, err
-}
-
-type bondAmount struct {
-	Amount string `json:"amount"`
-}
-
-// DepositBond moves paid credit from the balance into the bond. amount is a decimal.
-func (c *Client) DepositBond(ctx context.Context, amount string) (Bond, error) {
-	return post[Bond](ctx, c, "/bond/deposits", bondAmount{amount})
-}
-
 // BondWithdrawal says where a withdrawal went.
 type BondWithdrawal struct {
 	ToBalance money.Nano `json:"to_balance" doc:"what had come out of your balance"`
 	ToPayable money.Nano `json:"to_payable" doc:"the rest: earnings, paid out with the next payout"`
 	Bond      Bond       `json:"bond" doc:"after it"`
-}
-
-// WithdrawBond takes out of the bond what is not reserved. amount is a decimal.
-func (c *Client) WithdrawBond(ctx context.Context, amount string) (BondWithdrawal, error) {
-	return post[BondWithdrawal](ctx, c, "/bond/withdrawals", bondAmount{amount})
 }
 
 // Liability is what a lease would be liable for in a gang.
@@ -155,10 +105,30 @@ type Liability struct {
 	Amount money.Nano `json:"amount"`
 }
 
-// Liability asks what a lease would be liable for in a gang of so many nodes, each other one at a price per hour.
-func (c *Client) Liability(ctx context.Context, nodes int, pricePerHour string) (Liability, error) {
-	return get[Liability](ctx, c, "/bond/liability", url.Values{
-		"nodes":          {strconv.Itoa(nodes)},
-		"price_per_hour": {pricePerHour},
-	})
+// BondAmount is the body of DepositBond and WithdrawBond.
+type BondAmount struct {
+	Amount string `json:"amount" doc:"a decimal" example:"25.00"`
+}
+
+// ChangeBondTermsRequest is the body of ChangeBondTerms.
+type ChangeBondTermsRequest struct {
+	RetainPPM      *int64  `json:"retain_ppm,omitempty" doc:"0 to 1000000; left out: as it is" example:"250000"`
+	AcceptUnbonded *bool   `json:"accept_unbonded,omitempty" doc:"left out: as it is"`
+	LiabilityMax   *string `json:"gang_liability_max,omitempty" doc:"a decimal, or \"none\" for no limit; left out: as it is" example:"25.00"`
+}
+
+// ChangeHostLiabilityRequest is the body of ChangeHostLiability.
+type ChangeHostLiabilityRequest struct {
+	LiabilityMax string `json:"gang_liability_max" doc:"a decimal, or \"none\": your organisation's limit applies" example:"25.00"`
+}
+
+// LiabilityQuery describes a lease in a gang.
+type LiabilityQuery struct {
+	Nodes int    `query:"nodes" minimum:"2" maximum:"128" required:"true" doc:"of the gang" example:"8"`
+	Price string `query:"price_per_hour" required:"true" doc:"of each of the other nodes, a decimal" example:"20.00"`
+}
+
+// GangsQuery selects how far back a report of gangs goes.
+type GangsQuery struct {
+	Days int `query:"days" minimum:"1" maximum:"366" default:"30" doc:"how far back strikes, relief and unbilled time go"`
 }

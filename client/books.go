@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"io"
-	"net/url"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -95,78 +94,47 @@ type JournalEntry struct {
 	Day string `json:"day" doc:"the day (UTC) to which it belongs" example:"2026-11-29"`
 }
 
-func period(from, to string) url.Values { return url.Values{"from": {from}, "to": {to}} }
-
-// LedgerReport returns the ledger of the days from and to and those between, such as 2026-11-01.
-func (c *Client) LedgerReport(ctx context.Context, from, to string) (LedgerReport, error) {
-	return get[LedgerReport](ctx, c, "/admin/books/report", period(from, to))
+// EntryDecision is the body of ApproveEntry and RefuseEntry.
+type EntryDecision struct {
+	Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit log keeps it" example:"checked with the bank's statement"`
 }
 
-// LedgerCSV returns a table of a report: balances, flows or turnover.
-func (c *Client) LedgerCSV(ctx context.Context, table, from, to string) (io.ReadCloser, error) {
-	return c.text(ctx, "/admin/books/"+url.PathEscape(table)+".csv", period(from, to))
+// LedgerDays selects days of the ledger.
+type LedgerDays struct {
+	From string `query:"from" required:"true" maxLength:"10" doc:"the first day, in UTC" example:"2026-11-01"`
+	To   string `query:"to" required:"true" maxLength:"10" doc:"the last day, in UTC" example:"2026-11-30"`
 }
 
-// Journal returns the entries of a period in their order. Kind "" is all kinds.
-func (c *Client) Journal(ctx context.Context, from, to, kind string, p PageOf) (Page[JournalEntry], error) {
-	q := p.query()
-	q.Set("from", from)
-	q.Set("to", to)
-	if kind != "" {
-		q.Set("kind", kind)
-	}
-	return get[Page[JournalEntry]](ctx, c, "/admin/books/journal", q)
+// JournalQuery selects entries of the ledger.
+type JournalQuery struct {
+	PageOf
+	LedgerDays
+	Kind string `query:"kind" maxLength:"100" doc:"entries of this kind only, such as payout_paid"`
 }
 
-// JournalCSV returns all entries of a period as CSV, a line for each transfer.
-func (c *Client) JournalCSV(ctx context.Context, from, to, kind string) (io.ReadCloser, error) {
-	q := period(from, to)
-	if kind != "" {
-		q.Set("kind", kind)
-	}
-	return c.text(ctx, "/admin/books/journal.csv", q)
+// OrgMoneyQuery selects the day of the balances of organisations.
+type OrgMoneyQuery struct {
+	PageOf
+	At string `query:"at" maxLength:"10" doc:"the day, in UTC, such as 2026-11-30; left out: today"`
 }
 
-// OrgMoney returns what organisations had at the end of a day; "" is now.
-func (c *Client) OrgMoney(ctx context.Context, at string, p PageOf) (Page[OrgMoney], error) {
-	q := p.query()
-	if at != "" {
-		q.Set("at", at)
-	}
-	return get[Page[OrgMoney]](ctx, c, "/admin/books/orgs", q)
+// ProposalsQuery selects proposed entries.
+type ProposalsQuery struct {
+	PageOf
+	Open bool `query:"open" doc:"only those that wait for a decision"`
 }
 
-// OrgMoneyCSV returns what all organisations had at the end of a day as CSV.
-func (c *Client) OrgMoneyCSV(ctx context.Context, at string) (io.ReadCloser, error) {
-	q := url.Values{}
-	if at != "" {
-		q.Set("at", at)
-	}
-	return c.text(ctx, "/admin/books/orgs.csv", q)
+// GetCSV gets a table of the ledger of a period as CSV: balances, flows or turnover.
+func (s LedgerService) GetCSV(ctx context.Context, table string, q LedgerDays) (io.ReadCloser, error) {
+	return s.c.text(ctx, path("admin", "books", table+".csv"), queryOf(q))
 }
 
-// LedgerProposals returns proposed entries, newest first; with open only those that wait.
-func (c *Client) LedgerProposals(ctx context.Context, open bool, p PageOf) (Page[LedgerProposal], error) {
-	q := p.query()
-	if open {
-		q.Set("open", "true")
-	}
-	return get[Page[LedgerProposal]](ctx, c, "/admin/books/proposals", q)
+// GetJournalCSV gets the entries of a period as CSV, a line for each transfer.
+func (s LedgerService) GetJournalCSV(ctx context.Context, q JournalQuery) (io.ReadCloser, error) {
+	return s.c.text(ctx, path("admin", "books", "journal.csv"), queryOf(q))
 }
 
-// ProposeEntry proposes an entry, which another member of the staff has to approve.
-func (c *Client) ProposeEntry(ctx context.Context, in NewLedgerProposal) (LedgerProposal, error) {
-	return post[LedgerProposal](ctx, c, "/admin/books/proposals", in)
-}
-
-// ApproveEntry books a proposed entry of another member of the staff.
-func (c *Client) ApproveEntry(ctx context.Context, p id.LedgerProposal, reason string) (LedgerProposal, error) {
-	return post[LedgerProposal](ctx, c, "/admin/books/proposals/"+p.String()+"/approve",
-		map[string]string{"reason": reason})
-}
-
-// RefuseEntry refuses a proposed entry, or withdraws one's own.
-func (c *Client) RefuseEntry(ctx context.Context, p id.LedgerProposal, reason string) (LedgerProposal, error) {
-	return post[LedgerProposal](ctx, c, "/admin/books/proposals/"+p.String()+"/refuse",
-		map[string]string{"reason": reason})
+// GetOrgLedgerCSV gets what every organisation had at the end of a day as CSV; "" is today.
+func (s LedgerService) GetOrgLedgerCSV(ctx context.Context, day string) (io.ReadCloser, error) {
+	return s.c.text(ctx, path("admin", "books", "orgs.csv"), queryOf(OrgMoneyQuery{At: day}))
 }

@@ -1,8 +1,6 @@
 package client
 
 import (
-	"context"
-	"net/http"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -42,34 +40,3 @@ type BucketCredentials struct {
 }
 
 func bucketPath(b id.Bucket, rest string) string { return "/buckets/" + b.String() + rest }
-
-// Buckets lists the organisation's buckets by name.
-func (c *Client) Buckets(ctx context.Context) (Page[Bucket], error) {
-	return get[Page[Bucket]](ctx, c, "/buckets", nil)
-}
-
-// Bucket gets a bucket.
-func (c *Client) Bucket(ctx context.Context, b id.Bucket) (Bucket, error) {
-	return get[Bucket](ctx, c, bucketPath(b, ""), nil)
-}
-
-// CreateBucket adds a bucket, after its store has accepted the credentials.
-func (c *Client) CreateBucket(ctx context.Context, n NewBucket) (Bucket, error) {
-	return post[Bucket](ctx, c, "/buckets", n)
-}
-
-// RotateBucket replaces a bucket's credentials, after its store has accepted the new ones.
-func (c *Client) RotateBucket(ctx context.Context, b id.Bucket, n BucketCredentials) (out Bucket, err error) {
-	err = c.call(ctx, http.MethodPatch, bucketPath(b, ""), nil, n, &out)
-	return out, err
-}
-
-// CheckBucket asks a bucket's store whether the credentials still work; Problem is what is wrong.
-func (c *Client) CheckBucket(ctx context.Context, b id.Bucket) (Bucket, error) {
-	return post[Bucket](ctx, c, bucketPath(b, "/check"), nil)
-}
-
-// DeleteBucket deletes a bucket and its credentials. What the store has stays there.
-func (c *Client) DeleteBucket(ctx context.Context, b id.Bucket) error {
-	return c.remove(ctx, bucketPath(b, ""), nil)
-}

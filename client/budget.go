@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -22,25 +21,10 @@ type Budget struct {
 	Since       time.Time    `json:"since"`
 }
 
-// NewBudget is a budget to be set. Nil: no such limit.
-type NewBudget struct {
-	Project     string       `json:"project,omitempty"`
-	Cap         *money.Nano  `json:"cap,omitempty"`
-	MaxPrice    *money.Micro `json:"max_price_per_hour,omitempty"`
-	MaxDuration *int64       `json:"max_duration,omitempty"`
-}
-
-// SetBudget makes a budget, or changes the limits of the project's.
-func (c *Client) SetBudget(ctx context.Context, b NewBudget) (Budget, error) {
-	return post[Budget](ctx, c, "/budgets", b)
-}
-
-// Budgets are the organisation's own and those of its projects.
-func (c *Client) Budgets(ctx context.Context) (Page[Budget], error) {
-	return get[Page[Budget]](ctx, c, "/budgets", nil)
-}
-
-// RemoveBudget lifts a budget.
-func (c *Client) RemoveBudget(ctx context.Context, b id.Budget) error {
-	return c.remove(ctx, "/budgets/"+b.String(), nil)
+// SetBudgetRequest is the body of SetBudget.
+type SetBudgetRequest struct {
+	Project     string  `json:"project,omitempty" doc:"left out: the budget of the whole organisation"`
+	Cap         *string `json:"cap,omitempty" doc:"a decimal; what may be spent or held in all; left out: no cap" example:"500.00"`
+	MaxPrice    *string `json:"max_price_per_hour,omitempty" doc:"a decimal; the dearest cluster; left out: any"`
+	MaxDuration *int64  `json:"max_duration,omitempty" doc:"seconds; the longest run of a cluster; left out: any"`
 }

@@ -1,8 +1,9 @@
 // Package client speaks Muster's REST API.
 //
 //	c, err := client.New("https://muster.example", os.Getenv("MUSTER_TOKEN"))
-//	cluster, err := c.Rent(ctx, client.Spec{Name: "train", Nodes: 2, GPUsPerNode: 4, Image: "pytorch/pytorch:2.4.0"})
-//	cluster, err = c.WaitCluster(ctx, cluster.ID, client.Running, nil)
+//	spec := client.Spec{Name: "train", Nodes: 2, GPUsPerNode: 4, Image: "pytorch/pytorch:2.4.0"}
+//	cluster, err := c.Clusters.Rent(ctx, spec)
+//	cluster, err = c.Clusters.Wait(ctx, cluster.ID, client.Running, nil)
 //
 // Every failure the server names is a *fault.Fault, whatever the call: switch on fault.KindOf(err). A call that changes
 // something carries an idempotency key of its own and is sent again with the same key when its answer was lost, so that
@@ -19,6 +20,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -28,8 +30,11 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// Client calls one platform as one principal. Safe for concurrent use.
+// Client calls one platform as one principal. Its methods are in its fields, by what they are about: c.Volumes.List.
+// It is safe for concurrent use. Use New or Failing to create one.
 type Client struct {
+	services
+
 	base  string
 	token string
 	http  *http.Client
@@ -55,13 +60,16 @@ func New(server, token string, opts ...Option) (*Client, error) {
 	for _, o := range opts {
 		o(c)
 	}
+	c.services = servicesOf(c)
 	return c, nil
 }
 
 // Failing returns a client whose calls all fail with err, so that a program can report a bad configuration where it
 // first uses the client.
 func Failing(err error) *Client {
-	return &Client{base: "http://not.configured", http: &http.Client{Transport: failing{err}}, agent: "muster-go"}
+	c := &Client{base: "http://not.configured", http: &http.Client{Transport: failing{err}}, agent: "muster-go"}
+	c.services = servicesOf(c)
+	return c
 }
 
 type failing struct{ err error }
@@ -218,29 +226,25 @@ type Page[T any] struct {
 	Next  *string `json:"next"` // nil on the last
 }
 
-// PageOf says which cut.
+// PageOf selects a page of a list.
 type PageOf struct {
-	Limit int    // 0 = the server's choice
-	After string // Next of the page before
+	Limit int    `query:"limit" minimum:"1" maximum:"200" default:"50" doc:"how many items at most"`
+	After string `query:"after" maxLength:"200" doc:"next of the page before"`
 }
 
-func (p PageOf) query() url.Values {
-	q := url.Values{}
-	if p.Limit > 0 {
-		q.Set("limit", strconv.Itoa(p.Limit))
-	}
-	if p.After != "" {
-		q.Set("after", p.After)
-	}
-	return q
-}
+func (p *PageOf) turn(to PageOf) { *p = to }
 
-// All reads every page of a list.
-func All[T any](ctx context.Context, list func(context.Context, PageOf) (Page[T], error)) ([]T, error) {
+// All reads all pages of a list: All(ctx, c.Hosts.List, HostsQuery{Retired: true}). It does not use the page that q
+// selects.
+func All[T, Q any, P interface {
+	*Q
+	turn(PageOf)
+}](ctx context.Context, list func(context.Context, Q) (Page[T], error), q Q) ([]T, error) {
 	var out []T
 	at := PageOf{Limit: 200}
 	for {
-		p, err := list(ctx, at)
+		P(&q).turn(at)
+		p, err := list(ctx, q)
 		if err != nil {
 			return nil, err
 		}
@@ -252,16 +256,32 @@ func All[T any](ctx context.Context, list func(context.Context, PageOf) (Page[T]
 	}
 }
 
-func get[T any](ctx context.Context, c *Client, path string, query url.Values) (out T, err error) {
-	err = c.call(ctx, http.MethodGet, path, query, nil, &out)
-	return out, err
+// path joins the parts of a path, each of them escaped.
+func path(parts ...any) string {
+	var b strings.Builder
+	for _, p := range parts {
+		b.WriteByte('/')
+		b.WriteString(url.PathEscape(fmt.Sprint(p)))
+	}
+	return b.String()
 }
 
-func post[T any](ctx context.Context, c *Client, path string, in any) (out T, err error) {
-	err = c.call(ctx, http.MethodPost, path, nil, in, &out)
-	return out, err
-}
-
-func (c *Client) remove(ctx context.Context, path string, out any) error {
-	return c.call(ctx, http.MethodDelete, path, nil, nil, out)
+// queryOf returns the fields of a struct, and of structs that are embedded in it, by their tag "query". It leaves out
+// fields that are zero: the server has a default for each.
+func queryOf(v any) url.Values {
+	q := url.Values{}
+	x := reflect.ValueOf(v)
+	for _, f := range reflect.VisibleFields(x.Type()) {
+		name, ok := f.Tag.Lookup("query")
+		value := x.FieldByIndex(f.Index)
+		if !ok || value.IsZero() {
+			continue
+		}
+		if at, ok := value.Interface().(time.Time); ok {
+			q.Set(name, at.UTC().Format(time.RFC3339))
+			continue
+		}
+		q.Set(name, fmt.Sprint(value.Interface()))
+	}
+	return q
 }

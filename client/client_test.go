@@ -41,7 +41,7 @@ func TestProblemsAreFaults(t *testing.T) {
 		fmt.Fprint(w,
 			`{"title":"x","status":409,"code":"no_capacity","detail":"nothing fits","errors":[{"location":"nodes","message":"m"}],"explain":[{"constraint":"c","excluded_hosts":2}]}`)
 	})
-	_, err := c.Rent(t.Context(), client.Spec{})
+	_, err := c.Clusters.Rent(t.Context(), client.Spec{})
 	f := fault.From(err)
 	if f == nil || f.Kind != fault.NoCapacity || f.Message != "nothing fits" || len(f.Fields) != 1 ||
 		f.Extra["explain"] == nil || f.Extra["title"] != nil {
@@ -57,10 +57,10 @@ func TestWhatIsNoMusterServer(t *testing.T) {
 		}
 		fmt.Fprint(w, "<html>hello")
 	})
-	if _, err := c.Me(t.Context()); !fault.Is(err, fault.Internal) {
+	if _, err := c.Account.GetMe(t.Context()); !fault.Is(err, fault.Internal) {
 		t.Errorf("%v", err)
 	}
-	if _, err := c.Rent(t.Context(), client.Spec{}); !fault.Is(err, fault.Internal) ||
+	if _, err := c.Clusters.Rent(t.Context(), client.Spec{}); !fault.Is(err, fault.Internal) ||
 		!strings.Contains(err.Error(), "418") {
 		t.Errorf("%v", err)
 	}
@@ -98,14 +98,15 @@ func TestLostAnswersAreAskedForAgain(t *testing.T) {
 			fmt.Fprint(w, `{"state":"succeeded"}`)
 		}
 	})
-	top, err := c.TopUp(t.Context(), 5*money.Unit)
+	top, err := c.Billing.CreateTopUp(t.Context(), client.CreateTopUpRequest{Amount: (5 * money.Unit).String()})
 	if err != nil || top.State != "succeeded" {
 		t.Fatalf("%+v %v", top, err)
 	}
 	if len(keys) != 4 || keys[0] == "" || keys[1] != keys[0] || keys[2] != keys[0] || keys[3] != keys[0] {
 		t.Errorf("keys %q", keys)
 	}
-	if _, err := c.TopUp(client.WithKey(t.Context(), "mine"), money.Unit); err != nil || keys[len(keys)-1] != "mine" {
+	if _, err := c.Billing.CreateTopUp(client.WithKey(t.Context(), "mine"),
+		client.CreateTopUpRequest{Amount: money.Unit.String()}); err != nil || keys[len(keys)-1] != "mine" {
 		t.Errorf("keys %q, %v", keys, err)
 	}
 }
@@ -119,13 +120,13 @@ func TestRefusalsAreNotRepeated(t *testing.T) {
 		w.WriteHeader(http.StatusTooManyRequests)
 		fmt.Fprint(w, `{"code":"rate_limited","detail":"slow down"}`)
 	})
-	_, err := c.Me(t.Context())
+	_, err := c.Account.GetMe(t.Context())
 	if f := fault.From(err); f == nil || f.Kind != fault.RateLimited || f.RetryAfter != time.Hour || calls != 1 {
 		t.Errorf("%v after %d calls", err, calls)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := c.Me(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := c.Account.GetMe(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
@@ -139,7 +140,7 @@ func TestAllReadsEveryPage(t *testing.T) {
 		}
 		fmt.Fprint(w, `{"items":[{"name":"b"}],"next":null}`)
 	})
-	all, err := client.All(t.Context(), c.Tokens)
+	all, err := client.All(t.Context(), c.Tokens.List, client.PageOf{})
 	if err != nil || len(all) != 2 || all[1].Name != "b" {
 		t.Errorf("%+v %v", all, err)
 	}
@@ -168,7 +169,7 @@ func TestWaitCluster(t *testing.T) {
 			_, _ = w.Write(raw)
 		})
 		seen := 0
-		v, err := c.WaitCluster(t.Context(), id.New[id.Cluster](), want, func(client.Cluster) { seen++ })
+		v, err := c.Clusters.Wait(t.Context(), id.New[id.Cluster](), want, func(client.Cluster) { seen++ })
 		if fault.Is(err, fault.Conflict) != tc.fails || v.State != tc.states[len(tc.states)-1] || seen != len(tc.states) {
 			t.Errorf("%s: %s after %d, %v", want, v.State, seen, err)
 		}
@@ -186,7 +187,7 @@ func TestLogs(t *testing.T) {
 		fmt.Fprint(w, r.URL.RawQuery)
 	})
 	one, nine := 1, 9
-	s, err := c.Logs(t.Context(), id.New[id.Cluster](), client.LogsOf{
+	s, err := c.Clusters.Logs(t.Context(), id.New[id.Cluster](), client.LogsOf{
 		Node:       &one,
 		Follow:     true,
 		Tail:       &nine,
@@ -199,7 +200,8 @@ func TestLogs(t *testing.T) {
 	if got, err := io.ReadAll(s); err != nil || string(got) != "follow=true&node=1&tail=9&timestamps=true" {
 		t.Errorf("%s %v", got, err)
 	}
-	if _, err := c.Logs(t.Context(), id.New[id.Cluster](), client.LogsOf{Node: &nine}); !fault.Is(err, fault.Invalid) {
+	if _, err := c.Clusters.Logs(t.Context(), id.New[id.Cluster](), client.LogsOf{Node: &nine}); !fault.Is(err,
+		fault.Invalid) {
 		t.Errorf("%v", err)
 	}
 }

@@ -167,77 +167,6 @@ type ClusterRDMA struct {
 	Detail    string  `json:"detail,omitempty" doc:"why there is no figure"`
 }
 
-// Rent rents a cluster by its spec.
-func (c *Client) Rent(ctx context.Context, s Spec) (Cluster, error) {
-	return post[Cluster](ctx, c, "/clusters", s)
-}
-
-// RentQuote rents what a quote holds. s may set only fields that change neither placement nor price.
-func (c *Client) RentQuote(ctx context.Context, q id.Quote, s Spec) (Cluster, error) {
-	in := struct {
-		QuoteID id.Quote `json:"quote_id"`
-		Spec
-	}{q, s}
-	return post[Cluster](ctx, c, "/clusters", in)
-}
-
-// Cluster looks at a cluster.
-func (c *Client) Cluster(ctx context.Context, cl id.Cluster) (Cluster, error) {
-	return get[Cluster](ctx, c, "/clusters/"+cl.String(), nil)
-}
-
-// ClusterFilter selects clusters. Its zero value selects all, newest first.
-type ClusterFilter struct {
-	State string // a State, "active" or "ended"
-	Query string // words that have to match the id, name, project, image or labels
-	Sort  string // created, name, price or project, with - before it for the reverse order; "": -created
-}
-
-// Clusters lists the org's clusters.
-func (c *Client) Clusters(ctx context.Context, f ClusterFilter, p PageOf) (Page[Cluster], error) {
-	q := p.query()
-	set(q, "state", f.State)
-	set(q, "q", f.Query)
-	set(q, "sort", f.Sort)
-	return get[Page[Cluster]](ctx, c, "/clusters", q)
-}
-
-// WaitCluster waits until the cluster is in the state. each, when set, is called with its state about once a second. An
-// end in another state is a Conflict fault, beside the cluster as it ended.
-func (c *Client) WaitCluster(ctx context.Context, cl id.Cluster, state State, each func(Cluster)) (Cluster, error) {
-	timeout := "60"
-	if each != nil {
-		timeout = "0" // answer at once
-	}
-	for {
-		v, err := get[Cluster](ctx, c, "/clusters/"+cl.String(), url.Values{"wait": {string(state)}, "timeout": {timeout}})
-		if err != nil {
-			return v, err
-		}
-		if each != nil {
-			timeout = "1"
-			each(v)
-		}
-		switch {
-		case v.State == state || (state == Releasing && v.State.Ended()):
-			return v, nil
-		case v.State == Released || v.State == Failed || (v.State == Releasing && state != Released):
-			return v, fault.New(fault.Conflict, "the cluster is %s (%s) and will not be %s: %s", v.State, v.Reason, state,
-				v.Detail)
-		}
-	}
-}
-
-// Act does one of the cluster's actions.
-func (c *Client) Act(ctx context.Context, cl id.Cluster, action string) (Cluster, error) {
-	return post[Cluster](ctx, c, "/clusters/"+cl.String()+"/actions", map[string]string{"action": action})
-}
-
-// Release ends the cluster. Releasing one that has ended is no error.
-func (c *Client) Release(ctx context.Context, cl id.Cluster) (out Cluster, err error) {
-	return out, c.remove(ctx, "/clusters/"+cl.String(), &out)
-}
-
 // Event is one entry of a cluster's timeline.
 type Event struct {
 	N      int64           `json:"n" doc:"rises; use it as cursor"`
@@ -247,11 +176,6 @@ type Event struct {
 	Title  string          `json:"title"`
 	Detail string          `json:"detail"`
 	Data   json.RawMessage `json:"data,omitempty"`
-}
-
-// Events is the timeline, oldest first.
-func (c *Client) Events(ctx context.Context, cl id.Cluster, p PageOf) (Page[Event], error) {
-	return get[Page[Event]](ctx, c, "/clusters/"+cl.String()+"/events", p.query())
 }
 
 // Usage is what a cluster used and costs.
@@ -315,11 +239,6 @@ type Segment struct {
 	Cost         money.Nano  `json:"cost"`
 }
 
-// Usage reads the cluster's statement.
-func (c *Client) Usage(ctx context.Context, cl id.Cluster) (Usage, error) {
-	return get[Usage](ctx, c, "/clusters/"+cl.String()+"/usage", nil)
-}
-
 // LogsOf says which lines.
 type LogsOf struct {
 	Node       *int // nil: all ranks, each line with its rank before it
@@ -335,33 +254,6 @@ type LogStream struct {
 	// Waiting says which ranks could have printed nothing yet when the stream began, and what they were at: "rank 0 is
 	// pulling"; "" when all could have.
 	Waiting string
-}
-
-// Logs streams what the ranks print. The caller closes it.
-func (c *Client) Logs(ctx context.Context, cl id.Cluster, l LogsOf) (*LogStream, error) {
-	q := url.Values{}
-	if l.Node != nil {
-		q.Set("node", strconv.Itoa(*l.Node))
-	}
-	if l.Tail != nil {
-		q.Set("tail", strconv.Itoa(*l.Tail))
-	}
-	set(q, "grep", l.Grep)
-	if l.Follow {
-		q.Set("follow", "true")
-	}
-	if l.Timestamps {
-		q.Set("timestamps", "true")
-	}
-	resp, err := c.send(ctx, http.MethodGet, "/clusters/"+cl.String()+"/logs", q, nil, "")
-	if err != nil {
-		return nil, c.unreachable(err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		defer resp.Body.Close()
-		return nil, problemOf(resp)
-	}
-	return &LogStream{resp.Body, resp.Header.Get("Muster-Waiting")}, nil
 }
 
 // Metrics are readings of a cluster's GPUs and nodes.
@@ -438,21 +330,113 @@ type GPUSpeed struct {
 	EnergyJ      *int64   `json:"energy_j" doc:"joules that it has used; known at some samples; null: not known" example:"1843200"`
 }
 
-// Metrics reads the GPUs' history; zero times and step: the last hour, as fine as fits.
-func (c *Client) Metrics(ctx context.Context, cl id.Cluster, from, to time.Time, step time.Duration) (Metrics, error) {
-	return get[Metrics](ctx, c, "/clusters/"+cl.String()+"/metrics", metricsQuery(from, to, step))
+// ActOnClusterRequest is the body of ActOnCluster.
+type ActOnClusterRequest struct {
+	Action string `json:"action" doc:"one of the object's actions"`
 }
 
-func metricsQuery(from, to time.Time, step time.Duration) url.Values {
+// ClustersQuery selects clusters.
+type ClustersQuery struct {
+	PageOf
+	State string `query:"state" enum:"active,ended,provisioning,running,degraded,releasing,released,failed" doc:"only clusters in this state; active: all that have not ended; ended: all others"`
+	Query string `query:"q" maxLength:"200" example:"train team=vision" doc:"words, each of which has to match a part of the name, the project, the image or a label (team=vision), or the end of the id"`
+	Sort  string `query:"sort" enum:"-created,created,name,-name,price,-price,project,-project" default:"-created" doc:"the order; - reverses it"`
+}
+
+// WaitQuery says for what state of a cluster to wait.
+type WaitQuery struct {
+	Wait    string `query:"wait" enum:"running,released,failed,degraded,releasing,ended" doc:"hold the answer until the cluster is in this state or has ended"`
+	Timeout int    `query:"timeout" minimum:"0" maximum:"300" default:"60" doc:"seconds to hold the answer at most"`
+}
+
+// PortQuery selects the rank whose port is opened.
+type PortQuery struct {
+	Node int `query:"node" minimum:"0" doc:"the rank; left out: 0"`
+}
+
+// MetricsQuery selects the time of readings.
+type MetricsQuery struct {
+	From time.Time `query:"from" doc:"left out: an hour before 'to'"`
+	To   time.Time `query:"to" doc:"left out: now"`
+	Step int       `query:"step" minimum:"1" maximum:"86400" doc:"seconds between samples; left out: as fine as fits"`
+}
+
+// Rent rents a cluster.
+func (s ClustersService) Rent(ctx context.Context, spec Spec) (out Cluster, err error) {
+	err = s.c.call(ctx, http.MethodPost, path("clusters"), nil, spec, &out)
+	return out, err
+}
+
+// RentQuote rents what a quote holds. Of the spec, only fields that change neither placement nor price may be set.
+func (s ClustersService) RentQuote(ctx context.Context, quote id.Quote, spec Spec) (out Cluster, err error) {
+	in := struct {
+		QuoteID id.Quote `json:"quote_id"`
+		Spec
+	}{quote, spec}
+	err = s.c.call(ctx, http.MethodPost, path("clusters"), nil, in, &out)
+	return out, err
+}
+
+// Get gets a cluster as it is now.
+func (s ClustersService) Get(ctx context.Context, cluster id.Cluster) (out Cluster, err error) {
+	err = s.c.call(ctx, http.MethodGet, path("clusters", cluster), nil, nil, &out)
+	return out, err
+}
+
+// Wait waits until the cluster is in the state. It calls each, unless it is nil, with the cluster about once a second.
+// If the cluster ends in another state, Wait returns it with a fault of kind Conflict.
+func (s ClustersService) Wait(ctx context.Context, cluster id.Cluster, state State, each func(Cluster)) (Cluster,
+	error) {
+	timeout := "60"
+	if each != nil {
+		timeout = "0" // answer at once
+	}
+	for {
+		var v Cluster
+		q := url.Values{"wait": {string(state)}, "timeout": {timeout}}
+		err := s.c.call(ctx, http.MethodGet, path("clusters", cluster), q, nil, &v)
+		if err != nil {
+			return v, err
+		}
+		if each != nil {
+			timeout = "1"
+			each(v)
+		}
+		switch {
+		case v.State == state || (state == Releasing && v.State.Ended()):
+			return v, nil
+		case v.State == Released || v.State == Failed || (v.State == Releasing && state != Released):
+			return v, fault.New(fault.Conflict, "the cluster is %s (%s) and will not be %s: %s", v.State, v.Reason, state,
+				v.Detail)
+		}
+	}
+}
+
+// Logs streams what the ranks print. The caller closes it.
+func (s ClustersService) Logs(ctx context.Context, cluster id.Cluster, l LogsOf) (*LogStream, error) {
 	q := url.Values{}
-	if !from.IsZero() {
-		q.Set("from", from.UTC().Format(time.RFC3339))
+	if l.Node != nil {
+		q.Set("node", strconv.Itoa(*l.Node))
 	}
-	if !to.IsZero() {
-		q.Set("to", to.UTC().Format(time.RFC3339))
+	if l.Tail != nil {
+		q.Set("tail", strconv.Itoa(*l.Tail))
 	}
-	if step > 0 {
-		q.Set("step", fmt.Sprint(int(step.Seconds())))
+	if l.Grep != "" {
+		q.Set("grep", l.Grep)
 	}
-	return q
+	if l.Follow {
+		q.Set("follow", "true")
+	}
+	if l.Timestamps {
+		q.Set("timestamps", "true")
+	}
+	resp, err := s.c.send(ctx, http.MethodGet, path("clusters", cluster, "logs"), q, nil, "")
+	if err != nil {
+		return nil, s.c.unreachable(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		return nil, problemOf(resp)
+	}
+	return &LogStream{resp.Body, resp.Header.Get("Muster-Waiting")}, nil
 }

@@ -1,9 +1,6 @@
 package client
 
 import (
-	"context"
-	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -78,47 +75,6 @@ type SelfBill struct {
 	Sandbox   bool         `json:"sandbox"` // no real money moved
 }
 
-// DocumentFilter selects documents. Zero fields select all. Org is for platform operators.
-type DocumentFilter struct {
-	Series string
-	Year   int
-	Org    id.Org
-}
-
-func (f DocumentFilter) query(p PageOf) url.Values {
-	q := p.query()
-	if f.Series != "" {
-		q.Set("series", f.Series)
-	}
-	if f.Year != 0 {
-		q.Set("year", strconv.Itoa(f.Year))
-	}
-	if !f.Org.IsZero() {
-		q.Set("org", f.Org.String())
-	}
-	return q
-}
-
-// Documents lists the organisation's documents, newest first.
-func (c *Client) Documents(ctx context.Context, f DocumentFilter, p PageOf) (Page[Document], error) {
-	return get[Page[Document]](ctx, c, "/documents", f.query(p))
-}
-
-// Document reads one of the organisation's documents by its number.
-func (c *Client) Document(ctx context.Context, number string) (FullDocument, error) {
-	return get[FullDocument](ctx, c, "/documents/"+url.PathEscape(number), nil)
-}
-
-// AllDocuments lists documents of all organisations, newest first. It is for platform operators.
-func (c *Client) AllDocuments(ctx context.Context, f DocumentFilter, p PageOf) (Page[Document], error) {
-	return get[Page[Document]](ctx, c, "/admin/documents", f.query(p))
-}
-
-// AnyDocument reads a document of any organisation by its number. It is for platform operators.
-func (c *Client) AnyDocument(ctx context.Context, number string) (FullDocument, error) {
-	return get[FullDocument](ctx, c, "/admin/documents/"+url.PathEscape(number), nil)
-}
-
 // Party is one side of a document.
 type Party struct {
 	Name    string   `json:"name"`
@@ -160,7 +116,20 @@ type Returned struct {
 	Total money.Nano   `json:"total"`
 }
 
-// Receipt reads the receipt of a payment.
-func (c *Client) Receipt(ctx context.Context, t id.TopUp) (Receipt, error) {
-	return get[Receipt](ctx, c, "/billing/topups/"+t.String()+"/receipt", nil)
+// DocumentYear selects a calendar year of documents.
+type DocumentYear struct {
+	Year string `query:"year" required:"true" doc:"calendar year of issue in UTC, such as 2026" example:"2026"`
+}
+
+// DocumentsQuery selects documents.
+type DocumentsQuery struct {
+	PageOf
+	Series string `query:"series" enum:"receipt,credit_note,self_billing" doc:"left out: all"`
+	Year   int    `query:"year" minimum:"2000" maximum:"9999" doc:"of the number; left out: all" example:"2026"`
+}
+
+// AllDocumentsQuery selects documents of all organisations.
+type AllDocumentsQuery struct {
+	DocumentsQuery
+	Org string `query:"org" maxLength:"200" doc:"left out: all organisations"`
 }

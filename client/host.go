@@ -1,10 +1,7 @@
 package client
 
 import (
-	"context"
 	"math"
-	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -17,16 +14,6 @@ type Enrollment struct {
 	Token     string        `json:"token" doc:"enrols one host, once; shown once"`
 	ExpiresAt time.Time     `json:"expires_at"`
 	Command   string        `json:"command" doc:"to be run on the host; reads the token from standard input"`
-}
-
-// Enroll makes an enrolment token. name "": the machine's own; fabric "": none.
-func (c *Client) Enroll(ctx context.Context, name, region, fabric string) (Enrollment, error) {
-	in := struct {
-		Name   string `json:"name,omitempty"`
-		Region string `json:"region"`
-		Fabric string `json:"fabric,omitempty"`
-	}{name, region, fabric}
-	return post[Enrollment](ctx, c, "/host-enrollments", in)
 }
 
 // Host is one of the caller's machines.
@@ -166,50 +153,6 @@ type OwnOffer struct {
 	HostSharePPM int          `json:"host_share_ppm"`
 }
 
-// Hosts lists the org's hosts.
-func (c *Client) Hosts(ctx context.Context, p PageOf) (Page[Host], error) {
-	return get[Page[Host]](ctx, c, "/hosts", p.query())
-}
-
-// Host looks at a host.
-func (c *Client) Host(ctx context.Context, h id.Host) (Host, error) {
-	return get[Host](ctx, c, "/hosts/"+h.String(), nil)
-}
-
-// HostChange is what shall be different. A nil field stays.
-type HostChange struct {
-	Name        *string      `json:"name,omitempty"`
-	GPUModel    string       `json:"gpu_model,omitempty"` // price and terms of this model only
-	Price       *money.Micro `json:"price_per_gpu_hour,omitempty"`
-	Unlist      bool         `json:"unlist,omitempty"`
-	MinGPUs     *int         `json:"min_gpus,omitempty"`
-	MaxDuration *int64       `json:"max_duration,omitempty"` // seconds; 0: no limit
-	Channel     *string      `json:"agent_channel,omitempty"`
-	UpCapGB     *int64       `json:"up_cap_gb,omitempty"` // a month; 0: no cap
-	DownCapGB   *int64       `json:"down_cap_gb,omitempty"`
-}
-
-// ChangeHost sets name, price and terms.
-func (c *Client) ChangeHost(ctx context.Context, h id.Host, change HostChange) (out Host, err error) {
-	return out, c.call(ctx, http.MethodPatch, "/hosts/"+h.String(), nil, change, &out)
-}
-
-// ActOnHost drains, resumes or retires a host.
-func (c *Client) ActOnHost(ctx context.Context, h id.Host, action string) (Host, error) {
-	return post[Host](ctx, c, "/hosts/"+h.String()+"/actions", map[string]string{"action": action})
-}
-
-// Requalify has a host reset one of its GPUs, which is not healthy and not in use, check it and put it back into
-// service. gpu is its UUID.
-func (c *Client) Requalify(ctx context.Context, h id.Host, gpu string) (Host, error) {
-	return post[Host](ctx, c, "/hosts/"+h.String()+"/actions", map[string]string{"action": "requalify", "gpu": gpu})
-}
-
-// Reclaim takes a host back: what runs on it ends after the notice, in seconds; 0: immediately.
-func (c *Client) Reclaim(ctx context.Context, h id.Host, notice int64) (Host, error) {
-	return post[Host](ctx, c, "/hosts/"+h.String()+"/actions", map[string]any{"action": "reclaim", "notice": notice})
-}
-
 // ReclaimForecast is what it would cost to take a host back now.
 type ReclaimForecast struct {
 	Leases   int        `json:"leases" doc:"that would end"`
@@ -217,11 +160,6 @@ type ReclaimForecast struct {
 	HostPart money.Nano `json:"host_part" doc:"of credit, taken from your earnings; the platform returns its fee"`
 	Currency string     `json:"currency"`
 	Free     int64      `json:"free_notice" doc:"seconds of notice from which nothing is given back"`
-}
-
-// ReclaimForecast returns what it would cost to take a host back now.
-func (c *Client) ReclaimForecast(ctx context.Context, h id.Host) (ReclaimForecast, error) {
-	return get[ReclaimForecast](ctx, c, "/hosts/"+h.String()+"/reclaim", nil)
 }
 
 // Earnings is what a host earned.
@@ -253,11 +191,6 @@ type DayEarning struct {
 	Earned money.Nano `json:"earned"`
 }
 
-// Earnings returns what a host earned, per lease and per day.
-func (c *Client) Earnings(ctx context.Context, h id.Host) (Earnings, error) {
-	return get[Earnings](ctx, c, "/hosts/"+h.String()+"/earnings", nil)
-}
-
 // HostMetrics are readings of a host's GPUs.
 type HostMetrics struct {
 	From time.Time        `json:"from"`
@@ -272,12 +205,6 @@ type HostGPUMetrics struct {
 	UUID    string   `json:"uuid"`
 	Model   string   `json:"model"`
 	Samples []Sample `json:"samples"`
-}
-
-// HostMetrics reads the history of a host's GPUs; zero times and step: the last hour, as fine as fits.
-func (c *Client) HostMetrics(ctx context.Context, h id.Host, from, to time.Time,
-	step time.Duration) (HostMetrics, error) {
-	return get[HostMetrics](ctx, c, "/hosts/"+h.String()+"/metrics", metricsQuery(from, to, step))
 }
 
 // Traffic is what one run of a lease transferred over the host's own line to the internet, as the host counted it.
@@ -302,11 +229,6 @@ type PriceChange struct {
 	GPUModel string       `json:"gpu_model"`
 	Price    *money.Micro `json:"price_per_gpu_hour"` // from then on; nil: not listed
 	Before   *money.Micro `json:"before"`             // nil: not listed
-}
-
-// Traffic lists what leases transferred over a host's line, the latest report first.
-func (c *Client) Traffic(ctx context.Context, h id.Host) (Page[Traffic], error) {
-	return get[Page[Traffic]](ctx, c, "/hosts/"+h.String()+"/traffic", nil)
 }
 
 // ContestedGPU is a GPU of a host whose UUID hosts of several organisations list.
@@ -335,32 +257,52 @@ type ContestedGPUs struct {
 	Items []ContestedGPU `json:"items"`
 }
 
-// ContestedGPUs lists the GPUs of your hosts that hosts of other organisations list, too, at most 200.
-func (c *Client) ContestedGPUs(ctx context.Context) ([]ContestedGPU, error) {
-	return contested(ctx, c, "/gpus/contested")
-}
-
-// AllContestedGPUs lists the GPUs that hosts of several organisations list, at most 200. GPUs with the same UUID are
-// adjacent, in the order in which they were listed. For admins.
-func (c *Client) AllContestedGPUs(ctx context.Context) ([]ContestedGPU, error) {
-	return contested(ctx, c, "/admin/gpus/contested")
-}
-
-func contested(ctx context.Context, c *Client, path string) ([]ContestedGPU, error) {
-	r, err := get[ContestedGPUs](ctx, c, path, nil)
-	return r.Items, err
-}
-
 // AwardedGPU is a GPU and the host that it was found to be in.
 type AwardedGPU struct {
 	UUID string  `json:"uuid"`
 	Host id.Host `json:"host_id"`
 }
 
-// AwardGPU records that a GPU is the one that a host lists. Its GPU is offered, and those of other hosts that list the
-// UUID are not. Both operators read the reason. For admins.
-func (c *Client) AwardGPU(ctx context.Context, uuid string, to id.Host, reason string) error {
-	_, err := post[AwardedGPU](ctx, c, "/admin/gpus/"+url.PathEscape(uuid)+"/award",
-		map[string]string{"host_id": to.String(), "reason": reason})
-	return err
+// CreateEnrollmentRequest is the body of CreateEnrollment.
+type CreateEnrollmentRequest struct {
+	Name   string `json:"name,omitempty" doc:"left out: the machine's own name" maxLength:"63"`
+	Region string `json:"region" doc:"where it stands, such as eu-west"`
+	Fabric string `json:"fabric,omitempty" doc:"the fast network it shares with your other hosts"`
+}
+
+// ChangeHostRequest is the body of ChangeHost.
+type ChangeHostRequest struct {
+	Name        *string `json:"name,omitempty"`
+	GPUModel    string  `json:"gpu_model,omitempty" doc:"price and terms are for this model only; left out: for all on the host"`
+	Price       *string `json:"price_per_gpu_hour,omitempty" doc:"a decimal in quotes; running leases keep theirs"`
+	Unlist      bool    `json:"unlist,omitempty" doc:"take the price off: nothing new is rented"`
+	MinGPUs     *int    `json:"min_gpus,omitempty"`
+	MaxDuration *int64  `json:"max_duration,omitempty" doc:"seconds; 0: no limit"`
+	Channel     *string `json:"agent_channel,omitempty" doc:"whose versions its agent follows: stable, another that the platform has, or off to update by hand"`
+	UpCapGB     *int64  `json:"up_cap_gb,omitempty" doc:"GB of 10^9 bytes that leases may send over its line in a calendar month (UTC) before it takes no new leases; what runs goes on; 0: no cap"`
+	DownCapGB   *int64  `json:"down_cap_gb,omitempty" doc:"the same for what they receive"`
+}
+
+// ActOnHostRequest is the body of ActOnHost.
+type ActOnHostRequest struct {
+	Action string `json:"action" doc:"one of the host's actions, or requalify"`
+	Notice int64  `json:"notice,omitempty" doc:"of reclaim: seconds until what runs ends; 0: at once"`
+	GPU    string `json:"gpu,omitempty" doc:"of requalify: UUID of a GPU that is not healthy and not in use; its host resets it, checks it and puts it back into service" maxLength:"100"`
+}
+
+// AwardGPURequest is the body of AwardGPU.
+type AwardGPURequest struct {
+	Host   string `json:"host_id" doc:"the host that lists the GPU and has it"`
+	Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the operators read it"`
+}
+
+// HostsQuery selects hosts.
+type HostsQuery struct {
+	PageOf
+	Retired bool `query:"retired" doc:"list retired hosts too"`
+}
+
+// PriceGuideQuery selects a GPU model.
+type PriceGuideQuery struct {
+	GPUModel string `query:"gpu_model" required:"true" minLength:"1" maxLength:"200" doc:"whole name of the model, as in your host's offers" example:"NVIDIA H100 80GB HBM3"`
 }

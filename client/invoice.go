@@ -1,8 +1,6 @@
 package client
 
 import (
-	"context"
-	"net/url"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -64,9 +62,4 @@ type InvoicePayment struct {
 	Note     string     `json:"note"` // a sentence that belongs to it
 	Tax      money.Nano `json:"tax"`
 	Total    money.Nano `json:"total"`
-}
-
-// Invoice returns the statement of a month, YYYY-MM.
-func (c *Client) Invoice(ctx context.Context, month string) (Invoice, error) {
-	return get[Invoice](ctx, c, "/billing/invoices/"+url.PathEscape(month), nil)
 }

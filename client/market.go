@@ -2,8 +2,7 @@ package client
 
 import (
 	"context"
-	"net/url"
-	"strconv"
+	"net/http"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -96,21 +95,6 @@ type Relaxation struct {
 	To    string      `json:"to,omitempty"`   // "busbw_gbps >= 150"; empty: the term is left out
 	Value any         `json:"value"`          // what the spec's field would become
 	Rate  money.Micro `json:"price_per_hour"`
-}
-
-// Offers searches offers. query: terms "field op value" or words such as h100; sort: a field, "-" before it for
-// descending, "" = the price.
-func (c *Client) Offers(ctx context.Context, query, sort string, p PageOf) (OfferPage, error) {
-	q := p.query()
-	set(q, "q", query)
-	set(q, "sort", sort)
-	return get[OfferPage](ctx, c, "/offers", q)
-}
-
-func set(q url.Values, name, value string) {
-	if value != "" {
-		q.Set(name, value)
-	}
 }
 
 // Spec describes a cluster to rent. A zero field takes the server's default.
@@ -287,49 +271,6 @@ type PriceLine struct {
 	Price     money.Micro `json:"price_per_hour"`
 }
 
-// EstimateRequest is what an estimate is for. A zero field takes the server's default.
-type EstimateRequest struct {
-	Nodes, GPUsPerNode int
-	GPU                string // offer query that every node must match
-	DiskGB             int64  // of each node
-	Scope              string // any, fabric, host
-	MinGbps            float64
-}
-
-// Estimate returns the price that a cluster would have now. It needs no token and claims nothing.
-func (c *Client) Estimate(ctx context.Context, r EstimateRequest) (Estimate, error) {
-	q := url.Values{}
-	number := func(name string, n int64) {
-		if n != 0 {
-			q.Set(name, strconv.FormatInt(n, 10))
-		}
-	}
-	number("nodes", int64(r.Nodes))
-	number("gpus_per_node", int64(r.GPUsPerNode))
-	number("disk_gb", r.DiskGB)
-	set(q, "gpu", r.GPU)
-	set(q, "scope", r.Scope)
-	if r.MinGbps != 0 {
-		q.Set("min_gbps", strconv.FormatFloat(r.MinGbps, 'g', -1, 64))
-	}
-	return get[Estimate](ctx, c, "/estimate", q)
-}
-
-// Quote returns a price and claims the GPUs for a short time.
-func (c *Client) Quote(ctx context.Context, s Spec) (Quote, error) {
-	return post[Quote](ctx, c, "/quotes", s)
-}
-
-// GetQuote returns a quote.
-func (c *Client) GetQuote(ctx context.Context, q id.Quote) (Quote, error) {
-	return get[Quote](ctx, c, "/quotes/"+q.String(), nil)
-}
-
-// ReturnQuote cancels a quote and frees its GPUs.
-func (c *Client) ReturnQuote(ctx context.Context, q id.Quote) (out Quote, err error) {
-	return out, c.remove(ctx, "/quotes/"+q.String(), &out)
-}
-
 // PriceGuide is how other operators price a GPU model now, rented or free. It helps an operator to set a price.
 type PriceGuide struct {
 	GPUModel string `json:"gpu_model" doc:"name of the model" example:"NVIDIA H100 80GB HBM3"`
@@ -359,7 +300,25 @@ func (g PriceGuide) Cheaper(than money.Micro) int {
 	return 100 * n / max(g.GPUs, 1)
 }
 
-// PriceGuide returns how other operators price a GPU model. The name is whole, as in offers.
-func (c *Client) PriceGuide(ctx context.Context, model string) (PriceGuide, error) {
-	return get[PriceGuide](ctx, c, "/price-guide", url.Values{"gpu_model": {model}})
+// OffersQuery selects offers.
+type OffersQuery struct {
+	PageOf
+	Q    string `query:"q" maxLength:"2000" doc:"terms joined by spaces, each 'field op value' or a word of the model, region, fabric or architecture, such as: gpu_model=H100 vram_gb>=80, or: h100 eu-west"`
+	Sort string `query:"sort" maxLength:"40" doc:"a field, '-' before it for descending" default:"price_per_gpu_hour"`
+}
+
+// EstimateQuery describes a cluster to price.
+type EstimateQuery struct {
+	Nodes       int     `query:"nodes" minimum:"1" maximum:"128" default:"1" doc:"number of nodes"`
+	GPUsPerNode int     `query:"gpus_per_node" minimum:"1" maximum:"16" default:"1" doc:"GPUs of each node"`
+	GPU         string  `query:"gpu" maxLength:"2000" doc:"offer query that every node must match, such as h100"`
+	DiskGB      int64   `query:"disk_gb" minimum:"1" maximum:"100000" default:"10" doc:"disk of each node, in GB"`
+	Scope       string  `query:"scope" enum:"any,fabric,host" default:"any" doc:"how far apart the nodes may be"`
+	MinGbps     float64 `query:"min_gbps" minimum:"0" maximum:"100000" doc:"least all-reduce bandwidth between nodes, in Gbit/s"`
+}
+
+// Create creates a quote: a price whose GPUs are held for a short time.
+func (s QuotesService) Create(ctx context.Context, spec Spec) (out Quote, err error) {
+	err = s.c.call(ctx, http.MethodPost, path("quotes"), nil, spec, &out)
+	return out, err
 }

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -23,11 +22,6 @@ type PayoutBalance struct {
 	Holdback int64      `json:"holdback_seconds"`
 	Frozen   []id.Lease `json:"frozen_lease_ids" doc:"leases with two accounts of the same time; until they are looked at, nothing becomes payable"`
 	Currency string     `json:"currency"`
-}
-
-// PayoutBalance returns the balance of the organisation's earnings.
-func (c *Client) PayoutBalance(ctx context.Context) (PayoutBalance, error) {
-	return get[PayoutBalance](ctx, c, "/payouts/balance", nil)
 }
 
 // Payout is a payment to the organisation.
@@ -52,11 +46,6 @@ type PayoutReversal struct {
 	Failure string              `json:"failure,omitempty" doc:"Stripe's reason, when it refused; nothing moved"`
 }
 
-// Payouts lists the payouts, newest first.
-func (c *Client) Payouts(ctx context.Context, at PageOf) (Page[Payout], error) {
-	return get[Page[Payout]](ctx, c, "/payouts", at.query())
-}
-
 // PayoutAccount is where the organisation is paid.
 type PayoutAccount struct {
 	State    PayoutAccountState `json:"state"`
@@ -69,20 +58,46 @@ type PayoutAccount struct {
 	Sandbox  bool               `json:"sandbox,omitempty"`
 }
 
-// PayoutAccount returns where the organisation is paid.
-func (c *Client) PayoutAccount(ctx context.Context) (PayoutAccount, error) {
-	return get[PayoutAccount](ctx, c, "/payouts/account", nil)
-}
-
 // PayoutSetup is Stripe's page on which the account's owner enters their identity and bank account.
 type PayoutSetup struct {
 	URL     string        `json:"url" doc:"Stripe's page: for one visit, within minutes. Ask again for another one"`
 	Account PayoutAccount `json:"account"`
 }
 
-// SetUpPayouts returns the page. country (two capital letters) is needed only the first time, and cannot be changed.
-func (c *Client) SetUpPayouts(ctx context.Context, country string) (PayoutSetup, error) {
-	return post[PayoutSetup](ctx, c, "/payouts/account", struct {
-		Country string `json:"country,omitempty"`
-	}{country})
+// SetUpPayoutsRequest is the body of SetUpPayouts.
+type SetUpPayoutsRequest struct {
+	Country string `json:"country,omitempty" doc:"where you are paid, two capital letters; only needed the first time, and final" example:"DE"`
+}
+
+// PayNowRequest is the body of PayNow.
+type PayNowRequest struct {
+	OrgID  string `json:"org_id" doc:"of the operator"`
+	Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
+}
+
+// ReversePayoutRequest is the body of ReversePayout.
+type ReversePayoutRequest struct {
+	Amount string `json:"amount,omitempty" doc:"a decimal, in whole cents; left out: all that is left of it" example:"25.00"`
+	Reason string `json:"reason" doc:"the operator reads it"`
+}
+
+// ChangeOperatorRequest is the body of ChangeOperator.
+type ChangeOperatorRequest struct {
+	PayoutsStopped *bool  `json:"payouts_stopped,omitempty"`
+	FeePPM         *int   `json:"fee_ppm,omitempty" minimum:"0" maximum:"1000000" doc:"the platform's part of what their hosts earn from new leases, in millionths"`
+	Reason         string `json:"reason" doc:"the operator reads it"`
+}
+
+// EarningsQuery selects the days of a statement of earnings, and by what it adds up.
+type EarningsQuery struct {
+	From string `query:"from" doc:"first day, YYYY-MM-DD in your organisation's zone; left out: the first of this month"`
+	To   string `query:"to" doc:"last day; left out: today"`
+	By   string `query:"by" doc:"host, day or lease; left out: host"`
+	Host string `query:"host" doc:"one of your hosts; left out: all"`
+}
+
+// PayoutsQuery selects payouts.
+type PayoutsQuery struct {
+	PageOf
+	Org string `query:"org_id" maxLength:"100" doc:"to this operator alone"`
 }

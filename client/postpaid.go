@@ -1,9 +1,6 @@
 package client
 
 import (
-	"context"
-	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -86,48 +83,10 @@ type PostpaidLine struct {
 	Late    bool       `json:"late"` // it ran, or a part of it, before the period
 }
 
-// PostpaidInvoices lists the invoices, newest first.
-func (c *Client) PostpaidInvoices(ctx context.Context) (Page[PostpaidInvoice], error) {
-	return get[Page[PostpaidInvoice]](ctx, c, "/billing/postpaid/invoices", nil)
-}
-
-// PostpaidUsage returns what was used in an invoice's period; "" is the current one.
-func (c *Client) PostpaidUsage(ctx context.Context, invoice string) (PostpaidLines, error) {
-	return get[PostpaidLines](ctx, c, "/billing/postpaid/usage", url.Values{"invoice": {invoice}})
-}
-
 // PayingInvoice is an invoice that the default card is to pay now.
 type PayingInvoice struct {
 	Invoice string `json:"invoice"`
 	State   string `json:"state" doc:"asked: Stripe charges your default card; look at the invoice for what came of it"`
-}
-
-// PayPostpaidInvoice charges the default card for an invoice that it did not pay.
-func (c *Client) PayPostpaidInvoice(ctx context.Context, invoice string) error {
-	_, err := post[PayingInvoice](ctx, c, "/billing/postpaid/invoices/"+url.PathEscape(invoice)+"/pay", struct{}{})
-	return err
-}
-
-// Postpaid returns the organisation's terms.
-func (c *Client) Postpaid(ctx context.Context) (Postpaid, error) {
-	return get[Postpaid](ctx, c, "/billing/postpaid", nil)
-}
-
-// PostpaidOrgs lists the organisations that pay afterwards or did. PostpaidOrgs and ChangePostpaid are for admins.
-func (c *Client) PostpaidOrgs(ctx context.Context, p PageOf) (Page[PostpaidTerms], error) {
-	return get[Page[PostpaidTerms]](ctx, c, "/admin/postpaid", p.query())
-}
-
-// PostpaidChange lets an organisation pay afterwards with a limit, or ends it.
-type PostpaidChange struct {
-	On     bool   `json:"on"`
-	Limit  string `json:"credit_limit,omitempty"`
-	Reason string `json:"reason"` // shown to the organisation
-}
-
-// ChangePostpaid changes an org's terms.
-func (c *Client) ChangePostpaid(ctx context.Context, org id.Org, change PostpaidChange) (out PostpaidTerms, err error) {
-	return out, c.call(ctx, http.MethodPatch, "/admin/postpaid/"+org.String(), nil, change, &out)
 }
 
 // OrgInvoice is an organisation's invoice as admins see it.
@@ -151,41 +110,32 @@ type WriteOff struct {
 	ClosedAt  *time.Time    `json:"closed_at"` // when it was paid or voided after all
 }
 
-// OrgInvoices lists an organisation's invoices, newest first. OrgInvoices and WriteOff are for admins.
-func (c *Client) OrgInvoices(ctx context.Context, org id.Org) (Page[OrgInvoice], error) {
-	return get[Page[OrgInvoice]](ctx, c, "/admin/orgs/"+org.String()+"/invoices", nil)
-}
-
-// WriteOff writes off an invoice that the card did not pay, or what lost disputes of its payment left owed. The audit
-// log has the reason.
-func (c *Client) WriteOff(ctx context.Context, org id.Org, invoice, reason string) (OrgInvoice, error) {
-	return post[OrgInvoice](ctx, c, "/admin/orgs/"+org.String()+"/invoices/"+url.PathEscape(invoice)+"/write-off",
-		map[string]string{"reason": reason})
-}
-
-// BankPayment is a transfer to the platform's bank account, for what lost disputes of an invoice's payment left unpaid.
-type BankPayment struct {
-	Amount    string `json:"amount"`    // a decimal in whole cents
-	Reference string `json:"reference"` // of the transfer; each is booked once per invoice
-	Reason    string `json:"reason"`    // recorded in the audit log
-}
-
-// BookBankPayment records that what lost disputes took of an invoice was paid by bank, at most what is unpaid. For
-// admins.
-func (c *Client) BookBankPayment(ctx context.Context, org id.Org, invoice string, b BankPayment) (OrgInvoice, error) {
-	return post[OrgInvoice](ctx, c, "/admin/orgs/"+org.String()+"/invoices/"+url.PathEscape(invoice)+"/bank-payments", b)
-}
-
 // ApprovedRefund is a refund of an invoice after which hosts keep what they earned.
 type ApprovedRefund struct {
 	ID    string `json:"id"`
 	State string `json:"state" doc:"released"`
 }
 
-// ApproveRefund lets hosts keep what they earned in the period of an invoice that was refunded at Stripe (re_…). The
-// audit log has the reason. For admins.
-func (c *Client) ApproveRefund(ctx context.Context, refund, reason string) error {
-	_, err := post[ApprovedRefund](ctx, c, "/admin/refunds/"+url.PathEscape(refund)+"/release",
-		map[string]string{"reason": reason})
-	return err
+// ChangePostpaidRequest is the body of ChangePostpaid.
+type ChangePostpaidRequest struct {
+	On          bool   `json:"on" doc:"whether the organisation pays afterwards"`
+	CreditLimit string `json:"credit_limit,omitempty" doc:"a decimal: what it may use and owe at most; with on" example:"500.00"`
+	Reason      string `json:"reason" doc:"the organisation reads it"`
+}
+
+// PostpaidUsageQuery selects the period of an invoice.
+type PostpaidUsageQuery struct {
+	Invoice string `query:"invoice" doc:"of an invoice's period, by its id; left out: of the running one"`
+}
+
+// WriteOffInvoiceRequest is the body of WriteOffInvoice.
+type WriteOffInvoiceRequest struct {
+	Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
+}
+
+// BookBankPaymentRequest is the body of BookBankPayment.
+type BookBankPaymentRequest struct {
+	Amount    string `json:"amount" doc:"a decimal in whole cents: at most the invoice's lost_unpaid" example:"7.90"`
+	Reference string `json:"reference" minLength:"1" maxLength:"140" doc:"of the transfer, as the bank's statement has it: of an invoice, one is booked once" example:"2026-11-20/4711"`
+	Reason    string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
 }

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -46,25 +45,4 @@ type NewSharedFS struct {
 	Name    string `json:"name" minLength:"1" maxLength:"63" pattern:"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$" patternDescription:"lower-case letters, digits and dashes, such as lab-nfs" doc:"as in the agents' --shared NAME=PATH" example:"lab-nfs"`
 	Kind    string `json:"kind" enum:"nfs,cephfs,gluster,lustre,beegfs,weka,other" doc:"what it is"`
 	QuotaGB int64  `json:"quota_gb" minimum:"1" maximum:"1048576" doc:"what each organisation may store there, in GB of 10⁹ bytes" example:"500"`
-}
-
-// Shared lists the shared file systems that hosts have, those that the organisation declares, and those where it has
-// data.
-func (c *Client) Shared(ctx context.Context) (Page[SharedFS], error) {
-	return get[Page[SharedFS]](ctx, c, "/shared", nil)
-}
-
-// DeclareShared declares a shared file system of the organisation's hosts.
-func (c *Client) DeclareShared(ctx context.Context, n NewSharedFS) (SharedFS, error) {
-	return post[SharedFS](ctx, c, "/shared", n)
-}
-
-// WithdrawShared ends the declaration of a shared file system. What is on it stays there.
-func (c *Client) WithdrawShared(ctx context.Context, fs id.SharedFS) error {
-	return c.remove(ctx, "/shared/"+fs.String(), nil)
-}
-
-// EraseSharedData deletes the organisation's data on a shared file system.
-func (c *Client) EraseSharedData(ctx context.Context, fs id.SharedFS) error {
-	return c.remove(ctx, "/shared/"+fs.String()+"/data", nil)
 }

@@ -21,34 +21,6 @@ type SSHGateway struct {
 	HostKeys []string `json:"host_keys" doc:"the keys it shows, as in a known_hosts file, without the address"`
 }
 
-// SSHGateway returns the SSH gateway. The error is NotFound on a platform without one.
-func (c *Client) SSHGateway(ctx context.Context) (SSHGateway, error) {
-	return get[SSHGateway](ctx, c, "/ssh-gateway", nil)
-}
-
-// SSH opens an SSH connection to a rank of a running cluster with the client's token: no key is needed. Sessions run
-// in the rank's container and begin in the image's working directory; Dial reaches ports as the rank sees them. ctx
-// bounds the opening only; the caller closes the connection.
-func (c *Client) SSH(ctx context.Context, cl id.Cluster, rank int) (*ssh.Client, error) {
-	target := "ws" + strings.TrimPrefix(c.base, "http") + "/api/v1/clusters/" + cl.String() + "/ssh?" +
-		url.Values{"node": {strconv.Itoa(rank)}}.Encode()
-	ws, resp, err := websocket.Dial(ctx, target, &websocket.DialOptions{
-		HTTPClient: c.http, CompressionMode: websocket.CompressionDisabled,
-		HTTPHeader: http.Header{"Authorization": {"Bearer " + c.token}, "User-Agent": {c.agent}},
-	})
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
-			return nil, problemOf(resp)
-		}
-		return nil, c.unreachable(err)
-	}
-	conn := websocket.NetConn(context.WithoutCancel(ctx), ws, websocket.MessageBinary)
-	return handshake(ctx, conn)
-}
-
 func handshake(ctx context.Context, conn net.Conn) (*ssh.Client, error) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
@@ -72,10 +44,25 @@ type PortLink struct {
 	URL string `json:"url" doc:"opens the port in a browser; anyone who has it has access, so do not share it"`
 }
 
-// PortLink returns a URL, valid for a few minutes, that shows an HTTP port of a running rank in a browser. Anyone who
-// has the URL has access: do not share it.
-func (c *Client) PortLink(ctx context.Context, cl id.Cluster, rank, port int) (string, error) {
-	out, err := get[PortLink](ctx, c, "/clusters/"+cl.String()+"/ports/"+strconv.Itoa(port),
-		url.Values{"node": {strconv.Itoa(rank)}})
-	return out.URL, err
+// SSH opens an SSH connection to a rank of a running cluster with the client's token: no key is needed. Sessions run
+// in the rank's container and begin in the image's working directory; Dial reaches ports as the rank sees them. ctx
+// bounds the opening only; the caller closes the connection.
+func (s ClustersService) SSH(ctx context.Context, cluster id.Cluster, rank int) (*ssh.Client, error) {
+	target := "ws" + strings.TrimPrefix(s.c.base, "http") + "/api/v1/clusters/" + cluster.String() + "/ssh?" +
+		url.Values{"node": {strconv.Itoa(rank)}}.Encode()
+	ws, resp, err := websocket.Dial(ctx, target, &websocket.DialOptions{
+		HTTPClient: s.c.http, CompressionMode: websocket.CompressionDisabled,
+		HTTPHeader: http.Header{"Authorization": {"Bearer " + s.c.token}, "User-Agent": {s.c.agent}},
+	})
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
+			return nil, problemOf(resp)
+		}
+		return nil, s.c.unreachable(err)
+	}
+	conn := websocket.NetConn(context.WithoutCancel(ctx), ws, websocket.MessageBinary)
+	return handshake(ctx, conn)
 }

@@ -11,23 +11,6 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
-// StatementOf selects a statement: from one day to another, YYYY-MM-DD, both included; "" is the first of this month,
-// and today. By is what the lines are grouped by; "" is the server's choice.
-type StatementOf struct {
-	From, To, By string
-	Host         id.Host // of an operator's statement: this host alone
-}
-
-func (s StatementOf) query() url.Values {
-	q := url.Values{}
-	for k, v := range map[string]string{"from": s.From, "to": s.To, "by": s.By, "host": s.Host.String()} {
-		if v != "" {
-			q.Set(k, v)
-		}
-	}
-	return q
-}
-
 // Statement is what was charged over some days.
 type Statement struct {
 	From     string     `json:"from"` // first day, YYYY-MM-DD in the org's zone
@@ -119,16 +102,6 @@ type PriceItem struct {
 	Rate     money.Micro `json:"rate"` // per hour
 }
 
-// Statement returns what was charged, by cluster, day, project, person, lease or label:KEY.
-func (c *Client) Statement(ctx context.Context, s StatementOf) (Statement, error) {
-	return get[Statement](ctx, c, "/billing/statement", s.query())
-}
-
-// StatementCSV returns the lines of a statement as CSV. The caller closes it.
-func (c *Client) StatementCSV(ctx context.Context, s StatementOf) (io.ReadCloser, error) {
-	return c.text(ctx, "/billing/statement.csv", s.query())
-}
-
 // EarningsStatement is what an operator's hosts earned over some days.
 type EarningsStatement struct {
 	From     string           `json:"from"` // first day, YYYY-MM-DD in the org's zone
@@ -216,16 +189,6 @@ type EarningsReturn struct {
 	Amount money.Nano  `json:"amount"`
 }
 
-// EarningsStatement returns what the organisation's hosts earned, by host, day or lease.
-func (c *Client) EarningsStatement(ctx context.Context, s StatementOf) (EarningsStatement, error) {
-	return get[EarningsStatement](ctx, c, "/earnings/statement", s.query())
-}
-
-// EarningsCSV returns the lines of an earnings statement as CSV. The caller closes it.
-func (c *Client) EarningsCSV(ctx context.Context, s StatementOf) (io.ReadCloser, error) {
-	return c.text(ctx, "/earnings/statement.csv", s.query())
-}
-
 // text returns a response that is not JSON. The caller closes it.
 func (c *Client) text(ctx context.Context, path string, q url.Values) (io.ReadCloser, error) {
 	resp, err := c.send(ctx, http.MethodGet, path, q, nil, "")
@@ -237,4 +200,14 @@ func (c *Client) text(ctx context.Context, path string, q url.Values) (io.ReadCl
 		return nil, problemOf(resp)
 	}
 	return resp.Body, nil
+}
+
+// GetStatementCSV gets the lines of a statement as CSV. By is not used.
+func (s BillingService) GetStatementCSV(ctx context.Context, q StatementQuery) (io.ReadCloser, error) {
+	return s.c.text(ctx, path("billing", "statement.csv"), queryOf(q))
+}
+
+// GetStatementCSV gets the lines of an earnings statement as CSV. By is not used.
+func (s EarningsService) GetStatementCSV(ctx context.Context, q EarningsQuery) (io.ReadCloser, error) {
+	return s.c.text(ctx, path("earnings", "statement.csv"), queryOf(q))
 }

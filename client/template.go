@@ -2,7 +2,7 @@ package client
 
 import (
 	"context"
-	"net/url"
+	"net/http"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -36,22 +36,8 @@ type NewTemplate struct {
 	Spec        *Spec       `json:"spec,omitempty" doc:"the spec to save, if no cluster_id is given; values of env and registry credentials are not saved"`
 }
 
-// Templates lists the built-in templates and those of the organisation.
-func (c *Client) Templates(ctx context.Context) (Page[Template], error) {
-	return get[Page[Template]](ctx, c, "/templates", nil)
-}
-
-// Template gets a template by its name.
-func (c *Client) Template(ctx context.Context, name string) (Template, error) {
-	return get[Template](ctx, c, "/templates/"+url.PathEscape(name), nil)
-}
-
-// SaveTemplate saves a template of the organisation.
-func (c *Client) SaveTemplate(ctx context.Context, n NewTemplate) (Template, error) {
-	return post[Template](ctx, c, "/templates", n)
-}
-
-// DeleteTemplate deletes a template of the organisation.
-func (c *Client) DeleteTemplate(ctx context.Context, name string) error {
-	return c.remove(ctx, "/templates/"+url.PathEscape(name), nil)
+// Create saves a template of the organisation.
+func (s TemplatesService) Create(ctx context.Context, in NewTemplate) (out Template, err error) {
+	err = s.c.call(ctx, http.MethodPost, path("templates"), nil, in, &out)
+	return out, err
 }

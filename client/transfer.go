@@ -1,9 +1,6 @@
 package client
 
 import (
-	"context"
-	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -97,49 +94,4 @@ type UploadOutcome struct {
 type TransferProgress struct {
 	Sent  int64 `json:"sent" minimum:"0" doc:"bytes that are done" example:"536870912"`
 	Total int64 `json:"total" minimum:"0" doc:"bytes of all files" example:"1073741824"`
-}
-
-func transferPath(v id.Volume, t id.DataSession, rest string) string {
-	return volumePath(v, "/transfers/"+t.String()+rest)
-}
-
-// OpenTransfer opens a transfer under an id that the caller chooses; with that of an open one, it returns it again.
-func (c *Client) OpenTransfer(ctx context.Context, v id.Volume, t id.DataSession, n NewTransfer) (out Transfer,
-	err error) {
-	err = c.call(ctx, http.MethodPut, transferPath(v, t, ""), nil, n, &out)
-	return out, err
-}
-
-// ReportTransfer notes how far a transfer is, and keeps it open.
-func (c *Client) ReportTransfer(ctx context.Context, v id.Volume, t id.DataSession, p TransferProgress) error {
-	return c.call(ctx, http.MethodPatch, transferPath(v, t, ""), nil, p, nil)
-}
-
-// CloseTransfer ends a transfer; what an upload has sent and not committed is removed.
-func (c *Client) CloseTransfer(ctx context.Context, v id.Volume, t id.DataSession) error {
-	return c.remove(ctx, transferPath(v, t, ""), nil)
-}
-
-// ReservePacks reserves numbers for packs of an upload.
-func (c *Client) ReservePacks(ctx context.Context, v id.Volume, t id.DataSession, count int) (PackNumbers, error) {
-	return post[PackNumbers](ctx, c, transferPath(v, t, "/numbers"), PackCount{count})
-}
-
-// StorePack gets the request that stores a pack.
-func (c *Client) StorePack(ctx context.Context, v id.Volume, t id.DataSession, n int64, p NewPack) (out PackRequest,
-	err error) {
-	err = c.call(ctx, http.MethodPut, transferPath(v, t, "/packs/"+strconv.FormatInt(n, 10)), nil, p, &out)
-	return out, err
-}
-
-// ReadPack gets the request that reads a pack.
-func (c *Client) ReadPack(ctx context.Context, v id.Volume, t id.DataSession, n int64) (PackRequest, error) {
-	return get[PackRequest](ctx, c, transferPath(v, t, "/packs/"+strconv.FormatInt(n, 10)), nil)
-}
-
-// CommitUpload makes what an upload has sent the volume's next snapshot, and ends it.
-func (c *Client) CommitUpload(ctx context.Context, v id.Volume, t id.DataSession, n NewUpload) (out UploadOutcome,
-	err error) {
-	err = c.call(ctx, http.MethodPut, transferPath(v, t, "/snapshot"), nil, n, &out)
-	return out, err
 }

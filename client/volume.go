@@ -4,8 +4,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -101,83 +99,35 @@ type VolumeFile struct {
 	Target     string    `json:"target" doc:"of a symbolic link; else empty" example:""`
 }
 
-func volumePath(v id.Volume, rest string) string { return "/volumes/" + v.String() + rest }
-
-// Volumes lists the organisation's volumes by name.
-func (c *Client) Volumes(ctx context.Context) (Page[Volume], error) {
-	return get[Page[Volume]](ctx, c, "/volumes", nil)
+// FilesQuery selects a directory of a snapshot.
+type FilesQuery struct {
+	Path string `query:"path" maxLength:"4096" doc:"a directory or a file, from the volume's root; left out: the root"`
+	Seq  int64  `query:"seq" minimum:"0" doc:"number of the snapshot; left out: the last one"`
+	// Limit is by default what one answer holds at most: clients that know no pages get as much as before, up to that.
+	Limit int    `query:"limit" minimum:"1" maximum:"10000" default:"10000" doc:"how many entries at most; an answer may have fewer. Folders with more than 200000 entries are not listed"`
+	After string `query:"after" maxLength:"400" doc:"next of the page before, which names the snapshot, too"`
 }
 
-// Volume gets a volume.
-func (c *Client) Volume(ctx context.Context, v id.Volume) (Volume, error) {
-	return get[Volume](ctx, c, volumePath(v, ""), nil)
-}
-
-// CreateVolume creates an empty volume.
-func (c *Client) CreateVolume(ctx context.Context, n NewVolume) (Volume, error) {
-	return post[Volume](ctx, c, "/volumes", n)
-}
-
-// ChangeVolume changes a volume's name, size or retention.
-func (c *Client) ChangeVolume(ctx context.Context, v id.Volume, n VolumeChange) (out Volume, err error) {
-	err = c.call(ctx, http.MethodPatch, volumePath(v, ""), nil, n, &out)
-	return out, err
-}
-
-// DeleteVolume deletes a volume with all its snapshots.
-func (c *Client) DeleteVolume(ctx context.Context, v id.Volume) error {
-	return c.remove(ctx, volumePath(v, ""), nil)
-}
-
-// VolumeSnapshots lists a volume's snapshots, newest first.
-func (c *Client) VolumeSnapshots(ctx context.Context, v id.Volume) (Page[VolumeSnapshot], error) {
-	return get[Page[VolumeSnapshot]](ctx, c, volumePath(v, "/snapshots"), nil)
-}
-
-// SnapshotVolume requests a snapshot from the host that has the volume.
-func (c *Client) SnapshotVolume(ctx context.Context, v id.Volume) (RequestedSnapshot, error) {
-	return post[RequestedSnapshot](ctx, c, volumePath(v, "/snapshots"), nil)
-}
-
-// DeleteSnapshot deletes a snapshot.
-func (c *Client) DeleteSnapshot(ctx context.Context, v id.Volume, seq int64) error {
-	return c.remove(ctx, volumePath(v, "/snapshots/"+strconv.FormatInt(seq, 10)), nil)
-}
-
-// RestoreVolume makes an earlier snapshot the volume's present state.
-func (c *Client) RestoreVolume(ctx context.Context, v id.Volume, seq int64) (VolumeSnapshot, error) {
-	return post[VolumeSnapshot](ctx, c, volumePath(v, "/restore"), SnapshotChoice{seq})
-}
-
-// CloneVolume creates a volume from a snapshot of another one.
-func (c *Client) CloneVolume(ctx context.Context, v id.Volume, n NewClone) (Volume, error) {
-	return post[Volume](ctx, c, volumePath(v, "/clones"), n)
-}
-
-func fileQuery(path string, seq int64) url.Values {
-	q := url.Values{"path": {path}}
-	if seq != 0 {
-		q.Set("seq", strconv.FormatInt(seq, 10))
+// ListFiles lists a directory of a snapshot; seq 0 is the last one. It reads all pages.
+func (s VolumesService) ListFiles(ctx context.Context, volume id.Volume, dir string, seq int64) (Page[VolumeFile],
+	error) {
+	var all []VolumeFile
+	q := FilesQuery{Path: dir, Seq: seq}
+	for {
+		var p Page[VolumeFile]
+		if err := s.c.call(ctx, http.MethodGet, path("volumes", volume, "files"), queryOf(q), nil, &p); err != nil {
+			return p, err
+		}
+		if all = append(all, p.Items...); p.Next == nil {
+			return Page[VolumeFile]{Items: all}, nil
+		}
+		q.After = *p.Next
 	}
-	return q
 }
 
-// VolumeFiles lists a directory of a snapshot; seq 0 is the last one. It reads all pages.
-func (c *Client) VolumeFiles(ctx context.Context, v id.Volume, path string, seq int64) (Page[VolumeFile], error) {
-	q := fileQuery(path, seq)
-	all, err := get[Page[VolumeFile]](ctx, c, volumePath(v, "/files"), q)
-	for err == nil && all.Next != nil {
-		q.Set("after", *all.Next)
-		var more Page[VolumeFile]
-		more, err = get[Page[VolumeFile]](ctx, c, volumePath(v, "/files"), q)
-		all.Items, all.Next = append(all.Items, more.Items...), more.Next
-	}
-	return all, err
-}
-
-// VolumeContent writes the content of a file in a snapshot to w.
-func (c *Client) VolumeContent(ctx context.Context, w io.Writer, v id.Volume, path string, seq int64) error {
-	body, err := c.text(ctx, volumePath(v, "/content"), fileQuery(path, seq))
+// GetContent writes the content of a file in a snapshot to w; seq 0 is the last one.
+func (s VolumesService) GetContent(ctx context.Context, w io.Writer, volume id.Volume, file string, seq int64) error {
+	body, err := s.c.text(ctx, path("volumes", volume, "content"), queryOf(FilesQuery{Path: file, Seq: seq}))
 	if err != nil {
 		return err
 	}

@@ -1,13 +1,11 @@
 package client
 
 import (
-	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -26,30 +24,9 @@ type Notice struct {
 	ReadAt    *time.Time `json:"read_at" doc:"when a member of the organisation read it; null: no one has"`
 }
 
-// Notices lists the organisation's notices, newest first.
-func (c *Client) Notices(ctx context.Context, unread bool, p PageOf) (Page[Notice], error) {
-	q := p.query()
-	if unread {
-		q.Set("unread", "true")
-	}
-	return get[Page[Notice]](ctx, c, "/notices", q)
-}
-
 // NoticeRead is the answer to marking notices as read.
 type NoticeRead struct {
 	ID id.Notice `json:"id" doc:"the notice; with readNotices all older ones are read, too"`
-}
-
-// ReadNotice marks a notice as read.
-func (c *Client) ReadNotice(ctx context.Context, n id.Notice) error {
-	_, err := post[NoticeRead](ctx, c, "/notices/"+n.String()+"/read", struct{}{})
-	return err
-}
-
-// ReadNotices marks a notice and all older ones as read.
-func (c *Client) ReadNotices(ctx context.Context, newest id.Notice) error {
-	_, err := post[NoticeRead](ctx, c, "/notices/read", map[string]string{"newest": newest.String()})
-	return err
 }
 
 // Webhook is an address that receives an organisation's notices.
@@ -75,42 +52,10 @@ type Delivery struct {
 	DeliveredAt *time.Time `json:"delivered_at" doc:"when it arrived; null: it has not"`
 }
 
-// CreateWebhook adds a webhook. The answer has its secret, which is not shown again.
-func (c *Client) CreateWebhook(ctx context.Context, address string) (Webhook, error) {
-	return post[Webhook](ctx, c, "/webhooks", map[string]string{"url": address})
-}
-
-// Webhooks lists the organisation's webhooks, newest first.
-func (c *Client) Webhooks(ctx context.Context) (Page[Webhook], error) {
-	return get[Page[Webhook]](ctx, c, "/webhooks", nil)
-}
-
-// DeleteWebhook deletes a webhook and what it has not received.
-func (c *Client) DeleteWebhook(ctx context.Context, w id.Webhook) error {
-	return c.remove(ctx, "/webhooks/"+w.String(), nil)
-}
-
-// EnableWebhook makes a disabled webhook receive notices again.
-func (c *Client) EnableWebhook(ctx context.Context, w id.Webhook) (Webhook, error) {
-	return post[Webhook](ctx, c, "/webhooks/"+w.String()+"/enable", struct{}{})
-}
-
-// Deliveries lists what was sent to a webhook, or will be, newest first.
-func (c *Client) Deliveries(ctx context.Context, w id.Webhook, p PageOf) (Page[Delivery], error) {
-	return get[Page[Delivery]](ctx, c, "/webhooks/"+w.String()+"/deliveries", p.query())
-}
-
 // DeliveryRetried is the answer to a retry of a delivery.
 type DeliveryRetried struct {
 	WebhookID id.Webhook `json:"webhook_id"`
 	NoticeID  id.Notice  `json:"notice_id"`
-}
-
-// RetryDelivery sends a notice to a webhook again.
-func (c *Client) RetryDelivery(ctx context.Context, w id.Webhook, n id.Notice) error {
-	_, err := post[DeliveryRetried](ctx, c, "/webhooks/"+w.String()+"/deliveries/"+url.PathEscape(n.String())+"/retry",
-		struct{}{})
-	return err
 }
 
 // NoticeCreated is the type of the event that a webhook receives for each notice.
@@ -180,4 +125,20 @@ func VerifyWebhook(secret, header string, body []byte, now time.Time) error {
 		}
 	}
 	return errors.New("the signature is wrong")
+}
+
+// ReadNoticesRequest is the body of ReadNotices.
+type ReadNoticesRequest struct {
+	Newest id.Notice `json:"newest" doc:"the newest notice that was read: it and all older ones are marked"`
+}
+
+// CreateWebhookRequest is the body of CreateWebhook.
+type CreateWebhookRequest struct {
+	URL string `json:"url" maxLength:"2000" doc:"begins with https://, and is on the internet"`
+}
+
+// NoticesQuery selects notices.
+type NoticesQuery struct {
+	PageOf
+	Unread bool `query:"unread" doc:"only notices that no member has read"`
 }

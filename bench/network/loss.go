@@ -118,7 +118,7 @@ func newMourner(b *bed, bin string) (*mourner, error) {
 	}
 	f.Box(b, "spare", f.Internet, "", "3.00", "203.0.113.50/24")
 	m.renter, _ = f.SignUp(b, f.HTTP(b), "renter")
-	top, err := m.renter.TopUp(b.ctx, 100*money.Unit)
+	top, err := m.renter.Billing.CreateTopUp(b.ctx, client.CreateTopUpRequest{Amount: (100 * money.Unit).String()})
 	if err == nil && top.State != "succeeded" {
 		err = fmt.Errorf("the top-up is %s", top.State)
 	}
@@ -136,7 +136,7 @@ func newMourner(b *bed, bin string) (*mourner, error) {
 // run rents so many nodes and returns when they run.
 func (m *mourner) run(nodes int) (client.Cluster, error) {
 	dear := 100 * money.Micro(money.Unit/1000)
-	c, err := m.renter.Rent(m.bed.ctx, client.Spec{
+	c, err := m.renter.Clusters.Rent(m.bed.ctx, client.Spec{
 		Nodes:           nodes,
 		GPUsPerNode:     1,
 		Image:           m.DemoImage,
@@ -148,12 +148,12 @@ func (m *mourner) run(nodes int) (client.Cluster, error) {
 	if err != nil {
 		return c, err
 	}
-	return m.renter.WaitCluster(m.bed.ctx, c.ID, client.Running, nil)
+	return m.renter.Clusters.Wait(m.bed.ctx, c.ID, client.Running, nil)
 }
 
 // release ends a cluster and returns when all hosts are as they were.
 func (m *mourner) release(c client.Cluster) error {
-	if _, err := m.renter.Release(m.bed.ctx, c.ID); err != nil {
+	if _, err := m.renter.Clusters.Release(m.bed.ctx, c.ID); err != nil {
 		return err
 	}
 	for _, b := range m.Boxes {
@@ -180,7 +180,7 @@ func (m *mourner) round(ctx context.Context, starts *[]float64, losses *[]loss, 
 	var l loss
 	until := func(what string, after *float64, ok func(client.Cluster) bool) error {
 		err := await(ctx, what, func() (bool, error) {
-			now, err := m.renter.Cluster(ctx, c.ID)
+			now, err := m.renter.Clusters.Get(ctx, c.ID)
 			if err == nil && now.State.Ended() {
 				err = fmt.Errorf("%s: %s", now.State, now.Detail)
 			}

@@ -92,7 +92,7 @@ func (s *stack) sells(ctx context.Context) error {
 		return err
 	}
 	for {
-		page, err := s.operator.Hosts(ctx, client.PageOf{Limit: 100})
+		page, err := s.operator.Hosts.List(ctx, client.HostsQuery{PageOf: client.PageOf{Limit: 100}})
 		if err != nil {
 			return err
 		}
@@ -105,7 +105,7 @@ func (s *stack) sells(ctx context.Context) error {
 				selling++
 			}
 			if len(h.Offers) > 0 && h.Offers[0].Price == nil {
-				if _, err := s.operator.ChangeHost(ctx, h.ID, client.HostChange{Price: &price}); err != nil {
+				if _, err := s.operator.Hosts.Change(ctx, h.ID, client.ChangeHostRequest{Price: new(price.String())}); err != nil {
 					return err
 				}
 			}
@@ -127,7 +127,8 @@ func (s *stack) enrollInstant(ctx context.Context, i int) (*instantHost, error) 
 		return nil, err
 	}
 	name := fmt.Sprintf("instant-%d", i)
-	token, err := s.operator.Enroll(ctx, name, "local", "instant")
+	token, err := s.operator.Hosts.CreateEnrollment(ctx, client.CreateEnrollmentRequest{Name: name, Region: "local",
+		Fabric: "instant"})
 	if err != nil {
 		return nil, err
 	}

@@ -81,7 +81,7 @@ func (s *stack) prepare(ctx context.Context) (err error) {
 	if s.operator, err = client.New(s.info.URL, s.info.OperatorToken); err != nil {
 		return err
 	}
-	top, err := s.renter.TopUp(ctx, 500*money.Unit)
+	top, err := s.renter.Billing.CreateTopUp(ctx, client.CreateTopUpRequest{Amount: (500 * money.Unit).String()})
 	if err == nil && top.State != "succeeded" {
 		err = fmt.Errorf("the top-up is %s", top.State)
 	}
@@ -113,18 +113,18 @@ func (s *stack) rent(ctx context.Context, name string, spec client.Spec) (out re
 	defer cancel()
 	spec.Name = name
 	began := time.Now()
-	c, err := s.renter.Rent(ctx, spec)
+	c, err := s.renter.Clusters.Rent(ctx, spec)
 	if err != nil {
 		return out, err
 	}
 	out.accepted = time.Since(began)
-	_, err = s.renter.WaitCluster(ctx, c.ID, client.Running, nil)
+	_, err = s.renter.Clusters.Wait(ctx, c.ID, client.Running, nil)
 	out.running = time.Since(began)
-	if _, end := s.renter.Release(ctx, c.ID); err == nil {
+	if _, end := s.renter.Clusters.Release(ctx, c.ID); err == nil {
 		err = end
 	}
 	if err == nil {
-		_, err = s.renter.WaitCluster(ctx, c.ID, client.Released, nil)
+		_, err = s.renter.Clusters.Wait(ctx, c.ID, client.Released, nil)
 	}
 	return out, err
 }

@@ -4,6 +4,7 @@ package account
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/cli/base"
 	"github.com/musterhq/muster/internal/fault"
 )
@@ -18,7 +19,7 @@ func accountExport(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "export", Short: "Export your personal data as JSON, without secrets", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			data, err := s.Client(cmd).Export(cmd.Context())
+			data, err := s.Client(cmd).Account.Export(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -43,7 +44,7 @@ hosts. Receipts and other documents are kept until their retention is over.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := s.Client(cmd)
 			if confirm == "" {
-				d, err := c.DeletionStanding(cmd.Context())
+				d, err := c.Account.GetDeletion(cmd.Context())
 				return s.Result(cmd, d, err, func(p *base.Printer) {
 					if len(d.Reasons) == 0 {
 						p.Line("Nothing is in the way: muster account delete --confirm YOUR-E-MAIL")
@@ -63,7 +64,8 @@ hosts. Receipts and other documents are kept until their retention is over.`,
 			if password == "" {
 				return fault.New(fault.Invalid, "the password is asked for, or read from standard input")
 			}
-			return c.DeleteMe(cmd.Context(), password, confirm, giveUp)
+			return c.Account.DeleteMe(cmd.Context(), client.DeleteMeRequest{Password: password, Confirm: confirm,
+				GiveUp: giveUp})
 		},
 	}
 	cmd.Flags().StringVar(&confirm, "confirm", "", "your e-mail address")

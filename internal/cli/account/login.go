@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/cli/base"
 	"github.com/musterhq/muster/internal/fault"
 )
@@ -53,7 +54,7 @@ stored beside others; see muster profile.`,
 			if err != nil {
 				return err
 			}
-			me, err := c.Me(ctx)
+			me, err := c.Account.GetMe(ctx)
 			if err != nil {
 				return err
 			}
@@ -106,7 +107,7 @@ func obtainToken(s *base.Session, cmd *cobra.Command, server string, how loginWa
 	if err != nil {
 		return "", err
 	}
-	created, err := c.SignUp(cmd.Context(), email, password, "")
+	created, err := c.Account.SignUp(cmd.Context(), client.SignUpRequest{Email: email, Password: password, Name: ""})
 	return created.Token, err
 }
 
@@ -117,7 +118,7 @@ func grantedToken(s *base.Session, cmd *cobra.Command, server string, noBrowser 
 	if err != nil {
 		return "", err
 	}
-	l, err := c.BeginDeviceLogin(ctx, thisMachine(ctx))
+	l, err := c.Account.BeginDeviceLogin(ctx, client.BeginDeviceLoginRequest{Machine: thisMachine(ctx)})
 	if err != nil {
 		return "", err
 	}
@@ -135,7 +136,7 @@ func grantedToken(s *base.Session, cmd *cobra.Command, server string, noBrowser 
 			return "", ctx.Err()
 		case <-time.After(wait):
 		}
-		r, err := c.PollDeviceLogin(ctx, l.DeviceCode)
+		r, err := c.Account.PollDeviceLogin(ctx, client.PollDeviceLoginRequest{DeviceCode: l.DeviceCode})
 		if err != nil {
 			return "", err
 		}

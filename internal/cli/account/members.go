@@ -24,7 +24,7 @@ func memberList(s *base.Session) *cobra.Command {
 		Use: "list", Aliases: []string{"ls"}, Short: "List the members of your organisation", Args: base.Exactly(),
 		Example: "  muster org members list",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := s.Client(cmd).Members(cmd.Context())
+			all, err := s.Client(cmd).Org.ListMembers(cmd.Context())
 			return s.Result(cmd, all.Items, err, func(p *base.Printer) {
 				rows := make([][]string, len(all.Items))
 				for i, m := range all.Items {
@@ -47,7 +47,8 @@ Roles: owner (everything), admin (everything but owners), member (rents clusters
 and is paid), viewer (reads). Every role reads everything of the organisation.`,
 		Example: "  muster org members invite bob@example.com --role viewer",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			v, err := s.Client(cmd).Invite(cmd.Context(), args[0], role)
+			v, err := s.Client(cmd).Org.CreateInvitation(cmd.Context(), client.CreateInvitationRequest{Email: args[0],
+				Role: role})
 			return s.Result(cmd, v, err, func(p *base.Printer) {
 				p.Line("%s is invited as %s, until %s.", v.Email, v.Role, base.When(v.ExpiresAt))
 			})
@@ -62,7 +63,7 @@ func memberInvitations(s *base.Session) *cobra.Command {
 		Use: "invitations", Short: "List open invitations to your organisation", Args: base.Exactly(),
 		Example: "  muster org members invitations",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := s.Client(cmd).Invitations(cmd.Context())
+			all, err := s.Client(cmd).Org.ListInvitations(cmd.Context())
 			return s.Result(cmd, all.Items, err, func(p *base.Printer) {
 				rows := make([][]string, len(all.Items))
 				for i, v := range all.Items {
@@ -81,7 +82,7 @@ func memberWithdraw(s *base.Session) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, err := parseInvitation(args[0])
 			if err == nil {
-				err = s.Client(cmd).WithdrawInvitation(cmd.Context(), v)
+				err = s.Client(cmd).Org.WithdrawInvitation(cmd.Context(), v)
 			}
 			return s.Result(cmd, map[string]string{"withdrawn": v.String()}, err, func(p *base.Printer) {
 				p.Line("%s is withdrawn.", v)
@@ -100,7 +101,7 @@ func parseInvitation(text string) (id.Invitation, error) {
 
 // member finds a member by id or e-mail address.
 func member(s *base.Session, cmd *cobra.Command, text string) (client.OrgMember, error) {
-	all, err := s.Client(cmd).Members(cmd.Context())
+	all, err := s.Client(cmd).Org.ListMembers(cmd.Context())
 	if err != nil {
 		return client.OrgMember{}, err
 	}
@@ -120,7 +121,7 @@ func memberRole(s *base.Session) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := member(s, cmd, args[0])
 			if err == nil {
-				m, err = s.Client(cmd).ChangeRole(cmd.Context(), m.ID, args[1])
+				m, err = s.Client(cmd).Org.ChangeMember(cmd.Context(), m.ID, client.ChangeMemberRequest{Role: args[1]})
 			}
 			return s.Result(cmd, m, err, func(p *base.Printer) { p.Line("%s is %s now.", m.Email, m.Role) })
 		},
@@ -135,7 +136,7 @@ func memberRemove(s *base.Session) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := member(s, cmd, args[0])
 			if err == nil {
-				err = s.Client(cmd).RemoveMember(cmd.Context(), m.ID)
+				err = s.Client(cmd).Org.RemoveMember(cmd.Context(), m.ID)
 			}
 			return s.Result(cmd, map[string]string{"removed": m.ID.String()}, err, func(p *base.Printer) {
 				p.Line("%s is no longer a member.", m.Email)
@@ -151,11 +152,11 @@ func orgList(s *base.Session) *cobra.Command {
 		Args: base.Exactly(), Example: "  muster org list",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := s.Client(cmd)
-			all, err := c.MyOrgs(cmd.Context())
+			all, err := c.Account.ListMyOrgs(cmd.Context())
 			if err != nil {
 				return err
 			}
-			open, err := c.MyInvitations(cmd.Context())
+			open, err := c.Account.ListMyInvitations(cmd.Context())
 			out := map[string]any{"organisations": all.Items, "invitations": open.Items}
 			return s.Result(cmd, out, err, func(p *base.Printer) {
 				var rows [][]string
@@ -181,11 +182,12 @@ func orgJoin(s *base.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			answer := s.Client(cmd).AcceptInvitation
 			if decline {
-				answer = s.Client(cmd).DeclineInvitation
+				err = s.Client(cmd).Account.DeclineInvitation(cmd.Context(), v)
+			} else {
+				_, err = s.Client(cmd).Account.AcceptInvitation(cmd.Context(), v)
 			}
-			return s.Result(cmd, map[string]bool{"accepted": !decline}, answer(cmd.Context(), v), func(p *base.Printer) {
+			return s.Result(cmd, map[string]bool{"accepted": !decline}, err, func(p *base.Printer) {
 				if decline {
 					p.Line("The invitation is declined.")
 					return
@@ -203,7 +205,7 @@ func orgLeave(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "leave", Short: "Leave the organisation of this login; its token ends, too", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := s.Client(cmd).LeaveOrg(cmd.Context())
+			err := s.Client(cmd).Account.LeaveOrg(cmd.Context())
 			return s.Result(cmd, map[string]bool{"left": err == nil}, err, func(p *base.Printer) {
 				p.Line("You have left the organisation. This login's token has ended.")
 			})

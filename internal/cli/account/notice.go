@@ -23,7 +23,7 @@ func noticeList(s *base.Session) *cobra.Command {
 		Use: "list", Aliases: []string{"ls"}, Short: "List your organisation's notices, newest first", Args: base.Exactly(),
 		Example: "  muster notice list --unread",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := s.Client(cmd).Notices(cmd.Context(), unread, page.Of())
+			all, err := s.Client(cmd).Notices.List(cmd.Context(), client.NoticesQuery{PageOf: page.Of(), Unread: unread})
 			return s.Result(cmd, all, err, func(p *base.Printer) {
 				rows := make([][]string, len(all.Items))
 				for i, n := range all.Items {
@@ -52,9 +52,9 @@ func noticeRead(s *base.Session) *cobra.Command {
 			}
 			c := s.Client(cmd)
 			if older {
-				err = c.ReadNotices(cmd.Context(), n)
+				_, err = c.Notices.ReadNotices(cmd.Context(), client.ReadNoticesRequest{Newest: n})
 			} else {
-				err = c.ReadNotice(cmd.Context(), n)
+				_, err = c.Notices.Read(cmd.Context(), n)
 			}
 			return s.Result(cmd, map[string]string{"id": n.String()}, err, func(p *base.Printer) {
 				if older {
@@ -89,7 +89,7 @@ sent
 again, for three days; after that the webhook is disabled.`,
 		Example: "  muster webhook create https://example.com/muster",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			w, err := s.Client(cmd).CreateWebhook(cmd.Context(), args[0])
+			w, err := s.Client(cmd).Notices.CreateWebhook(cmd.Context(), client.CreateWebhookRequest{URL: args[0]})
 			return s.Result(cmd, w, err, func(p *base.Printer) {
 				p.Facts("Webhook", w.ID.String(), "Address", w.URL, "Secret", w.Secret)
 				p.Line("Store the secret now: it is not shown again.")
@@ -102,7 +102,7 @@ func webhookList(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List your organisation's webhooks", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := s.Client(cmd).Webhooks(cmd.Context())
+			all, err := s.Client(cmd).Notices.ListWebhooks(cmd.Context())
 			return s.Result(cmd, all, err, func(p *base.Printer) {
 				rows := make([][]string, len(all.Items))
 				for i, w := range all.Items {
@@ -146,7 +146,7 @@ func webhookDeliveries(s *base.Session) *cobra.Command {
 	var page base.PageFlags
 	cmd := onWebhook(s, "deliveries", "List what a webhook received and what it has not, newest first",
 		func(cmd *cobra.Command, c *client.Client, w id.Webhook) error {
-			all, err := c.Deliveries(cmd.Context(), w, page.Of())
+			all, err := c.Notices.ListDeliveries(cmd.Context(), w, page.Of())
 			return s.Result(cmd, all, err, func(p *base.Printer) {
 				rows := make([][]string, len(all.Items))
 				for i, d := range all.Items {
@@ -175,7 +175,7 @@ func webhookRetry(s *base.Session) *cobra.Command {
 			if err != nil || n.IsZero() {
 				return fault.New(fault.Invalid, "%q is not the id of a notice; muster webhook deliveries lists them", args[1])
 			}
-			err = s.Client(cmd).RetryDelivery(cmd.Context(), w, n)
+			_, err = s.Client(cmd).Notices.RetryDelivery(cmd.Context(), w, n)
 			return s.Result(cmd, map[string]string{"id": n.String()}, err, func(p *base.Printer) {
 				p.Line("%s is sent again within seconds. See muster webhook deliveries %s.", n, w)
 			})
@@ -186,7 +186,7 @@ func webhookRetry(s *base.Session) *cobra.Command {
 func webhookEnable(s *base.Session) *cobra.Command {
 	return onWebhook(s, "enable", "Send notices to a disabled webhook again",
 		func(cmd *cobra.Command, c *client.Client, w id.Webhook) error {
-			v, err := c.EnableWebhook(cmd.Context(), w)
+			v, err := c.Notices.EnableWebhook(cmd.Context(), w)
 			return s.Result(cmd, v, err, func(p *base.Printer) {
 				p.Line("%s is enabled. To send what it has missed: muster webhook retry %s NOTICE", w, w)
 			})
@@ -195,7 +195,7 @@ func webhookEnable(s *base.Session) *cobra.Command {
 
 func webhookDelete(s *base.Session) *cobra.Command {
 	cmd := onWebhook(s, "delete", "Delete a webhook", func(cmd *cobra.Command, c *client.Client, w id.Webhook) error {
-		err := c.DeleteWebhook(cmd.Context(), w)
+		err := c.Notices.DeleteWebhook(cmd.Context(), w)
 		return s.Result(cmd, map[string]string{"id": w.String()}, err, func(p *base.Printer) { p.Line("%s is deleted.", w) })
 	})
 	cmd.Aliases = []string{"rm"}

@@ -31,11 +31,11 @@ payment.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := s.Client(cmd)
 			if erase {
-				if err := c.EraseLegal(cmd.Context()); err != nil {
+				if err := c.Org.EraseLegal(cmd.Context()); err != nil {
 					return err
 				}
 			}
-			l, err := c.Legal(cmd.Context())
+			l, err := c.Org.GetLegal(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -49,7 +49,9 @@ payment.`,
 						set()
 					}
 				}
-				if l, err = c.SetLegal(cmd.Context(), l); err != nil {
+				if l, err = c.Org.SetLegal(cmd.Context(), client.SetLegalRequest{
+					Name: l.Name, Address: append([]string{}, l.Address...), Country: l.Country, VATID: l.VATID,
+				}); err != nil {
 					return err
 				}
 			}
@@ -89,15 +91,15 @@ zone they were issued in.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := s.Client(cmd)
 			if len(args) == 1 {
-				if err := c.SetZone(cmd.Context(), args[0]); err != nil {
+				if _, err := c.Org.SetZone(cmd.Context(), client.Zone{Zone: args[0]}); err != nil {
 					return err
 				}
 			}
-			zone, err := c.Zone(cmd.Context())
+			zone, err := c.Org.GetZone(cmd.Context())
 			if err != nil {
 				return err
 			}
-			return s.Show(cmd, map[string]string{"zone": zone}, func(p *base.Printer) { p.Line("%s", zone) })
+			return s.Show(cmd, zone, func(p *base.Printer) { p.Line("%s", zone.Zone) })
 		},
 	}
 }

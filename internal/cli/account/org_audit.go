@@ -26,10 +26,11 @@ the scope "read".`,
   muster org audit --action cluster.shell
   muster org audit mira@example.com`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all, err := s.Client(cmd).OwnAudit(cmd.Context(), client.AuditFilter{
-				Words:  strings.Join(args, " "),
+			all, err := s.Client(cmd).Org.ListAuditEvents(cmd.Context(), client.AuditQuery{
+				PageOf: page.Of(),
+				Q:      strings.Join(args, " "),
 				Action: action,
-			}, page.Of())
+			})
 			return s.Result(cmd, all, err, func(p *base.Printer) { PrintAudit(p, all) })
 		},
 	}

@@ -3,6 +3,7 @@ package account
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/cli/base"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
@@ -30,7 +31,9 @@ does in any case.`,
 			if err != nil {
 				return err
 			}
-			if err := s.Client(cmd).ChangePassword(cmd.Context(), current, next, revoke); err != nil {
+			_, err = s.Client(cmd).Account.ChangePassword(cmd.Context(),
+				client.ChangePasswordRequest{Old: current, New: next, RevokeTokens: revoke})
+			if err != nil {
 				return err
 			}
 			return s.Show(cmd, map[string]bool{"changed": true}, func(p *base.Printer) {
@@ -74,7 +77,7 @@ func sessionList(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List your sessions, last used first", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := s.Client(cmd).Sessions(cmd.Context())
+			all, err := s.Client(cmd).Account.ListSessions(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -106,7 +109,7 @@ func sessionEnd(s *base.Session) *cobra.Command {
 			c := s.Client(cmd)
 			var end []id.Session
 			if all {
-				sessions, err := c.Sessions(cmd.Context())
+				sessions, err := c.Account.ListSessions(cmd.Context())
 				if err != nil {
 					return err
 				}
@@ -122,7 +125,7 @@ func sessionEnd(s *base.Session) *cobra.Command {
 				end = []id.Session{x}
 			}
 			for _, x := range end {
-				if err := c.EndSession(cmd.Context(), x); err != nil && !(all && fault.Is(err, fault.NotFound)) {
+				if err := c.Account.EndSession(cmd.Context(), x); err != nil && !(all && fault.Is(err, fault.NotFound)) {
 					return err
 				}
 			}

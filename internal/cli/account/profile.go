@@ -120,11 +120,11 @@ func revokeToken(s *base.Session, cmd *cobra.Command, l base.Login) error {
 	if err != nil {
 		return err
 	}
-	me, err := c.Me(cmd.Context())
+	me, err := c.Account.GetMe(cmd.Context())
 	if err != nil {
 		return err
 	}
-	return c.RevokeToken(cmd.Context(), me.TokenID)
+	return c.Tokens.Revoke(cmd.Context(), me.TokenID)
 }
 
 // WhoamiCommand is muster whoami.
@@ -133,7 +133,7 @@ func WhoamiCommand(s *base.Session) *cobra.Command {
 		Use: "whoami", Short: "Show the user, the organisation and the scopes of the login in use", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := s.Client(cmd)
-			me, err := c.Me(cmd.Context())
+			me, err := c.Account.GetMe(cmd.Context())
 			return s.Result(cmd, me, err, func(p *base.Printer) {
 				p.Facts("User", me.User.Email, "Organisation", me.Org.Name, "Organisation id", me.Org.ID.String(),
 					"Platform", c.Server(), "Token", me.TokenID.String(), "Scopes", strings.Join(me.Scopes, ", "))

@@ -31,7 +31,8 @@ func sshKeyAdd(s *base.Session) *cobra.Command {
 			if strings.Contains(string(raw), "PRIVATE KEY") { // a private key must not even be sent
 				return fault.New(fault.Invalid, "%s holds a PRIVATE key; it was not sent. Add the .pub file next to it", args[0])
 			}
-			k, err := s.Client(cmd).AddSSHKey(cmd.Context(), name, strings.TrimSpace(string(raw)))
+			k, err := s.Client(cmd).SSHKeys.Add(cmd.Context(), client.AddSSHKeyRequest{Name: name,
+				PublicKey: strings.TrimSpace(string(raw))})
 			return s.Result(cmd, k, err, func(p *base.Printer) { p.Line("%s  %s  %s", k.ID, k.Name, k.Fingerprint) })
 		},
 	}
@@ -43,7 +44,7 @@ func sshKeyList(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List your organisation's SSH keys", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := client.All(cmd.Context(), s.Client(cmd).SSHKeys)
+			all, err := client.All(cmd.Context(), s.Client(cmd).SSHKeys.List, client.PageOf{})
 			return s.Result(cmd, all, err, func(p *base.Printer) {
 				rows := make([][]string, len(all))
 				for i, k := range all {
@@ -65,7 +66,7 @@ func sshKeyDelete(s *base.Session) *cobra.Command {
 			if err != nil {
 				return fault.New(fault.Invalid, "%q is not the id of an SSH key (key_…); muster ssh-key list lists them", args[0])
 			}
-			if err := s.Client(cmd).DeleteSSHKey(cmd.Context(), k); err != nil {
+			if err := s.Client(cmd).SSHKeys.Delete(cmd.Context(), k); err != nil {
 				return err
 			}
 			return s.Show(cmd, map[string]string{"deleted": k.String()}, func(p *base.Printer) { p.Line("%s is deleted.", k) })

@@ -25,7 +25,8 @@ func tokenCreate(s *base.Session) *cobra.Command {
 		Example: "  muster token create ci --scope read --scope clusters --expires 720h",
 		Args:    base.Exactly("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			t, err := s.Client(cmd).CreateToken(cmd.Context(), args[0], scopes, expires)
+			t, err := s.Client(cmd).Tokens.Create(cmd.Context(),
+				client.CreateTokenRequest{Name: args[0], Scopes: scopes, ExpiresIn: int64(expires.Seconds())})
 			return s.Result(cmd, t, err, func(p *base.Printer) {
 				p.Line("%s", t.Secret)
 				p.Line("Keep it now: it is not shown again. It may: %s.", strings.Join(t.Scopes, ", "))
@@ -44,7 +45,7 @@ func tokenList(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List your organisation's API tokens", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := client.All(cmd.Context(), s.Client(cmd).Tokens)
+			all, err := client.All(cmd.Context(), s.Client(cmd).Tokens.List, client.PageOf{})
 			return s.Result(cmd, all, err, func(p *base.Printer) {
 				rows := make([][]string, len(all))
 				for i, t := range all {
@@ -67,7 +68,7 @@ func tokenRevoke(s *base.Session) *cobra.Command {
 			if err != nil {
 				return fault.New(fault.Invalid, "want the id of a token, tok_…; see muster token list")
 			}
-			if err := s.Client(cmd).RevokeToken(cmd.Context(), t); err != nil {
+			if err := s.Client(cmd).Tokens.Revoke(cmd.Context(), t); err != nil {
 				return err
 			}
 			return s.Show(cmd, map[string]string{"revoked": t.String()}, func(p *base.Printer) {

@@ -27,9 +27,10 @@ func Command(s *base.Session) *cobra.Command {
 		adminTodo(s), adminTotals(s), adminOrgs(s), adminOrg(s), adminSet(s), adminPayouts(s), adminSending(s),
 		adminSecret(s), adminAudit(s),
 		adminAgents(s), adminChannel(s), adminFloors(s),
-		adminDecide(s, "release", "Let what is in review become payable as usual", (*client.Client).ApprovePayoutReview),
+		adminDecide(s, "release", "Let what is in review become payable as usual",
+			func(c *client.Client) decideReview { return c.Admin.ReleasePayoutReview }),
 		adminDecide(s, "refuse", "Keep what is in review from the operator for good; they read the reason",
-			(*client.Client).RefusePayoutReview))
+			func(c *client.Client) decideReview { return c.Admin.RefusePayoutReview }))
 	cmd.Long = `These commands are for the platform's staff. muster server admin EMAIL makes a user a member of the
 staff. Their account page can then create a token with the scope admin for muster login.`
 	cmd.Example = "  muster admin books\n  muster admin search cl_…\n  muster admin compensate ltx_… --amount 1.50 " +
@@ -41,7 +42,7 @@ func adminLedger(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "books", Short: "Check that the ledger balances", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			b, err := s.Client(cmd).TrialBalance(cmd.Context())
+			b, err := s.Client(cmd).Ledger.Get(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -92,7 +93,8 @@ func adminSearch(s *base.Session) *cobra.Command {
 		Use: "search TEXT", Short: "Search ledger entries by id, key or object, newest first", Args: base.Exactly("TEXT"),
 		Long: "Find entries by their id or key, or by the id of the organisation, cluster, top-up or refund they belong to.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			page, err := s.Client(cmd).SearchLedger(cmd.Context(), args[0], client.PageOf{Limit: limit, After: after})
+			page, err := s.Client(cmd).Ledger.Search(cmd.Context(), client.LedgerQuery{PageOf: client.PageOf{Limit: limit,
+				After: after}, Q: args[0]})
 			return s.Result(cmd, page, err, func(p *base.Printer) {
 				for _, e := range page.Items {
 					printEntry(p, e)
@@ -139,16 +141,17 @@ func adminCompensate(s *base.Session) *cobra.Command {
 			if reason == "" {
 				return fault.New(fault.Invalid, "--reason is missing: renter and operator read it")
 			}
-			var n money.Nano
 			if amount != "" {
-				if n, err = money.ParseNano(amount); err != nil {
+				n, err := money.ParseNano(amount)
+				if err != nil {
 					return fault.New(fault.Invalid, "--amount: %s", err)
 				}
 				if n <= 0 {
 					return fault.New(fault.Invalid, "--amount is above zero; left out, it is all that is left of the charge")
 				}
 			}
-			e, err := s.Client(cmd).Compensate(cmd.Context(), charge, n, reason)
+			e, err := s.Client(cmd).Ledger.CompensateCharge(cmd.Context(), charge,
+				client.CompensateChargeRequest{Amount: amount, Reason: reason})
 			return s.Result(cmd, e, err, func(p *base.Printer) { printEntry(p, e) })
 		},
 	}
@@ -161,7 +164,7 @@ func adminSuspense(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "suspense", Short: "Compare Stripe's balance with the ledger: mismatches and suspense", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			r, err := s.Client(cmd).Reconciliation(cmd.Context())
+			r, err := s.Client(cmd).Admin.GetReconciliation(cmd.Context())
 			return s.Result(cmd, r, err, func(p *base.Printer) {
 				p.Facts("Stripe holds", base.Nano(r.Stripe)+" "+r.Currency, "The ledger has", base.Nano(r.Clearing)+" "+r.Currency,
 					"Difference", base.Nano(r.Difference),
@@ -196,7 +199,7 @@ func adminQuarantine(s *base.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "quarantine", Short: "List usage segments that were refused, newest first", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			page, err := s.Client(cmd).Quarantine(cmd.Context(), client.PageOf{Limit: limit, After: after})
+			page, err := s.Client(cmd).Admin.ListQuarantine(cmd.Context(), client.PageOf{Limit: limit, After: after})
 			return s.Result(cmd, page, err, func(p *base.Printer) {
 				rows := make([][]string, len(page.Items))
 				for i, r := range page.Items {
@@ -218,7 +221,7 @@ func adminFrozen(s *base.Session) *cobra.Command {
 		Short: "List leases whose money is frozen because their host signed two accounts of the same time",
 		Args:  base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			page, err := s.Client(cmd).FrozenLeases(cmd.Context())
+			page, err := s.Client(cmd).Admin.ListFrozenLeases(cmd.Context())
 			return s.Result(cmd, page, err, func(p *base.Printer) {
 				for _, f := range page.Items {
 					p.Facts("Lease", f.Lease.String(), "Cluster", fmt.Sprintf("%s, rank %d", f.Cluster, f.Rank), "Host",
@@ -253,10 +256,8 @@ func adminUnfreeze(s *base.Session) *cobra.Command {
 			if reason == "" {
 				return fault.New(fault.Invalid, "--reason is missing: the host's operator reads it")
 			}
-			if err := s.Client(cmd).Unfreeze(cmd.Context(), l, reason); err != nil {
-				return err
-			}
-			return s.Show(cmd, map[string]string{"unfrozen": l.String()},
+			_, err = s.Client(cmd).Admin.UnfreezeLease(cmd.Context(), l, client.UnfreezeLeaseRequest{Reason: reason})
+			return s.Result(cmd, map[string]string{"unfrozen": l.String()}, err,
 				func(p *base.Printer) { p.Line("Money for %s moves again.", l) })
 		},
 	}

@@ -13,7 +13,7 @@ func adminAgents(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "agents", Short: "Show the agent version of each channel, and the versions that hosts run", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := s.Client(cmd).Agents(cmd.Context())
+			all, err := s.Client(cmd).Admin.ListAgents(cmd.Context())
 			return s.Result(cmd, all, err, func(p *base.Printer) {
 				if len(all.Channels) == 0 {
 					p.Line("No version is set: muster admin agent-channel stable --version v1.4.0 --source https://… --percent 5")
@@ -37,7 +37,7 @@ func adminAgents(s *base.Session) *cobra.Command {
 }
 
 func adminChannel(s *base.Session) *cobra.Command {
-	var n client.ChannelChange
+	var n client.SetAgentChannelRequest
 	cmd := &cobra.Command{
 		Use:   "agent-channel CHANNEL",
 		Short: "Set the agent version of a channel, and the share of its hosts that run it",
@@ -47,7 +47,7 @@ Hosts without a choice of their operator's are on the channel stable. A version 
 itself; set again, it goes on.`,
 		Example: "  muster admin agent-channel stable --version v1.4.0 --source https://releases.example/v1.4.0 --percent 5",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			x, err := s.Client(cmd).SetAgentChannel(cmd.Context(), args[0], n)
+			x, err := s.Client(cmd).Admin.SetAgentChannel(cmd.Context(), args[0], n)
 			return s.Result(cmd, x, err, func(p *base.Printer) {
 				p.Line("%d %% of the hosts on %s should run %s. How they do: muster admin agents", x.Percent, x.Name, x.Version)
 			})

@@ -62,10 +62,12 @@ to the day on which it entered the chain, a minute or so after it was booked. ` 
 				return err
 			}
 			if csv {
-				r, err := s.Client(cmd).JournalCSV(cmd.Context(), from, to, kind)
+				r, err := s.Client(cmd).Ledger.GetJournalCSV(cmd.Context(),
+					client.JournalQuery{LedgerDays: client.LedgerDays{From: from, To: to}, Kind: kind})
 				return billing.Pass(cmd, r, err)
 			}
-			page, err := s.Client(cmd).Journal(cmd.Context(), from, to, kind, client.PageOf{Limit: limit, After: after})
+			page, err := s.Client(cmd).Ledger.ListJournal(cmd.Context(), client.JournalQuery{PageOf: client.PageOf{Limit: limit,
+				After: after}, LedgerDays: client.LedgerDays{From: from, To: to}, Kind: kind})
 			return s.Result(cmd, page, err, func(p *base.Printer) {
 				var rows [][]string
 				for _, e := range page.Items {
@@ -115,16 +117,17 @@ used (deferred revenue), what it owes, and what it is owed as an operator. ` + p
 			c := s.Client(cmd)
 			switch {
 			case orgs && csv:
-				r, err := c.OrgMoneyCSV(cmd.Context(), at)
+				r, err := c.Ledger.GetOrgLedgerCSV(cmd.Context(), at)
 				return billing.Pass(cmd, r, err)
 			case orgs:
-				page, err := c.OrgMoney(cmd.Context(), at, client.PageOf{Limit: limit, After: after})
+				page, err := c.Ledger.ListOrgLedger(cmd.Context(), client.OrgMoneyQuery{PageOf: client.PageOf{Limit: limit,
+					After: after}, At: at})
 				return s.Result(cmd, page, err, func(p *base.Printer) { printOrgMoney(p, page) })
 			case csv:
-				r, err := c.LedgerCSV(cmd.Context(), "balances", from, to)
+				r, err := c.Ledger.GetCSV(cmd.Context(), "balances", client.LedgerDays{From: from, To: to})
 				return billing.Pass(cmd, r, err)
 			}
-			b, err := c.LedgerReport(cmd.Context(), from, to)
+			b, err := c.Ledger.GetReport(cmd.Context(), client.LedgerDays{From: from, To: to})
 			return s.Result(cmd, b, err, func(p *base.Printer) { printBalances(p, b) })
 		},
 	}
@@ -173,12 +176,12 @@ fees. ` + periodHelp,
 			switch csv {
 			case "":
 			case "turnover", "flows":
-				r, err := s.Client(cmd).LedgerCSV(cmd.Context(), csv, from, to)
+				r, err := s.Client(cmd).Ledger.GetCSV(cmd.Context(), csv, client.LedgerDays{From: from, To: to})
 				return billing.Pass(cmd, r, err)
 			default:
 				return fault.New(fault.Invalid, "--csv: want turnover or flows")
 			}
-			b, err := s.Client(cmd).LedgerReport(cmd.Context(), from, to)
+			b, err := s.Client(cmd).Ledger.GetReport(cmd.Context(), client.LedgerDays{From: from, To: to})
 			return s.Result(cmd, b, err, func(p *base.Printer) { printReport(p, b) })
 		},
 	}

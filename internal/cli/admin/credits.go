@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/cli/base"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
@@ -16,7 +17,7 @@ func adminHeldCredits(s *base.Session) *cobra.Command {
 		Short: "List credits for a host's failure that wait for an admin, because the renter could have caused it",
 		Args:  base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			page, err := s.Client(cmd).HeldCredits(cmd.Context())
+			page, err := s.Client(cmd).Admin.ListHeldCredits(cmd.Context())
 			return s.Result(cmd, page, err, func(p *base.Printer) {
 				for _, h := range page.Items {
 					p.Facts("Lease", h.Lease.String(), "Cluster", fmt.Sprintf("%s, rank %d", h.Cluster, h.Rank), "Host",
@@ -50,10 +51,9 @@ func adminDecideCredit(s *base.Session) *cobra.Command {
 			if reason == "" {
 				return fault.New(fault.Invalid, "--reason is missing: the audit trail keeps it")
 			}
-			if err := s.Client(cmd).DecideCredit(cmd.Context(), l, !refuse, reason); err != nil {
-				return err
-			}
-			return s.Show(cmd, map[string]any{"lease_id": l.String(), "approved": !refuse}, func(p *base.Printer) {
+			v, err := s.Client(cmd).Admin.DecideHeldCredit(cmd.Context(), l,
+				client.DecideHeldCreditRequest{Approve: !refuse, Reason: reason})
+			return s.Result(cmd, v, err, func(p *base.Printer) {
 				if refuse {
 					p.Line("The credit of %s is refused.", l)
 				} else {

@@ -14,7 +14,8 @@ func adminDeadLetters(s *base.Session) *cobra.Command {
 		Short: "List rows that a background job cannot process, longest failing first",
 		Args:  base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			rows, err := s.Client(cmd).DeadLetters(cmd.Context())
+			all, err := s.Client(cmd).Admin.ListDeadLetters(cmd.Context())
+			rows := all.Items
 			return s.Result(cmd, rows, err, func(p *base.Printer) {
 				if len(rows) == 0 {
 					p.Line("Every background job gets on.")

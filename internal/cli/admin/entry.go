@@ -15,9 +15,10 @@ import (
 func adminEntry(s *base.Session) *cobra.Command {
 	cmd := base.Noun("entry", "Move money between accounts of the platform, with two admins", entryPropose(s),
 		entryList(s), entryDecide(s, "approve", "Book an entry that another admin proposed",
-			"checked with the bank statement", (*client.Client).ApproveEntry),
+			"checked with the bank statement",
+			func(c *client.Client) decideEntry { return c.Ledger.ApproveEntry }),
 		entryDecide(s, "refuse", "Refuse a proposed entry, or withdraw your own", "the wrong account",
-			(*client.Client).RefuseEntry))
+			func(c *client.Client) decideEntry { return c.Ledger.RefuseEntry }))
 	cmd.Long = `Earnings that a review refused, amounts in suspense, and other money of the platform leave their accounts
 by an entry that one admin proposes and another one approves. The ledger and the audit log keep both reasons.`
 	return cmd
@@ -39,7 +40,7 @@ earnings_withheld, breakage, bad_debt, goodwill_credit, promo, stripe_fees, stan
 			if _, err := money.ParseNano(args[2]); err != nil {
 				return fault.New(fault.Invalid, "AMOUNT: %s", err)
 			}
-			x, err := s.Client(cmd).ProposeEntry(cmd.Context(), client.NewLedgerProposal{Debit: args[0], Credit: args[1],
+			x, err := s.Client(cmd).Ledger.ProposeEntry(cmd.Context(), client.NewLedgerProposal{Debit: args[0], Credit: args[1],
 				Amount: args[2], Reason: reason})
 			return s.Result(cmd, x, err, func(p *base.Printer) { printProposal(p, x) })
 		},
@@ -55,7 +56,8 @@ func entryList(s *base.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List proposed entries, newest first", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			page, err := s.Client(cmd).LedgerProposals(cmd.Context(), open, client.PageOf{Limit: limit, After: after})
+			page, err := s.Client(cmd).Ledger.ListProposals(cmd.Context(),
+				client.ProposalsQuery{PageOf: client.PageOf{Limit: limit, After: after}, Open: open})
 			return s.Result(cmd, page, err, func(p *base.Printer) {
 				var rows [][]string
 				for _, x := range page.Items {
@@ -73,8 +75,10 @@ func entryList(s *base.Session) *cobra.Command {
 	return cmd
 }
 
-func entryDecide(s *base.Session, use, short, example string,
-	do func(*client.Client, context.Context, id.LedgerProposal, string) (client.LedgerProposal, error)) *cobra.Command {
+// decideEntry approves or refuses a proposed entry.
+type decideEntry = func(context.Context, id.LedgerProposal, client.EntryDecision) (client.LedgerProposal, error)
+
+func entryDecide(s *base.Session, use, short, example string, do func(*client.Client) decideEntry) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use:     use + " PROPOSAL",
@@ -89,7 +93,7 @@ func entryDecide(s *base.Session, use, short, example string,
 			if err := wantReason(reason); err != nil {
 				return err
 			}
-			p, err := do(s.Client(cmd), cmd.Context(), x, reason)
+			p, err := do(s.Client(cmd))(cmd.Context(), x, client.EntryDecision{Reason: reason})
 			return s.Result(cmd, p, err, func(out *base.Printer) { printProposal(out, p) })
 		},
 	}

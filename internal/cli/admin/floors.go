@@ -16,7 +16,7 @@ func adminFloors(s *base.Session) *cobra.Command {
 		Short: "Show the oldest versions of hosts' programs that may run renters' work",
 		Args:  base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := s.Client(cmd).VersionFloors(cmd.Context())
+			all, err := s.Client(cmd).Admin.ListVersionFloors(cmd.Context())
 			return s.Result(cmd, all, err, func(p *base.Printer) { printFloors(p, all) })
 		},
 	}
@@ -37,7 +37,7 @@ func printFloors(p *base.Printer, all client.VersionFloors) {
 }
 
 func setFloor(s *base.Session) *cobra.Command {
-	var n client.FloorChange
+	var n client.SetVersionFloorRequest
 	var blocks string
 	cmd := &cobra.Command{
 		Use:   "set PROGRAM VERSION",
@@ -57,7 +57,7 @@ they send their inventory again, at most an hour later. What runs goes on.`,
 				}
 				n.BlocksFrom = &from
 			}
-			all, err := s.Client(cmd).SetVersionFloor(cmd.Context(), args[0], n)
+			all, err := s.Client(cmd).Admin.SetVersionFloor(cmd.Context(), args[0], n)
 			return s.Result(cmd, all, err, func(p *base.Printer) { printFloors(p, all) })
 		},
 	}
@@ -77,7 +77,8 @@ func removeFloor(s *base.Session) *cobra.Command {
 		Use: "remove PROGRAM", Short: "Remove the floor of a program's branch", Args: base.Exactly("PROGRAM"),
 		Example: "  muster admin floors remove runc --branch 1.3.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all, err := s.Client(cmd).RemoveVersionFloor(cmd.Context(), args[0], branch)
+			all, err := s.Client(cmd).Admin.RemoveVersionFloor(cmd.Context(), args[0],
+				client.RemoveVersionFloorRequest{Branch: branch})
 			return s.Result(cmd, all, err, func(p *base.Printer) { printFloors(p, all) })
 		},
 	}

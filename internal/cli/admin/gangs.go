@@ -18,7 +18,7 @@ func adminGangs(s *base.Session) *cobra.Command {
 		Args:    base.Exactly(),
 		Example: "  muster admin gangs --days 7\n  muster admin held-credits",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			g, err := s.Client(cmd).Gangs(cmd.Context(), days)
+			g, err := s.Client(cmd).Admin.GetGangs(cmd.Context(), client.GangsQuery{Days: days})
 			return s.Result(cmd, g, err, func(p *base.Printer) { printGangs(p, g) })
 		},
 	}

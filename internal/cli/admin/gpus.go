@@ -3,6 +3,7 @@ package admin
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/cli/base"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
@@ -18,7 +19,8 @@ func adminContestedGPUs(s *base.Session) *cobra.Command {
 			"incumbent: listed first and rented there before, or awarded; offered.",
 		Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			gpus, err := s.Client(cmd).AllContestedGPUs(cmd.Context())
+			all, err := s.Client(cmd).Admin.ListAllContestedGPUs(cmd.Context())
+			gpus := all.Items
 			return s.Result(cmd, gpus, err, func(p *base.Printer) {
 				rows := make([][]string, len(gpus))
 				for i, g := range gpus {
@@ -48,10 +50,9 @@ func adminAwardGPU(s *base.Session) *cobra.Command {
 			if reason == "" {
 				return fault.New(fault.Invalid, "--reason is missing: the operators read it")
 			}
-			if err := s.Client(cmd).AwardGPU(cmd.Context(), args[0], host, reason); err != nil {
-				return err
-			}
-			return s.Show(cmd, map[string]string{"uuid": args[0], "host_id": args[1]}, func(p *base.Printer) {
+			v, err := s.Client(cmd).Admin.AwardGPU(cmd.Context(), args[0],
+				client.AwardGPURequest{Host: host.String(), Reason: reason})
+			return s.Result(cmd, v, err, func(p *base.Printer) {
 				p.Line("Awarded.")
 			})
 		},

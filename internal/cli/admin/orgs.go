@@ -45,7 +45,7 @@ func adminTodo(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "todo", Aliases: []string{"attention"}, Short: "Show what needs an admin now", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			a, err := s.Client(cmd).Attention(cmd.Context())
+			a, err := s.Client(cmd).Admin.GetAttention(cmd.Context())
 			return s.Result(cmd, a, err, func(p *base.Printer) {
 				var rows [][]string
 				for _, r := range []struct {
@@ -82,7 +82,7 @@ func adminTotals(s *base.Session) *cobra.Command {
 		Use: "totals", Short: "Show the fleet and the demand of the last two weeks", Args: base.Exactly(),
 		Example: "  muster admin totals",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			n, err := s.Client(cmd).PlatformTotals(cmd.Context())
+			n, err := s.Client(cmd).Admin.GetPlatformTotals(cmd.Context())
 			return s.Result(cmd, n, err, func(p *base.Printer) {
 				p.Facts("Hosts", fmt.Sprintf("%d, %d connected", n.Hosts, n.HostsConnected),
 					"GPUs", fmt.Sprintf("%d, %d rented", n.GPUs, n.GPUsRented),
@@ -106,7 +106,11 @@ func adminOrgs(s *base.Session) *cobra.Command {
 		Short:   "Search organisations by id, name or e-mail address, newest first",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all, err := s.Client(cmd).Orgs(cmd.Context(), strings.Join(args, " "), operators, page.Of())
+			list := s.Client(cmd).Admin.ListOrgs
+			if operators {
+				list = s.Client(cmd).Admin.ListOperators
+			}
+			all, err := list(cmd.Context(), client.OrgsQuery{PageOf: page.Of(), Q: strings.Join(args, " ")})
 			return s.Result(cmd, all, err, func(p *base.Printer) {
 				rows := make([][]string, len(all.Items))
 				for i, o := range all.Items {
@@ -133,7 +137,7 @@ func adminOrg(s *base.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			o, err := s.Client(cmd).GetOrg(cmd.Context(), org)
+			o, err := s.Client(cmd).Admin.GetOrg(cmd.Context(), org)
 			if err != nil {
 				return err
 			}
@@ -178,7 +182,7 @@ func adminSet(s *base.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			in := client.OperatorChange{Reason: reason}
+			in := client.ChangeOperatorRequest{Reason: reason}
 			if cmd.Flags().Changed("fee-ppm") {
 				in.FeePPM = &fee
 			}
@@ -194,10 +198,10 @@ func adminSet(s *base.Session) *cobra.Command {
 				return err
 			}
 			c := s.Client(cmd)
-			if _, err := c.ChangeOperator(cmd.Context(), org, in); err != nil {
+			if _, err := c.Admin.ChangeOperator(cmd.Context(), org, in); err != nil {
 				return err
 			}
-			o, err := c.GetOrg(cmd.Context(), org)
+			o, err := c.Admin.GetOrg(cmd.Context(), org)
 			if err != nil {
 				return err
 			}
@@ -226,11 +230,12 @@ func adminAudit(s *base.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all, err := s.Client(cmd).Audit(cmd.Context(), client.AuditFilter{
-				Words:  strings.Join(args, " "),
+			all, err := s.Client(cmd).Admin.SearchAudit(cmd.Context(), client.AllAuditQuery{
+				PageOf: page.Of(),
+				Q:      strings.Join(args, " "),
 				Action: action,
-				Org:    of,
-			}, page.Of())
+				Org:    of.String(),
+			})
 			if err != nil {
 				return err
 			}

@@ -31,7 +31,8 @@ func payoutsList(s *base.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all, err := s.Client(cmd).AllPayouts(cmd.Context(), to, page.Of())
+			all, err := s.Client(cmd).Admin.ListAllPayouts(cmd.Context(), client.PayoutsQuery{PageOf: page.Of(),
+				Org: to.String()})
 			return s.Result(cmd, all, err, func(p *base.Printer) { printPayoutsOf(p, all) })
 		},
 	}
@@ -54,7 +55,7 @@ func payoutsDue(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "due", Short: "Show what the next payouts would be, and what failed and why", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			run, err := s.Client(cmd).PayoutRun(cmd.Context())
+			run, err := s.Client(cmd).Admin.GetPayoutRun(cmd.Context())
 			return s.Result(cmd, run, err, func(p *base.Printer) {
 				rows := make([][]string, len(run.Items))
 				for i, n := range run.Items {
@@ -84,7 +85,7 @@ func payoutsPay(s *base.Session) *cobra.Command {
 			if err := wantReason(reason); err != nil {
 				return err
 			}
-			x, err := s.Client(cmd).PayNow(cmd.Context(), org, reason)
+			x, err := s.Client(cmd).Admin.PayNow(cmd.Context(), client.PayNowRequest{OrgID: org.String(), Reason: reason})
 			return s.Result(cmd, x, err, func(p *base.Printer) {
 				p.Line("%s %s are on their way: %s", base.Nano(x.Amount), x.Currency, x.ID)
 			})
@@ -103,7 +104,7 @@ func payoutsRun(s *base.Session) *cobra.Command {
 			if err := wantReason(reason); err != nil {
 				return err
 			}
-			made, err := s.Client(cmd).RunPayouts(cmd.Context(), reason)
+			made, err := s.Client(cmd).Admin.RunPayouts(cmd.Context(), client.RunPayoutsRequest{Reason: reason})
 			return s.Result(cmd, made, err, func(p *base.Printer) {
 				printPayoutsOf(p, made)
 				p.Line("%d payouts were made.", len(made.Items))
@@ -128,13 +129,13 @@ func payoutsReverse(s *base.Session) *cobra.Command {
 			if err := wantReason(reason); err != nil {
 				return err
 			}
-			var n money.Nano
 			if amount != "" {
-				if n, err = money.ParseNano(amount); err != nil || n <= 0 {
+				if n, err := money.ParseNano(amount); err != nil || n <= 0 {
 					return fault.New(fault.Invalid, "--amount is a decimal above zero, not %q", amount)
 				}
 			}
-			x, err := s.Client(cmd).ReversePayout(cmd.Context(), what, n, reason)
+			x, err := s.Client(cmd).Admin.ReversePayout(cmd.Context(), what,
+				client.ReversePayoutRequest{Amount: amount, Reason: reason})
 			return s.Result(cmd, x, err, func(p *base.Printer) {
 				p.Line("Stripe is asked to take it back, and payouts to %s are stopped. What becomes of it: muster admin "+
 					"payouts list --org %s", x.Org, x.Org)

@@ -28,7 +28,7 @@ func adminPostpaidList(s *base.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List postpaid organisations and how much of their limits is used", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			page, err := s.Client(cmd).PostpaidOrgs(cmd.Context(), client.PageOf{Limit: limit, After: after})
+			page, err := s.Client(cmd).Admin.ListPostpaid(cmd.Context(), client.PageOf{Limit: limit, After: after})
 			return s.Result(cmd, page, err, func(p *base.Printer) {
 				rows := make([][]string, len(page.Items))
 				for i, t := range page.Items {
@@ -62,7 +62,7 @@ func adminPostpaidOn(s *base.Session) *cobra.Command {
 			if _, err := money.ParseNano(limit); err != nil {
 				return fault.New(fault.Invalid, "--limit: %s", err)
 			}
-			return changePostpaid(s, cmd, args[0], client.PostpaidChange{On: true, Limit: limit, Reason: reason})
+			return changePostpaid(s, cmd, args[0], client.ChangePostpaidRequest{On: true, CreditLimit: limit, Reason: reason})
 		},
 	}
 	cmd.Flags().StringVar(&limit, "limit", "", "what it may use and owe at most")
@@ -75,14 +75,14 @@ func adminPostpaidOff(s *base.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "off ORG", Short: "End an organisation's postpaid limit; what it used is billed", Args: base.Exactly("ORG"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return changePostpaid(s, cmd, args[0], client.PostpaidChange{Reason: reason})
+			return changePostpaid(s, cmd, args[0], client.ChangePostpaidRequest{Reason: reason})
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why; the organisation reads it, and the audit trail keeps it")
 	return cmd
 }
 
-func changePostpaid(s *base.Session, cmd *cobra.Command, of string, change client.PostpaidChange) error {
+func changePostpaid(s *base.Session, cmd *cobra.Command, of string, change client.ChangePostpaidRequest) error {
 	org, err := id.Parse[id.Org](of)
 	if err != nil {
 		return fault.New(fault.Invalid, "ORG: want the id of an organisation")
@@ -90,7 +90,7 @@ func changePostpaid(s *base.Session, cmd *cobra.Command, of string, change clien
 	if change.Reason == "" {
 		return fault.New(fault.Invalid, "--reason is missing: the organisation reads it, and the audit trail keeps it")
 	}
-	t, err := s.Client(cmd).ChangePostpaid(cmd.Context(), org, change)
+	t, err := s.Client(cmd).Admin.ChangePostpaid(cmd.Context(), org, change)
 	return s.Result(cmd, t, err, func(p *base.Printer) { billing.PrintPostpaid(p, client.Postpaid{PostpaidTerms: t}) })
 }
 
@@ -104,7 +104,7 @@ func adminPostpaidInvoices(s *base.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			page, err := s.Client(cmd).OrgInvoices(cmd.Context(), org)
+			page, err := s.Client(cmd).Admin.ListOrgInvoices(cmd.Context(), org)
 			return s.Result(cmd, page, err, func(p *base.Printer) {
 				rows := make([][]string, len(page.Items))
 				for i, in := range page.Items {
@@ -159,7 +159,8 @@ func adminPostpaidWriteOff(s *base.Session) *cobra.Command {
 			if err := wantReason(reason); err != nil {
 				return err
 			}
-			in, err := s.Client(cmd).WriteOff(cmd.Context(), org, args[1], reason)
+			in, err := s.Client(cmd).Admin.WriteOffInvoice(cmd.Context(), org, args[1],
+				client.WriteOffInvoiceRequest{Reason: reason})
 			return s.Result(cmd, in, err, func(p *base.Printer) {
 				if in.WriteOff != nil && in.WriteOff.State == "booked" {
 					p.Line("Given up: %s %s are bad debt.", base.Nano(in.WriteOff.Amount), in.Currency)
@@ -195,7 +196,7 @@ func adminPostpaidBank(s *base.Session) *cobra.Command {
 			if err := wantReason(reason); err != nil {
 				return err
 			}
-			in, err := s.Client(cmd).BookBankPayment(cmd.Context(), org, args[1], client.BankPayment{
+			in, err := s.Client(cmd).Admin.BookBankPayment(cmd.Context(), org, args[1], client.BookBankPaymentRequest{
 				Amount:    args[2],
 				Reference: reference,
 				Reason:    reason,
@@ -227,7 +228,8 @@ func adminPostpaidRelease(s *base.Session) *cobra.Command {
 			if err := wantReason(reason); err != nil {
 				return err
 			}
-			if err := s.Client(cmd).ApproveRefund(cmd.Context(), args[0], reason); err != nil {
+			_, err := s.Client(cmd).Admin.ReleaseRefund(cmd.Context(), args[0], client.ReleaseRefundRequest{Reason: reason})
+			if err != nil {
 				return err
 			}
 			return s.Show(cmd, map[string]string{

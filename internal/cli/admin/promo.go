@@ -24,7 +24,7 @@ func promoList(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List promo codes, newest first, and how often each was redeemed", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			page, err := s.Client(cmd).PromoCodes(cmd.Context())
+			page, err := s.Client(cmd).Admin.ListPromoCodes(cmd.Context())
 			return s.Result(cmd, page, err, func(p *base.Printer) { printPromos(p, page.Items) })
 		},
 	}
@@ -52,18 +52,18 @@ func promoCreate(s *base.Session) *cobra.Command {
 		Short: "Create a promo code, which each organisation can redeem once",
 		Args:  base.Exactly("CODE", "AMOUNT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := money.ParseNano(args[1])
-			if err != nil {
+			if _, err := money.ParseNano(args[1]); err != nil {
 				return fault.New(fault.Invalid, "AMOUNT: %s", err)
 			}
 			if err := wantReason(reason); err != nil {
 				return err
 			}
-			made, err := s.Client(cmd).CreatePromoCode(cmd.Context(), client.PromoCode{
+			made, err := s.Client(cmd).Admin.CreatePromoCode(cmd.Context(), client.CreatePromoCodeRequest{
 				Code:    args[0],
-				Amount:  n,
+				Amount:  args[1],
 				MaxUses: uses,
-			}, reason)
+				Reason:  reason,
+			})
 			return s.Result(cmd, made, err, func(p *base.Printer) { printPromos(p, []client.PromoCode{made}) })
 		},
 	}
@@ -80,7 +80,8 @@ func promoDisable(s *base.Session) *cobra.Command {
 			if err := wantReason(reason); err != nil {
 				return err
 			}
-			ended, err := s.Client(cmd).DisablePromoCode(cmd.Context(), args[0], reason)
+			ended, err := s.Client(cmd).Admin.DisablePromoCode(cmd.Context(), args[0],
+				client.DisablePromoCodeRequest{Reason: reason})
 			return s.Result(cmd, ended, err, func(p *base.Printer) {
 				p.Line("%s is over. It was used %s.", ended.Code,
 					base.Counted(ended.Uses, "time"))
@@ -101,7 +102,8 @@ func promoUses(s *base.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all, err := s.Client(cmd).Redemptions(cmd.Context(), strings.Join(args, ""), by, page.Of())
+			all, err := s.Client(cmd).Admin.ListRedemptions(cmd.Context(), client.RedemptionsQuery{PageOf: page.Of(),
+				Code: strings.Join(args, ""), Org: by.String()})
 			return s.Result(cmd, all, err, func(p *base.Printer) {
 				rows := make([][]string, len(all.Items))
 				for i, r := range all.Items {

@@ -3,6 +3,7 @@ package admin
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/cli/base"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
@@ -25,10 +26,9 @@ func adminAllowRefund(s *base.Session) *cobra.Command {
 			if reason == "" {
 				return fault.New(fault.Invalid, "--reason is missing: the audit trail keeps it")
 			}
-			if err := s.Client(cmd).AllowRefund(cmd.Context(), org, args[1], reason); err != nil {
-				return err
-			}
-			return s.Show(cmd, map[string]string{"id": args[0]}, func(p *base.Printer) { p.Line("Allowed.") })
+			v, err := s.Client(cmd).Admin.AllowRefund(cmd.Context(), org,
+				client.AllowRefundRequest{Amount: args[1], Reason: reason})
+			return s.Result(cmd, v, err, func(p *base.Printer) { p.Line("Allowed.") })
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why; the audit trail keeps it")

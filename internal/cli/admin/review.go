@@ -21,7 +21,8 @@ func adminReviews(s *base.Session) *cobra.Command {
 		Short: "List linked operators and renters and the earnings in review, newest first",
 		Args:  base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			page, err := s.Client(cmd).PayoutReviews(cmd.Context(), waiting, client.PageOf{Limit: limit, After: after})
+			page, err := s.Client(cmd).Admin.ListPayoutReviews(cmd.Context(),
+				client.PayoutReviewsQuery{PageOf: client.PageOf{Limit: limit, After: after}, Waiting: waiting})
 			return s.Result(cmd, page, err, func(p *base.Printer) {
 				for _, r := range page.Items {
 					printReview(p, r)
@@ -49,8 +50,10 @@ func printReview(p *base.Printer, r client.PayoutReview) {
 }
 
 // adminDecide is a command that decides a review.
-func adminDecide(s *base.Session, verb, short string, do func(*client.Client, context.Context, id.PayoutReview,
-	string) (client.PayoutReview, error)) *cobra.Command {
+// decideReview approves or refuses what is in review.
+type decideReview = func(context.Context, id.PayoutReview, client.ReviewDecision) (client.PayoutReview, error)
+
+func adminDecide(s *base.Session, verb, short string, do func(*client.Client) decideReview) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use: verb + " REVIEW", Short: short, Args: base.Exactly("REVIEW"),
@@ -63,7 +66,7 @@ func adminDecide(s *base.Session, verb, short string, do func(*client.Client, co
 			if reason == "" {
 				return fault.New(fault.Invalid, "--reason is missing: the audit trail keeps it")
 			}
-			r, err := do(s.Client(cmd), cmd.Context(), review, reason)
+			r, err := do(s.Client(cmd))(cmd.Context(), review, client.ReviewDecision{Reason: reason})
 			return s.Result(cmd, r, err, func(p *base.Printer) { printReview(p, r) })
 		},
 	}

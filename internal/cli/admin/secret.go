@@ -10,7 +10,7 @@ func adminSecret(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "secret", Short: "How far secrets at rest are sealed with the present MUSTER_SECRET", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			x, err := s.Client(cmd).SealState(cmd.Context())
+			x, err := s.Client(cmd).Admin.GetSealState(cmd.Context())
 			return s.Result(cmd, x, err, func(p *base.Printer) {
 				switch {
 				case x.PassedAt == nil && !x.Rotating:

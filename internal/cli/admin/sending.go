@@ -21,7 +21,7 @@ func sendingShow(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "show", Short: "Show whether requests that move money are sent to Stripe", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			x, err := s.Client(cmd).Sending(cmd.Context())
+			x, err := s.Client(cmd).Admin.GetSending(cmd.Context())
 			return s.Result(cmd, x, err, func(p *base.Printer) { printSending(p, x) })
 		},
 	}
@@ -38,7 +38,7 @@ func sendingSet(s *base.Session, pause bool) *cobra.Command {
 		if err := wantReason(reason); err != nil {
 			return err
 		}
-		x, err := s.Client(cmd).SetSending(cmd.Context(), pause, reason)
+		x, err := s.Client(cmd).Admin.SetSending(cmd.Context(), client.SetSendingRequest{Paused: pause, Reason: reason})
 		return s.Result(cmd, x, err, func(p *base.Printer) { printSending(p, x) })
 	}
 	reasonFlag(cmd, &reason, "the audit trail keeps it")

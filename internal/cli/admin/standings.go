@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/cli/base"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
@@ -14,7 +15,7 @@ func adminStandings(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "standings", Short: "List organisations with open disputes or a suspension", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			page, err := s.Client(cmd).Standings(cmd.Context())
+			page, err := s.Client(cmd).Admin.ListStandings(cmd.Context())
 			return s.Result(cmd, page, err, func(p *base.Printer) {
 				rows := make([][]string, len(page.Items))
 				for i, x := range page.Items {
@@ -46,10 +47,8 @@ func adminForgive(s *base.Session) *cobra.Command {
 			if reason == "" {
 				return fault.New(fault.Invalid, "--reason is missing: the audit trail keeps it")
 			}
-			if err := s.Client(cmd).ForgiveDisputes(cmd.Context(), org, reason); err != nil {
-				return err
-			}
-			return s.Show(cmd, map[string]string{"id": args[0]}, func(p *base.Printer) { p.Line("Forgiven.") })
+			v, err := s.Client(cmd).Admin.ForgiveDisputes(cmd.Context(), org, client.ForgiveDisputesRequest{Reason: reason})
+			return s.Result(cmd, v, err, func(p *base.Printer) { p.Line("Forgiven.") })
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why; the audit trail keeps it")

@@ -16,7 +16,7 @@ func adminStore(s *base.Session) *cobra.Command {
 		Short: "Show what the checks of the store of volumes have found, and which snapshots it concerns",
 		Args:  base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.Client(cmd).StoreCheck(cmd.Context())
+			c, err := s.Client(cmd).Admin.GetStoreCheck(cmd.Context())
 			return s.Result(cmd, c, err, func(p *base.Printer) { printStore(p, c) })
 		},
 	}

@@ -15,7 +15,7 @@ func adminTax(s *base.Session) *cobra.Command {
 		Args:    base.Exactly("PERIOD"),
 		Example: "  muster admin tax 2026-Q1\n  muster admin tax 2026-01 -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := s.Client(cmd).TaxReport(cmd.Context(), args[0])
+			r, err := s.Client(cmd).Ledger.GetTaxReport(cmd.Context(), client.TaxQuery{Period: args[0]})
 			if err != nil {
 				return err
 			}
@@ -66,7 +66,7 @@ func adminRemitTax(s *base.Session) *cobra.Command {
 			if err := wantReason(reason); err != nil {
 				return err
 			}
-			r, err := s.Client(cmd).RemitTax(cmd.Context(), client.TaxRemittance{
+			r, err := s.Client(cmd).Ledger.RemitTax(cmd.Context(), client.RemitTaxRequest{
 				Period:  args[0],
 				Country: args[1],
 				Amount:  args[2],

@@ -31,13 +31,15 @@ func First(f Completer) Completer {
 	}
 }
 
+// lister reads a page of a list.
+type lister[T any] = func(context.Context, client.PageOf) (client.Page[T], error)
+
 // names completes from a list that the platform returns.
-func names[T any](s *Session, list func(*client.Client, context.Context, client.PageOf) (client.Page[T], error),
-	words func(T) []string) Completer {
+func names[T any](s *Session, list func(*client.Client) lister[T], words func(T) []string) Completer {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
 		defer cancel()
-		page, err := list(s.Client(cmd), ctx, client.PageOf{Limit: completionItems})
+		page, err := list(s.Client(cmd))(ctx, client.PageOf{Limit: completionItems})
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
@@ -66,8 +68,10 @@ func (s *Session) Clusters() Completer {
 // AllClusters completes names and ids of clusters, of ended ones too.
 func (s *Session) AllClusters() Completer { return names(s, clusters, clusterWords) }
 
-func clusters(c *client.Client, ctx context.Context, p client.PageOf) (client.Page[client.Cluster], error) {
-	return c.Clusters(ctx, client.ClusterFilter{}, p)
+func clusters(c *client.Client) lister[client.Cluster] {
+	return func(ctx context.Context, p client.PageOf) (client.Page[client.Cluster], error) {
+		return c.Clusters.List(ctx, client.ClustersQuery{PageOf: p})
+	}
 }
 
 func clusterWords(c client.Cluster) []string {
@@ -76,23 +80,28 @@ func clusterWords(c client.Cluster) []string {
 
 // Hosts completes names and ids of hosts.
 func (s *Session) Hosts() Completer {
-	return names(s, (*client.Client).Hosts, func(h client.Host) []string {
+	return names(s, func(c *client.Client) lister[client.Host] {
+		return func(ctx context.Context, p client.PageOf) (client.Page[client.Host], error) {
+			return c.Hosts.List(ctx, client.HostsQuery{PageOf: p})
+		}
+	}, func(h client.Host) []string {
 		return []string{described(h.Name, h.Region, h.State), described(h.ID.String(), h.Name)}
 	})
 }
 
 // Tokens completes ids of API tokens.
 func (s *Session) Tokens() Completer {
-	return names(s, (*client.Client).Tokens, func(t client.Token) []string {
+	return names(s, func(c *client.Client) lister[client.Token] { return c.Tokens.List }, func(t client.Token) []string {
 		return []string{described(t.ID.String(), t.Name)}
 	})
 }
 
 // SSHKeys completes ids of SSH keys.
 func (s *Session) SSHKeys() Completer {
-	return names(s, (*client.Client).SSHKeys, func(k client.SSHKey) []string {
-		return []string{described(k.ID.String(), k.Name)}
-	})
+	return names(s, func(c *client.Client) lister[client.SSHKey] { return c.SSHKeys.List },
+		func(k client.SSHKey) []string {
+			return []string{described(k.ID.String(), k.Name)}
+		})
 }
 
 // QueryTerms completes the last term of an offer query: a field first, then its operators.

@@ -15,7 +15,7 @@ func FindVolume(ctx context.Context, c *client.Client, arg string) (id.Volume, e
 	if v, err := id.Parse[id.Volume](arg); err == nil {
 		return v, nil
 	}
-	all, err := c.Volumes(ctx)
+	all, err := c.Volumes.List(ctx)
 	if err != nil {
 		return id.Volume{}, err
 	}
@@ -32,7 +32,7 @@ func FindShared(ctx context.Context, c *client.Client, arg string) (id.SharedFS,
 	if b, err := id.Parse[id.SharedFS](arg); err == nil {
 		return b, nil
 	}
-	all, err := c.Shared(ctx)
+	all, err := c.Shared.List(ctx)
 	if err != nil {
 		return id.SharedFS{}, err
 	}
@@ -50,7 +50,7 @@ func FindBucket(ctx context.Context, c *client.Client, arg string) (id.Bucket, e
 	if b, err := id.Parse[id.Bucket](arg); err == nil {
 		return b, nil
 	}
-	all, err := c.Buckets(ctx)
+	all, err := c.Buckets.List(ctx)
 	if err != nil {
 		return id.Bucket{}, err
 	}
@@ -107,9 +107,7 @@ func onlyLive(all []client.Cluster) []client.Cluster {
 }
 
 func allClusters(ctx context.Context, c *client.Client) ([]client.Cluster, error) {
-	return client.All(ctx, func(ctx context.Context, p client.PageOf) (client.Page[client.Cluster], error) {
-		return c.Clusters(ctx, client.ClusterFilter{}, p)
-	})
+	return client.All(ctx, c.Clusters.List, client.ClustersQuery{})
 }
 
 func withName(all []client.Cluster, name string) []client.Cluster {
@@ -125,7 +123,7 @@ func FindHost(ctx context.Context, c *client.Client, arg string) (id.Host, error
 		}
 		return h, nil
 	}
-	all, err := client.All(ctx, c.Hosts)
+	all, err := client.All(ctx, c.Hosts.List, client.HostsQuery{})
 	if err != nil {
 		return id.Host{}, err
 	}

@@ -97,59 +97,73 @@ func (s *Session) placeholder(name, command string) Completer {
 	case "KEY":
 		return s.SSHKeys()
 	case "NOTICE":
-		return names(s, func(c *client.Client, ctx context.Context, p client.PageOf) (client.Page[client.Notice], error) {
-			return c.Notices(ctx, false, p)
+		return names(s, func(c *client.Client) lister[client.Notice] {
+			return func(ctx context.Context, p client.PageOf) (client.Page[client.Notice], error) {
+				return c.Notices.List(ctx, client.NoticesQuery{PageOf: p})
+			}
 		}, func(n client.Notice) []string { return []string{described(n.ID.String(), n.Title)} })
 	case "WEBHOOK":
-		return names(s, unpaged((*client.Client).Webhooks), func(w client.Webhook) []string {
-			return []string{described(w.ID.String(), w.URL)}
-		})
+		return names(s, func(c *client.Client) lister[client.Webhook] { return unpaged(c.Notices.ListWebhooks) },
+			func(w client.Webhook) []string {
+				return []string{described(w.ID.String(), w.URL)}
+			})
 	case "SHARED":
-		return names(s, unpaged((*client.Client).Shared), func(b client.SharedFS) []string {
-			return []string{described(b.Name, b.Kind)}
-		})
+		return names(s, func(c *client.Client) lister[client.SharedFS] { return unpaged(c.Shared.List) },
+			func(b client.SharedFS) []string {
+				return []string{described(b.Name, b.Kind)}
+			})
 	case "BUCKET":
-		return names(s, unpaged((*client.Client).Buckets), func(b client.Bucket) []string {
-			return []string{described(b.Name, b.Endpoint, b.Bucket)}
-		})
+		return names(s, func(c *client.Client) lister[client.Bucket] { return unpaged(c.Buckets.List) },
+			func(b client.Bucket) []string {
+				return []string{described(b.Name, b.Endpoint, b.Bucket)}
+			})
 	case "BUDGET":
-		return names(s, unpaged((*client.Client).Budgets), func(b client.Budget) []string {
-			return []string{described(b.ID.String(), FirstOf(b.Project, "organisation"))}
-		})
+		return names(s, func(c *client.Client) lister[client.Budget] { return unpaged(c.Budgets.List) },
+			func(b client.Budget) []string {
+				return []string{described(b.ID.String(), FirstOf(b.Project, "organisation"))}
+			})
 	case "CARD":
-		return names(s, unpaged((*client.Client).Cards), func(c client.Card) []string {
-			return []string{described(c.ID.String(), c.Brand, c.Last4)}
-		})
+		return names(s, func(c *client.Client) lister[client.Card] { return unpaged(c.Billing.ListCards) },
+			func(c client.Card) []string {
+				return []string{described(c.ID.String(), c.Brand, c.Last4)}
+			})
 	case "TOPUP":
-		return names(s, (*client.Client).TopUps, func(t client.TopUp) []string {
-			return []string{described(t.ID.String(), Nano(t.Amount), t.Currency, string(t.State))}
-		})
+		return names(s, func(c *client.Client) lister[client.TopUp] { return c.Billing.ListTopUps },
+			func(t client.TopUp) []string {
+				return []string{described(t.ID.String(), Nano(t.Amount), t.Currency, string(t.State))}
+			})
 	case "MEMBER":
-		return names(s, unpaged((*client.Client).Members), func(m client.OrgMember) []string {
-			return []string{described(m.Email, m.Role)}
-		})
+		return names(s, func(c *client.Client) lister[client.OrgMember] { return unpaged(c.Org.ListMembers) },
+			func(m client.OrgMember) []string {
+				return []string{described(m.Email, m.Role)}
+			})
 	case "TEMPLATE":
-		return names(s, unpaged((*client.Client).Templates), func(t client.Template) []string {
-			return []string{described(t.Name, t.Title)}
-		})
+		return names(s, func(c *client.Client) lister[client.Template] { return unpaged(c.Templates.List) },
+			func(t client.Template) []string {
+				return []string{described(t.Name, t.Title)}
+			})
 	case "ROLE":
 		return words("owner", "admin", "member", "operator", "billing", "viewer")
 	case "INVITATION":
-		list := (*client.Client).Invitations
-		if command == "join" {
-			list = (*client.Client).MyInvitations
-		}
-		return names(s, unpaged(list), func(i client.Invitation) []string {
+		return names(s, func(c *client.Client) lister[client.Invitation] {
+			if command == "join" {
+				return unpaged(c.Account.ListMyInvitations)
+			}
+			return unpaged(c.Org.ListInvitations)
+		}, func(i client.Invitation) []string {
 			return []string{described(i.ID.String(), FirstOf(i.Email, i.OrgName), i.Role)}
 		})
 	case "SESSION":
-		return names(s, unpaged((*client.Client).Sessions), func(v client.Session) []string {
-			return []string{described(v.ID.String(), v.Address)}
-		})
+		return names(s, func(c *client.Client) lister[client.Session] { return unpaged(c.Account.ListSessions) },
+			func(v client.Session) []string {
+				return []string{described(v.ID.String(), v.Address)}
+			})
 	case "INVOICE":
-		return names(s, unpaged((*client.Client).PostpaidInvoices), func(i client.PostpaidInvoice) []string {
-			return []string{described(i.ID, i.Number, i.State)}
-		})
+		return names(s,
+			func(c *client.Client) lister[client.PostpaidInvoice] { return unpaged(c.Billing.ListPostpaidInvoices) },
+			func(i client.PostpaidInvoice) []string {
+				return []string{described(i.ID, i.Number, i.State)}
+			})
 	case "FILE", "FOLDER", "SOURCE", "TARGET":
 		return files
 	}
@@ -193,11 +207,8 @@ func (s *Session) value(flag string) Completer {
 }
 
 // unpaged adapts a list that comes in one page.
-func unpaged[T any](list func(*client.Client, context.Context) (client.Page[T], error)) func(*client.Client,
-	context.Context, client.PageOf) (client.Page[T], error) {
-	return func(c *client.Client, ctx context.Context, _ client.PageOf) (client.Page[T], error) {
-		return list(c, ctx)
-	}
+func unpaged[T any](list func(context.Context) (client.Page[T], error)) lister[T] {
+	return func(ctx context.Context, _ client.PageOf) (client.Page[T], error) { return list(ctx) }
 }
 
 // Projects completes the projects of clusters and of budgets.
@@ -211,12 +222,13 @@ func (s *Session) Projects(cmd *cobra.Command, args []string, word string) ([]st
 	if directive == cobra.ShellCompDirectiveError {
 		return nil, directive
 	}
-	planned, directive := names(s, unpaged((*client.Client).Budgets), func(b client.Budget) []string {
-		if b.Project == "" {
-			return nil
-		}
-		return []string{b.Project}
-	})(cmd, args, word)
+	planned, directive := names(s, func(c *client.Client) lister[client.Budget] { return unpaged(c.Budgets.List) },
+		func(b client.Budget) []string {
+			if b.Project == "" {
+				return nil
+			}
+			return []string{b.Project}
+		})(cmd, args, word)
 	all := append(used, planned...)
 	slices.Sort(all)
 	return slices.Compact(all), directive
@@ -224,8 +236,10 @@ func (s *Session) Projects(cmd *cobra.Command, args []string, word string) ([]st
 
 // regions completes the regions in which GPUs are offered.
 func (s *Session) regions() Completer {
-	return names(s, func(c *client.Client, ctx context.Context, p client.PageOf) (client.Page[client.Offer], error) {
-		page, err := c.Offers(ctx, "", "", p)
-		return client.Page[client.Offer]{Items: page.Items}, err
+	return names(s, func(c *client.Client) lister[client.Offer] {
+		return func(ctx context.Context, p client.PageOf) (client.Page[client.Offer], error) {
+			page, err := c.Offers.Search(ctx, client.OffersQuery{PageOf: p})
+			return client.Page[client.Offer]{Items: page.Items}, err
+		}
 	}, func(o client.Offer) []string { return []string{o.Region} })
 }

@@ -21,21 +21,19 @@ func billingAuto(s *base.Session) *cobra.Command {
 			var err error
 			switch {
 			case off:
-				a, err = c.SetAutoTopUp(cmd.Context(), client.AutoTopUp{})
+				a, err = c.Billing.SetAutoTopUp(cmd.Context(), client.SetAutoTopUpRequest{})
 			case below+amount+dailyCap == "":
-				a, err = c.AutoTopUp(cmd.Context())
+				a, err = c.Billing.GetAutoTopUp(cmd.Context())
 			default:
-				want := client.AutoTopUp{Enabled: true}
-				for _, f := range []struct {
-					flag, text string
-					to         *money.Nano
-				}{{"--below", below, &want.Threshold}, {"--amount", amount, &want.Amount},
-					{"--daily-cap", dailyCap, &want.DailyCap}} {
-					if *f.to, err = money.ParseNano(f.text); err != nil {
+				for _, f := range []struct{ flag, text string }{
+					{"--below", below}, {"--amount", amount}, {"--daily-cap", dailyCap},
+				} {
+					if _, err = money.ParseNano(f.text); err != nil {
 						return fault.New(fault.Invalid, "%s: %s", f.flag, err)
 					}
 				}
-				a, err = c.SetAutoTopUp(cmd.Context(), want)
+				a, err = c.Billing.SetAutoTopUp(cmd.Context(),
+					client.SetAutoTopUpRequest{Enabled: true, Threshold: below, Amount: amount, DailyCap: dailyCap})
 			}
 			return s.Result(cmd, a, err, func(p *base.Printer) {
 				switch {

@@ -29,7 +29,7 @@ func billingBalance(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "balance", Short: "Show your wallet: available, held, and how long it lasts", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			b, err := s.Client(cmd).Balance(cmd.Context())
+			b, err := s.Client(cmd).Billing.GetBalance(cmd.Context())
 			return s.Result(cmd, b, err, func(p *base.Printer) {
 				runway := "no cluster is running"
 				if b.RunwaySeconds != nil {
@@ -69,7 +69,7 @@ func billingTopUp(s *base.Session) *cobra.Command {
 					return fault.New(fault.Invalid, "--card: not the id of a card; see muster billing cards list")
 				}
 			}
-			price, err := c.Price(cmd.Context(), amount)
+			price, err := c.Billing.GetPrice(cmd.Context(), client.PriceQuery{Amount: amount.String()})
 			if err != nil {
 				return err
 			}
@@ -79,7 +79,9 @@ func billingTopUp(s *base.Session) *cobra.Command {
 			if err := confirmPrice(cmd, price, yes); err != nil {
 				return err
 			}
-			t, err := c.TopUpAt(cmd.Context(), amount, price.Total, with)
+			t, err := c.Billing.CreateTopUp(cmd.Context(), client.CreateTopUpRequest{
+				Amount: amount.String(), Total: price.Total.String(), CardID: with.String(),
+			})
 			if err != nil {
 				return err
 			}
@@ -166,7 +168,7 @@ func billingTransactions(s *base.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "transactions", Short: "List your organisation's ledger entries, newest first", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			page, err := s.Client(cmd).Transactions(cmd.Context(), client.PageOf{Limit: limit, After: after})
+			page, err := s.Client(cmd).Billing.ListTransactions(cmd.Context(), client.PageOf{Limit: limit, After: after})
 			return s.Result(cmd, page, err, func(p *base.Printer) {
 				rows := make([][]string, len(page.Items))
 				for i, t := range page.Items {

@@ -25,7 +25,7 @@ func bondShow(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "show", Short: "Show the bond: free, reserved, terms, and standby that it paid", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			b, err := s.Client(cmd).Bond(cmd.Context())
+			b, err := s.Client(cmd).Bond.Get(cmd.Context())
 			return s.Result(cmd, b, err, func(p *base.Printer) { printBond(p, b) })
 		},
 	}
@@ -84,12 +84,12 @@ func bondMove(s *base.Session, verb, short string) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := s.Client(cmd)
 			if verb == "deposit" {
-				b, err := c.DepositBond(cmd.Context(), args[0])
+				b, err := c.Bond.Deposit(cmd.Context(), client.BondAmount{Amount: args[0]})
 				return s.Result(cmd, b, err, func(p *base.Printer) {
 					p.Line("%s %s of your bond are free now.", base.Nano(b.Free), b.Currency)
 				})
 			}
-			w, err := c.WithdrawBond(cmd.Context(), args[0])
+			w, err := c.Bond.Withdraw(cmd.Context(), client.BondAmount{Amount: args[0]})
 			return s.Result(cmd, w, err, func(p *base.Printer) {
 				p.Line("%s %s went back to your balance, %s are payable.", base.Nano(w.ToBalance), w.Bond.Currency,
 					base.Nano(w.ToPayable))
@@ -108,7 +108,7 @@ func bondSet(s *base.Session) *cobra.Command {
 		Args:    base.Exactly(),
 		Example: "  muster host bond set --retain 10 --limit 25",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var in client.BondChange
+			var in client.ChangeBondTermsRequest
 			if cmd.Flags().Changed("retain") {
 				ppm := int64(percent * 10_000)
 				in.RetainPPM = &ppm
@@ -119,7 +119,7 @@ func bondSet(s *base.Session) *cobra.Command {
 			if cmd.Flags().Changed("limit") {
 				in.LiabilityMax = &limit
 			}
-			b, err := s.Client(cmd).ChangeBond(cmd.Context(), in)
+			b, err := s.Client(cmd).Bond.ChangeTerms(cmd.Context(), in)
 			return s.Result(cmd, b, err, func(p *base.Printer) { printBond(p, b) })
 		},
 	}
@@ -143,7 +143,7 @@ func bondLimit(s *base.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			b, err := c.LimitHost(cmd.Context(), h, args[1])
+			b, err := c.Bond.ChangeHostLiability(cmd.Context(), h, client.ChangeHostLiabilityRequest{LiabilityMax: args[1]})
 			return s.Result(cmd, b, err, func(p *base.Printer) { printBond(p, b) })
 		},
 	}
@@ -156,7 +156,7 @@ func bondLiability(s *base.Session) *cobra.Command {
 		Use: "liability", Short: "Show what a lease would be liable for in a gang, before it is rented", Args: base.Exactly(),
 		Example: "  muster host bond liability --nodes 8 --price 20",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := s.Client(cmd).Liability(cmd.Context(), nodes, price)
+			l, err := s.Client(cmd).Bond.GetLiability(cmd.Context(), client.LiabilityQuery{Nodes: nodes, Price: price})
 			return s.Result(cmd, l, err, func(p *base.Printer) {
 				p.Line("In a cluster of %d nodes at %s per hour each, a lease is liable for at most %s.", l.Nodes, price,
 					base.Nano(l.Amount))
@@ -179,7 +179,7 @@ func bondSuspensions(s *base.Session) *cobra.Command {
 			if err != nil || cl.IsZero() {
 				return fault.New(fault.Invalid, "%q is not the id of a cluster; muster host bond show lists them", args[0])
 			}
-			page, err := s.Client(cmd).Suspensions(cmd.Context(), cl)
+			page, err := s.Client(cmd).Bond.ListSuspensions(cmd.Context(), cl)
 			if err != nil {
 				return err
 			}

@@ -39,26 +39,26 @@ shut down cleanly, with the reason budget_exhausted.`,
 			return base.Exactly()(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			b := client.NewBudget{Project: project}
+			b := client.SetBudgetRequest{Project: project}
 			if limit != "" {
 				n, err := money.ParseNano(limit)
 				if err != nil {
 					return fault.InvalidField("cap", "%s", err)
 				}
-				b.Cap = &n
+				b.Cap = new(n.String())
 			}
 			if price != "" {
 				n, err := money.ParseMicro(price)
 				if err != nil {
 					return fault.InvalidField("max-price", "%s", err)
 				}
-				b.MaxPrice = &n
+				b.MaxPrice = new(n.String())
 			}
 			if longest != 0 {
 				n := int64(longest / time.Second)
 				b.MaxDuration = &n
 			}
-			set, err := s.Client(cmd).SetBudget(cmd.Context(), b)
+			set, err := s.Client(cmd).Budgets.Set(cmd.Context(), b)
 			return s.Result(cmd, set, err, func(p *base.Printer) { p.Table(budgetHeads, [][]string{budgetRow(set)}) })
 		},
 	}
@@ -94,7 +94,7 @@ func budgetList(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List budgets and what is left of them", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := s.Client(cmd).Budgets(cmd.Context())
+			all, err := s.Client(cmd).Budgets.List(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -120,7 +120,7 @@ func budgetRemove(s *base.Session) *cobra.Command {
 			if err != nil {
 				return fault.New(fault.Invalid, "%q is not the id of a budget (bud_…); muster budget list lists them", args[0])
 			}
-			if err := s.Client(cmd).RemoveBudget(cmd.Context(), b); err != nil {
+			if err := s.Client(cmd).Budgets.Remove(cmd.Context(), b); err != nil {
 				return err
 			}
 			return s.Show(cmd, map[string]string{"removed": b.String()}, func(p *base.Printer) { p.Line("%s is deleted.", b) })

@@ -17,7 +17,7 @@ func billingTopUps(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "topups", Short: "List top-ups with their receipts, newest first", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			page, err := s.Client(cmd).TopUps(cmd.Context(), client.PageOf{})
+			page, err := s.Client(cmd).Billing.ListTopUps(cmd.Context(), client.PageOf{})
 			return s.Result(cmd, page, err, func(p *base.Printer) {
 				rows := make([][]string, len(page.Items))
 				for i, t := range page.Items {
@@ -44,7 +44,7 @@ func cardsList(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List your organisation's cards", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			page, err := s.Client(cmd).Cards(cmd.Context())
+			page, err := s.Client(cmd).Billing.ListCards(cmd.Context())
 			return s.Result(cmd, page, err, func(p *base.Printer) {
 				rows := make([][]string, len(page.Items))
 				for i, k := range page.Items {
@@ -64,7 +64,7 @@ func cardsAdd(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "add", Short: "Open the page on which a card is saved", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			a, err := s.Client(cmd).AddCard(cmd.Context())
+			a, err := s.Client(cmd).Billing.AddCard(cmd.Context())
 			return s.Result(cmd, a, err, func(p *base.Printer) {
 				if a.URL == "" {
 					p.Line("The page is not ready yet: look again with muster billing cards add in a minute.")
@@ -77,15 +77,22 @@ func cardsAdd(s *base.Session) *cobra.Command {
 }
 
 func cardsDefault(s *base.Session) *cobra.Command {
-	return onCard(s, "default CARD", "Make a card the one that pays where none is named", (*client.Client).SetDefaultCard,
-		"It pays by default now.")
+	return onCard(s, "default CARD", "Make a card the one that pays where none is named",
+		func(ctx context.Context, c *client.Client, card id.Card) error {
+			_, err := c.Billing.ChangeCard(ctx, card, client.ChangeCardRequest{Default: true})
+			return err
+		}, "It pays by default now.")
 }
 
 func cardsRemove(s *base.Session) *cobra.Command {
-	return onCard(s, "remove CARD", "Delete a card", (*client.Client).RemoveCard, "The card is deleted.")
+	return onCard(s, "remove CARD", "Delete a card",
+		func(ctx context.Context, c *client.Client, card id.Card) error {
+			return c.Billing.RemoveCard(ctx, card)
+		},
+		"The card is deleted.")
 }
 
-func onCard(s *base.Session, use, short string, do func(*client.Client, context.Context, id.Card) error,
+func onCard(s *base.Session, use, short string, do func(context.Context, *client.Client, id.Card) error,
 	done string) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: base.Exactly("CARD"),
@@ -95,7 +102,7 @@ func onCard(s *base.Session, use, short string, do func(*client.Client, context.
 			if err != nil {
 				return fault.New(fault.Invalid, "CARD: not the id of a card; see muster billing cards list")
 			}
-			if err := do(s.Client(cmd), cmd.Context(), card); err != nil {
+			if err := do(cmd.Context(), s.Client(cmd), card); err != nil {
 				return err
 			}
 			return s.Show(cmd, map[string]string{"id": card.String()}, func(p *base.Printer) { p.Line("%s", done) })

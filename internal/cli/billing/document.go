@@ -15,7 +15,7 @@ import (
 // DocumentCommand is muster document.
 func DocumentCommand(s *base.Session) *cobra.Command {
 	cmd := base.Noun("document", "Receipts, credit notes and self-billing documents",
-		documentList(s, false), documentShow(s, (*client.Client).Document))
+		documentList(s, false), documentShow(s, func(c *client.Client) getDocument { return c.Documents.Get }))
 	cmd.Example = "  muster document list --year 2026\n  muster document list --series credit_note\n  muster document " +
 		"show R-2026-000001"
 	return cmd
@@ -24,30 +24,29 @@ func DocumentCommand(s *base.Session) *cobra.Command {
 // AllDocuments is muster admin documents.
 func AllDocuments(s *base.Session) *cobra.Command {
 	cmd := base.Noun("document", "Documents of all organisations", documentList(s, true),
-		documentShow(s, (*client.Client).AnyDocument))
+		documentShow(s, func(c *client.Client) getDocument { return c.Admin.GetAnyDocument }))
 	cmd.Example = "  muster admin document list --year 2026 --org org_…\n  muster admin document show R-2026-000001"
 	return cmd
 }
 
 func documentList(s *base.Session, all bool) *cobra.Command {
-	var f client.DocumentFilter
-	var org, after string
-	var limit int
+	var f client.AllDocumentsQuery
 	cmd := &cobra.Command{
 		Use: "list", Short: "List documents with their numbers, newest first", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := s.Client(cmd)
-			list := c.Documents
-			if all {
-				list = c.AllDocuments
-			}
-			if org != "" {
-				var err error
-				if f.Org, err = id.Parse[id.Org](org); err != nil || f.Org.IsZero() {
-					return fault.New(fault.Invalid, "--org: %q is not the id of an organisation", org)
+			if f.Org != "" {
+				if of, err := id.Parse[id.Org](f.Org); err != nil || of.IsZero() {
+					return fault.New(fault.Invalid, "--org: %q is not the id of an organisation", f.Org)
 				}
 			}
-			page, err := list(cmd.Context(), f, client.PageOf{Limit: limit, After: after})
+			var page client.Page[client.Document]
+			var err error
+			if all {
+				page, err = c.Admin.ListAllDocuments(cmd.Context(), f)
+			} else {
+				page, err = c.Documents.List(cmd.Context(), f.DocumentsQuery)
+			}
 			return s.Result(cmd, page, err, func(p *base.Printer) {
 				if len(page.Items) == 0 {
 					p.Line("No documents. A payment has a receipt as soon as it arrives.")
@@ -77,25 +76,27 @@ func documentList(s *base.Session, all bool) *cobra.Command {
 	fl := cmd.Flags()
 	fl.StringVar(&f.Series, "series", "", "receipt, credit_note or self_billing (default: all)")
 	fl.IntVar(&f.Year, "year", 0, "the year in the number (default: all)")
-	fl.IntVar(&limit, "limit", 50, "documents at most")
-	fl.StringVar(&after, "after", "", "continue after this item, which the page before named")
+	fl.IntVar(&f.Limit, "limit", 50, "documents at most")
+	fl.StringVar(&f.After, "after", "", "continue after this item, which the page before named")
 	if all {
-		fl.StringVar(&org, "org", "", "id of an organisation (default: all)")
+		fl.StringVar(&f.Org, "org", "", "id of an organisation (default: all)")
 	}
 	_ = cmd.RegisterFlagCompletionFunc("series", cobra.FixedCompletions([]string{"receipt", "credit_note", "self_billing"},
 		cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-func documentShow(s *base.Session, read func(*client.Client, context.Context, string) (client.FullDocument,
-	error)) *cobra.Command {
+// getDocument gets a document by its number.
+type getDocument = func(context.Context, string) (client.FullDocument, error)
+
+func documentShow(s *base.Session, read func(*client.Client) getDocument) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show NUMBER",
 		Short: "Show a document as it was issued, and the numbers of those that correct it",
 		Args:  base.Exactly("NUMBER"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := s.Client(cmd)
-			d, err := read(c, cmd.Context(), args[0])
+			d, err := read(c)(cmd.Context(), args[0])
 			return s.Result(cmd, d, err, func(p *base.Printer) {
 				printDocument(p, d)
 				p.Line("To print it: %s/documents/%s", c.Server(), d.Number)

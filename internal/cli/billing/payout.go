@@ -21,11 +21,11 @@ func payoutShow(s *base.Session) *cobra.Command {
 		Args:  base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := s.Client(cmd)
-			b, err := c.PayoutBalance(cmd.Context())
+			b, err := c.Earnings.GetPayoutBalance(cmd.Context())
 			if err != nil {
 				return err
 			}
-			a, err := c.PayoutAccount(cmd.Context())
+			a, err := c.Earnings.GetPayoutAccount(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -84,7 +84,7 @@ func payoutList(s *base.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List your payouts, newest first", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			page, err := s.Client(cmd).Payouts(cmd.Context(), client.PageOf{Limit: limit, After: after})
+			page, err := s.Client(cmd).Earnings.ListPayouts(cmd.Context(), client.PageOf{Limit: limit, After: after})
 			return s.Result(cmd, page, err, func(p *base.Printer) {
 				rows := make([][]string, len(page.Items))
 				for i, x := range page.Items {
@@ -121,7 +121,8 @@ func payoutSetup(s *base.Session) *cobra.Command {
 		Use: "setup", Short: "Open Stripe's page where you enter your identity and bank account",
 		Example: "  muster payout setup --country DE", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			x, err := s.Client(cmd).SetUpPayouts(cmd.Context(), strings.ToUpper(strings.TrimSpace(country)))
+			x, err := s.Client(cmd).Earnings.SetUpPayouts(cmd.Context(),
+				client.SetUpPayoutsRequest{Country: strings.ToUpper(strings.TrimSpace(country))})
 			return s.Result(cmd, x, err, func(p *base.Printer) {
 				p.Line("Open this page now, it is good for one visit: %s", x.URL)
 			})

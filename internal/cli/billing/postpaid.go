@@ -18,11 +18,11 @@ func billingPostpaid(s *base.Session) *cobra.Command {
 			"muster billing postpaid pay in_…",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := s.Client(cmd)
-			t, err := c.Postpaid(cmd.Context())
+			t, err := c.Billing.GetPostpaid(cmd.Context())
 			if err != nil {
 				return err
 			}
-			page, err := c.PostpaidInvoices(cmd.Context())
+			page, err := c.Billing.ListPostpaidInvoices(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -70,7 +70,7 @@ func postpaidUsage(s *base.Session) *cobra.Command {
 			if len(args) == 1 {
 				of = args[0]
 			}
-			l, err := s.Client(cmd).PostpaidUsage(cmd.Context(), of)
+			l, err := s.Client(cmd).Billing.ListPostpaidUsage(cmd.Context(), client.PostpaidUsageQuery{Invoice: of})
 			return s.Result(cmd, l, err, func(p *base.Printer) {
 				rows := make([][]string, len(l.Items))
 				for i, x := range l.Items {
@@ -94,7 +94,7 @@ func postpaidPay(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "pay INVOICE", Short: "Charge your default card for an unpaid invoice", Args: base.Exactly("INVOICE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := s.Client(cmd).PayPostpaidInvoice(cmd.Context(), args[0]); err != nil {
+			if _, err := s.Client(cmd).Billing.PayPostpaidInvoice(cmd.Context(), args[0]); err != nil {
 				return err
 			}
 			return s.Show(cmd, map[string]string{"invoice": args[0], "state": "asked"}, func(p *base.Printer) {

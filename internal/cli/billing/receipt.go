@@ -20,7 +20,7 @@ func billingReceipt(s *base.Session) *cobra.Command {
 			if err != nil || t.IsZero() {
 				return fault.New(fault.Invalid, "want the id of a payment, not %q; see muster billing topups", args[0])
 			}
-			r, err := s.Client(cmd).Receipt(cmd.Context(), t)
+			r, err := s.Client(cmd).Billing.GetReceipt(cmd.Context(), t)
 			return s.Result(cmd, r, err, func(p *base.Printer) { printReceipt(p, r) })
 		},
 	}

@@ -18,7 +18,7 @@ func billingRefund(s *base.Session) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := s.Client(cmd)
 			if len(args) == 0 {
-				r, err := c.Refunds(cmd.Context())
+				r, err := c.Billing.ListRefunds(cmd.Context())
 				return s.Result(cmd, r, err, func(p *base.Printer) {
 					p.Line("%s can be given back.", base.Nano(r.Refundable))
 					printRefunds(p, r.Items)
@@ -28,7 +28,7 @@ func billingRefund(s *base.Session) *cobra.Command {
 			if err != nil {
 				return fault.New(fault.Invalid, "AMOUNT: %s", err)
 			}
-			page, err := c.GiveBack(cmd.Context(), amount)
+			page, err := c.Billing.CreateRefund(cmd.Context(), client.CreateRefundRequest{Amount: amount.String()})
 			return s.Result(cmd, page, err, func(p *base.Printer) { printRefunds(p, page.Items) })
 		},
 	}
@@ -48,7 +48,7 @@ func billingRedeem(s *base.Session) *cobra.Command {
 		Use: "redeem CODE", Short: "Redeem a promo code", Args: base.Exactly("CODE"),
 		Example: "  muster billing redeem WELCOME-2026",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := s.Client(cmd).Redeem(cmd.Context(), args[0])
+			r, err := s.Client(cmd).Billing.RedeemCode(cmd.Context(), client.RedeemCodeRequest{Code: args[0]})
 			return s.Result(cmd, r, err, func(p *base.Printer) { p.Line("%s were added.", base.Nano(r.Amount)) })
 		},
 	}

@@ -13,7 +13,7 @@ func billingStanding(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "standing", Short: "Show how much you may add, and your disputed payments", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			x, err := s.Client(cmd).Standing(cmd.Context())
+			x, err := s.Client(cmd).Billing.GetStanding(cmd.Context())
 			return s.Result(cmd, x, err, func(p *base.Printer) { printStanding(p, x) })
 		},
 	}

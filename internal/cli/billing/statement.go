@@ -28,8 +28,8 @@ func (f *period) flags(cmd *cobra.Command, by string) {
 }
 
 // of is the statement that the flags ask for.
-func (f *period) of() (client.StatementOf, error) {
-	s := client.StatementOf{From: f.from, To: f.to, By: f.by}
+func (f *period) of() (client.StatementQuery, error) {
+	s := client.StatementQuery{From: f.from, To: f.to, By: f.by}
 	if f.csv && f.by != "" {
 		return s, fault.New(fault.Invalid, "--by sums, and --csv has every line: take one of them")
 	}
@@ -62,10 +62,10 @@ label:KEY. Each line behind it is proven by segments that a host has signed: see
 			}
 			c := s.Client(cmd)
 			if f.csv {
-				r, err := c.StatementCSV(cmd.Context(), of)
+				r, err := c.Billing.GetStatementCSV(cmd.Context(), of)
 				return Pass(cmd, r, err)
 			}
-			v, err := c.Statement(cmd.Context(), of)
+			v, err := c.Billing.GetStatement(cmd.Context(), of)
 			return s.Result(cmd, v, err, func(p *base.Printer) {
 				p.Line("%s to %s (%s), %s, by %s", v.From, v.To, v.Zone, v.Currency, v.By)
 				var rows [][]string
@@ -108,21 +108,24 @@ func HostStatement(s *base.Session) *cobra.Command {
 		Example: "  muster host statement --month 2026-11\n  muster host statement rack-7-a --by day\n  muster host " +
 			"statement --month 2026-11 --csv > november.csv",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			of, err := f.of()
+			days, err := f.of()
 			if err != nil {
 				return err
 			}
+			of := client.EarningsQuery{From: days.From, To: days.To, By: days.By}
 			c := s.Client(cmd)
 			if len(args) == 1 {
-				if of.Host, err = base.FindHost(cmd.Context(), c, args[0]); err != nil {
+				host, err := base.FindHost(cmd.Context(), c, args[0])
+				if err != nil {
 					return err
 				}
+				of.Host = host.String()
 			}
 			if f.csv {
-				r, err := c.EarningsCSV(cmd.Context(), of)
+				r, err := c.Earnings.GetStatementCSV(cmd.Context(), of)
 				return Pass(cmd, r, err)
 			}
-			v, err := c.EarningsStatement(cmd.Context(), of)
+			v, err := c.Earnings.GetStatement(cmd.Context(), of)
 			return s.Result(cmd, v, err, func(p *base.Printer) { printEarnings(p, v) })
 		},
 	}

@@ -71,13 +71,13 @@ func proofOf(s *base.Session, cmd *cobra.Command, args []string, file string) ([
 		if err != nil {
 			return nil, fault.New(fault.Invalid, "LEASE: %s", err)
 		}
-		return c.LeaseProof(cmd.Context(), l)
+		return c.Clusters.GetLeaseProof(cmd.Context(), l)
 	}
 	cl, err := base.FindCluster(cmd.Context(), c, args[0])
 	if err != nil {
 		return nil, err
 	}
-	return c.ClusterProof(cmd.Context(), cl)
+	return c.Clusters.GetProof(cmd.Context(), cl)
 }
 
 func printVerdict(p *base.Printer, f billproof.File, v billproof.Verdict) {

@@ -29,7 +29,7 @@ func list(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List your organisation's buckets", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := s.Client(cmd).Buckets(cmd.Context())
+			all, err := s.Client(cmd).Buckets.List(cmd.Context())
 			return s.Result(cmd, all, err, func(p *base.Printer) {
 				rows := make([][]string, len(all.Items))
 				for i, b := range all.Items {
@@ -75,7 +75,7 @@ func onBucket(s *base.Session, use, short string,
 func show(s *base.Session) *cobra.Command {
 	return onBucket(s, "show", "Show a bucket, without its secret",
 		func(cmd *cobra.Command, c *client.Client, b id.Bucket, _ string) error {
-			v, err := c.Bucket(cmd.Context(), b)
+			v, err := c.Buckets.Get(cmd.Context(), b)
 			return s.Result(cmd, v, err, func(p *base.Printer) { print(p, v) })
 		})
 }
@@ -94,7 +94,7 @@ the secret and never shows it. Use a separate key that has no more permissions t
 			if n.AccessKeyID, n.SecretAccessKey, err = accessKey(cmd); err != nil {
 				return err
 			}
-			b, err := s.Client(cmd).CreateBucket(cmd.Context(), n)
+			b, err := s.Client(cmd).Buckets.Create(cmd.Context(), n)
 			return s.Result(cmd, b, err, func(p *base.Printer) { print(p, b) })
 		},
 	}
@@ -129,7 +129,7 @@ func rotate(s *base.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			v, err := c.RotateBucket(cmd.Context(), b, client.BucketCredentials{AccessKeyID: key, SecretAccessKey: secret})
+			v, err := c.Buckets.Rotate(cmd.Context(), b, client.BucketCredentials{AccessKeyID: key, SecretAccessKey: secret})
 			return s.Result(cmd, v, err, func(p *base.Printer) { print(p, v) })
 		})
 	cmd.Long = `Replace a bucket's credentials, once the store has accepted the new ones. The command reads them from
@@ -140,7 +140,7 @@ AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or prompts for them.`
 func check(s *base.Session) *cobra.Command {
 	return onBucket(s, "check", "Ask a bucket's store whether the credentials still work",
 		func(cmd *cobra.Command, c *client.Client, b id.Bucket, name string) error {
-			v, err := c.CheckBucket(cmd.Context(), b)
+			v, err := c.Buckets.Check(cmd.Context(), b)
 			if err == nil && v.Problem != "" {
 				err = fault.New(fault.Unavailable, "%s cannot be used: %s", name, v.Problem)
 			}
@@ -151,7 +151,7 @@ func check(s *base.Session) *cobra.Command {
 func remove(s *base.Session) *cobra.Command {
 	return onBucket(s, "delete", "Delete a bucket and its credentials; what the store has stays there",
 		func(cmd *cobra.Command, c *client.Client, b id.Bucket, name string) error {
-			err := c.DeleteBucket(cmd.Context(), b)
+			err := c.Buckets.Delete(cmd.Context(), b)
 			return s.Result(cmd, struct{}{}, err, func(p *base.Printer) { p.Line("Deleted the bucket %s.", name) })
 		})
 }

@@ -141,12 +141,12 @@ func planOf(cmd *cobra.Command, c *client.Client, f *specFlags) (client.Spec, pl
 		return spec, p, fault.New(fault.Conflict, "%d clusters are called %s: give the spec a name that only one has",
 			len(live), spec.Name)
 	}
-	q, err := c.Quote(cmd.Context(), spec)
+	q, err := c.Quotes.Create(cmd.Context(), spec)
 	if err != nil {
 		return spec, p, err
 	}
 	p.Quote = &q
-	if _, err := c.ReturnQuote(cmd.Context(), q.ID); err != nil {
+	if _, err := c.Quotes.Return(cmd.Context(), q.ID); err != nil {
 		return spec, p, err
 	}
 	return spec, p, nil
@@ -165,16 +165,16 @@ func applyKey(name string, before []client.Cluster) string {
 // carryOut rents the cluster of a plan. It claims the GPUs of the new cluster before it releases the old one.
 func carryOut(ctx context.Context, c *client.Client, spec client.Spec, p plan) (client.Cluster, error) {
 	if p.Action == planCreate {
-		return c.Rent(client.WithKey(ctx, p.key), spec)
+		return c.Clusters.Rent(client.WithKey(ctx, p.key), spec)
 	}
-	q, err := c.Quote(ctx, spec)
+	q, err := c.Quotes.Create(ctx, spec)
 	if err != nil {
 		return client.Cluster{}, err
 	}
-	if _, err := c.Release(ctx, p.Cluster.ID); err != nil {
+	if _, err := c.Clusters.Release(ctx, p.Cluster.ID); err != nil {
 		return client.Cluster{}, err
 	}
-	return c.RentQuote(ctx, q.ID, client.Spec{}) // the quote holds the whole spec
+	return c.Clusters.RentQuote(ctx, q.ID, client.Spec{}) // the quote holds the whole spec
 }
 
 // changes returns the fields of a spec in which a cluster differs from it, sorted.

@@ -97,37 +97,35 @@ func printStarting(p *base.Printer, c client.Cluster) {
 
 func rent(ctx context.Context, c *client.Client, quote string, spec client.Spec) (client.Cluster, error) {
 	if quote == "" {
-		return c.Rent(ctx, spec)
+		return c.Clusters.Rent(ctx, spec)
 	}
 	q, err := id.Parse[id.Quote](quote)
 	if err != nil {
 		return client.Cluster{}, fault.New(fault.Invalid, "--quote must be the id of a quote, q_…")
 	}
-	return c.RentQuote(ctx, q, spec)
+	return c.Clusters.RentQuote(ctx, q, spec)
 }
 
 func clusterList(s *base.Session) *cobra.Command {
-	var f client.ClusterFilter
-	var after string
-	var limit int
+	var f client.ClustersQuery
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls", "ps"}, Short: "List and search your clusters", Args: base.Exactly(),
 		Example: `  muster cluster list --state active
   muster cluster list --query "train team=vision" --sort name`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			page, err := s.Client(cmd).Clusters(cmd.Context(), f, client.PageOf{Limit: limit, After: after})
+			page, err := s.Client(cmd).Clusters.List(cmd.Context(), f)
 			return s.Result(cmd, page, err, func(p *base.Printer) { printClusters(p, page, f) })
 		},
 	}
 	cmd.Flags().StringVar(&f.State, "state", "", "only clusters in this state; active: not ended; ended: all others")
 	cmd.Flags().StringVar(&f.Query, "query", "", "only clusters whose id, name, project, image or labels match all words")
 	cmd.Flags().StringVar(&f.Sort, "sort", "", "created, name, price or project; with - before it, in reverse")
-	cmd.Flags().IntVar(&limit, "limit", 50, "clusters at most")
-	cmd.Flags().StringVar(&after, "after", "", "continue after this item, which the page before named")
+	cmd.Flags().IntVar(&f.Limit, "limit", 50, "clusters at most")
+	cmd.Flags().StringVar(&f.After, "after", "", "continue after this item, which the page before named")
 	return cmd
 }
 
-func printClusters(p *base.Printer, page client.Page[client.Cluster], f client.ClusterFilter) {
+func printClusters(p *base.Printer, page client.Page[client.Cluster], f client.ClustersQuery) {
 	if len(page.Items) == 0 && (f.State != "" || f.Query != "") {
 		p.Line("%s", noneMatch(f))
 		return
@@ -147,7 +145,7 @@ func printClusters(p *base.Printer, page client.Page[client.Cluster], f client.C
 }
 
 // noneMatch says that no cluster passes the filter.
-func noneMatch(f client.ClusterFilter) string {
+func noneMatch(f client.ClustersQuery) string {
 	const all = " List all: muster cluster list"
 	what := "No cluster"
 	switch {
@@ -171,7 +169,7 @@ func gpusOf(c client.Cluster) int {
 
 func clusterShow(s *base.Session) *cobra.Command {
 	return onCluster(s, "show", "Show a cluster", func(cmd *cobra.Command, c *client.Client, cl id.Cluster) error {
-		v, err := c.Cluster(cmd.Context(), cl)
+		v, err := c.Clusters.Get(cmd.Context(), cl)
 		if err != nil {
 			return err
 		}
@@ -280,8 +278,8 @@ func clusterEvents(s *base.Session) *cobra.Command {
 		c *client.Client,
 		cl id.Cluster) error {
 		all, err := client.All(cmd.Context(), func(ctx context.Context, p client.PageOf) (client.Page[client.Event], error) {
-			return c.Events(ctx, cl, p)
-		})
+			return c.Clusters.ListEvents(ctx, cl, p)
+		}, client.PageOf{})
 		if err != nil {
 			return err
 		}
@@ -302,7 +300,7 @@ func clusterEvents(s *base.Session) *cobra.Command {
 func clusterRestart(s *base.Session) *cobra.Command {
 	return onCluster(s, "restart", "Stop the command on every rank and start it again",
 		func(cmd *cobra.Command, c *client.Client, cl id.Cluster) error {
-			v, err := c.Act(cmd.Context(), cl, "restart")
+			v, err := c.Clusters.Act(cmd.Context(), cl, client.ActOnClusterRequest{Action: "restart"})
 			return s.Result(cmd, v, err, func(p *base.Printer) {
 				p.Line("%s is starting again. Its time is not billed until every rank runs.", v.Name)
 			})
@@ -313,7 +311,7 @@ func clusterRelease(s *base.Session) *cobra.Command {
 	var wait bool
 	cmd := onCluster(s, "release", "Release a cluster: stop it and its billing",
 		func(cmd *cobra.Command, c *client.Client, cl id.Cluster) error {
-			v, err := c.Release(cmd.Context(), cl)
+			v, err := c.Clusters.Release(cmd.Context(), cl)
 			if err != nil {
 				return err
 			}

@@ -32,7 +32,8 @@ with GPUs of several models has an offer for each.`,
 			c := s.Client(cmd)
 			var offers []client.Offer
 			for _, arg := range args {
-				page, err := c.Offers(cmd.Context(), offerQuery(arg), "gpu_model", client.PageOf{Limit: 50})
+				page, err := c.Offers.Search(cmd.Context(), client.OffersQuery{PageOf: client.PageOf{Limit: 50},
+					Q: offerQuery(arg), Sort: "gpu_model"})
 				if err != nil {
 					return err
 				}

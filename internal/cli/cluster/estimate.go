@@ -11,7 +11,7 @@ import (
 
 // EstimateCommand is muster estimate.
 func EstimateCommand(s *base.Session) *cobra.Command {
-	var r client.EstimateRequest
+	var r client.EstimateQuery
 	cmd := &cobra.Command{
 		Use:   "estimate",
 		Short: "Get the price that a cluster would have now; nothing is claimed",
@@ -25,7 +25,7 @@ the GPUs before you do. To claim them, ask for a quote.`,
 			if err != nil {
 				return err
 			}
-			e, err := c.Estimate(cmd.Context(), r)
+			e, err := c.Offers.GetEstimate(cmd.Context(), r)
 			return s.Result(cmd, e, err, func(p *base.Printer) { printEstimate(p, e) })
 		},
 	}

@@ -35,7 +35,7 @@ func onRank(s *base.Session, cmd *cobra.Command, f func(cmd *cobra.Command, node
 }
 
 func withRank(ctx context.Context, c *client.Client, cl id.Cluster, rank int, f func(*ssh.Client) error) error {
-	node, err := c.SSH(ctx, cl, rank)
+	node, err := c.Clusters.SSH(ctx, cl, rank)
 	if err != nil {
 		return err
 	}

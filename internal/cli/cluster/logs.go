@@ -22,7 +22,7 @@ func clusterLogs(s *base.Session) *cobra.Command {
 		if tail >= 0 {
 			of.Tail = &tail
 		}
-		stream, err := c.Logs(cmd.Context(), cl, of)
+		stream, err := c.Clusters.Logs(cmd.Context(), cl, of)
 		if err != nil {
 			return err
 		}

@@ -15,7 +15,8 @@ func clusterMetrics(s *base.Session) *cobra.Command {
 	var last, step time.Duration
 	cmd := onCluster(s, "metrics", "Show what the GPUs, networks and disks of a cluster do",
 		func(cmd *cobra.Command, c *client.Client, cl id.Cluster) error {
-			m, err := c.Metrics(cmd.Context(), cl, time.Now().Add(-last), time.Time{}, step)
+			m, err := c.Clusters.GetMetrics(cmd.Context(), cl, client.MetricsQuery{From: time.Now().Add(-last),
+				Step: int(step.Seconds())})
 			return s.Result(cmd, m, err, func(p *base.Printer) { printMetrics(p, m) })
 		})
 	cmd.Long = "Show the newest readings of a cluster's GPUs and nodes within a time. " +

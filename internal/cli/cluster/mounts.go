@@ -159,7 +159,7 @@ func mountsOf(ctx context.Context, c *client.Client, cl client.Cluster) ([]mount
 		case !m.Bucket.IsZero():
 			row.name, row.durable = m.Bucket.String(), "what is uploaded"
 			var b client.Bucket
-			if b, err = c.Bucket(ctx, m.Bucket); err == nil {
+			if b, err = c.Buckets.Get(ctx, m.Bucket); err == nil {
 				row.name, row.problem = "bucket:"+b.Name, b.Problem
 			}
 		default:
@@ -168,7 +168,7 @@ func mountsOf(ctx context.Context, c *client.Client, cl client.Cluster) ([]mount
 				row.mode = fmt.Sprintf("%s, lazy, %d GB of cache", m.Mode, m.CacheGB)
 			}
 			var v client.Volume
-			if v, err = c.Volume(ctx, m.Volume); err == nil {
+			if v, err = c.Volumes.Get(ctx, m.Volume); err == nil {
 				row.fill(v, cl)
 			}
 		}

@@ -32,10 +32,10 @@ searched in the model, the region, the fabric and the architecture.`,
   muster offers 'scratch_gb>=500'`,
 		Args: base.AtMost("QUERY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			page, err := s.Client(cmd).Offers(cmd.Context(), base.FirstOf(args...), sort, client.PageOf{
+			page, err := s.Client(cmd).Offers.Search(cmd.Context(), client.OffersQuery{PageOf: client.PageOf{
 				Limit: limit,
 				After: after,
-			})
+			}, Q: base.FirstOf(args...), Sort: sort})
 			return s.Result(cmd, page, err, func(p *base.Printer) { printOffers(p, page) })
 		},
 	}

@@ -16,7 +16,7 @@ import (
 
 // checkListens returns a fault if nothing listens on a port of a rank, so that no link is printed that leads nowhere.
 func checkListens(ctx context.Context, c *client.Client, v client.Cluster, rank, port int) error {
-	node, err := c.SSH(ctx, v.ID, rank)
+	node, err := c.Clusters.SSH(ctx, v.ID, rank)
 	if err != nil {
 		return nil // the request for the link fails, too, and names the cause
 	}
@@ -49,7 +49,7 @@ access for 12 hours.`,
 			if err != nil {
 				return err
 			}
-			v, err := c.Cluster(cmd.Context(), cl)
+			v, err := c.Clusters.Get(cmd.Context(), cl)
 			if err != nil {
 				return err
 			}
@@ -58,16 +58,16 @@ access for 12 hours.`,
 					return err
 				}
 			}
-			link, err := c.PortLink(cmd.Context(), cl, rank, port)
+			link, err := c.Clusters.GetPortLink(cmd.Context(), cl, port, client.PortQuery{Node: rank})
 			if err != nil {
 				return err
 			}
 			if browser {
-				if err := base.OpenBrowser(cmd, link); err != nil {
+				if err := base.OpenBrowser(cmd, link.URL); err != nil {
 					return err
 				}
 			}
-			return s.Show(cmd, map[string]string{"url": link}, func(p *base.Printer) { p.Line("%s", link) })
+			return s.Show(cmd, link, func(p *base.Printer) { p.Line("%s", link.URL) })
 		},
 	}
 	cmd.Flags().IntVar(&rank, "node", 0, "the rank")

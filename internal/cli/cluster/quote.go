@@ -26,7 +26,7 @@ func QuoteCommand(s *base.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			q, err := s.Client(cmd).Quote(cmd.Context(), spec)
+			q, err := s.Client(cmd).Quotes.Create(cmd.Context(), spec)
 			return s.Result(cmd, q, err, func(p *base.Printer) { printQuote(p, q) })
 		},
 	}
@@ -42,7 +42,7 @@ func quoteShow(s *base.Session) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withQuote(s, cmd, args[0], func(c *client.Client, q id.Quote) (client.Quote,
 				error) {
-				return c.GetQuote(cmd.Context(), q)
+				return c.Quotes.Get(cmd.Context(), q)
 			})
 		},
 	}
@@ -55,7 +55,7 @@ func quoteReturn(s *base.Session) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withQuote(s, cmd, args[0], func(c *client.Client, q id.Quote) (client.Quote,
 				error) {
-				return c.ReturnQuote(cmd.Context(), q)
+				return c.Quotes.Return(cmd.Context(), q)
 			})
 		},
 	}

@@ -45,7 +45,7 @@ PORT CLUSTER.RANK@GATEWAY; scp, sftp, -L, -J and VS Code Remote work the same wa
 			if err != nil {
 				return err
 			}
-			gateway, err := c.SSHGateway(cmd.Context())
+			gateway, err := c.SSHKeys.GetSSHGateway(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -53,7 +53,7 @@ PORT CLUSTER.RANK@GATEWAY; scp, sftp, -L, -J and VS Code Remote work the same wa
 			if err != nil {
 				return fmt.Errorf("keep the gateway's host keys: %w", err)
 			}
-			if keys, err := client.All(cmd.Context(), c.SSHKeys); err == nil {
+			if keys, err := client.All(cmd.Context(), c.SSHKeys.List, client.PageOf{}); err == nil {
 				cmd.PrintErr(keyNote(keys, localKeys(cmd.Context(), identity)))
 			}
 			return becomeSSH(cmd, gateway, known, identity, fmt.Sprintf("%s.%d", cl, node), args[1:])

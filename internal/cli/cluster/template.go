@@ -23,7 +23,7 @@ func templateList(s *base.Session) *cobra.Command {
 		Use: "list", Aliases: []string{"ls"}, Short: "List built-in templates and those of your organisation",
 		Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := s.Client(cmd).Templates(cmd.Context())
+			all, err := s.Client(cmd).Templates.List(cmd.Context())
 			return s.Result(cmd, all, err, func(p *base.Printer) {
 				rows := make([][]string, len(all.Items))
 				for i, t := range all.Items {
@@ -48,7 +48,7 @@ func templateShow(s *base.Session) *cobra.Command {
 		Use: "show TEMPLATE", Short: "Show a template and what it starts", Args: base.Exactly("TEMPLATE"),
 		Example: "  muster template show all-reduce",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			t, err := s.Client(cmd).Template(cmd.Context(), args[0])
+			t, err := s.Client(cmd).Templates.Get(cmd.Context(), args[0])
 			return s.Result(cmd, t, err, func(p *base.Printer) { printTemplate(p, t) })
 		},
 	}
@@ -99,7 +99,7 @@ credentials are not saved: enter them again when you rent.`,
 				}
 				n.Spec = &spec
 			}
-			t, err := c.SaveTemplate(cmd.Context(), n)
+			t, err := c.Templates.Create(cmd.Context(), n)
 			return s.Result(cmd, t, err, func(p *base.Printer) { printTemplate(p, t) })
 		},
 	}
@@ -115,7 +115,7 @@ func templateDelete(s *base.Session) *cobra.Command {
 		Use: "delete TEMPLATE", Short: "Delete a template of your organisation", Args: base.Exactly("TEMPLATE"),
 		Example: "  muster template delete smi",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			err := s.Client(cmd).DeleteTemplate(cmd.Context(), args[0])
+			err := s.Client(cmd).Templates.Delete(cmd.Context(), args[0])
 			return s.Result(cmd, struct{}{}, err, func(p *base.Printer) { p.Line("Deleted the template %s.", args[0]) })
 		},
 	}
@@ -124,7 +124,7 @@ func templateDelete(s *base.Session) *cobra.Command {
 // readTemplate sets s to the spec of a template. Values of the environment that the template does not have are left
 // out: --env sets them.
 func readTemplate(ctx context.Context, c *client.Client, name string, s *client.Spec) error {
-	t, err := c.Template(ctx, name)
+	t, err := c.Templates.Get(ctx, name)
 	if err != nil {
 		return err
 	}

@@ -13,11 +13,11 @@ import (
 func clusterUsage(s *base.Session) *cobra.Command {
 	return onCluster(s, "usage", "Show what a cluster used and what it costs, segment by segment",
 		func(cmd *cobra.Command, c *client.Client, cl id.Cluster) error {
-			u, err := c.Usage(cmd.Context(), cl)
+			u, err := c.Clusters.GetUsage(cmd.Context(), cl)
 			if err != nil || s.ForPrograms() {
 				return s.Result(cmd, u, err, nil)
 			}
-			v, err := c.Cluster(cmd.Context(), cl)
+			v, err := c.Clusters.Get(cmd.Context(), cl)
 			return s.Result(cmd, u, err, func(p *base.Printer) { printUsage(p, u, v) })
 		})
 }

@@ -44,7 +44,7 @@ func waitFor(s *base.Session, cmd *cobra.Command, c *client.Client, cl id.Cluste
 	if _, ok := base.Terminal(cmd.ErrOrStderr()); ok {
 		view.live = true
 	}
-	v, err := c.WaitCluster(cmd.Context(), cl, want, view.update)
+	v, err := c.Clusters.Wait(cmd.Context(), cl, want, view.update)
 	if err != nil {
 		if cmd.Context().Err() != nil {
 			return fault.New(fault.Unavailable, "the cluster is not %s yet; look at it again: muster cluster show %s", want, cl)

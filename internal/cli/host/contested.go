@@ -14,7 +14,8 @@ func hostContested(s *base.Session) *cobra.Command {
 			"here first and rented, or that the platform awarded to you, is offered until the platform has decided.",
 		Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			gpus, err := s.Client(cmd).ContestedGPUs(cmd.Context())
+			all, err := s.Client(cmd).Hosts.ListContestedGPUs(cmd.Context())
+			gpus := all.Items
 			return s.Result(cmd, gpus, err, func(p *base.Printer) {
 				rows := make([][]string, len(gpus))
 				for i, g := range gpus {

@@ -38,7 +38,8 @@ func hostEnroll(s *base.Session) *cobra.Command {
 		Example: "  muster host enroll --region eu-west --fabric rack-7",
 		Args:    base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			e, err := s.Client(cmd).Enroll(cmd.Context(), name, region, fabric)
+			e, err := s.Client(cmd).Hosts.CreateEnrollment(cmd.Context(), client.CreateEnrollmentRequest{Name: name,
+				Region: region, Fabric: fabric})
 			return s.Result(cmd, e, err, func(p *base.Printer) {
 				p.Line("Run this on the machine within %s. It installs the agent and enrols the host:",
 					base.Counted(int(time.Until(e.ExpiresAt).Round(time.Minute).Minutes()), "minute"))
@@ -61,7 +62,8 @@ func hostList(s *base.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List your hosts", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			page, err := s.Client(cmd).Hosts(cmd.Context(), client.PageOf{Limit: limit, After: after})
+			page, err := s.Client(cmd).Hosts.List(cmd.Context(), client.HostsQuery{PageOf: client.PageOf{Limit: limit,
+				After: after}})
 			return s.Result(cmd, page, err, func(p *base.Printer) { printHosts(p, page) })
 		},
 	}
@@ -131,7 +133,7 @@ func onHost(s *base.Session, use, short string, f func(*cobra.Command, *client.C
 
 func hostShow(s *base.Session) *cobra.Command {
 	return onHost(s, "show", "Show a host", func(cmd *cobra.Command, c *client.Client, h id.Host) error {
-		v, err := c.Host(cmd.Context(), h)
+		v, err := c.Hosts.Get(cmd.Context(), h)
 		return s.Result(cmd, v, err, func(p *base.Printer) { printHost(p, v) })
 	})
 }
@@ -270,7 +272,7 @@ func hostSet(s *base.Session) *cobra.Command {
 		"new ones; running leases continue; 0: no cap")
 	base.Gigabytes(cmd.Flags(), &downCap, "down-cap-gb", 0, "the same for what they receive")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		change := client.HostChange{GPUModel: model, Unlist: unlist}
+		change := client.ChangeHostRequest{GPUModel: model, Unlist: unlist}
 		var bad fault.Fields
 		if cmd.Flags().Changed("name") {
 			change.Name = &name
@@ -290,7 +292,7 @@ func hostSet(s *base.Session) *cobra.Command {
 		if price != "" {
 			v, err := money.ParseMicro(price)
 			base.Note(&bad, "--price", err)
-			change.Price = &v
+			change.Price = new(v.String())
 		}
 		if maxDuration != "" {
 			v, err := base.ParseSeconds(maxDuration)
@@ -305,7 +307,7 @@ func hostSet(s *base.Session) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		v, err := c.ChangeHost(cmd.Context(), h, change)
+		v, err := c.Hosts.Change(cmd.Context(), h, change)
 		return s.Result(cmd, v, err, func(p *base.Printer) { printHost(p, v) })
 	}
 	return cmd
@@ -319,13 +321,13 @@ func hostPriceGuide(s *base.Session) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		h, err := c.Host(cmd.Context(), hid)
+		h, err := c.Hosts.Get(cmd.Context(), hid)
 		if err != nil {
 			return err
 		}
 		guides := make([]client.PriceGuide, len(h.Offers))
 		for i, o := range h.Offers {
-			if guides[i], err = c.PriceGuide(cmd.Context(), o.GPUModel); err != nil {
+			if guides[i], err = c.Offers.GetPriceGuide(cmd.Context(), client.PriceGuideQuery{GPUModel: o.GPUModel}); err != nil {
 				return err
 			}
 		}
@@ -353,7 +355,7 @@ func guideText(g client.PriceGuide, price *money.Micro) string {
 
 func hostAct(s *base.Session, action, short string) *cobra.Command {
 	return onHost(s, action, short, func(cmd *cobra.Command, c *client.Client, h id.Host) error {
-		v, err := c.ActOnHost(cmd.Context(), h, action)
+		v, err := c.Hosts.Act(cmd.Context(), h, client.ActOnHostRequest{Action: action})
 		return s.Result(cmd, v, err, func(p *base.Printer) { p.Line("%s is %s.", v.Name, v.State) })
 	})
 }
@@ -362,7 +364,7 @@ func hostPayouts(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "payouts", Short: "Show what your hosts earned: in the holdback, and payable", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			b, err := s.Client(cmd).PayoutBalance(cmd.Context())
+			b, err := s.Client(cmd).Earnings.GetPayoutBalance(cmd.Context())
 			return s.Result(cmd, b, err, func(p *base.Printer) {
 				p.Facts("Pending", base.Nano(b.Pending)+" "+b.Currency+", for "+base.Seconds(b.Holdback)+" after it was booked",
 					"Not booked",
@@ -380,7 +382,7 @@ func hostPayouts(s *base.Session) *cobra.Command {
 func hostEarnings(s *base.Session) *cobra.Command {
 	return onHost(s, "earnings", "What a host earned, per lease and per day", func(cmd *cobra.Command, c *client.Client,
 		h id.Host) error {
-		e, err := c.Earnings(cmd.Context(), h)
+		e, err := c.Hosts.GetEarnings(cmd.Context(), h)
 		return s.Result(cmd, e, err, func(p *base.Printer) {
 			var rows [][]string
 			for _, l := range e.Leases {

@@ -15,7 +15,8 @@ func hostMetrics(s *base.Session) *cobra.Command {
 	var last, step time.Duration
 	cmd := onHost(s, "metrics", "Show what a host's GPUs do, and what slows them down",
 		func(cmd *cobra.Command, c *client.Client, h id.Host) error {
-			m, err := c.HostMetrics(cmd.Context(), h, time.Now().Add(-last), time.Time{}, step)
+			m, err := c.Hosts.GetMetrics(cmd.Context(), h, client.MetricsQuery{From: time.Now().Add(-last),
+				Step: int(step.Seconds())})
 			return s.Result(cmd, m, err, func(p *base.Printer) { printHostMetrics(p, m) })
 		})
 	cmd.Long = "Show the newest reading of each GPU within a time. With -o json or yaml, all readings are printed."

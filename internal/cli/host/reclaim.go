@@ -33,7 +33,7 @@ how much and asks. Until then muster host resume takes it back.`
 		if err != nil {
 			return err
 		}
-		f, err := c.ReclaimForecast(cmd.Context(), h)
+		f, err := c.Hosts.ForecastReclaim(cmd.Context(), h)
 		if err != nil {
 			return err
 		}
@@ -42,7 +42,7 @@ how much and asks. Until then muster host resume takes it back.`
 				return err
 			}
 		}
-		v, err := c.Reclaim(cmd.Context(), h, seconds)
+		v, err := c.Hosts.Act(cmd.Context(), h, client.ActOnHostRequest{Action: "reclaim", Notice: seconds})
 		return s.Result(cmd, v, err, func(p *base.Printer) {
 			p.Line("%s takes nothing new; what runs ends at %s.", v.Name, base.WhenPtr(v.ReclaimAt))
 			p.Line("Keep it going after all: muster host resume %s", v.Name)

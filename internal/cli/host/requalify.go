@@ -27,7 +27,7 @@ reboot of the host.`,
 			if err != nil {
 				return err
 			}
-			v, err := c.Host(cmd.Context(), h)
+			v, err := c.Hosts.Get(cmd.Context(), h)
 			if err != nil {
 				return err
 			}
@@ -35,7 +35,7 @@ reboot of the host.`,
 			if err != nil {
 				return err
 			}
-			v, err = c.Requalify(cmd.Context(), h, gpu.UUID)
+			v, err = c.Hosts.Act(cmd.Context(), h, client.ActOnHostRequest{Action: "requalify", GPU: gpu.UUID})
 			return s.Result(cmd, v, err, func(p *base.Printer) {
 				p.Line("%s was asked to reset GPU %d and to check it. Look at the result: muster host show %s", v.Name,
 					gpu.Index, v.Name)

@@ -15,11 +15,11 @@ import (
 func hostTraffic(s *base.Session) *cobra.Command {
 	return onHost(s, "traffic", "What leases did on a host's own line: for reports of abuse",
 		func(cmd *cobra.Command, c *client.Client, h id.Host) error {
-			page, err := c.Traffic(cmd.Context(), h)
+			page, err := c.Hosts.ListTraffic(cmd.Context(), h)
 			if err != nil {
 				return err
 			}
-			host, err := c.Host(cmd.Context(), h)
+			host, err := c.Hosts.Get(cmd.Context(), h)
 			if err != nil {
 				return err
 			}

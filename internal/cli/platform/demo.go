@@ -119,7 +119,8 @@ func (j *journey) signUp(ctx context.Context) (*client.Client, error) {
 		return nil, err
 	}
 	email := fmt.Sprintf("demo-%d@muster.example", time.Now().UnixMilli())
-	who, err := anonymous.SignUp(ctx, email, "a sentence for the demo", "demo")
+	who, err := anonymous.Account.SignUp(ctx, client.SignUpRequest{Email: email, Password: "a sentence for the demo",
+		Name: "demo"})
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +128,7 @@ func (j *journey) signUp(ctx context.Context) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := c.TopUp(ctx, 50*money.Unit)
+	t, err := c.Billing.CreateTopUp(ctx, client.CreateTopUpRequest{Amount: (50 * money.Unit).String()})
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +140,8 @@ func (j *journey) signUp(ctx context.Context) (*client.Client, error) {
 func (j *journey) choose(ctx context.Context, c *client.Client) (client.Quote, error) {
 	const query = "gpu_model=H100 vram_gb>=80"
 	j.step("search offers: %s", query)
-	page, err := c.Offers(ctx, query, "price_per_gpu_hour", client.PageOf{Limit: 10})
+	page, err := c.Offers.Search(ctx, client.OffersQuery{PageOf: client.PageOf{Limit: 10}, Q: query,
+		Sort: "price_per_gpu_hour"})
 	if err != nil {
 		return client.Quote{}, err
 	}
@@ -147,7 +149,7 @@ func (j *journey) choose(ctx context.Context, c *client.Client) (client.Quote, e
 		j.printf("%-10s %d of %d × %s  %s per GPU-hour", o.HostName, o.GPUsFree, o.GPUsTotal, o.GPUModel, o.PricePerGPUHour)
 	}
 	j.step("quote: %d nodes × %d GPUs, all or nothing, held while you decide", demoNodes, demoGPUs)
-	q, err := c.Quote(ctx, client.Spec{
+	q, err := c.Quotes.Create(ctx, client.Spec{
 		Name: "demo", Nodes: demoNodes, GPUsPerNode: demoGPUs, GPU: query, Image: j.info.DemoImage,
 		Command: []string{"train"}, Env: map[string]string{"TRAIN_STEPS": "3000"},
 	})
@@ -164,13 +166,13 @@ func (j *journey) choose(ctx context.Context, c *client.Client) (client.Quote, e
 func (j *journey) rent(ctx context.Context, c *client.Client, q client.Quote) (client.Cluster, error) {
 	j.step("rent")
 	began := time.Now()
-	cl, err := c.RentQuote(ctx, q.ID, client.Spec{})
+	cl, err := c.Clusters.RentQuote(ctx, q.ID, client.Spec{})
 	if err != nil {
 		return cl, err
 	}
 	j.printf("cluster %s", cl.ID)
 	seen := map[string]bool{}
-	cl, err = c.WaitCluster(ctx, cl.ID, client.Running, func(now client.Cluster) {
+	cl, err = c.Clusters.Wait(ctx, cl.ID, client.Running, func(now client.Cluster) {
 		for _, n := range now.Nodes {
 			line := fmt.Sprintf("rank %d: %-9s %s", n.Rank, n.State, n.Progress.Step)
 			if n.Progress.WaitingFor != "" {
@@ -198,7 +200,7 @@ func (j *journey) rent(ctx context.Context, c *client.Client, q client.Quote) (c
 // follow shows what every rank prints until the job ends by itself, and checks that all ranks ended with one result.
 func (j *journey) follow(ctx context.Context, c *client.Client, cl client.Cluster) error {
 	j.step("the job's log, every rank")
-	logs, err := c.Logs(ctx, cl.ID, client.LogsOf{Follow: true})
+	logs, err := c.Clusters.Logs(ctx, cl.ID, client.LogsOf{Follow: true})
 	if err != nil {
 		return err
 	}
@@ -230,7 +232,7 @@ func (j *journey) follow(ctx context.Context, c *client.Client, cl client.Cluste
 
 func (j *journey) settle(ctx context.Context, c *client.Client, cl client.Cluster) error {
 	j.step("release and statement")
-	if _, err := c.Release(ctx, cl.ID); err != nil {
+	if _, err := c.Clusters.Release(ctx, cl.ID); err != nil {
 		return err
 	}
 	u, err := settled(ctx, c, cl)
@@ -248,7 +250,7 @@ func (j *journey) settle(ctx context.Context, c *client.Client, cl client.Cluste
 	}
 	j.result.BillableMS, j.result.Cost = int64(u.BillableSeconds), u.Cost
 	j.printf("%s s billed, cost %s %s; the lines add up, difference 0", u.BillableSeconds, u.Cost, u.Currency)
-	b, err := c.Balance(ctx)
+	b, err := c.Billing.GetBalance(ctx)
 	if err != nil {
 		return err
 	}
@@ -264,7 +266,7 @@ func settled(ctx context.Context, c *client.Client, cl client.Cluster) (client.U
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
-		u, err := c.Usage(ctx, cl.ID)
+		u, err := c.Clusters.GetUsage(ctx, cl.ID)
 		if err != nil || u.Settled {
 			return u, err
 		}

@@ -29,7 +29,7 @@ func list(s *base.Session) *cobra.Command {
 		Use: "list", Aliases: []string{"ls"}, Short: "List shared file systems, with your organisation's data there",
 		Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := s.Client(cmd).Shared(cmd.Context())
+			all, err := s.Client(cmd).Shared.List(cmd.Context())
 			return s.Result(cmd, all, err, func(p *base.Printer) {
 				rows := make([][]string, len(all.Items))
 				for i, f := range all.Items {
@@ -72,7 +72,7 @@ func declare(s *base.Session) *cobra.Command {
 of these hosts with --shared NAME=PATH. The first host writes a marker there, by which the others recognise it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n.Name = args[0]
-			f, err := s.Client(cmd).DeclareShared(cmd.Context(), n)
+			f, err := s.Client(cmd).Shared.Declare(cmd.Context(), n)
 			return s.Result(cmd, f, err, func(p *base.Printer) {
 				p.Line("Declared %s. Start the agents of its hosts with --shared %s=PATH.", f.Name, f.Name)
 			})
@@ -104,7 +104,7 @@ func onShared(s *base.Session, use, short, done string,
 func withdraw(s *base.Session) *cobra.Command {
 	return onShared(s, "withdraw", "End the declaration of a shared file system; what is on it stays there",
 		"Withdrew %s.", func(cmd *cobra.Command, c *client.Client, fs id.SharedFS) error {
-			return c.WithdrawShared(cmd.Context(), fs)
+			return c.Shared.Withdraw(cmd.Context(), fs)
 		})
 }
 
@@ -112,6 +112,6 @@ func erase(s *base.Session) *cobra.Command {
 	return onShared(s, "erase", "Delete your organisation's data on a shared file system",
 		"A host will delete your organisation's data on %s.",
 		func(cmd *cobra.Command, c *client.Client, fs id.SharedFS) error {
-			return c.EraseSharedData(cmd.Context(), fs)
+			return c.Shared.EraseData(cmd.Context(), fs)
 		})
 }

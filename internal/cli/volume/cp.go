@@ -157,11 +157,11 @@ func (f *copying) upload(cmd *cobra.Command, s *base.Session, name, from, to str
 		return err
 	}
 	open := client.NewTransfer{Direction: "upload"}
-	t, err := c.OpenTransfer(ctx, vol, head.Transfer, open)
+	t, err := c.Volumes.OpenTransfer(ctx, vol, head.Transfer, open)
 	if over(err) {
 		head = head.fresh()
 		if err = j.Restart(head); err == nil {
-			t, err = c.OpenTransfer(ctx, vol, head.Transfer, open)
+			t, err = c.Volumes.OpenTransfer(ctx, vol, head.Transfer, open)
 		}
 	}
 	if err != nil {
@@ -169,14 +169,14 @@ func (f *copying) upload(cmd *cobra.Command, s *base.Session, name, from, to str
 	}
 	out, err := f.run(cmd, c, t, vol, head, &transfer.Upload{From: from, To: elements(to), Journal: j})
 	if fault.Is(err, fault.QuotaExceeded) { // what it has sent so far would count
-		_ = c.CloseTransfer(ctx, vol, head.Transfer)
+		_ = c.Volumes.CloseTransfer(ctx, vol, head.Transfer)
 	}
 	if err != nil {
 		_ = j.Close()
 		return resumable(err)
 	}
 	if out.Unchanged { // nothing ended the transfer
-		if err := c.CloseTransfer(ctx, vol, head.Transfer); err != nil {
+		if err := c.Volumes.CloseTransfer(ctx, vol, head.Transfer); err != nil {
 			return errors.Join(err, j.Close())
 		}
 	}
@@ -220,7 +220,7 @@ func (f *copying) run(cmd *cobra.Command, c *client.Client, t client.Transfer, v
 // dryUpload reports what an upload would send.
 func (f *copying) dryUpload(cmd *cobra.Command, s *base.Session, c *client.Client, vol id.Volume, from,
 	to string) error {
-	v, err := c.Volume(cmd.Context(), vol)
+	v, err := c.Volumes.Get(cmd.Context(), vol)
 	if err != nil {
 		return err
 	}
@@ -228,10 +228,11 @@ func (f *copying) dryUpload(cmd *cobra.Command, s *base.Session, c *client.Clien
 	t := client.Transfer{SizeGB: v.SizeGB, Key: make([]byte, chunk.KeySize)}
 	_, _ = rand.Read(t.Key) // never fails; the volume is empty, so that nothing is compared with what it has
 	if v.HeadSeq > 0 {
-		if t, err = c.OpenTransfer(cmd.Context(), vol, head.Transfer, client.NewTransfer{Direction: "download"}); err != nil {
+		if t, err = c.Volumes.OpenTransfer(cmd.Context(), vol, head.Transfer,
+			client.NewTransfer{Direction: "download"}); err != nil {
 			return err
 		}
-		defer func() { _ = c.CloseTransfer(context.WithoutCancel(cmd.Context()), vol, head.Transfer) }()
+		defer func() { _ = c.Volumes.CloseTransfer(context.WithoutCancel(cmd.Context()), vol, head.Transfer) }()
 	}
 	out, err := f.run(cmd, c, t, vol, head, &transfer.Upload{From: from, To: elements(to), Dry: true})
 	return s.Result(cmd, resultOf(out), err, func(p *base.Printer) {
@@ -265,11 +266,11 @@ func (f *copying) download(cmd *cobra.Command, s *base.Session, name, from, to s
 		return err
 	}
 	transferID := id.New[id.DataSession]()
-	t, err := c.OpenTransfer(ctx, vol, transferID, client.NewTransfer{Direction: "download", Seq: f.seq})
+	t, err := c.Volumes.OpenTransfer(ctx, vol, transferID, client.NewTransfer{Direction: "download", Seq: f.seq})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = c.CloseTransfer(context.WithoutCancel(ctx), vol, transferID) }()
+	defer func() { _ = c.Volumes.CloseTransfer(context.WithoutCancel(ctx), vol, transferID) }()
 	d := transfer.Download{From: from, To: to, Dry: f.dry}
 	if d.Session, err = session(remote{c: c, volume: vol, transfer: transferID}, t); err != nil {
 		return err
@@ -353,17 +354,17 @@ type remote struct {
 }
 
 func (r remote) Reserve(ctx context.Context, count int) (first int64, n int, err error) {
-	out, err := r.c.ReservePacks(ctx, r.volume, r.transfer, count)
+	out, err := r.c.Volumes.ReservePacks(ctx, r.volume, r.transfer, client.PackCount{Count: count})
 	return out.First, out.Count, err
 }
 
 func (r remote) Store(ctx context.Context, n int64, sum [32]byte, bytes int64) (transfer.Request, error) {
-	out, err := r.c.StorePack(ctx, r.volume, r.transfer, n, client.NewPack{SHA256: sum[:], Bytes: bytes})
+	out, err := r.c.Volumes.StorePack(ctx, r.volume, r.transfer, n, client.NewPack{SHA256: sum[:], Bytes: bytes})
 	return requestOf(out), err
 }
 
 func (r remote) Read(ctx context.Context, n int64) (transfer.Request, error) {
-	out, err := r.c.ReadPack(ctx, r.volume, r.transfer, n)
+	out, err := r.c.Volumes.ReadPack(ctx, r.volume, r.transfer, n)
 	return requestOf(out), err
 }
 
@@ -372,7 +373,7 @@ func requestOf(p client.PackRequest) transfer.Request {
 }
 
 func (r remote) Commit(ctx context.Context, s transfer.Snapshot) (seq int64, missing []int64, err error) {
-	out, err := r.c.CommitUpload(ctx, r.volume, r.transfer, client.NewUpload{
+	out, err := r.c.Volumes.CommitUpload(ctx, r.volume, r.transfer, client.NewUpload{
 		Snapshot: r.snapshot, Packs: s.Packs, Bytes: s.Bytes, Files: s.Files, LeftOut: s.LeftOut, Label: r.label,
 		Root: client.PackPlace{ID: s.Root.ID.String(), Pack: s.Root.Pack, Offset: s.Root.Offset, Length: s.Root.Length,
 			Size: s.Root.Size},
@@ -381,7 +382,7 @@ func (r remote) Commit(ctx context.Context, s transfer.Snapshot) (seq int64, mis
 }
 
 func (r remote) Report(ctx context.Context, p transfer.Progress) error {
-	return r.c.ReportTransfer(ctx, r.volume, r.transfer, client.TransferProgress{Sent: p.Done, Total: p.Total})
+	return r.c.Volumes.ReportTransfer(ctx, r.volume, r.transfer, client.TransferProgress{Sent: p.Done, Total: p.Total})
 }
 
 // A meter shows how far a copy is, on a terminal.

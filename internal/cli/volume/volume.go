@@ -38,7 +38,7 @@ func list(s *base.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List your organisation's volumes", Args: base.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := s.Client(cmd).Volumes(cmd.Context())
+			all, err := s.Client(cmd).Volumes.List(cmd.Context())
 			return s.Result(cmd, all, err, func(p *base.Printer) {
 				rows := make([][]string, len(all.Items))
 				for i, v := range all.Items {
@@ -61,7 +61,7 @@ func show(s *base.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			v, err := c.Volume(cmd.Context(), id)
+			v, err := c.Volumes.Get(cmd.Context(), id)
 			return s.Result(cmd, v, err, func(p *base.Printer) { print(p, v) })
 		},
 	}
@@ -107,7 +107,7 @@ func create(s *base.Session) *cobra.Command {
 		Use: "create NAME", Short: "Create an empty volume", Args: base.Exactly("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n.Name = args[0]
-			v, err := s.Client(cmd).CreateVolume(cmd.Context(), n)
+			v, err := s.Client(cmd).Volumes.Create(cmd.Context(), n)
 			return s.Result(cmd, v, err, func(p *base.Printer) { print(p, v) })
 		},
 	}
@@ -138,7 +138,7 @@ func set(s *base.Session) *cobra.Command {
 			if cmd.Flags().Changed("keep") {
 				n.Keep = &keep
 			}
-			v, err := c.ChangeVolume(cmd.Context(), id, n)
+			v, err := c.Volumes.Change(cmd.Context(), id, n)
 			return s.Result(cmd, v, err, func(p *base.Printer) { print(p, v) })
 		},
 	}
@@ -156,7 +156,7 @@ func remove(s *base.Session) *cobra.Command {
 			c := s.Client(cmd)
 			id, err := base.FindVolume(cmd.Context(), c, args[0])
 			if err == nil {
-				err = c.DeleteVolume(cmd.Context(), id)
+				err = c.Volumes.Delete(cmd.Context(), id)
 			}
 			return s.Result(cmd, struct{}{}, err, func(p *base.Printer) { p.Line("Deleted the volume %s.", args[0]) })
 		},
@@ -172,7 +172,7 @@ func snapshot(s *base.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := c.SnapshotVolume(cmd.Context(), id)
+			r, err := c.Volumes.Snapshot(cmd.Context(), id)
 			return s.Result(cmd, r, err, func(p *base.Printer) {
 				p.Line("Requested %s. It is durable once muster volume snapshots %s lists it.", r.ID, args[0])
 			})
@@ -189,7 +189,7 @@ func snapshots(s *base.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all, err := c.VolumeSnapshots(cmd.Context(), id)
+			all, err := c.Volumes.ListSnapshots(cmd.Context(), id)
 			return s.Result(cmd, all, err, func(p *base.Printer) {
 				rows := make([][]string, len(all.Items))
 				for i, x := range all.Items {
@@ -228,7 +228,7 @@ func restore(s *base.Session) *cobra.Command {
 			if err != nil {
 				return fault.InvalidField("SEQ", "want the number of a snapshot, see muster volume snapshots")
 			}
-			x, err := c.RestoreVolume(cmd.Context(), id, seq)
+			x, err := c.Volumes.Restore(cmd.Context(), id, client.SnapshotChoice{Seq: seq})
 			return s.Result(cmd, x, err, func(p *base.Printer) {
 				p.Line("The volume is as it was at %s, which is now snapshot %d.", x.CutAt.UTC().Format(time.DateTime), x.Seq)
 			})
@@ -248,7 +248,7 @@ func clone(s *base.Session) *cobra.Command {
 				return err
 			}
 			n.Name = args[1]
-			v, err := c.CloneVolume(cmd.Context(), id, n)
+			v, err := c.Volumes.Clone(cmd.Context(), id, n)
 			return s.Result(cmd, v, err, func(p *base.Printer) { print(p, v) })
 		},
 	}
@@ -277,7 +277,7 @@ func files(s *base.Session) *cobra.Command {
 			if len(args) == 2 {
 				at = args[1]
 			}
-			all, err := c.VolumeFiles(cmd.Context(), id, at, seq)
+			all, err := c.Volumes.ListFiles(cmd.Context(), id, at, seq)
 			return s.Result(cmd, all, err, func(p *base.Printer) {
 				rows := make([][]string, len(all.Items))
 				for i, f := range all.Items {
@@ -310,7 +310,7 @@ func download(s *base.Session) *cobra.Command {
 				return err
 			}
 			if out == "-" {
-				return c.VolumeContent(cmd.Context(), cmd.OutOrStdout(), id, args[1], seq)
+				return c.Volumes.GetContent(cmd.Context(), cmd.OutOrStdout(), id, args[1], seq)
 			}
 			to := base.FirstOf(out, path.Base(args[1]))
 			tmp := to + ".part"
@@ -318,7 +318,7 @@ func download(s *base.Session) *cobra.Command {
 			if err != nil {
 				return fault.New(fault.Invalid, "%s cannot be written: %s", tmp, err)
 			}
-			err = c.VolumeContent(cmd.Context(), f, id, args[1], seq)
+			err = c.Volumes.GetContent(cmd.Context(), f, id, args[1], seq)
 			if err2 := f.Close(); err == nil {
 				err = err2
 			}

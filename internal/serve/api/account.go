@@ -41,16 +41,7 @@ func (a accountAPI) me(ctx context.Context, p account.Principal, _ *struct{}) (c
 	}, nil
 }
 
-type signUpInput struct {
-	Keyed
-	Body struct {
-		Email    string `json:"email"`
-		Password string `json:"password" doc:"10 to 200 characters" writeOnly:"true"`
-		Name     string `json:"name,omitempty" doc:"of you and of your organisation"`
-	}
-}
-
-func (a accountAPI) signUp(ctx context.Context, caller account.Principal, in *signUpInput,
+func (a accountAPI) signUp(ctx context.Context, caller account.Principal, in *create[client.SignUpRequest],
 	once idem.Request) (client.SignedUp, idem.Outcome, error) {
 	u, out, err := a.accounts.SignUp(ctx, account.SignUp{
 		Email: in.Body.Email, Password: in.Body.Password, Name: in.Body.Name, Address: caller.Address,
@@ -75,10 +66,6 @@ func (a accountAPI) sendVerification(ctx context.Context, p account.Principal, _
 
 type verificationInput struct{ Keyed }
 
-type idInput struct {
-	ID string `path:"id"`
-}
-
 func utc(t *time.Time) *time.Time {
 	if t == nil {
 		return nil
@@ -87,16 +74,8 @@ func utc(t *time.Time) *time.Time {
 	return &u
 }
 
-type passwordInput struct {
-	Body struct {
-		Old          string `json:"old_password" maxLength:"1000"`
-		New          string `json:"new_password" maxLength:"1000" doc:"at least 10 characters"`
-		RevokeTokens bool   `json:"revoke_tokens,omitempty" doc:"end your other API tokens too"`
-	}
-}
-
 func (a accountAPI) changePassword(ctx context.Context, p account.Principal,
-	in *passwordInput) (client.PasswordChanged, error) {
+	in *replace[client.ChangePasswordRequest]) (client.PasswordChanged, error) {
 	err := a.accounts.ChangePassword(ctx, p, in.Body.Old, in.Body.New, in.Body.RevokeTokens)
 	return client.PasswordChanged{Changed: err == nil}, err
 }
@@ -129,15 +108,11 @@ func (a accountAPI) listSessions(ctx context.Context, p account.Principal, _ *st
 	return cut(all, len(all), viewSession, func(account.Session) string { return "" }), err
 }
 
-func (a accountAPI) endSession(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
+func (a accountAPI) endSession(ctx context.Context, p account.Principal, in *of[id.Session]) (nothing, error) {
 	if err := wholeUser(p); err != nil {
 		return nothing{}, err
 	}
-	s, err := pathID[id.Session](in.ID, "session")
-	if err != nil {
-		return nothing{}, err
-	}
-	return nothing{}, a.accounts.EndSession(ctx, p, s)
+	return nothing{}, a.accounts.EndSession(ctx, p, in.ID)
 }
 
 // exportMe sends the caller's personal data, as a file.
@@ -157,15 +132,8 @@ func (a accountAPI) deletionStanding(ctx context.Context, p account.Principal,
 	return a.erasure.Standing(ctx, p)
 }
 
-type deletionInput struct {
-	Body struct {
-		Password string `json:"password" doc:"yours" writeOnly:"true"`
-		Confirm  string `json:"confirm" doc:"your e-mail address"`
-		GiveUp   bool   `json:"give_up_balance,omitempty" doc:"give up the money that is left"`
-	}
-}
-
-func (a accountAPI) deleteMe(ctx context.Context, p account.Principal, in *deletionInput) (nothing, error) {
+func (a accountAPI) deleteMe(ctx context.Context, p account.Principal,
+	in *replace[client.DeleteMeRequest]) (nothing, error) {
 	return nothing{}, a.erasure.Delete(ctx, p, erasure.Request{
 		Password: in.Body.Password,
 		Confirm:  in.Body.Confirm,

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"time"
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
@@ -17,16 +16,11 @@ func (a platformAPI) listFloors(ctx context.Context, p account.Principal, _ *str
 
 type setFloorInput struct {
 	Component string `path:"component" enum:"docker,driver,runc,toolkit"`
-	Body      struct {
-		Branch     string     `json:"branch,omitempty" doc:"the beginning of the versions that it is of, up to a dot; left out: of all that no other floor is of" maxLength:"20" example:"1.3."`
-		Least      string     `json:"least" doc:"the oldest version" maxLength:"20" example:"1.3.3"`
-		Reason     string     `json:"reason" doc:"operators read it" minLength:"1" maxLength:"200"`
-		NoticedOn  string     `json:"noticed_on" doc:"the day on which the reason became known" format:"date" example:"2025-11-05"`
-		BlocksFrom *time.Time `json:"blocks_from,omitempty" doc:"from when on an older version keeps a host from being rented; left out: it is a warning only"`
-	}
+	Body      client.SetVersionFloorRequest
 }
 
-func (a platformAPI) setFloor(ctx context.Context, p account.Principal, in *setFloorInput) (client.VersionFloors, error) {
+func (a platformAPI) setFloor(ctx context.Context, p account.Principal,
+	in *setFloorInput) (client.VersionFloors, error) {
 	all, err := a.hosts.SetFloor(ctx, p, host.NewFloor{
 		Component:  in.Component,
 		Branch:     in.Body.Branch,
@@ -41,9 +35,7 @@ func (a platformAPI) setFloor(ctx context.Context, p account.Principal, in *setF
 type removeFloorInput struct {
 	Keyed
 	Component string `path:"component" enum:"docker,driver,runc,toolkit"`
-	Body      struct {
-		Branch string `json:"branch,omitempty" maxLength:"20" example:"1.3."`
-	}
+	Body      client.RemoveVersionFloorRequest
 }
 
 // removeFloor needs no key: a floor that is removed twice is not found the second time.

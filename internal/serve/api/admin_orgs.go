@@ -13,7 +13,6 @@ import (
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
-	"github.com/musterhq/muster/internal/money"
 )
 
 // adminAPI answers the routes of organisations, as admins of the platform see them.
@@ -28,28 +27,24 @@ func (a adminAPI) attention(ctx context.Context, p account.Principal, _ *struct{
 	return a.statements.Wants(ctx, p)
 }
 
-func (a adminAPI) platformTotals(ctx context.Context, p account.Principal, _ *struct{}) (statement.PlatformTotals, error) {
+func (a adminAPI) platformTotals(ctx context.Context, p account.Principal, _ *struct{}) (statement.PlatformTotals,
+	error) {
 	return a.statements.PlatformTotals(ctx, p, time.Now())
 }
 
-// SearchOrgs is the query of lists of organisations. (Exported because huma reads only exported fields.)
-type SearchOrgs struct {
-	Page
-	Q string `query:"q" maxLength:"200" doc:"an organisation's id, or a part of its name, its legal name or a member's e-mail address"`
-}
-
-func (a adminAPI) listOrgs(ctx context.Context, p account.Principal, in *SearchOrgs) (list[statement.FoundOrg], error) {
+func (a adminAPI) listOrgs(ctx context.Context, p account.Principal,
+	in *client.OrgsQuery) (list[statement.FoundOrg], error) {
 	return a.orgs(ctx, p, *in, false)
 }
 
 func (a adminAPI) listOperators(ctx context.Context, p account.Principal,
-	in *SearchOrgs) (list[statement.FoundOrg], error) {
+	in *client.OrgsQuery) (list[statement.FoundOrg], error) {
 	return a.orgs(ctx, p, *in, true)
 }
 
-func (a adminAPI) orgs(ctx context.Context, p account.Principal, in SearchOrgs,
+func (a adminAPI) orgs(ctx context.Context, p account.Principal, in client.OrgsQuery,
 	operators bool) (list[statement.FoundOrg], error) {
-	before, err := cursor[id.Org](in.Page)
+	before, err := cursor[id.Org](in.PageOf)
 	if err != nil {
 		return list[statement.FoundOrg]{}, err
 	}
@@ -60,12 +55,8 @@ func (a adminAPI) orgs(ctx context.Context, p account.Principal, in SearchOrgs,
 	return cut(rows, in.Limit, same[statement.FoundOrg], func(o statement.FoundOrg) string { return o.ID.String() }), err
 }
 
-func (a adminAPI) getOrg(ctx context.Context, p account.Principal, in *idInput) (client.OrgDetail, error) {
-	org, err := pathID[id.Org](in.ID, "organisation")
-	if err != nil {
-		return client.OrgDetail{}, err
-	}
-	found, err := a.statements.OneOrg(ctx, p, org)
+func (a adminAPI) getOrg(ctx context.Context, p account.Principal, in *of[id.Org]) (client.OrgDetail, error) {
+	found, err := a.statements.OneOrg(ctx, p, in.ID)
 	if err != nil {
 		return client.OrgDetail{}, err
 	}
@@ -80,13 +71,13 @@ func (a adminAPI) getOrg(ctx context.Context, p account.Principal, in *idInput) 
 		v := viewLegal(found.Legal)
 		out.Legal = &v
 	}
-	if out.FeePPM, err = a.market.Fee(ctx, org); err != nil {
+	if out.FeePPM, err = a.market.Fee(ctx, in.ID); err != nil {
 		return out, err
 	}
-	if out.Earnings, err = earned(ctx, a.payouts, org); err != nil {
+	if out.Earnings, err = earned(ctx, a.payouts, in.ID); err != nil {
 		return out, err
 	}
-	out.Account, err = a.payouts.Account(ctx, org)
+	out.Account, err = a.payouts.Account(ctx, in.ID)
 	return out, err
 }
 
@@ -95,14 +86,7 @@ func (a payoutsAPI) upcoming(ctx context.Context, p account.Principal, _ *struct
 	return cut(all, len(all), same[payout.Next], func(payout.Next) string { return "" }), err
 }
 
-type runPayoutsInput struct {
-	Keyed
-	Body struct {
-		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
-	}
-}
-
-func (a payoutsAPI) payAll(ctx context.Context, p account.Principal, in *runPayoutsInput,
+func (a payoutsAPI) payAll(ctx context.Context, p account.Principal, in *create[client.RunPayoutsRequest],
 	once idem.Request) (list[client.OperatorPayout], idem.Outcome, error) {
 	view := func(made []payout.Payout) list[client.OperatorPayout] {
 		return cut(made, len(made), same[payout.Payout], func(payout.Payout) string { return "" })
@@ -111,11 +95,8 @@ func (a payoutsAPI) payAll(ctx context.Context, p account.Principal, in *runPayo
 	return view(made), done, err
 }
 
-func (a adminAPI) redemptions(ctx context.Context, p account.Principal, in *struct {
-	Page
-	Code string `query:"code" maxLength:"100" doc:"of this code alone"`
-	Org  string `query:"org_id" maxLength:"100" doc:"by this organisation alone"`
-}) (list[payment.Redemption], error) {
+func (a adminAPI) redemptions(ctx context.Context, p account.Principal,
+	in *client.RedemptionsQuery) (list[payment.Redemption], error) {
 	org, err := orgFilter(in.Org)
 	if err != nil {
 		return list[payment.Redemption]{}, err
@@ -142,61 +123,34 @@ func (a adminAPI) standings(ctx context.Context, p account.Principal, _ *struct{
 	return client.OrgStandings{Items: list}, err
 }
 
-type forgiveInput struct {
-	Keyed
-	ID   string `path:"id"`
-	Body struct {
-		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
-	}
-}
-
 func viewForgiven(org id.Org) client.DisputesForgiven { return client.DisputesForgiven{ID: org} }
 
-func (a adminAPI) forgiveDisputes(ctx context.Context, p account.Principal, in *forgiveInput,
+func (a adminAPI) forgiveDisputes(ctx context.Context, p account.Principal,
+	in *act[id.Org, client.ForgiveDisputesRequest],
 	once idem.Request) (client.DisputesForgiven, idem.Outcome, error) {
-	org, err := pathID[id.Org](in.ID, "organisation")
-	if err != nil {
-		return client.DisputesForgiven{}, idem.Outcome{}, err
-	}
-	_, done, err := a.payments.Forgive(ctx, p, org, in.Body.Reason, idem.As(once, viewForgiven))
-	return viewForgiven(org), done, err
-}
-
-type allowRefundInput struct {
-	Keyed
-	ID   string `path:"id"`
-	Body struct {
-		Amount string `json:"amount" doc:"a decimal, in whole cents, without tax" example:"25.00"`
-		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
-	}
+	_, done, err := a.payments.Forgive(ctx, p, in.ID, in.Body.Reason, idem.As(once, viewForgiven))
+	return viewForgiven(in.ID), done, err
 }
 
 func viewRefundAllowed(org id.Org) client.RefundAllowed { return client.RefundAllowed{ID: org} }
 
-func (a adminAPI) allowRefund(ctx context.Context, p account.Principal, in *allowRefundInput,
+func (a adminAPI) allowRefund(ctx context.Context, p account.Principal, in *act[id.Org, client.AllowRefundRequest],
 	once idem.Request) (client.RefundAllowed, idem.Outcome, error) {
-	org, err := pathID[id.Org](in.ID, "organisation")
+	amount, err := amount("amount", in.Body.Amount)
 	if err != nil {
 		return client.RefundAllowed{}, idem.Outcome{}, err
 	}
-	amount, err := money.ParseNano(in.Body.Amount)
-	if err != nil {
-		return client.RefundAllowed{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
-	}
-	_, done, err := a.payments.AllowRefund(ctx, p, org, amount, in.Body.Reason, idem.As(once, viewRefundAllowed))
-	return viewRefundAllowed(org), done, err
+	_, done, err := a.payments.AllowRefund(ctx, p, in.ID, amount, in.Body.Reason, idem.As(once, viewRefundAllowed))
+	return viewRefundAllowed(in.ID), done, err
 }
 
-func (a payoutsAPI) listReviews(ctx context.Context, p account.Principal, in *struct {
-	Page
-	Waiting bool   `query:"waiting" doc:"only those with something to decide on"`
-	Org     string `query:"org_id" maxLength:"100" doc:"of this operator or renter alone"`
-}) (list[payout.Review], error) {
+func (a payoutsAPI) listReviews(ctx context.Context, p account.Principal,
+	in *client.PayoutReviewsQuery) (list[payout.Review], error) {
 	org, err := orgFilter(in.Org)
 	if err != nil {
 		return list[payout.Review]{}, err
 	}
-	before, err := cursor[id.PayoutReview](in.Page)
+	before, err := cursor[id.PayoutReview](in.PageOf)
 	if err != nil {
 		return list[payout.Review]{}, err
 	}
@@ -204,28 +158,14 @@ func (a payoutsAPI) listReviews(ctx context.Context, p account.Principal, in *st
 	return cut(rows, in.Limit, same[payout.Review], func(x payout.Review) string { return x.ID.String() }), err
 }
 
-type decideReviewInput struct {
-	Keyed
-	ID   string `path:"id"`
-	Body struct {
-		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"kept in the audit trail; of a refusal, the operator reads it"`
-	}
+func (a payoutsAPI) approveReview(ctx context.Context, p account.Principal,
+	in *act[id.PayoutReview, client.ReviewDecision],
+	once idem.Request) (payout.Review, idem.Outcome, error) {
+	return a.payouts.ApproveReview(ctx, p, in.ID, in.Body.Reason, once)
 }
 
-func (a payoutsAPI) approveReview(ctx context.Context, p account.Principal, in *decideReviewInput,
+func (a payoutsAPI) refuseReview(ctx context.Context, p account.Principal,
+	in *act[id.PayoutReview, client.ReviewDecision],
 	once idem.Request) (payout.Review, idem.Outcome, error) {
-	x, err := pathID[id.PayoutReview](in.ID, "review")
-	if err != nil {
-		return payout.Review{}, idem.Outcome{}, err
-	}
-	return a.payouts.ApproveReview(ctx, p, x, in.Body.Reason, once)
-}
-
-func (a payoutsAPI) refuseReview(ctx context.Context, p account.Principal, in *decideReviewInput,
-	once idem.Request) (payout.Review, idem.Outcome, error) {
-	x, err := pathID[id.PayoutReview](in.ID, "review")
-	if err != nil {
-		return payout.Review{}, idem.Outcome{}, err
-	}
-	return a.payouts.RefuseReview(ctx, p, x, in.Body.Reason, once)
+	return a.payouts.RefuseReview(ctx, p, in.ID, in.Body.Reason, once)
 }

@@ -31,12 +31,7 @@ func (a platformAPI) listAgents(ctx context.Context, p account.Principal, _ *str
 
 type setChannelInput struct {
 	Name string `path:"name"`
-	Body struct {
-		Version string `json:"version" doc:"a release's number, such as v1.4.0"`
-		Source  string `json:"source" doc:"https address of the folder with SHA256SUMS, SHA256SUMS.sig and the archives"`
-		Percent int    `json:"percent" doc:"of the channel's hosts; who is among a few is among more" minimum:"0" maximum:"100"`
-		Again   bool   `json:"again,omitempty" doc:"hosts that gave this version up try it again"`
-	}
+	Body client.SetAgentChannelRequest
 }
 
 func (a platformAPI) setChannel(ctx context.Context, p account.Principal,
@@ -62,14 +57,8 @@ func (a platformAPI) sending(ctx context.Context, p account.Principal, _ *struct
 	return a.outbox.Sending(ctx, p)
 }
 
-type setSendingInput struct {
-	Body struct {
-		Paused bool   `json:"paused"`
-		Reason string `json:"reason" doc:"the audit trail keeps it"`
-	}
-}
-
-func (a platformAPI) setSending(ctx context.Context, p account.Principal, in *setSendingInput) (outbox.Sending, error) {
+func (a platformAPI) setSending(ctx context.Context, p account.Principal,
+	in *replace[client.SetSendingRequest]) (outbox.Sending, error) {
 	out, _, err := a.outbox.SetSending(ctx, p, in.Body.Paused, in.Body.Reason, idem.Request{})
 	return out, err
 }

@@ -244,7 +244,7 @@ func (a *API) build() {
 		r.Use(a.admit)
 		t.chi = r
 		t.huma = humachi.New(r, humaConfig(a.cfg))
-		t.huma.UseMiddleware(func(ctx huma.Context, next func(huma.Context)) { next(contractContext{ctx}) })
+		t.huma.UseMiddleware(func(ctx huma.Context, next func(huma.Context)) { next(&contractContext{humaContext: ctx}) })
 		a.inside(t)
 	})
 	polish(t.huma.OpenAPI())

@@ -26,12 +26,9 @@ func viewAudit(f audit.Found) client.AuditEvent {
 }
 
 // ownAuditLog is what the caller's org did.
-func (a orgAPI) auditLog(ctx context.Context, p account.Principal, in *struct {
-	Page
-	Q      string `query:"q" maxLength:"200" doc:"an object's id, the beginning of the e-mail address of who acted, or a part of the details"`
-	Action string `query:"action" maxLength:"100" doc:"a word such as payout.stop or cluster.shell, or its noun: payout"`
-}) (list[client.AuditEvent], error) {
-	before, err := cursor[id.Audit](in.Page)
+func (a orgAPI) auditLog(ctx context.Context, p account.Principal,
+	in *client.AuditQuery) (list[client.AuditEvent], error) {
+	before, err := cursor[id.Audit](in.PageOf)
 	if err != nil {
 		return list[client.AuditEvent]{}, err
 	}
@@ -40,17 +37,13 @@ func (a orgAPI) auditLog(ctx context.Context, p account.Principal, in *struct {
 }
 
 // auditLog is the whole platform's.
-func (a adminAPI) auditLog(ctx context.Context, p account.Principal, in *struct {
-	Page
-	Q      string `query:"q" maxLength:"200" doc:"an object's id, the beginning of the e-mail address of who acted, or a part of the details"`
-	Action string `query:"action" maxLength:"100" doc:"a word such as payout.stop or cluster.shell, or its noun: payout"`
-	Org    string `query:"org_id" maxLength:"100" doc:"what this organisation did, and what was done to it"`
-}) (list[client.AuditEvent], error) {
+func (a adminAPI) auditLog(ctx context.Context, p account.Principal,
+	in *client.AllAuditQuery) (list[client.AuditEvent], error) {
 	org, err := orgFilter(in.Org)
 	if err != nil {
 		return list[client.AuditEvent]{}, err
 	}
-	before, err := cursor[id.Audit](in.Page)
+	before, err := cursor[id.Audit](in.PageOf)
 	if err != nil {
 		return list[client.AuditEvent]{}, err
 	}

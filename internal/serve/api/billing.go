@@ -19,7 +19,6 @@ import (
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
-	"github.com/musterhq/muster/internal/money"
 )
 
 // billingAPI answers the routes of the wallet: balance, statements, proofs, top-ups, cards, refunds.
@@ -35,8 +34,8 @@ func (a billingAPI) balance(ctx context.Context, p account.Principal, _ *struct{
 }
 
 func (a billingAPI) transactions(ctx context.Context, p account.Principal,
-	in *struct{ Page }) (list[client.Transaction], error) {
-	before, err := cursor[id.LedgerTx](in.Page)
+	in *client.PageOf) (list[client.Transaction], error) {
+	before, err := cursor[id.LedgerTx](*in)
 	if err != nil {
 		return list[client.Transaction]{}, err
 	}
@@ -45,38 +44,23 @@ func (a billingAPI) transactions(ctx context.Context, p account.Principal,
 		err
 }
 
-type topUpInput struct {
-	Keyed
-	Body struct {
-		Amount string `json:"amount" doc:"goes into the wallet, without tax; a decimal, in whole cents" example:"25.00"`
-		Total  string `json:"total,omitempty" doc:"the total with tax that getPrice returned: if it has changed, nothing is charged (409 conflict); left out: any total" example:"29.75"`
-		CardID string `json:"card_id,omitempty" doc:"one of your cards; left out: the default one, or Stripe's page when there is none"`
-	}
-}
-
-type priceInput struct {
-	Amount string `query:"amount" required:"true" doc:"a decimal, in whole cents" example:"25.00"`
-}
-
-func (a billingAPI) price(ctx context.Context, p account.Principal, in *priceInput) (payment.Price, error) {
-	amount, err := money.ParseNano(in.Amount)
+func (a billingAPI) price(ctx context.Context, p account.Principal, in *client.PriceQuery) (payment.Price, error) {
+	amount, err := amount("amount", in.Amount)
 	if err != nil {
-		return payment.Price{}, fault.InvalidField("amount", "%s", err)
+		return payment.Price{}, err
 	}
 	return a.payments.Price(ctx, p.Org, amount)
 }
 
-func (a billingAPI) topUp(ctx context.Context, p account.Principal, in *topUpInput,
+func (a billingAPI) topUp(ctx context.Context, p account.Principal, in *create[client.CreateTopUpRequest],
 	once idem.Request) (payment.TopUp, idem.Outcome, error) {
-	amount, err := money.ParseNano(in.Body.Amount)
+	amount, err := amount("amount", in.Body.Amount)
 	if err != nil {
-		return payment.TopUp{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
+		return payment.TopUp{}, idem.Outcome{}, err
 	}
 	r := payment.TopUpRequest{Amount: amount}
-	if in.Body.Total != "" {
-		if r.Total, err = money.ParseNano(in.Body.Total); err != nil || r.Total <= 0 {
-			return payment.TopUp{}, idem.Outcome{}, fault.InvalidField("total", "is a decimal above zero")
-		}
+	if r.Total, err = positiveOrNone("total", in.Body.Total); err != nil {
+		return payment.TopUp{}, idem.Outcome{}, err
 	}
 	if in.Body.CardID != "" {
 		if r.Card, err = id.Parse[id.Card](in.Body.CardID); err != nil {
@@ -86,8 +70,9 @@ func (a billingAPI) topUp(ctx context.Context, p account.Principal, in *topUpInp
 	return a.payments.TopUp(ctx, p, r, once)
 }
 
-func (a billingAPI) listTopUps(ctx context.Context, p account.Principal, in *struct{ Page }) (list[payment.TopUp], error) {
-	before, err := cursor[id.TopUp](in.Page)
+func (a billingAPI) listTopUps(ctx context.Context, p account.Principal,
+	in *client.PageOf) (list[payment.TopUp], error) {
+	before, err := cursor[id.TopUp](*in)
 	if err != nil {
 		return list[payment.TopUp]{}, err
 	}
@@ -95,40 +80,23 @@ func (a billingAPI) listTopUps(ctx context.Context, p account.Principal, in *str
 	return cut(rows, in.Limit, same[payment.TopUp], func(t payment.TopUp) string { return t.ID.String() }), err
 }
 
-func (a billingAPI) getTopUp(ctx context.Context, p account.Principal, in *idInput) (payment.TopUp, error) {
-	t, err := pathID[id.TopUp](in.ID, "top-up")
-	if err != nil {
-		return payment.TopUp{}, err
-	}
-	return a.payments.Get(ctx, p.Org, t)
+func (a billingAPI) getTopUp(ctx context.Context, p account.Principal, in *of[id.TopUp]) (payment.TopUp, error) {
+	return a.payments.Get(ctx, p.Org, in.ID)
 }
 
-func (a billingAPI) getReceipt(ctx context.Context, p account.Principal, in *idInput) (payment.Receipt, error) {
-	t, err := pathID[id.TopUp](in.ID, "top-up")
-	if err != nil {
-		return payment.Receipt{}, err
-	}
-	return a.payments.Receipt(ctx, p.Org, t)
+func (a billingAPI) getReceipt(ctx context.Context, p account.Principal, in *of[id.TopUp]) (payment.Receipt, error) {
+	return a.payments.Receipt(ctx, p.Org, in.ID)
 }
 
-func (a clustersAPI) usage(ctx context.Context, p account.Principal, in *idInput) (client.Usage, error) {
-	cl, err := pathID[id.Cluster](in.ID, "cluster")
-	if err != nil {
+func (a clustersAPI) usage(ctx context.Context, p account.Principal, in *of[id.Cluster]) (client.Usage, error) {
+	if _, err := a.clusters.Get(ctx, p.Org, in.ID); err != nil {
 		return client.Usage{}, err
 	}
-	if _, err := a.clusters.Get(ctx, p.Org, cl); err != nil {
-		return client.Usage{}, err
-	}
-	return a.statements.ClusterUsage(ctx, cl)
+	return a.statements.ClusterUsage(ctx, in.ID)
 }
 
-type statementInput struct {
-	From string `query:"from" doc:"first day, YYYY-MM-DD in your organisation's zone; left out: the first of this month"`
-	To   string `query:"to" doc:"last day; left out: today"`
-	By   string `query:"by" maxLength:"100" doc:"cluster, day, project, person, lease or label:KEY; left out: cluster"`
-}
-
-func (a billingAPI) statement(ctx context.Context, p account.Principal, in *statementInput) (client.Statement, error) {
+func (a billingAPI) statement(ctx context.Context, p account.Principal,
+	in *client.StatementQuery) (client.Statement, error) {
 	s, err := a.statements.Statement(ctx, p.Org, in.From, in.To, in.By)
 	return client.Statement(s), err
 }
@@ -152,27 +120,20 @@ func (a billingAPI) statementCSV(w http.ResponseWriter, r *http.Request, p accou
 }
 
 // Proofs are passed on unchanged: package billproof defines their contents.
-func (a billingAPI) clusterProof(ctx context.Context, p account.Principal, in *idInput) (json.RawMessage, error) {
-	cl, err := pathID[id.Cluster](in.ID, "cluster")
-	if err != nil {
+func (a billingAPI) clusterProof(ctx context.Context, p account.Principal,
+	in *of[id.Cluster]) (json.RawMessage, error) {
+	if _, err := a.clusters.Get(ctx, p.Org, in.ID); err != nil {
 		return nil, err
 	}
-	if _, err := a.clusters.Get(ctx, p.Org, cl); err != nil {
-		return nil, err
-	}
-	f, err := a.leases.ClusterProof(ctx, cl)
+	f, err := a.leases.ClusterProof(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
 	return json.Marshal(f)
 }
 
-func (a billingAPI) leaseProof(ctx context.Context, p account.Principal, in *idInput) (json.RawMessage, error) {
-	l, err := pathID[id.Lease](in.ID, "lease")
-	if err != nil {
-		return nil, err
-	}
-	f, err := a.leases.LeaseProof(ctx, p.Org, l)
+func (a billingAPI) leaseProof(ctx context.Context, p account.Principal, in *of[id.Lease]) (json.RawMessage, error) {
+	f, err := a.leases.LeaseProof(ctx, p.Org, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -190,12 +151,8 @@ func (a ledgerAPI) ledgerHead(ctx context.Context, _ account.Principal, _ *struc
 	return client.LedgerHead{Batch: b.N, MadeAt: b.MadeAt, Hash: hex.EncodeToString(b.Hash)}, nil
 }
 
-func (a hostsAPI) earnings(ctx context.Context, p account.Principal, in *idInput) (client.Earnings, error) {
-	h, err := pathID[id.Host](in.ID, "host")
-	if err != nil {
-		return client.Earnings{}, err
-	}
-	return a.statements.HostEarnings(ctx, p.Org, h)
+func (a hostsAPI) earnings(ctx context.Context, p account.Principal, in *of[id.Host]) (client.Earnings, error) {
+	return a.statements.HostEarnings(ctx, p.Org, in.ID)
 }
 
 // maxEvent is the largest webhook that is accepted, in bytes. Stripe's are far smaller.

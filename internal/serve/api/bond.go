@@ -43,12 +43,8 @@ func (a bondAPI) get(ctx context.Context, p account.Principal, _ *struct{}) (cli
 	return viewBond(s), err
 }
 
-type liabilityInput struct {
-	Nodes int    `query:"nodes" minimum:"2" maximum:"128" required:"true" doc:"of the gang" example:"8"`
-	Price string `query:"price_per_hour" required:"true" doc:"of each of the other nodes, a decimal" example:"20.00"`
-}
-
-func (a bondAPI) liability(_ context.Context, _ account.Principal, in *liabilityInput) (client.Liability, error) {
+func (a bondAPI) liability(_ context.Context, _ account.Principal,
+	in *client.LiabilityQuery) (client.Liability, error) {
 	rate, err := money.ParseMicro(in.Price)
 	if err != nil || rate < 0 || rate > 1_000_000*1_000_000 {
 		return client.Liability{}, fault.InvalidField("price_per_hour", "is a decimal of at most a million")
@@ -56,18 +52,11 @@ func (a bondAPI) liability(_ context.Context, _ account.Principal, in *liability
 	return client.Liability{Nodes: in.Nodes, Amount: bond.LiabilityOf(in.Nodes, rate)}, nil
 }
 
-type bondAmountInput struct {
-	Keyed
-	Body struct {
-		Amount string `json:"amount" doc:"a decimal" example:"25.00"`
-	}
-}
-
-func (a bondAPI) deposit(ctx context.Context, p account.Principal, in *bondAmountInput,
+func (a bondAPI) deposit(ctx context.Context, p account.Principal, in *create[client.BondAmount],
 	once idem.Request) (client.Bond, idem.Outcome, error) {
-	amount, err := money.ParseNano(in.Body.Amount)
+	amount, err := amount("amount", in.Body.Amount)
 	if err != nil {
-		return client.Bond{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
+		return client.Bond{}, idem.Outcome{}, err
 	}
 	s, done, err := a.bonds.Deposit(ctx, p, amount, idem.As(once, viewBond))
 	return viewBond(s), done, err
@@ -77,25 +66,18 @@ func viewWithdrawn(w bond.Withdrawn) client.BondWithdrawal {
 	return client.BondWithdrawal{ToBalance: w.ToWallet, ToPayable: w.ToPayable, Bond: viewBond(w.Bond)}
 }
 
-func (a bondAPI) withdraw(ctx context.Context, p account.Principal, in *bondAmountInput,
+func (a bondAPI) withdraw(ctx context.Context, p account.Principal, in *create[client.BondAmount],
 	once idem.Request) (client.BondWithdrawal, idem.Outcome, error) {
-	amount, err := money.ParseNano(in.Body.Amount)
+	amount, err := amount("amount", in.Body.Amount)
 	if err != nil {
-		return client.BondWithdrawal{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
+		return client.BondWithdrawal{}, idem.Outcome{}, err
 	}
 	w, done, err := a.bonds.Withdraw(ctx, p, amount, idem.As(once, viewWithdrawn))
 	return viewWithdrawn(w), done, err
 }
 
-type bondTermsInput struct {
-	Body struct {
-		RetainPPM      *int64  `json:"retain_ppm,omitempty" doc:"0 to 1000000; left out: as it is" example:"250000"`
-		AcceptUnbonded *bool   `json:"accept_unbonded,omitempty" doc:"left out: as it is"`
-		LiabilityMax   *string `json:"gang_liability_max,omitempty" doc:"a decimal, or \"none\" for no limit; left out: as it is" example:"25.00"`
-	}
-}
-
-func (a bondAPI) changeTerms(ctx context.Context, p account.Principal, in *bondTermsInput) (client.Bond, error) {
+func (a bondAPI) changeTerms(ctx context.Context, p account.Principal,
+	in *replace[client.ChangeBondTermsRequest]) (client.Bond, error) {
 	c := bond.TermsChange{RetainPPM: in.Body.RetainPPM, AcceptUnbonded: in.Body.AcceptUnbonded}
 	if in.Body.LiabilityMax != nil {
 		limit, err := limitOf(*in.Body.LiabilityMax)
@@ -120,40 +102,24 @@ func limitOf(s string) (*money.Nano, error) {
 	return &n, nil
 }
 
-type hostLiabilityInput struct {
-	ID   string `path:"id"`
-	Body struct {
-		LiabilityMax string `json:"gang_liability_max" doc:"a decimal, or \"none\": your organisation's limit applies" example:"25.00"`
-	}
-}
-
 func (a bondAPI) changeHostLiability(ctx context.Context, p account.Principal,
-	in *hostLiabilityInput) (client.Bond, error) {
-	of, err := pathID[id.Host](in.ID, "host")
-	if err != nil {
-		return client.Bond{}, err
-	}
+	in *change[id.Host, client.ChangeHostLiabilityRequest]) (client.Bond, error) {
 	limit, err := limitOf(in.Body.LiabilityMax)
 	if err != nil {
 		return client.Bond{}, err
 	}
-	s, err := a.bonds.SetHostLiability(ctx, p, of, limit)
+	s, err := a.bonds.SetHostLiability(ctx, p, in.ID, limit)
 	return viewBond(s), err
 }
 
-func (a bondAPI) suspensions(ctx context.Context, p account.Principal, in *idInput) (list[client.Suspension], error) {
-	cl, err := pathID[id.Cluster](in.ID, "cluster")
-	if err != nil {
-		return list[client.Suspension]{}, err
-	}
-	rows, err := a.bonds.Suspensions(ctx, p, cl)
+func (a bondAPI) suspensions(ctx context.Context, p account.Principal,
+	in *of[id.Cluster]) (list[client.Suspension], error) {
+	rows, err := a.bonds.Suspensions(ctx, p, in.ID)
 	return whole(rows, viewSuspension), err
 }
 
 func viewSuspension(s bond.Suspension) client.Suspension { return client.Suspension(s) }
 
-func (a adminAPI) gangs(ctx context.Context, p account.Principal, in *struct {
-	Days int `query:"days" minimum:"1" maximum:"366" default:"30" doc:"how far back strikes, relief and unbilled time go"`
-}) (statement.Gangs, error) {
+func (a adminAPI) gangs(ctx context.Context, p account.Principal, in *client.GangsQuery) (statement.Gangs, error) {
 	return a.statements.GangsOf(ctx, p, in.Days)
 }

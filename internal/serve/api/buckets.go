@@ -28,21 +28,12 @@ func (a bucketsAPI) list(ctx context.Context, p account.Principal, _ *struct{}) 
 	return cut(all, len(all), viewBucket, func(b bucket.Bucket) string { return b.Name }), err
 }
 
-func (a bucketsAPI) get(ctx context.Context, p account.Principal, in *idInput) (client.Bucket, error) {
-	b, err := pathID[id.Bucket](in.ID, "bucket")
-	if err != nil {
-		return client.Bucket{}, err
-	}
-	out, err := a.buckets.Get(ctx, p.Org, b)
+func (a bucketsAPI) get(ctx context.Context, p account.Principal, in *of[id.Bucket]) (client.Bucket, error) {
+	out, err := a.buckets.Get(ctx, p.Org, in.ID)
 	return viewBucket(out), err
 }
 
-type newBucketInput struct {
-	Keyed
-	Body client.NewBucket
-}
-
-func (a bucketsAPI) create(ctx context.Context, p account.Principal, in *newBucketInput,
+func (a bucketsAPI) create(ctx context.Context, p account.Principal, in *create[client.NewBucket],
 	once idem.Request) (client.Bucket, idem.Outcome, error) {
 	b, out, err := a.buckets.Create(ctx, p, bucket.NewBucket{
 		Name: in.Body.Name, Mode: in.Body.Mode,
@@ -54,36 +45,20 @@ func (a bucketsAPI) create(ctx context.Context, p account.Principal, in *newBuck
 	return viewBucket(b), out, err
 }
 
-type bucketCredentialsInput struct {
-	ID   string `path:"id"`
-	Body client.BucketCredentials
-}
-
-func (a bucketsAPI) rotate(ctx context.Context, p account.Principal, in *bucketCredentialsInput) (client.Bucket,
+func (a bucketsAPI) rotate(ctx context.Context, p account.Principal,
+	in *change[id.Bucket, client.BucketCredentials]) (client.Bucket,
 	error) {
-	b, err := pathID[id.Bucket](in.ID, "bucket")
-	if err != nil {
-		return client.Bucket{}, err
-	}
-	out, err := a.buckets.Rotate(ctx, p, b,
+	out, err := a.buckets.Rotate(ctx, p, in.ID,
 		bucket.Credentials{AccessKeyID: in.Body.AccessKeyID, Secret: in.Body.SecretAccessKey})
 	return viewBucket(out), err
 }
 
-func (a bucketsAPI) check(ctx context.Context, p account.Principal, in *keyedIDInput,
+func (a bucketsAPI) check(ctx context.Context, p account.Principal, in *keyedOf[id.Bucket],
 	once idem.Request) (client.Bucket, idem.Outcome, error) {
-	b, err := pathID[id.Bucket](in.ID, "bucket")
-	if err != nil {
-		return client.Bucket{}, idem.Outcome{}, err
-	}
-	v, out, err := a.buckets.Check(ctx, p, b, idem.As(once, viewBucket))
+	v, out, err := a.buckets.Check(ctx, p, in.ID, idem.As(once, viewBucket))
 	return viewBucket(v), out, err
 }
 
-func (a bucketsAPI) delete(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
-	b, err := pathID[id.Bucket](in.ID, "bucket")
-	if err != nil {
-		return nothing{}, err
-	}
-	return nothing{}, a.buckets.Delete(ctx, p, b)
+func (a bucketsAPI) delete(ctx context.Context, p account.Principal, in *of[id.Bucket]) (nothing, error) {
+	return nothing{}, a.buckets.Delete(ctx, p, in.ID)
 }

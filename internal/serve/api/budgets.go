@@ -17,16 +17,6 @@ type budgetsAPI struct {
 	budgets *budget.Budgets
 }
 
-type budgetInput struct {
-	Keyed
-	Body struct {
-		Project     string  `json:"project,omitempty" doc:"left out: the budget of the whole organisation"`
-		Cap         *string `json:"cap,omitempty" doc:"a decimal; what may be spent or held in all; left out: no cap" example:"500.00"`
-		MaxPrice    *string `json:"max_price_per_hour,omitempty" doc:"a decimal; the dearest cluster; left out: any"`
-		MaxDuration *int64  `json:"max_duration,omitempty" doc:"seconds; the longest run of a cluster; left out: any"`
-	}
-}
-
 func viewBudget(b budget.Budget) client.Budget {
 	return client.Budget{
 		ID:          b.ID,
@@ -43,18 +33,18 @@ func viewBudget(b budget.Budget) client.Budget {
 }
 
 // limits parses the request's decimals. Fault: Invalid.
-func (in *budgetInput) limits() (l budget.Limits, err error) {
+func limits(r client.SetBudgetRequest) (l budget.Limits, err error) {
 	var bad fault.Fields
-	l.MaxDuration = in.Body.MaxDuration
-	if in.Body.Cap != nil {
-		n, err := money.ParseNano(*in.Body.Cap)
+	l.MaxDuration = r.MaxDuration
+	if r.Cap != nil {
+		n, err := money.ParseNano(*r.Cap)
 		if err != nil {
 			bad.Add("cap", "%s", err)
 		}
 		l.Cap = &n
 	}
-	if in.Body.MaxPrice != nil {
-		n, err := money.ParseMicro(*in.Body.MaxPrice)
+	if r.MaxPrice != nil {
+		n, err := money.ParseMicro(*r.MaxPrice)
 		if err != nil {
 			bad.Add("max_price_per_hour", "%s", err)
 		}
@@ -63,9 +53,9 @@ func (in *budgetInput) limits() (l budget.Limits, err error) {
 	return l, bad.Err()
 }
 
-func (a budgetsAPI) set(ctx context.Context, p account.Principal, in *budgetInput,
+func (a budgetsAPI) set(ctx context.Context, p account.Principal, in *create[client.SetBudgetRequest],
 	once idem.Request) (client.Budget, idem.Outcome, error) {
-	l, err := in.limits()
+	l, err := limits(in.Body)
 	if err != nil {
 		return client.Budget{}, idem.Outcome{}, err
 	}
@@ -78,19 +68,11 @@ func (a budgetsAPI) list(ctx context.Context, p account.Principal, _ *struct{}) 
 	return cut(all, len(all), viewBudget, func(b budget.Budget) string { return b.ID.String() }), err
 }
 
-func (a budgetsAPI) get(ctx context.Context, p account.Principal, in *idInput) (client.Budget, error) {
-	b, err := pathID[id.Budget](in.ID, "budget")
-	if err != nil {
-		return client.Budget{}, err
-	}
-	v, err := a.budgets.Get(ctx, p, b)
+func (a budgetsAPI) get(ctx context.Context, p account.Principal, in *of[id.Budget]) (client.Budget, error) {
+	v, err := a.budgets.Get(ctx, p, in.ID)
 	return viewBudget(v), err
 }
 
-func (a budgetsAPI) remove(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
-	b, err := pathID[id.Budget](in.ID, "budget")
-	if err != nil {
-		return nothing{}, err
-	}
-	return nothing{}, a.budgets.Remove(ctx, p, b)
+func (a budgetsAPI) remove(ctx context.Context, p account.Principal, in *of[id.Budget]) (nothing, error) {
+	return nothing{}, a.budgets.Remove(ctx, p, in.ID)
 }

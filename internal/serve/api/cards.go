@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/fault"
@@ -23,58 +24,33 @@ func (a billingAPI) addCard(ctx context.Context, p account.Principal, _ *addCard
 	return a.payments.AddCard(ctx, p, "", once)
 }
 
-func (a billingAPI) getCardSetup(ctx context.Context, p account.Principal, in *idInput) (payment.CardSetup, error) {
-	s, err := pathID[id.CardSetup](in.ID, "page for saving a card")
-	if err != nil {
-		return payment.CardSetup{}, err
-	}
-	return a.payments.RefreshSetup(ctx, p.Org, s)
-}
-
-type changeCardInput struct {
-	ID   string `path:"id"`
-	Body struct {
-		Default bool `json:"default" doc:"true: top-ups that name no card are paid with it"`
-	}
+func (a billingAPI) getCardSetup(ctx context.Context, p account.Principal,
+	in *of[id.CardSetup]) (payment.CardSetup, error) {
+	return a.payments.RefreshSetup(ctx, p.Org, in.ID)
 }
 
 // changeCard answers with all cards: another one may have been the default.
-func (a billingAPI) changeCard(ctx context.Context, p account.Principal, in *changeCardInput) (list[payment.Card], error) {
-	c, err := pathID[id.Card](in.ID, "card")
-	if err != nil {
-		return list[payment.Card]{}, err
-	}
+func (a billingAPI) changeCard(ctx context.Context, p account.Principal,
+	in *change[id.Card, client.ChangeCardRequest]) (list[payment.Card], error) {
 	if !in.Body.Default {
 		return list[payment.Card]{}, fault.InvalidField("default", "can only be true: make another card the default instead")
 	}
-	if err := a.payments.SetDefaultCard(ctx, p, c); err != nil {
+	if err := a.payments.SetDefaultCard(ctx, p, in.ID); err != nil {
 		return list[payment.Card]{}, err
 	}
 	return a.listCards(ctx, p, nil)
 }
 
-func (a billingAPI) removeCard(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
-	c, err := pathID[id.Card](in.ID, "card")
-	if err != nil {
-		return nothing{}, err
-	}
-	return nothing{}, a.payments.RemoveCard(ctx, p, c)
+func (a billingAPI) removeCard(ctx context.Context, p account.Principal, in *of[id.Card]) (nothing, error) {
+	return nothing{}, a.payments.RemoveCard(ctx, p, in.ID)
 }
 
 func (a billingAPI) getAutoTopUp(ctx context.Context, p account.Principal, _ *struct{}) (payment.AutoTopUp, error) {
 	return a.payments.AutoTopUp(ctx, p.Org)
 }
 
-type autoTopUpInput struct {
-	Body struct {
-		Enabled   bool   `json:"enabled"`
-		Threshold string `json:"threshold,omitempty" doc:"credit is added when less than this is available" example:"20.00"`
-		Amount    string `json:"amount,omitempty" doc:"how much is added; whole cents" example:"50.00"`
-		DailyCap  string `json:"daily_cap,omitempty" doc:"no more than this in 24 hours" example:"200.00"`
-	}
-}
-
-func (a billingAPI) setAutoTopUp(ctx context.Context, p account.Principal, in *autoTopUpInput) (payment.AutoTopUp, error) {
+func (a billingAPI) setAutoTopUp(ctx context.Context, p account.Principal,
+	in *replace[client.SetAutoTopUpRequest]) (payment.AutoTopUp, error) {
 	want := payment.AutoTopUp{Enabled: in.Body.Enabled}
 	if want.Enabled {
 		var bad fault.Fields

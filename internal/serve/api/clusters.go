@@ -80,15 +80,8 @@ func (a clustersAPI) rent(ctx context.Context, p account.Principal, in *rentInpu
 	return a.clusters.Rent(ctx, p, r, once)
 }
 
-type clustersInput struct {
-	Page
-	State string `query:"state" enum:"active,ended,provisioning,running,degraded,releasing,released,failed" doc:"only clusters in this state; active: all that have not ended; ended: all others"`
-	Query string `query:"q" maxLength:"200" example:"train team=vision" doc:"words, each of which has to match a part of the name, the project, the image or a label (team=vision), or the end of the id"`
-	Sort  string `query:"sort" enum:"-created,created,name,-name,price,-price,project,-project" default:"-created" doc:"the order; - reverses it"`
-}
-
-func (a clustersAPI) list(ctx context.Context, p account.Principal, in *clustersInput) ([]byte, error) {
-	after, err := cursor[id.Cluster](in.Page)
+func (a clustersAPI) list(ctx context.Context, p account.Principal, in *client.ClustersQuery) ([]byte, error) {
+	after, err := cursor[id.Cluster](in.PageOf)
 	if err != nil {
 		return nil, err
 	}
@@ -110,68 +103,44 @@ func (a clustersAPI) list(ctx context.Context, p account.Principal, in *clusters
 func same[T any](v T) T { return v }
 
 type clusterInput struct {
-	ID      string `path:"id"`
-	Wait    string `query:"wait" enum:"running,released,failed,degraded,releasing,ended" doc:"hold the answer until the cluster is in this state or has ended"`
-	Timeout int    `query:"timeout" minimum:"0" maximum:"300" default:"60" doc:"seconds to hold the answer at most"`
+	ID id.Cluster `path:"id"`
+	client.WaitQuery
 }
 
 func (a clustersAPI) get(ctx context.Context, p account.Principal, in *clusterInput) (cluster.Cluster, error) {
-	cl, err := pathID[id.Cluster](in.ID, "cluster")
-	if err != nil {
-		return cluster.Cluster{}, err
-	}
 	if in.Wait == "" {
-		return a.clusters.Get(ctx, p.Org, cl)
+		return a.clusters.Get(ctx, p.Org, in.ID)
 	}
 	state := lifecycle.State(in.Wait)
 	if in.Wait == "ended" {
 		state = lifecycle.Releasing
 	}
-	return a.clusters.Wait(ctx, p.Org, cl, state, time.Duration(in.Timeout)*time.Second)
+	return a.clusters.Wait(ctx, p.Org, in.ID, state, time.Duration(in.Timeout)*time.Second)
 }
 
-type actionInput struct {
-	Keyed
-	ID   string `path:"id"`
-	Body struct {
-		Action string `json:"action" doc:"one of the object's actions"`
-	}
-}
-
-func (a clustersAPI) act(ctx context.Context, p account.Principal, in *actionInput,
+func (a clustersAPI) act(ctx context.Context, p account.Principal, in *act[id.Cluster, client.ActOnClusterRequest],
 	once idem.Request) (cluster.Cluster, idem.Outcome, error) {
-	cl, err := pathID[id.Cluster](in.ID, "cluster")
-	if err != nil {
-		return cluster.Cluster{}, idem.Outcome{}, err
-	}
-	return a.clusters.ActOnce(ctx, p, cl, cluster.Action(in.Body.Action), once)
+	return a.clusters.ActOnce(ctx, p, in.ID, cluster.Action(in.Body.Action), once)
 }
 
-func (a clustersAPI) release(ctx context.Context, p account.Principal, in *idInput) (cluster.Cluster, error) {
-	cl, err := pathID[id.Cluster](in.ID, "cluster")
-	if err != nil {
-		return cluster.Cluster{}, err
-	}
-	return a.clusters.Release(ctx, p, cl)
+func (a clustersAPI) release(ctx context.Context, p account.Principal, in *of[id.Cluster]) (cluster.Cluster, error) {
+	return a.clusters.Release(ctx, p, in.ID)
 }
 
 type eventsInput struct {
-	ID string `path:"id"`
-	Page
+	ID id.Cluster `path:"id"`
+	client.PageOf
 }
 
 func (a clustersAPI) events(ctx context.Context, p account.Principal, in *eventsInput) (list[cluster.Event], error) {
-	cl, err := pathID[id.Cluster](in.ID, "cluster")
-	if err != nil {
-		return list[cluster.Event]{}, err
-	}
 	var after int64
 	if in.After != "" {
+		var err error
 		if after, err = strconv.ParseInt(in.After, 10, 64); err != nil || after < 0 {
 			return list[cluster.Event]{}, fault.InvalidField("query.after", "is not a cursor of this list")
 		}
 	}
-	rows, err := a.clusters.Events(ctx, p.Org, cl, after, in.Limit+1)
+	rows, err := a.clusters.Events(ctx, p.Org, in.ID, after, in.Limit+1)
 	return cut(rows, in.Limit, same[cluster.Event], func(e cluster.Event) string { return strconv.FormatInt(e.N, 10) }),
 		err
 }
@@ -186,7 +155,7 @@ func sshParams() []*huma.Param {
 // clusterSSH is the gateway's SSH inside a WebSocket: a token for clusters replaces the key. Binary messages are the
 // connection's bytes.
 func (a clustersAPI) ssh(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-	cl, err := pathID[id.Cluster](chi.URLParam(r, "id"), "cluster")
+	cl, err := parseID[id.Cluster](chi.URLParam(r, "id"), "cluster")
 	if err != nil {
 		return err
 	}
@@ -217,22 +186,18 @@ func (a clustersAPI) ssh(w http.ResponseWriter, r *http.Request, p account.Princ
 }
 
 type portLinkInput struct {
-	ID   string `path:"id"`
-	Port int    `path:"port" minimum:"1" maximum:"65535"`
-	Node int    `query:"node" minimum:"0" doc:"the rank; left out: 0"`
+	ID   id.Cluster `path:"id"`
+	Port int        `path:"port" minimum:"1" maximum:"65535"`
+	client.PortQuery
 }
 
 func (a clustersAPI) portLink(ctx context.Context, p account.Principal, in *portLinkInput) (client.PortLink, error) {
-	cl, err := pathID[id.Cluster](in.ID, "cluster")
-	if err != nil {
-		return client.PortLink{}, err
-	}
-	if _, err := a.clusters.Shell(ctx, p.Org, cl, in.Node); err != nil {
+	if _, err := a.clusters.Shell(ctx, p.Org, in.ID, in.Node); err != nil {
 		return client.PortLink{}, err
 	}
 	if a.appLink == nil {
 		return client.PortLink{}, fault.New(fault.NotFound, "this platform shows no ports to browsers")
 	}
-	link, err := a.appLink(p, cl, in.Node, in.Port)
+	link, err := a.appLink(p, in.ID, in.Node, in.Port)
 	return client.PortLink{URL: link}, err
 }

@@ -8,14 +8,8 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 )
 
-type deviceLoginInput struct {
-	Keyed
-	Body struct {
-		Machine string `json:"machine" maxLength:"200" doc:"what the person knows the machine by; they see it before they answer" example:"ada@laptop"`
-	}
-}
-
-func (a accountAPI) beginDeviceLogin(ctx context.Context, caller account.Principal, in *deviceLoginInput,
+func (a accountAPI) beginDeviceLogin(ctx context.Context, caller account.Principal,
+	in *create[client.BeginDeviceLoginRequest],
 	once idem.Request) (client.DeviceLogin, idem.Outcome, error) {
 	view := func(l account.DeviceLogin) client.DeviceLogin {
 		return client.DeviceLogin{
@@ -30,14 +24,8 @@ func (a accountAPI) beginDeviceLogin(ctx context.Context, caller account.Princip
 	return view(l), out, err
 }
 
-type devicePollInput struct {
-	Keyed
-	Body struct {
-		DeviceCode string `json:"device_code" maxLength:"100" writeOnly:"true"`
-	}
-}
-
-func (a accountAPI) pollDeviceLogin(ctx context.Context, caller account.Principal, in *devicePollInput,
+func (a accountAPI) pollDeviceLogin(ctx context.Context, caller account.Principal,
+	in *create[client.PollDeviceLoginRequest],
 	once idem.Request) (client.DeviceAnswer, idem.Outcome, error) {
 	view := func(r account.DeviceAnswer) client.DeviceAnswer {
 		return client.DeviceAnswer{Status: r.Status, Token: r.Token}

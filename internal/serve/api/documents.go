@@ -23,10 +23,6 @@ type documentsAPI struct {
 	statements *statement.Statements
 }
 
-type documentYearInput struct {
-	Year string `query:"year" required:"true" doc:"calendar year of issue in UTC, such as 2026" example:"2026"`
-}
-
 type documentInput struct {
 	Number string `path:"number" doc:"such as C-2026-000001"`
 }
@@ -42,12 +38,13 @@ func documentYearParams() []*huma.Param {
 }
 
 func (a documentsAPI) listCreditNotes(ctx context.Context, p account.Principal,
-	in *documentYearInput) (list[payment.CreditNote], error) {
+	in *client.DocumentYear) (list[payment.CreditNote], error) {
 	rows, err := a.payments.CreditNotes(ctx, p.Org, in.Year)
 	return list[payment.CreditNote]{Items: rows}, err
 }
 
-func (a documentsAPI) getCreditNote(ctx context.Context, p account.Principal, in *documentInput) (payment.CreditNote, error) {
+func (a documentsAPI) getCreditNote(ctx context.Context, p account.Principal,
+	in *documentInput) (payment.CreditNote, error) {
 	return a.payments.CreditNote(ctx, p.Org, in.Number)
 }
 
@@ -62,12 +59,13 @@ func (a documentsAPI) creditNotesCSV(w http.ResponseWriter, r *http.Request, p a
 }
 
 func (a documentsAPI) listSelfBills(ctx context.Context, p account.Principal,
-	in *documentYearInput) (list[payout.SelfBill], error) {
+	in *client.DocumentYear) (list[payout.SelfBill], error) {
 	rows, err := a.payouts.SelfBills(ctx, p.Org, in.Year)
 	return list[payout.SelfBill]{Items: rows}, err
 }
 
-func (a documentsAPI) getSelfBill(ctx context.Context, p account.Principal, in *documentInput) (payout.SelfBill, error) {
+func (a documentsAPI) getSelfBill(ctx context.Context, p account.Principal,
+	in *documentInput) (payout.SelfBill, error) {
 	return a.payouts.SelfBill(ctx, p.Org, in.Number)
 }
 
@@ -81,14 +79,7 @@ func (a documentsAPI) selfBillsCSV(w http.ResponseWriter, r *http.Request, p acc
 	return payout.SelfBillsCSV(w, rows)
 }
 
-// DocumentsInput selects documents. It is exported because the reference leaves out unexported embedded types.
-type DocumentsInput struct {
-	Page
-	Series string `query:"series" enum:"receipt,credit_note,self_billing" doc:"left out: all"`
-	Year   int    `query:"year" minimum:"2000" maximum:"9999" doc:"of the number; left out: all" example:"2026"`
-}
-
-func (in DocumentsInput) filter() document.Filter {
+func documentFilter(in client.DocumentsQuery) document.Filter {
 	return document.Filter{Series: document.Series(in.Series), Year: in.Year, Before: in.After}
 }
 
@@ -98,19 +89,14 @@ func cutDocuments(rows []statement.Document, limit int) list[statement.Document]
 }
 
 func (a documentsAPI) list(ctx context.Context, p account.Principal,
-	in *DocumentsInput) (list[statement.Document], error) {
-	rows, err := a.statements.OrgDocuments(ctx, p.Org, in.filter(), in.Limit+1)
+	in *client.DocumentsQuery) (list[statement.Document], error) {
+	rows, err := a.statements.OrgDocuments(ctx, p.Org, documentFilter(*in), in.Limit+1)
 	return cutDocuments(rows, in.Limit), err
 }
 
-type allOrgsInput struct {
-	DocumentsInput
-	Org string `query:"org" maxLength:"200" doc:"left out: all organisations"`
-}
-
 func (a documentsAPI) listAll(ctx context.Context, p account.Principal,
-	in *allOrgsInput) (list[statement.Document], error) {
-	f := in.DocumentsInput.filter()
+	in *client.AllDocumentsQuery) (list[statement.Document], error) {
+	f := documentFilter(in.DocumentsQuery)
 	if in.Org != "" {
 		var err error
 		if f.Org, err = id.Parse[id.Org](in.Org); err != nil || f.Org.IsZero() {

@@ -27,16 +27,7 @@ type hostsAPI struct {
 	command    func(token string) string // that enrols a host
 }
 
-type enrollInput struct {
-	Keyed
-	Body struct {
-		Name   string `json:"name,omitempty" doc:"left out: the machine's own name" maxLength:"63"`
-		Region string `json:"region" doc:"where it stands, such as eu-west"`
-		Fabric string `json:"fabric,omitempty" doc:"the fast network it shares with your other hosts"`
-	}
-}
-
-func (a hostsAPI) enroll(ctx context.Context, p account.Principal, in *enrollInput,
+func (a hostsAPI) enroll(ctx context.Context, p account.Principal, in *create[client.CreateEnrollmentRequest],
 	once idem.Request) (client.Enrollment, idem.Outcome, error) {
 	view := func(e host.Enrollment) client.Enrollment {
 		return client.Enrollment{
@@ -173,13 +164,8 @@ func priced(offers []client.OwnOffer) bool {
 	return false
 }
 
-type hostsInput struct {
-	Page
-	Retired bool `query:"retired" doc:"list retired hosts too"`
-}
-
-func (a hostsAPI) list(ctx context.Context, p account.Principal, in *hostsInput) (list[client.Host], error) {
-	after, err := cursor[id.Host](in.Page)
+func (a hostsAPI) list(ctx context.Context, p account.Principal, in *client.HostsQuery) (list[client.Host], error) {
+	after, err := cursor[id.Host](in.PageOf)
 	if err != nil {
 		return list[client.Host]{}, err
 	}
@@ -199,12 +185,8 @@ func (a hostsAPI) list(ctx context.Context, p account.Principal, in *hostsInput)
 		func(d host.Detail) string { return d.ID.String() }), nil
 }
 
-func (a hostsAPI) get(ctx context.Context, p account.Principal, in *idInput) (client.Host, error) {
-	h, err := pathID[id.Host](in.ID, "host")
-	if err != nil {
-		return client.Host{}, err
-	}
-	return a.view(ctx, p, h)
+func (a hostsAPI) get(ctx context.Context, p account.Principal, in *of[id.Host]) (client.Host, error) {
+	return a.view(ctx, p, in.ID)
 }
 
 func (a hostsAPI) view(ctx context.Context, p account.Principal, h id.Host) (client.Host, error) {
@@ -226,26 +208,8 @@ func (a hostsAPI) view(ctx context.Context, p account.Principal, h id.Host) (cli
 	return v, err
 }
 
-type changeHostInput struct {
-	ID   string `path:"id"`
-	Body struct {
-		Name        *string `json:"name,omitempty"`
-		GPUModel    string  `json:"gpu_model,omitempty" doc:"price and terms are for this model only; left out: for all on the host"`
-		Price       *string `json:"price_per_gpu_hour,omitempty" doc:"a decimal in quotes; running leases keep theirs"`
-		Unlist      bool    `json:"unlist,omitempty" doc:"take the price off: nothing new is rented"`
-		MinGPUs     *int    `json:"min_gpus,omitempty"`
-		MaxDuration *int64  `json:"max_duration,omitempty" doc:"seconds; 0: no limit"`
-		Channel     *string `json:"agent_channel,omitempty" doc:"whose versions its agent follows: stable, another that the platform has, or off to update by hand"`
-		UpCapGB     *int64  `json:"up_cap_gb,omitempty" doc:"GB of 10^9 bytes that leases may send over its line in a calendar month (UTC) before it takes no new leases; what runs goes on; 0: no cap"`
-		DownCapGB   *int64  `json:"down_cap_gb,omitempty" doc:"the same for what they receive"`
-	}
-}
-
-func (a hostsAPI) change(ctx context.Context, p account.Principal, in *changeHostInput) (client.Host, error) {
-	h, err := pathID[id.Host](in.ID, "host")
-	if err != nil {
-		return client.Host{}, err
-	}
+func (a hostsAPI) change(ctx context.Context, p account.Principal,
+	in *change[id.Host, client.ChangeHostRequest]) (client.Host, error) {
 	b := in.Body
 	if b.Price != nil && b.Unlist {
 		return client.Host{}, fault.InvalidField("unlist", "cannot be given together with a price")
@@ -266,70 +230,42 @@ func (a hostsAPI) change(ctx context.Context, p account.Principal, in *changeHos
 		}
 		change.Terms.Price = &price
 	}
-	if err := a.market.ChangeHost(ctx, p, h, change); err != nil {
+	if err := a.market.ChangeHost(ctx, p, in.ID, change); err != nil {
 		return client.Host{}, err
 	}
-	return a.view(ctx, p, h)
-}
-
-type hostActionInput struct {
-	Keyed
-	ID   string `path:"id"`
-	Body struct {
-		Action string `json:"action" doc:"one of the host's actions, or requalify"`
-		Notice int64  `json:"notice,omitempty" doc:"of reclaim: seconds until what runs ends; 0: at once"`
-		GPU    string `json:"gpu,omitempty" doc:"of requalify: UUID of a GPU that is not healthy and not in use; its host resets it, checks it and puts it back into service" maxLength:"100"`
-	}
+	return a.view(ctx, p, in.ID)
 }
 
 // actOnHost reads the offers, which no action changes, before the use case opens its transaction.
-func (a hostsAPI) act(ctx context.Context, p account.Principal, in *hostActionInput,
+func (a hostsAPI) act(ctx context.Context, p account.Principal, in *act[id.Host, client.ActOnHostRequest],
 	once idem.Request) (client.Host, idem.Outcome, error) {
-	h, err := pathID[id.Host](in.ID, "host")
+	offers, err := a.market.OffersOf(ctx, in.ID)
 	if err != nil {
 		return client.Host{}, idem.Outcome{}, err
 	}
-	offers, err := a.market.OffersOf(ctx, h)
-	if err != nil {
-		return client.Host{}, idem.Outcome{}, err
-	}
-	view := func(d host.Detail) client.Host { return viewHost(d, offers[h]) }
+	view := func(d host.Detail) client.Host { return viewHost(d, offers[in.ID]) }
 	act := host.Action{Name: in.Body.Action, Notice: in.Body.Notice, GPU: in.Body.GPU}
-	d, out, err := a.hosts.Act(ctx, p, h, act, idem.As(once, view))
+	d, out, err := a.hosts.Act(ctx, p, in.ID, act, idem.As(once, view))
 	return view(d), out, err
 }
 
-func (a hostsAPI) reclaimForecast(ctx context.Context, p account.Principal, in *idInput) (client.ReclaimForecast, error) {
-	h, err := pathID[id.Host](in.ID, "host")
-	if err != nil {
-		return client.ReclaimForecast{}, err
-	}
-	return a.clusters.ForecastReclaim(ctx, p, h)
+func (a hostsAPI) reclaimForecast(ctx context.Context, p account.Principal,
+	in *of[id.Host]) (client.ReclaimForecast, error) {
+	return a.clusters.ForecastReclaim(ctx, p, in.ID)
 }
 
-func (a hostsAPI) prices(ctx context.Context, p account.Principal, in *idInput) (list[client.PriceChange], error) {
-	h, err := pathID[id.Host](in.ID, "host")
-	if err != nil {
-		return list[client.PriceChange]{}, err
-	}
-	all, err := a.market.PriceHistory(ctx, p, h)
+func (a hostsAPI) prices(ctx context.Context, p account.Principal, in *of[id.Host]) (list[client.PriceChange], error) {
+	all, err := a.market.PriceHistory(ctx, p, in.ID)
 	return cut(all, len(all), same[client.PriceChange], func(client.PriceChange) string { return "" }), err
 }
 
-type priceGuideInput struct {
-	GPUModel string `query:"gpu_model" required:"true" minLength:"1" maxLength:"200" doc:"whole name of the model, as in your host's offers" example:"NVIDIA H100 80GB HBM3"`
-}
-
-func (a hostsAPI) priceGuide(ctx context.Context, p account.Principal, in *priceGuideInput) (client.PriceGuide, error) {
+func (a hostsAPI) priceGuide(ctx context.Context, p account.Principal,
+	in *client.PriceGuideQuery) (client.PriceGuide, error) {
 	return a.market.PriceGuide(ctx, p, in.GPUModel)
 }
 
-func (a hostsAPI) traffic(ctx context.Context, p account.Principal, in *idInput) (list[client.Traffic], error) {
-	h, err := pathID[id.Host](in.ID, "host")
-	if err != nil {
-		return list[client.Traffic]{}, err
-	}
-	all, err := a.hosts.Traffic(ctx, p, h, 100)
+func (a hostsAPI) traffic(ctx context.Context, p account.Principal, in *of[id.Host]) (list[client.Traffic], error) {
+	all, err := a.hosts.Traffic(ctx, p, in.ID, 100)
 	return cut(all, len(all), same[client.Traffic], func(client.Traffic) string { return "" }), err
 }
 
@@ -356,15 +292,12 @@ func (a hostsAPI) allContested(ctx context.Context, p account.Principal, _ *stru
 type awardInput struct {
 	Keyed
 	UUID string `path:"uuid" maxLength:"100"`
-	Body struct {
-		Host   string `json:"host_id" doc:"the host that lists the GPU and has it"`
-		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the operators read it"`
-	}
+	Body client.AwardGPURequest
 }
 
 func (a hostsAPI) awardGPU(ctx context.Context, p account.Principal, in *awardInput,
 	once idem.Request) (client.AwardedGPU, idem.Outcome, error) {
-	to, err := pathID[id.Host](in.Body.Host, "host")
+	to, err := parseID[id.Host](in.Body.Host, "host")
 	if err != nil {
 		return client.AwardedGPU{}, idem.Outcome{}, err
 	}

@@ -20,13 +20,8 @@ type marketAPI struct {
 	cfg    Config
 }
 
-type offersInput struct {
-	Page
-	Q    string `query:"q" maxLength:"2000" doc:"terms joined by spaces, each 'field op value' or a word of the model, region, fabric or architecture, such as: gpu_model=H100 vram_gb>=80, or: h100 eu-west"`
-	Sort string `query:"sort" maxLength:"40" doc:"a field, '-' before it for descending" default:"price_per_gpu_hour"`
-}
-
-func (a marketAPI) searchOffers(ctx context.Context, _ account.Principal, in *offersInput) (client.OfferPage, error) {
+func (a marketAPI) searchOffers(ctx context.Context, _ account.Principal,
+	in *client.OffersQuery) (client.OfferPage, error) {
 	return a.market.SearchOffers(ctx, market.OfferSearch{Query: in.Q, Sort: in.Sort, Limit: in.Limit, After: in.After})
 }
 
@@ -41,16 +36,8 @@ func (b *specBody) UnmarshalJSON(raw []byte) error {
 // Schema documents the body.
 func (specBody) Schema(r huma.Registry) *huma.Schema { return newQuote(r) }
 
-type estimateInput struct {
-	Nodes       int     `query:"nodes" minimum:"1" maximum:"128" default:"1" doc:"number of nodes"`
-	GPUsPerNode int     `query:"gpus_per_node" minimum:"1" maximum:"16" default:"1" doc:"GPUs of each node"`
-	GPU         string  `query:"gpu" maxLength:"2000" doc:"offer query that every node must match, such as h100"`
-	DiskGB      int64   `query:"disk_gb" minimum:"1" maximum:"100000" default:"10" doc:"disk of each node, in GB"`
-	Scope       string  `query:"scope" enum:"any,fabric,host" default:"any" doc:"how far apart the nodes may be"`
-	MinGbps     float64 `query:"min_gbps" minimum:"0" maximum:"100000" doc:"least all-reduce bandwidth between nodes, in Gbit/s"`
-}
-
-func (a marketAPI) estimate(ctx context.Context, p account.Principal, in *estimateInput) (client.Estimate, error) {
+func (a marketAPI) estimate(ctx context.Context, p account.Principal,
+	in *client.EstimateQuery) (client.Estimate, error) {
 	spec := market.DefaultSpec()
 	spec.Nodes, spec.GPUsPerNode, spec.GPU, spec.DiskGB = in.Nodes, in.GPUsPerNode, in.GPU, in.DiskGB
 	spec.Network = market.Network{Scope: market.Scope(in.Scope), MinGbps: in.MinGbps}
@@ -166,20 +153,12 @@ func (a marketAPI) quote(ctx context.Context, p account.Principal, in *quoteInpu
 	return a.viewQuote(q), out, err
 }
 
-func (a marketAPI) getQuote(ctx context.Context, p account.Principal, in *idInput) (client.Quote, error) {
-	q, err := pathID[id.Quote](in.ID, "quote")
-	if err != nil {
-		return client.Quote{}, err
-	}
-	v, err := a.market.GetQuote(ctx, p, q)
+func (a marketAPI) getQuote(ctx context.Context, p account.Principal, in *of[id.Quote]) (client.Quote, error) {
+	v, err := a.market.GetQuote(ctx, p, in.ID)
 	return a.viewQuote(v), err
 }
 
-func (a marketAPI) returnQuote(ctx context.Context, p account.Principal, in *idInput) (client.Quote, error) {
-	q, err := pathID[id.Quote](in.ID, "quote")
-	if err != nil {
-		return client.Quote{}, err
-	}
-	v, err := a.market.ReturnQuote(ctx, p, q)
+func (a marketAPI) returnQuote(ctx context.Context, p account.Principal, in *of[id.Quote]) (client.Quote, error) {
+	v, err := a.market.ReturnQuote(ctx, p, in.ID)
 	return a.viewQuote(v), err
 }

@@ -30,38 +30,24 @@ func (a orgAPI) listMembers(ctx context.Context, p account.Principal, _ *struct{
 	return whole(all, viewMember), err
 }
 
-type changeMemberInput struct {
-	ID   string `path:"id"`
-	Body struct {
-		Role string `json:"role" doc:"what the member may do from now on" enum:"owner,admin,member,operator,billing,viewer"`
-	}
-}
-
-func (a orgAPI) changeMember(ctx context.Context, p account.Principal, in *changeMemberInput) (client.OrgMember, error) {
-	user, err := pathID[id.User](in.ID, "member")
-	if err != nil {
-		return client.OrgMember{}, err
-	}
-	if err := a.accounts.ChangeRole(ctx, p, user, account.Role(in.Body.Role)); err != nil {
+func (a orgAPI) changeMember(ctx context.Context, p account.Principal,
+	in *change[id.User, client.ChangeMemberRequest]) (client.OrgMember, error) {
+	if err := a.accounts.ChangeRole(ctx, p, in.ID, account.Role(in.Body.Role)); err != nil {
 		return client.OrgMember{}, err
 	}
 	all, err := a.accounts.Members(ctx, p)
 	if err != nil {
 		return client.OrgMember{}, err
 	}
-	i := slices.IndexFunc(all, func(m account.Member) bool { return m.User == user })
+	i := slices.IndexFunc(all, func(m account.Member) bool { return m.User == in.ID })
 	if i < 0 { // left meanwhile
 		return client.OrgMember{}, fault.New(fault.NotFound, "member not found")
 	}
 	return viewMember(all[i]), nil
 }
 
-func (a orgAPI) removeMember(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
-	user, err := pathID[id.User](in.ID, "member")
-	if err != nil {
-		return nothing{}, err
-	}
-	return nothing{}, a.accounts.RemoveMember(ctx, p, user)
+func (a orgAPI) removeMember(ctx context.Context, p account.Principal, in *of[id.User]) (nothing, error) {
+	return nothing{}, a.accounts.RemoveMember(ctx, p, in.ID)
 }
 
 func (a orgAPI) leaveOrg(ctx context.Context, p account.Principal, _ *struct{}) (nothing, error) {
@@ -87,31 +73,20 @@ func viewInvitation(v account.Invitation) client.Invitation {
 		Inviter: v.Inviter, ExpiresAt: v.ExpiresAt.UTC()}
 }
 
-func (a orgAPI) listInvitations(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Invitation], error) {
+func (a orgAPI) listInvitations(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Invitation],
+	error) {
 	all, err := a.accounts.Invitations(ctx, p)
 	return whole(all, viewInvitation), err
 }
 
-type invitationInput struct {
-	Keyed
-	Body struct {
-		Email string `json:"email" doc:"whom to invite; the answer does not show whether the address has an account"`
-		Role  string `json:"role" doc:"what the member will be able to do" enum:"owner,admin,member,operator,billing,viewer"`
-	}
-}
-
-func (a orgAPI) createInvitation(ctx context.Context, p account.Principal, in *invitationInput,
+func (a orgAPI) createInvitation(ctx context.Context, p account.Principal, in *create[client.CreateInvitationRequest],
 	once idem.Request) (client.Invitation, idem.Outcome, error) {
 	v, out, err := a.accounts.Invite(ctx, p, in.Body.Email, account.Role(in.Body.Role), idem.As(once, viewInvitation))
 	return viewInvitation(v), out, err
 }
 
-func (a orgAPI) withdrawInvitation(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
-	v, err := pathID[id.Invitation](in.ID, "invitation")
-	if err != nil {
-		return nothing{}, err
-	}
-	return nothing{}, a.accounts.WithdrawInvitation(ctx, p, v)
+func (a orgAPI) withdrawInvitation(ctx context.Context, p account.Principal, in *of[id.Invitation]) (nothing, error) {
+	return nothing{}, a.accounts.WithdrawInvitation(ctx, p, in.ID)
 }
 
 func (a orgAPI) listMyInvitations(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Invitation],
@@ -125,24 +100,16 @@ func (a orgAPI) listMyInvitations(ctx context.Context, p account.Principal, _ *s
 
 type answerInput struct {
 	Keyed
-	ID string `path:"id"`
+	ID id.Invitation `path:"id"`
 }
 
 func (a orgAPI) acceptInvitation(ctx context.Context, p account.Principal, in *answerInput,
 	once idem.Request) (client.InvitationAnswer, idem.Outcome, error) {
-	v, err := pathID[id.Invitation](in.ID, "invitation")
-	if err != nil {
-		return client.InvitationAnswer{}, idem.Outcome{}, err
-	}
 	accepted := client.InvitationAnswer{Accepted: true}
-	_, out, err := a.accounts.Accept(ctx, p, v, idem.As(once, func(bool) client.InvitationAnswer { return accepted }))
+	_, out, err := a.accounts.Accept(ctx, p, in.ID, idem.As(once, func(bool) client.InvitationAnswer { return accepted }))
 	return accepted, out, err
 }
 
-func (a orgAPI) declineInvitation(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
-	v, err := pathID[id.Invitation](in.ID, "invitation")
-	if err != nil {
-		return nothing{}, err
-	}
-	return nothing{}, a.accounts.Decline(ctx, p, v)
+func (a orgAPI) declineInvitation(ctx context.Context, p account.Principal, in *of[id.Invitation]) (nothing, error) {
+	return nothing{}, a.accounts.Decline(ctx, p, in.ID)
 }

@@ -26,20 +26,15 @@ const (
 	maxSamples     = 1000 // of one GPU in one answer; the step grows to keep to it
 )
 
-type metricsInput struct {
-	ID   string    `path:"id"`
-	From time.Time `query:"from" doc:"left out: an hour before 'to'"`
-	To   time.Time `query:"to" doc:"left out: now"`
-	Step int       `query:"step" minimum:"1" maximum:"86400" doc:"seconds between samples; left out: as fine as fits"`
+type metricsInput[T any] struct {
+	ID T `path:"id"`
+	client.MetricsQuery
 }
 
 // clusterMetrics shows a GPU's readings only for the time in which it belonged to the cluster.
-func (a clustersAPI) metrics(ctx context.Context, p account.Principal, in *metricsInput) (client.Metrics, error) {
-	cl, err := pathID[id.Cluster](in.ID, "cluster")
-	if err != nil {
-		return client.Metrics{}, err
-	}
-	c, err := a.clusters.Get(ctx, p.Org, cl)
+func (a clustersAPI) metrics(ctx context.Context, p account.Principal,
+	in *metricsInput[id.Cluster]) (client.Metrics, error) {
+	c, err := a.clusters.Get(ctx, p.Org, in.ID)
 	if err != nil {
 		return client.Metrics{}, err
 	}
@@ -57,7 +52,7 @@ func (a clustersAPI) metrics(ctx context.Context, p account.Principal, in *metri
 			BusbwGbps: c.Network.BusbwGbps, RTTMicros: orEmpty(c.Network.RTTMicros), PairGbps: orEmpty(c.Network.PairGbps),
 		},
 	}
-	gpus, err := a.clusters.Metrics(ctx, p.Org, cl, from, to, step)
+	gpus, err := a.clusters.Metrics(ctx, p.Org, in.ID, from, to, step)
 	if err != nil {
 		return client.Metrics{}, err
 	}
@@ -76,7 +71,7 @@ func (a clustersAPI) metrics(ctx context.Context, p account.Principal, in *metri
 		}
 		v.GPUs = append(v.GPUs, m)
 	}
-	nodes, err := a.clusters.NodeMetrics(ctx, p.Org, cl, from, to, step)
+	nodes, err := a.clusters.NodeMetrics(ctx, p.Org, in.ID, from, to, step)
 	if err != nil {
 		return client.Metrics{}, err
 	}
@@ -107,12 +102,9 @@ func speedOf(v *host.Speed) *client.GPUSpeed {
 }
 
 // hostMetrics returns what the GPUs of a host of the caller's did.
-func (a hostsAPI) metrics(ctx context.Context, p account.Principal, in *metricsInput) (client.HostMetrics, error) {
-	h, err := pathID[id.Host](in.ID, "host")
-	if err != nil {
-		return client.HostMetrics{}, err
-	}
-	d, err := a.hosts.Get(ctx, p, h)
+func (a hostsAPI) metrics(ctx context.Context, p account.Principal,
+	in *metricsInput[id.Host]) (client.HostMetrics, error) {
+	d, err := a.hosts.Get(ctx, p, in.ID)
 	if err != nil {
 		return client.HostMetrics{}, err
 	}
@@ -147,7 +139,7 @@ func nodeMetrics(n cluster.NodeMetrics) client.NodeMetrics {
 }
 
 // span returns the requested time, bounded, and a step that keeps the response small.
-func (in *metricsInput) span(now time.Time) (from, to time.Time, step time.Duration, err error) {
+func (in *metricsInput[T]) span(now time.Time) (from, to time.Time, step time.Duration, err error) {
 	to = in.To.UTC()
 	if in.To.IsZero() || to.After(now) {
 		to = now
@@ -193,7 +185,7 @@ func prometheusParams() []*huma.Param {
 // clusterPrometheus returns a cluster's metrics for the renter's own Prometheus, which sends the token as a bearer
 // token. GPUs have the names of NVIDIA's DCGM exporter, so that its dashboards work.
 func (a clustersAPI) prometheus(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-	cl, err := pathID[id.Cluster](chi.URLParam(r, "id"), "cluster")
+	cl, err := parseID[id.Cluster](chi.URLParam(r, "id"), "cluster")
 	if err != nil {
 		return err
 	}

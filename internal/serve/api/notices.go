@@ -21,13 +21,9 @@ func viewNotice(n notify.Delivered) client.Notice {
 		CreatedAt: n.At.UTC(), ReadAt: utc(n.ReadAt)}
 }
 
-type noticesInput struct {
-	Page
-	Unread bool `query:"unread" doc:"only notices that no member has read"`
-}
-
-func (a noticesAPI) listNotices(ctx context.Context, p account.Principal, in *noticesInput) (list[client.Notice], error) {
-	after, err := cursor[id.Notice](in.Page)
+func (a noticesAPI) listNotices(ctx context.Context, p account.Principal,
+	in *client.NoticesQuery) (list[client.Notice], error) {
+	after, err := cursor[id.Notice](in.PageOf)
 	if err != nil {
 		return list[client.Notice]{}, err
 	}
@@ -37,29 +33,18 @@ func (a noticesAPI) listNotices(ctx context.Context, p account.Principal, in *no
 
 type readNoticeInput struct {
 	Keyed
-	ID string `path:"id"`
+	ID id.Notice `path:"id"`
 }
 
 func (a noticesAPI) readNotice(ctx context.Context, p account.Principal, in *readNoticeInput,
 	once idem.Request) (client.NoticeRead, idem.Outcome, error) {
-	n, err := pathID[id.Notice](in.ID, "notice")
-	if err != nil {
-		return client.NoticeRead{}, idem.Outcome{}, err
-	}
-	n, out, err := a.notices.ReadOnce(ctx, p.Org, n, idem.As(once, viewNoticeRead))
+	n, out, err := a.notices.ReadOnce(ctx, p.Org, in.ID, idem.As(once, viewNoticeRead))
 	return viewNoticeRead(n), out, err
 }
 
 func viewNoticeRead(n id.Notice) client.NoticeRead { return client.NoticeRead{ID: n} }
 
-type readNoticesInput struct {
-	Keyed
-	Body struct {
-		Newest id.Notice `json:"newest" doc:"the newest notice that was read: it and all older ones are marked"`
-	}
-}
-
-func (a noticesAPI) readNotices(ctx context.Context, p account.Principal, in *readNoticesInput,
+func (a noticesAPI) readNotices(ctx context.Context, p account.Principal, in *create[client.ReadNoticesRequest],
 	once idem.Request) (client.NoticeRead, idem.Outcome, error) {
 	n, out, err := a.notices.ReadAllOnce(ctx, p.Org, in.Body.Newest, idem.As(once, viewNoticeRead))
 	return viewNoticeRead(n), out, err
@@ -75,39 +60,24 @@ func (a noticesAPI) listWebhooks(ctx context.Context, p account.Principal, _ *st
 	return cut(all, len(all), viewWebhook, func(notify.Webhook) string { return "" }), err
 }
 
-type newWebhookInput struct {
-	Keyed
-	Body struct {
-		URL string `json:"url" maxLength:"2000" doc:"begins with https://, and is on the internet"`
-	}
-}
-
-func (a noticesAPI) createWebhook(ctx context.Context, p account.Principal, in *newWebhookInput,
+func (a noticesAPI) createWebhook(ctx context.Context, p account.Principal, in *create[client.CreateWebhookRequest],
 	once idem.Request) (client.Webhook, idem.Outcome, error) {
 	w, out, err := a.webhooks.Create(ctx, p, in.Body.URL, idem.As(once, viewWebhook))
 	return viewWebhook(w), out, err
 }
 
-func (a noticesAPI) deleteWebhook(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
-	w, err := pathID[id.Webhook](in.ID, "webhook")
-	if err != nil {
-		return nothing{}, err
-	}
-	return nothing{}, a.webhooks.Delete(ctx, p, w)
+func (a noticesAPI) deleteWebhook(ctx context.Context, p account.Principal, in *of[id.Webhook]) (nothing, error) {
+	return nothing{}, a.webhooks.Delete(ctx, p, in.ID)
 }
 
 type webhookInput struct {
 	Keyed
-	ID string `path:"id"`
+	ID id.Webhook `path:"id"`
 }
 
 func (a noticesAPI) enableWebhook(ctx context.Context, p account.Principal, in *webhookInput,
 	once idem.Request) (client.Webhook, idem.Outcome, error) {
-	w, err := pathID[id.Webhook](in.ID, "webhook")
-	if err != nil {
-		return client.Webhook{}, idem.Outcome{}, err
-	}
-	v, out, err := a.webhooks.Enable(ctx, p, w, idem.As(once, viewWebhook))
+	v, out, err := a.webhooks.Enable(ctx, p, in.ID, idem.As(once, viewWebhook))
 	return viewWebhook(v), out, err
 }
 
@@ -118,40 +88,28 @@ func viewDelivery(d notify.Delivery) client.Delivery {
 }
 
 func (a noticesAPI) listDeliveries(ctx context.Context, p account.Principal, in *struct {
-	Page
-	ID string `path:"id"`
+	client.PageOf
+	ID id.Webhook `path:"id"`
 }) (list[client.Delivery], error) {
-	w, err := pathID[id.Webhook](in.ID, "webhook")
+	after, err := cursor[id.Notice](in.PageOf)
 	if err != nil {
 		return list[client.Delivery]{}, err
 	}
-	after, err := cursor[id.Notice](in.Page)
-	if err != nil {
-		return list[client.Delivery]{}, err
-	}
-	rows, err := a.webhooks.Deliveries(ctx, p.Org, w, after, in.Limit+1)
+	rows, err := a.webhooks.Deliveries(ctx, p.Org, in.ID, after, in.Limit+1)
 	return cut(rows, in.Limit, viewDelivery, func(d notify.Delivery) string { return d.Notice.String() }), err
 }
 
 type retryInput struct {
 	Keyed
-	ID     string `path:"id"`
-	Notice string `path:"notice" doc:"id of the notice"`
+	ID     id.Webhook `path:"id"`
+	Notice id.Notice  `path:"notice" doc:"id of the notice"`
 }
 
 func (a noticesAPI) retryDelivery(ctx context.Context, p account.Principal, in *retryInput,
 	once idem.Request) (client.DeliveryRetried, idem.Outcome, error) {
-	w, err := pathID[id.Webhook](in.ID, "webhook")
-	if err != nil {
-		return client.DeliveryRetried{}, idem.Outcome{}, err
-	}
-	n, err := pathID[id.Notice](in.Notice, "delivery")
-	if err != nil {
-		return client.DeliveryRetried{}, idem.Outcome{}, err
-	}
 	view := func(r notify.Retried) client.DeliveryRetried {
 		return client.DeliveryRetried{WebhookID: r.Webhook, NoticeID: r.Notice}
 	}
-	r, out, err := a.webhooks.Retry(ctx, p, w, n, idem.As(once, view))
+	r, out, err := a.webhooks.Retry(ctx, p, in.ID, in.Notice, idem.As(once, view))
 	return view(r), out, err
 }

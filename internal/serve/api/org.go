@@ -23,16 +23,8 @@ func (a orgAPI) getLegal(ctx context.Context, p account.Principal, _ *struct{}) 
 	return viewLegal(l), err
 }
 
-type legalInput struct {
-	Body struct {
-		Name    string   `json:"name" doc:"legal name"`
-		Address []string `json:"address" doc:"1 to 6 lines, without the country"`
-		Country string   `json:"country" doc:"ISO 3166-1 alpha-2" example:"DE"`
-		VATID   string   `json:"vat_id,omitempty" doc:"left out: none; its form is checked for the EU and the United Kingdom, and its check digits where the country has one rule; whether it was given out is not" example:"DE123456788"`
-	}
-}
-
-func (a orgAPI) setLegal(ctx context.Context, p account.Principal, in *legalInput) (client.Legal, error) {
+func (a orgAPI) setLegal(ctx context.Context, p account.Principal,
+	in *replace[client.SetLegalRequest]) (client.Legal, error) {
 	l, err := a.accounts.SetLegal(ctx, p, account.Legal{
 		Name:    in.Body.Name,
 		Address: in.Body.Address,

@@ -15,7 +15,6 @@ import (
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
-	"github.com/musterhq/muster/internal/money"
 )
 
 // payoutsAPI answers the routes of what operators earn, and payouts with their reviews.
@@ -56,8 +55,8 @@ func earned(ctx context.Context, payouts *payout.Payouts, org id.Org) (client.Pa
 // ownPayout is a payout as its operator sees it.
 func ownPayout(x payout.Payout) client.Payout { return x.Payout }
 
-func (a payoutsAPI) list(ctx context.Context, p account.Principal, in *struct{ Page }) (list[client.Payout], error) {
-	before, err := cursor[id.Payout](in.Page)
+func (a payoutsAPI) list(ctx context.Context, p account.Principal, in *client.PageOf) (list[client.Payout], error) {
+	before, err := cursor[id.Payout](*in)
 	if err != nil {
 		return list[client.Payout]{}, err
 	}
@@ -65,12 +64,8 @@ func (a payoutsAPI) list(ctx context.Context, p account.Principal, in *struct{ P
 	return cut(rows, in.Limit, ownPayout, func(x payout.Payout) string { return x.ID.String() }), err
 }
 
-func (a payoutsAPI) get(ctx context.Context, p account.Principal, in *idInput) (client.Payout, error) {
-	x, err := pathID[id.Payout](in.ID, "payout")
-	if err != nil {
-		return client.Payout{}, err
-	}
-	out, err := a.payouts.Get(ctx, p.Org, x)
+func (a payoutsAPI) get(ctx context.Context, p account.Principal, in *of[id.Payout]) (client.Payout, error) {
+	out, err := a.payouts.Get(ctx, p.Org, in.ID)
 	return out.Payout, err
 }
 
@@ -78,14 +73,7 @@ func (a payoutsAPI) account(ctx context.Context, p account.Principal, _ *struct{
 	return a.payouts.Account(ctx, p.Org)
 }
 
-type setUpPayoutsInput struct {
-	Keyed
-	Body struct {
-		Country string `json:"country,omitempty" doc:"where you are paid, two capital letters; only needed the first time, and final" example:"DE"`
-	}
-}
-
-func (a payoutsAPI) setUp(ctx context.Context, p account.Principal, in *setUpPayoutsInput,
+func (a payoutsAPI) setUp(ctx context.Context, p account.Principal, in *create[client.SetUpPayoutsRequest],
 	once idem.Request) (out client.PayoutSetup, done idem.Outcome, err error) {
 	if out.URL, done, err = a.payouts.Onboard(ctx, p, in.Body.Country, once); err != nil {
 		return out, done, err
@@ -94,11 +82,9 @@ func (a payoutsAPI) setUp(ctx context.Context, p account.Principal, in *setUpPay
 	return out, done, err
 }
 
-func (a payoutsAPI) listAll(ctx context.Context, p account.Principal, in *struct {
-	Page
-	Org string `query:"org_id" maxLength:"100" doc:"to this operator alone"`
-}) (list[client.OperatorPayout], error) {
-	before, err := cursor[id.Payout](in.Page)
+func (a payoutsAPI) listAll(ctx context.Context, p account.Principal,
+	in *client.PayoutsQuery) (list[client.OperatorPayout], error) {
+	before, err := cursor[id.Payout](in.PageOf)
 	if err != nil {
 		return list[client.OperatorPayout]{}, err
 	}
@@ -115,15 +101,7 @@ func (a payoutsAPI) listAll(ctx context.Context, p account.Principal, in *struct
 	return cut(rows, in.Limit, same[payout.Payout], func(x payout.Payout) string { return x.ID.String() }), err
 }
 
-type payNowInput struct {
-	Keyed
-	Body struct {
-		OrgID  string `json:"org_id" doc:"of the operator"`
-		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
-	}
-}
-
-func (a payoutsAPI) payNow(ctx context.Context, p account.Principal, in *payNowInput,
+func (a payoutsAPI) payNow(ctx context.Context, p account.Principal, in *create[client.PayNowRequest],
 	once idem.Request) (client.OperatorPayout, idem.Outcome, error) {
 	org, err := id.Parse[id.Org](in.Body.OrgID)
 	if err != nil {
@@ -132,50 +110,22 @@ func (a payoutsAPI) payNow(ctx context.Context, p account.Principal, in *payNowI
 	return a.payouts.PayNow(ctx, p, org, in.Body.Reason, once)
 }
 
-type reversePayoutInput struct {
-	Keyed
-	ID   string `path:"id"`
-	Body struct {
-		Amount string `json:"amount,omitempty" doc:"a decimal, in whole cents; left out: all that is left of it" example:"25.00"`
-		Reason string `json:"reason" doc:"the operator reads it"`
-	}
-}
-
-func (a payoutsAPI) reverse(ctx context.Context, p account.Principal, in *reversePayoutInput,
+func (a payoutsAPI) reverse(ctx context.Context, p account.Principal, in *act[id.Payout, client.ReversePayoutRequest],
 	once idem.Request) (client.OperatorPayout, idem.Outcome, error) {
-	of, err := pathID[id.Payout](in.ID, "payout")
+	amount, err := positiveOrNone("amount", in.Body.Amount)
 	if err != nil {
 		return client.OperatorPayout{}, idem.Outcome{}, err
 	}
-	var amount money.Nano
-	if in.Body.Amount != "" {
-		if amount, err = money.ParseNano(in.Body.Amount); err != nil || amount <= 0 {
-			return client.OperatorPayout{}, idem.Outcome{}, fault.InvalidField("amount", "is a decimal above zero")
-		}
-	}
 	return a.payouts.Reverse(ctx, p, payout.ReversalRequest{
-		Payout: of,
+		Payout: in.ID,
 		Amount: amount,
 		Reason: in.Body.Reason,
 	}, once)
 }
 
-type changeOperatorInput struct {
-	ID   string `path:"id"`
-	Body struct {
-		PayoutsStopped *bool  `json:"payouts_stopped,omitempty"`
-		FeePPM         *int   `json:"fee_ppm,omitempty" minimum:"0" maximum:"1000000" doc:"the platform's part of what their hosts earn from new leases, in millionths"`
-		Reason         string `json:"reason" doc:"the operator reads it"`
-	}
-}
-
 func (a payoutsAPI) changeOperator(ctx context.Context, p account.Principal,
-	in *changeOperatorInput) (client.Operator, error) {
-	org, err := pathID[id.Org](in.ID, "organisation")
-	if err != nil {
-		return client.Operator{}, err
-	}
-	x, _, err := a.payouts.ChangeOperator(ctx, p, a.market, org, payout.OperatorChange{
+	in *change[id.Org, client.ChangeOperatorRequest]) (client.Operator, error) {
+	x, _, err := a.payouts.ChangeOperator(ctx, p, a.market, in.ID, payout.OperatorChange{
 		FeePPM:  in.Body.FeePPM,
 		Stopped: in.Body.PayoutsStopped,
 		Reason:  in.Body.Reason,
@@ -203,21 +153,14 @@ func (a payoutsAPI) year(w http.ResponseWriter, r *http.Request, p account.Princ
 	return y.CSV(w)
 }
 
-type earningsInput struct {
-	From string `query:"from" doc:"first day, YYYY-MM-DD in your organisation's zone; left out: the first of this month"`
-	To   string `query:"to" doc:"last day; left out: today"`
-	By   string `query:"by" doc:"host, day or lease; left out: host"`
-	Host string `query:"host" doc:"one of your hosts; left out: all"`
-}
-
 func (a payoutsAPI) earningsStatement(ctx context.Context, p account.Principal,
-	in *earningsInput) (client.EarningsStatement, error) {
+	in *client.EarningsQuery) (client.EarningsStatement, error) {
 	s, err := a.operatorStatement(ctx, p, in)
 	return client.EarningsStatement(s), err
 }
 
 func (a payoutsAPI) operatorStatement(ctx context.Context, p account.Principal,
-	in *earningsInput) (statement.OperatorPeriod, error) {
+	in *client.EarningsQuery) (statement.OperatorPeriod, error) {
 	wait, err := a.payouts.HoldbackOf(ctx, p.Org)
 	if err != nil {
 		return statement.OperatorPeriod{}, err
@@ -251,7 +194,7 @@ func earningsParams() []*huma.Param {
 }
 
 func (a payoutsAPI) earningsStatementCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-	s, err := a.operatorStatement(r.Context(), p, &earningsInput{
+	s, err := a.operatorStatement(r.Context(), p, &client.EarningsQuery{
 		From: r.URL.Query().Get("from"),
 		To:   r.URL.Query().Get("to"),
 		Host: r.URL.Query().Get("host"),

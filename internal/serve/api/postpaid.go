@@ -34,12 +34,8 @@ func (a postpaidAPI) invoices(ctx context.Context, p account.Principal,
 	return list[postpaid.CreditInvoice]{Items: rows}, err
 }
 
-type postpaidUsageInput struct {
-	Invoice string `query:"invoice" doc:"of an invoice's period, by its id; left out: of the running one"`
-}
-
 func (a postpaidAPI) usage(ctx context.Context, p account.Principal,
-	in *postpaidUsageInput) (postpaid.CreditLines, error) {
+	in *client.PostpaidUsageQuery) (postpaid.CreditLines, error) {
 	return a.postpaid.Lines(ctx, p.Org, in.Invoice)
 }
 
@@ -58,8 +54,8 @@ func (a postpaidAPI) pay(ctx context.Context, p account.Principal, in *payInvoic
 	return viewPaying(invoice), done, err
 }
 
-func (a postpaidAPI) list(ctx context.Context, p account.Principal, in *struct{ Page }) (list[postpaid.Terms], error) {
-	after, err := cursor[id.Org](in.Page)
+func (a postpaidAPI) list(ctx context.Context, p account.Principal, in *client.PageOf) (list[postpaid.Terms], error) {
+	after, err := cursor[id.Org](*in)
 	if err != nil {
 		return list[postpaid.Terms]{}, err
 	}
@@ -67,71 +63,45 @@ func (a postpaidAPI) list(ctx context.Context, p account.Principal, in *struct{ 
 	return cut(rows, in.Limit, same[postpaid.Terms], func(t postpaid.Terms) string { return t.Org.String() }), err
 }
 
-type changePostpaidInput struct {
-	ID   string `path:"id"`
-	Body struct {
-		On          bool   `json:"on" doc:"whether the organisation pays afterwards"`
-		CreditLimit string `json:"credit_limit,omitempty" doc:"a decimal: what it may use and owe at most; with on" example:"500.00"`
-		Reason      string `json:"reason" doc:"the organisation reads it"`
-	}
-}
-
 func (a postpaidAPI) change(ctx context.Context, p account.Principal,
-	in *changePostpaidInput) (out postpaid.Terms, err error) {
-	org, err := pathID[id.Org](in.ID, "organisation")
-	if err != nil {
-		return out, err
-	}
+	in *change[id.Org, client.ChangePostpaidRequest]) (out postpaid.Terms, err error) {
 	c := postpaid.Change{On: in.Body.On, Reason: in.Body.Reason}
 	if c.On || in.Body.CreditLimit != "" {
 		if c.Limit, err = money.ParseNano(in.Body.CreditLimit); err != nil {
 			return out, fault.InvalidField("credit_limit", "%s", err)
 		}
 	}
-	out, _, err = a.postpaid.Set(ctx, p, org, c, idem.Request{})
+	out, _, err = a.postpaid.Set(ctx, p, in.ID, c, idem.Request{})
 	return out, err
 }
 
-func (a postpaidAPI) orgInvoices(ctx context.Context, p account.Principal, in *idInput) (list[postpaid.OrgInvoice], error) {
-	org, err := pathID[id.Org](in.ID, "organisation")
-	if err != nil {
-		return list[postpaid.OrgInvoice]{}, err
-	}
-	rows, err := a.postpaid.InvoicesOf(ctx, p, org, invoicesListed)
+func (a postpaidAPI) orgInvoices(ctx context.Context, p account.Principal,
+	in *of[id.Org]) (list[postpaid.OrgInvoice], error) {
+	rows, err := a.postpaid.InvoicesOf(ctx, p, in.ID, invoicesListed)
 	return list[postpaid.OrgInvoice]{Items: rows}, err
 }
 
 type writeOffInput struct {
 	Keyed
-	ID      string `path:"id"`
+	ID      id.Org `path:"id"`
 	Invoice string `path:"invoice"`
-	Body    struct {
-		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
-	}
+	Body    client.WriteOffInvoiceRequest
 }
 
 type bankPaymentInput struct {
 	Keyed
-	ID      string `path:"id"`
+	ID      id.Org `path:"id"`
 	Invoice string `path:"invoice"`
-	Body    struct {
-		Amount    string `json:"amount" doc:"a decimal in whole cents: at most the invoice's lost_unpaid" example:"7.90"`
-		Reference string `json:"reference" minLength:"1" maxLength:"140" doc:"of the transfer, as the bank's statement has it: of an invoice, one is booked once" example:"2026-11-20/4711"`
-		Reason    string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
-	}
+	Body    client.BookBankPaymentRequest
 }
 
 func (a postpaidAPI) bankPayment(ctx context.Context, p account.Principal, in *bankPaymentInput,
 	once idem.Request) (postpaid.OrgInvoice, idem.Outcome, error) {
-	org, err := pathID[id.Org](in.ID, "organisation")
+	amount, err := amount("amount", in.Body.Amount)
 	if err != nil {
 		return postpaid.OrgInvoice{}, idem.Outcome{}, err
 	}
-	amount, err := money.ParseNano(in.Body.Amount)
-	if err != nil {
-		return postpaid.OrgInvoice{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
-	}
-	return a.postpaid.BookBankPayment(ctx, p, org, in.Invoice, postpaid.BankPayment{
+	return a.postpaid.BookBankPayment(ctx, p, in.ID, in.Invoice, postpaid.BankPayment{
 		Amount:    amount,
 		Reference: in.Body.Reference,
 		Reason:    in.Body.Reason,
@@ -140,9 +110,5 @@ func (a postpaidAPI) bankPayment(ctx context.Context, p account.Principal, in *b
 
 func (a postpaidAPI) writeOff(ctx context.Context, p account.Principal, in *writeOffInput,
 	once idem.Request) (postpaid.OrgInvoice, idem.Outcome, error) {
-	org, err := pathID[id.Org](in.ID, "organisation")
-	if err != nil {
-		return postpaid.OrgInvoice{}, idem.Outcome{}, err
-	}
-	return a.postpaid.WriteOff(ctx, p, org, in.Invoice, in.Body.Reason, once)
+	return a.postpaid.WriteOff(ctx, p, in.ID, in.Invoice, in.Body.Reason, once)
 }

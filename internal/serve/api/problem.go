@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -115,6 +116,13 @@ func ownErrors(ctx huma.Context, _ string, v any) (any, error) {
 	if !ok {
 		return v, nil
 	}
+	if kind := notFoundBy(ctx.Operation(), e.Errors); kind != "" {
+		p := newProblem(fault.NotFound, kind+" not found")
+		if c, ok := ctx.(*contractContext); ok {
+			c.status = p.Status
+		}
+		return p, nil
+	}
 	switch e.Status {
 	case http.StatusRequestEntityTooLarge:
 		ctx.SetHeader("Connection", "close") // or the rest of the body would be read as the next request
@@ -157,12 +165,18 @@ func statusOf(humas int) int {
 }
 
 // contractContext makes huma use the contract's statuses.
-type contractContext struct{ humaContext }
+type contractContext struct {
+	humaContext
+	status int // that ownErrors chose; 0: huma's
+}
 
 type humaContext = huma.Context
 
-func (c contractContext) SetStatus(code int)   { c.humaContext.SetStatus(statusOf(code)) }
-func (c contractContext) Unwrap() huma.Context { return c.humaContext }
+// SetStatus is called after the transformers.
+func (c *contractContext) SetStatus(code int) {
+	c.humaContext.SetStatus(cmp.Or(c.status, statusOf(code)))
+}
+func (c *contractContext) Unwrap() huma.Context { return c.humaContext }
 
 // unstorable is the message for a text that isStorable rejects.
 const unstorable = "must be UTF-8 without NUL characters"

@@ -2,12 +2,10 @@ package api
 
 import (
 	"context"
-	"time"
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/payment"
-	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 )
@@ -21,54 +19,29 @@ func (a billingAPI) listRefunds(ctx context.Context, p account.Principal, _ *str
 	return client.Refunds{Refundable: n, Items: list}, err
 }
 
-type refundInput struct {
-	Keyed
-	Body struct {
-		Amount string `json:"amount" doc:"a decimal, in whole cents" example:"25.00"`
-	}
-}
-
-func (a billingAPI) giveBack(ctx context.Context, p account.Principal, in *refundInput,
+func (a billingAPI) giveBack(ctx context.Context, p account.Principal, in *create[client.CreateRefundRequest],
 	once idem.Request) (client.MadeRefunds, idem.Outcome, error) {
-	amount, err := money.ParseNano(in.Body.Amount)
+	amount, err := amount("amount", in.Body.Amount)
 	if err != nil {
-		return client.MadeRefunds{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
+		return client.MadeRefunds{}, idem.Outcome{}, err
 	}
 	list, done, err := a.payments.GiveBack(ctx, p, amount, once)
 	return client.MadeRefunds{Items: list}, done, err
 }
 
-type redeemInput struct {
-	Keyed
-	Body struct {
-		Code string `json:"code" maxLength:"100"`
-	}
-}
-
 func viewRedeemed(n money.Nano) client.Redeemed { return client.Redeemed{Amount: n} }
 
-func (a billingAPI) redeem(ctx context.Context, p account.Principal, in *redeemInput,
+func (a billingAPI) redeem(ctx context.Context, p account.Principal, in *create[client.RedeemCodeRequest],
 	once idem.Request) (client.Redeemed, idem.Outcome, error) {
 	n, done, err := a.payments.Redeem(ctx, p, in.Body.Code, idem.As(once, viewRedeemed))
 	return viewRedeemed(n), done, err
 }
 
-type promoInput struct {
-	Keyed
-	Body struct {
-		Code      string     `json:"code" doc:"8 to 40 letters, digits and dashes"`
-		Amount    string     `json:"amount" doc:"a decimal, in whole cents" example:"10.00"`
-		MaxUses   int        `json:"max_uses" minimum:"1" doc:"organisations that may use it, each once"`
-		ExpiresAt *time.Time `json:"expires_at,omitempty"`
-		Reason    string     `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
-	}
-}
-
-func (a adminAPI) createPromo(ctx context.Context, p account.Principal, in *promoInput,
+func (a adminAPI) createPromo(ctx context.Context, p account.Principal, in *create[client.CreatePromoCodeRequest],
 	once idem.Request) (payment.PromoCode, idem.Outcome, error) {
-	amount, err := money.ParseNano(in.Body.Amount)
+	amount, err := amount("amount", in.Body.Amount)
 	if err != nil {
-		return payment.PromoCode{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
+		return payment.PromoCode{}, idem.Outcome{}, err
 	}
 	return a.payments.CreatePromoCode(ctx, p, payment.PromoCode{
 		Code:      in.Body.Code,
@@ -86,9 +59,7 @@ func (a adminAPI) listPromos(ctx context.Context, p account.Principal, _ *struct
 type promoEndInput struct {
 	Keyed
 	Code string `path:"code" maxLength:"100"`
-	Body struct {
-		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
-	}
+	Body client.DisablePromoCodeRequest
 }
 
 func (a adminAPI) disablePromo(ctx context.Context, p account.Principal, in *promoEndInput,
@@ -96,16 +67,15 @@ func (a adminAPI) disablePromo(ctx context.Context, p account.Principal, in *pro
 	return a.payments.DisablePromoCode(ctx, p, in.Code, in.Body.Reason, once)
 }
 
-func (a platformAPI) reconciliation(ctx context.Context, p account.Principal, _ *struct{}) (client.Reconciliation, error) {
+func (a platformAPI) reconciliation(ctx context.Context, p account.Principal, _ *struct{}) (client.Reconciliation,
+	error) {
 	return a.reconciler.Reconciliation(ctx, p)
 }
 
 type releaseRefundInput struct {
 	Keyed
 	ID   string `path:"id" doc:"Stripe's, re_…"`
-	Body struct {
-		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit trail keeps it"`
-	}
+	Body client.ReleaseRefundRequest
 }
 
 func viewReleased(refund string) client.ApprovedRefund {

@@ -71,7 +71,8 @@ func (a *API) callerRoutes(t *table) {
 	get(t, "/org/legal", readBilling,
 		"getLegal: Get your organisation's legal details, as receipts and statements name it", org.getLegal)
 	put(t, "/me/password", signedIn, "changePassword: Change your password; your other sessions end", own.changePassword)
-	get(t, "/me/sessions", signedIn, "listSessions: List your sessions in the dashboard, last used first", own.listSessions)
+	get(t, "/me/sessions", signedIn, "listSessions: List your sessions in the dashboard, last used first",
+		own.listSessions)
 	remove(t, "/me/sessions/{id}", signedIn, "endSession: End one of your sessions", own.endSession)
 	put(t, "/org/legal", writeBilling, "setLegal: Set your organisation's legal details: name, address, country, VAT id",
 		org.setLegal)
@@ -121,7 +122,8 @@ func (a *API) callerRoutes(t *table) {
 	get(t, "/ssh-keys", readClusters, "listSSHKeys: List your organisation's SSH keys", tokens.listSSHKeys)
 	post(t, "/ssh-keys", writeClusters, 201, "addSSHKey: Add a public SSH key", tokens.addSSHKey)
 	remove(t, "/ssh-keys/{id}", writeClusters, "deleteSSHKey: Delete an SSH key", tokens.deleteSSHKey)
-	get(t, "/ssh-gateway", readClusters, "getSSHGateway: Get the address and host keys of the SSH gateway", tokens.sshGateway)
+	get(t, "/ssh-gateway", readClusters, "getSSHGateway: Get the address and host keys of the SSH gateway",
+		tokens.sshGateway)
 }
 
 // marketRoutes are the routes of the market.
@@ -364,7 +366,8 @@ func (a *API) moneyRoutes(t *table) {
 	post(t, "/billing/postpaid/invoices/{id}/pay", writeBilling, 202,
 		"payPostpaidInvoice: Charge your default card for an unpaid invoice", postpaid.pay)
 	get(t, "/billing/auto-topup", readBilling, "getAutoTopUp: Get the automatic top-up", billing.getAutoTopUp)
-	patch(t, "/billing/auto-topup", writeBilling, "setAutoTopUp: Set or turn off the automatic top-up", billing.setAutoTopUp)
+	patch(t, "/billing/auto-topup", writeBilling, "setAutoTopUp: Set or turn off the automatic top-up",
+		billing.setAutoTopUp)
 }
 
 // adminRoutes are the routes of the platform's staff.
@@ -373,7 +376,6 @@ func (a *API) adminRoutes(t *table) {
 	payouts := payoutsAPI{a.payouts, a.statements, a.market, a.cfg}
 	platform := platformAPI{a.clusters, a.hosts, a.notices, a.outbox, a.reconciler, a.volumes}
 	entries := ledgerAPI{a.statements, a.payments, a.leases}
-	books := booksAPI{a.statements, a.payments}
 	documents := documentsAPI{a.payments, a.payouts, a.statements}
 	hosts := hostsAPI{a.hosts, a.market, a.clusters, a.statements, a.EnrollCommand}
 	postpaid := postpaidAPI{a.postpaid}
@@ -393,7 +395,7 @@ func (a *API) adminRoutes(t *table) {
 		payouts.upcoming)
 	post(t, "/admin/payout-run", platformAdmin, 201, "runPayouts: Pay every operator who can be paid now, with a reason",
 		payouts.payAll)
-	get(t, "/admin/secret", platformAdmin, "getSealState: How far secrets at rest are sealed with the present "+
+	get(t, "/admin/secret", platformAdmin, "getSealState: Get how far secrets at rest are sealed with the present "+
 		"MUSTER_SECRET", platform.sealState)
 	get(t, "/admin/sending", platformAdmin, "getSending: Get whether requests that move money are sent to Stripe",
 		platform.sending)
@@ -415,29 +417,31 @@ func (a *API) adminRoutes(t *table) {
 		"removeVersionFloor: Remove the floor of a program's branch", platform.removeFloor)
 	get(t, "/admin/books", platformAdmin, "getBooks: Get the trial balance and its problems", entries.trialBalance)
 	get(t, "/admin/books/report", platformAdmin, "getBooksReport: Get the ledger of a period: opening and closing "+
-		"balances, what moved, and what was sold", books.ledgerReport)
+		"balances, what moved, and what was sold", entries.ledgerReport)
 	t.stream("GET", "/admin/books/balances.csv", platformAdmin, "getBooksBalancesCSV: Get the balances of a period by "+
-		"kind of account as CSV", books.ledgerCSV("balances", ledger.BalancesCSV), daysParams()...)
+		"kind of account as CSV", entries.ledgerCSV("balances", ledger.BalancesCSV), daysParams()...)
 	t.stream("GET", "/admin/books/flows.csv", platformAdmin, "getBooksFlowsCSV: Get what moved in a period by month and "+
-		"kind as CSV", books.ledgerCSV("flows", ledger.FlowsCSV), daysParams()...)
+		"kind as CSV", entries.ledgerCSV("flows", ledger.FlowsCSV), daysParams()...)
 	t.stream("GET", "/admin/books/turnover.csv", platformAdmin, "getBooksTurnoverCSV: Get what was sold in a period as "+
-		"CSV: turnover, cost of hosts and fees", books.ledgerCSV("turnover", ledger.TurnoverCSV), daysParams()...)
-	get(t, "/admin/books/journal", platformAdmin, "listJournal: List the entries of a period in their order", books.journal)
+		"CSV: turnover, cost of hosts and fees", entries.ledgerCSV("turnover", ledger.TurnoverCSV), daysParams()...)
+	get(t, "/admin/books/journal", platformAdmin, "listJournal: List the entries of a period in their order",
+		entries.journal)
 	t.stream("GET", "/admin/books/journal.csv", platformAdmin, "getJournalCSV: Get the entries of a period as CSV, a "+
-		"line for each transfer", books.journalCSV, daysParams(kindParam())...)
+		"line for each transfer", entries.journalCSV, daysParams(kindParam())...)
 	get(t, "/admin/books/orgs", platformAdmin, "listOrgBooks: List what organisations had at the end of a day: deferred "+
-		"revenue, receivables and payables", books.orgMoney)
+		"revenue, receivables and payables", entries.orgMoney)
 	t.stream("GET", "/admin/books/orgs.csv", platformAdmin, "getOrgBooksCSV: Get what every organisation had at the end "+
-		"of a day as CSV", books.orgMoneyCSV, dayParam())
+		"of a day as CSV", entries.orgMoneyCSV, dayParam())
 	get(t, "/admin/books/proposals", platformAdmin, "listProposals: List proposed entries of the ledger, newest first",
-		books.listProposals)
+		entries.listProposals)
 	post(t, "/admin/books/proposals", platformAdmin, 201, "proposeEntry: Propose an entry between accounts of the "+
-		"platform, which another admin has to approve", books.proposeEntry)
+		"platform, which another admin has to approve", entries.proposeEntry)
 	post(t, "/admin/books/proposals/{id}/approve", platformAdmin, 200, "approveEntry: Book an entry that another admin "+
-		"proposed, with a reason", books.approveEntry)
+		"proposed, with a reason", entries.approveEntry)
 	post(t, "/admin/books/proposals/{id}/refuse", platformAdmin, 200, "refuseEntry: Refuse a proposed entry, or withdraw "+
-		"your own, with a reason", books.refuseEntry)
-	get(t, "/admin/transactions", platformAdmin, "searchBooks: Search ledger entries by id, key or object", entries.searchLedger)
+		"your own, with a reason", entries.refuseEntry)
+	get(t, "/admin/transactions", platformAdmin, "searchBooks: Search ledger entries by id, key or object",
+		entries.searchLedger)
 	post(t, "/admin/transactions/{id}/compensate", platformAdmin, 201,
 		"compensateCharge: Give a charge back, in part or whole, with a reason", entries.compensate)
 	get(t, "/admin/frozen-leases", platformAdmin, "listFrozenLeases: List leases whose money is frozen because their "+
@@ -494,7 +498,8 @@ func (a *API) adminRoutes(t *table) {
 			"reason; repeating it changes nothing", postpaid.bankPayment)
 	post(t, "/admin/refunds/{id}/release", platformAdmin, 200, "releaseRefund: Approve the operators' earnings of an "+
 		"invoice that was refunded at Stripe, with a reason", admin.approveRefund)
-	get(t, "/admin/tax", platformAdmin, "getTaxReport: Get the taxes of a period by country, rate and reason", entries.taxReport)
+	get(t, "/admin/tax", platformAdmin, "getTaxReport: Get the taxes of a period by country, rate and reason",
+		entries.taxReport)
 	post(t, "/admin/tax/remittances", platformAdmin, 201, "remitTax: Book a payment to a tax office for a period that "+
 		"is over, with a reason", entries.remitTax)
 	t.stream("GET", "/admin/tax.csv", platformAdmin, "getTaxReportCSV: Get the lines of a tax report as CSV",

@@ -40,12 +40,7 @@ func (a sharedAPI) list(ctx context.Context, p account.Principal, _ *struct{}) (
 	return cut(all, len(all), viewShared, func(f sharedfs.FS) string { return f.Name }), err
 }
 
-type newSharedInput struct {
-	Keyed
-	Body client.NewSharedFS
-}
-
-func (a sharedAPI) declare(ctx context.Context, p account.Principal, in *newSharedInput,
+func (a sharedAPI) declare(ctx context.Context, p account.Principal, in *create[client.NewSharedFS],
 	once idem.Request) (client.SharedFS, idem.Outcome, error) {
 	f, out, err := a.shared.Declare(ctx, p, sharedfs.NewFS{
 		Name: in.Body.Name, Kind: in.Body.Kind, QuotaGB: in.Body.QuotaGB,
@@ -53,18 +48,10 @@ func (a sharedAPI) declare(ctx context.Context, p account.Principal, in *newShar
 	return viewShared(f), out, err
 }
 
-func (a sharedAPI) withdraw(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
-	f, err := pathID[id.SharedFS](in.ID, "shared file system")
-	if err != nil {
-		return nothing{}, err
-	}
-	return nothing{}, a.shared.Withdraw(ctx, p, f)
+func (a sharedAPI) withdraw(ctx context.Context, p account.Principal, in *of[id.SharedFS]) (nothing, error) {
+	return nothing{}, a.shared.Withdraw(ctx, p, in.ID)
 }
 
-func (a sharedAPI) erase(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
-	f, err := pathID[id.SharedFS](in.ID, "shared file system")
-	if err != nil {
-		return nothing{}, err
-	}
-	return nothing{}, a.shared.Erase(ctx, p, f)
+func (a sharedAPI) erase(ctx context.Context, p account.Principal, in *of[id.SharedFS]) (nothing, error) {
+	return nothing{}, a.shared.Erase(ctx, p, in.ID)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/go-chi/chi/v5"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/idem"
@@ -33,6 +34,29 @@ type table struct {
 	rule    map[string]access       // "GET /api/v1/me" → who
 	order   []string                // the same keys as they were registered: the order of the reference
 	answers map[string]reflect.Type // by the same keys: what a successful answer encodes; absent: no JSON
+	all     []Operation
+}
+
+// Operation is an operation of the API, for what is generated from the table.
+type Operation struct {
+	Method, Path string // below Base
+	Name         string // such as listVolumes
+	Summary      string
+	Noun         string       // the group in the reference
+	In           reflect.Type // a struct with the fields path, query and Body
+	Out          reflect.Type // what the answer encodes; nil: a stream
+}
+
+// Operations returns the operations of the API, in the order of the reference.
+func Operations() []Operation {
+	return New(Config{Currency: "USD"}, Deps{}).table.all
+}
+
+// add notes an operation with its types.
+func (t *table) add(op huma.Operation, in, out reflect.Type) {
+	t.all = append(t.all, Operation{op.Method, strings.TrimPrefix(op.Path, Base), op.OperationID, op.Summary, op.Tags[0],
+		in,
+		out})
 }
 
 func (t *table) note(method, path string, rule access) {
@@ -53,7 +77,7 @@ func (t *table) operation(method, path string, rule access, d doc, status int, o
 	op := huma.Operation{
 		OperationID: name, Method: method, Path: Base + path, Summary: summary, Tags: []string{nounOf(first)},
 		Description: rule.describe(), DefaultStatus: status, MaxBodyBytes: maxBody,
-		Responses: map[string]*huma.Response{}, Security: []map[string][]string{},
+		Responses: map[string]*huma.Response{}, Security: []map[string][]string{}, Metadata: map[string]any{},
 	}
 	addFailures(t.huma.OpenAPI().Components, &op, rule)
 	if !rule.public {
@@ -117,9 +141,16 @@ func read[I, O any](t *table, op huma.Operation, h func(context.Context, account
 	for _, o := range opts {
 		o(&op)
 	}
+	ids := pathIDsOf(reflect.TypeFor[I]())
+	op.Metadata[pathIDsKey] = ids
+	t.add(op, reflect.TypeFor[I](), reflect.TypeFor[O]())
 	if op.DefaultStatus == http.StatusNoContent {
 		huma.Register(t.huma, op, func(ctx context.Context, in *I) (*struct{}, error) {
-			if _, err := h(ctx, callerOf(ctx).principal, in); err != nil {
+			err := ids.check(in)
+			if err == nil {
+				_, err = h(ctx, callerOf(ctx).principal, in)
+			}
+			if err != nil {
 				return nil, t.api.problem(ctx, err)
 			}
 			return nil, nil
@@ -127,6 +158,9 @@ func read[I, O any](t *table, op huma.Operation, h func(context.Context, account
 		return
 	}
 	huma.Register(t.huma, op, func(ctx context.Context, in *I) (*body[O], error) {
+		if err := ids.check(in); err != nil {
+			return nil, t.api.problem(ctx, err)
+		}
 		out, err := h(ctx, callerOf(ctx).principal, in)
 		if err != nil {
 			return nil, t.api.problem(ctx, err)
@@ -140,6 +174,7 @@ func read[I, O any](t *table, op huma.Operation, h func(context.Context, account
 func getEncoded[O, I any](t *table, path string, rule access, d doc, h func(context.Context, account.Principal,
 	*I) ([]byte, error)) {
 	op := t.operation(http.MethodGet, path, rule, d, http.StatusOK, reflect.TypeFor[O]())
+	t.add(op, reflect.TypeFor[I](), reflect.TypeFor[O]())
 	huma.Register(t.huma, op, func(ctx context.Context, in *I) (*encoded, error) {
 		out, err := h(ctx, callerOf(ctx).principal, in)
 		if err != nil {
@@ -187,11 +222,17 @@ func post[I, O any, P posted[I]](t *table, path string, rule access, status int,
 	for _, o := range opts {
 		o(&op)
 	}
+	ids := pathIDsOf(reflect.TypeFor[I]())
+	op.Metadata[pathIDsKey] = ids
+	t.add(op, reflect.TypeFor[I](), reflect.TypeFor[O]())
 	_, secret := op.Metadata["secret"]
 	huma.Register(t.huma, op, func(ctx context.Context, in *I) (*answer, error) {
 		p, k, box := callerOf(ctx).principal, P(in).keyed(), t.api.box
 		if strings.ContainsFunc(k.IdempotencyKey, func(c rune) bool { return c < ' ' || c > '~' }) {
 			return nil, t.api.problem(ctx, fault.InvalidField("header.Idempotency-Key", "has to be printable ASCII"))
+		}
+		if err := ids.check(in); err != nil {
+			return nil, t.api.problem(ctx, err)
 		}
 		once := idem.Request{
 			Principal: p.Key(),
@@ -228,9 +269,6 @@ func post[I, O any, P posted[I]](t *table, path string, rule access, status int,
 
 // withSecret marks a use case whose response contains a secret: it is stored encrypted.
 func withSecret(op *huma.Operation) {
-	if op.Metadata == nil {
-		op.Metadata = map[string]any{}
-	}
 	op.Metadata["secret"] = true
 }
 
@@ -279,12 +317,6 @@ func pathOf(ctx context.Context) string {
 	return s
 }
 
-// Page is the query of every list. (Exported because huma reads only exported fields.)
-type Page struct {
-	Limit int    `query:"limit" minimum:"1" maximum:"200" default:"50" doc:"how many items at most"`
-	After string `query:"after" maxLength:"200" doc:"next of the page before"`
-}
-
 // list is the answer of every list.
 type list[T any] struct {
 	Items []T     `json:"items"`
@@ -295,7 +327,7 @@ type list[T any] struct {
 func cursor[T interface{ IsZero() bool }, P interface {
 	*T
 	UnmarshalText([]byte) error
-}](p Page) (T, error) {
+}](p client.PageOf) (T, error) {
 	var v T
 	if err := P(&v).UnmarshalText([]byte(p.After)); err != nil {
 		return v, fault.InvalidField("query.after", "is not a cursor of this list")
@@ -317,14 +349,14 @@ func cut[R, T any](rows []R, limit int, view func(R) T, id func(R) string) list[
 	return out
 }
 
-// pathID reads an id from a path. A text that is no id of the kind names nothing, so it is not found.
-func pathID[T interface{ IsZero() bool }, P interface {
+// parseID reads an id from the path of a stream. A text that is no id of the kind names nothing, so it is not found.
+func parseID[T interface{ IsZero() bool }, P interface {
 	*T
 	UnmarshalText([]byte) error
 }](s, noun string) (T, error) {
 	var v T
 	if err := P(&v).UnmarshalText([]byte(s)); err != nil || v.IsZero() {
-		return v, fault.New(fault.NotFound, "%s not found", noun)
+		return v, notFound(noun)
 	}
 	return v, nil
 }

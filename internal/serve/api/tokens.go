@@ -29,8 +29,8 @@ func viewToken(t account.Token) client.Token {
 	}
 }
 
-func (a tokensAPI) listTokens(ctx context.Context, p account.Principal, in *struct{ Page }) (list[client.Token], error) {
-	after, err := cursor[id.Token](in.Page)
+func (a tokensAPI) listTokens(ctx context.Context, p account.Principal, in *client.PageOf) (list[client.Token], error) {
+	after, err := cursor[id.Token](*in)
 	if err != nil {
 		return list[client.Token]{}, err
 	}
@@ -38,16 +38,7 @@ func (a tokensAPI) listTokens(ctx context.Context, p account.Principal, in *stru
 	return cut(rows, in.Limit, viewToken, func(t account.Token) string { return t.ID.String() }), err
 }
 
-type newTokenInput struct {
-	Keyed
-	Body struct {
-		Name      string   `json:"name" doc:"what the token is for"`
-		Scopes    []string `json:"scopes" doc:"read, clusters, hosts, billing, members; within your own"`
-		ExpiresIn int64    `json:"expires_in,omitempty" doc:"seconds; left out: never" minimum:"1" maximum:"315360000"`
-	}
-}
-
-func (a tokensAPI) createToken(ctx context.Context, p account.Principal, in *newTokenInput,
+func (a tokensAPI) createToken(ctx context.Context, p account.Principal, in *create[client.CreateTokenRequest],
 	once idem.Request) (client.NewToken, idem.Outcome, error) {
 	view := func(t account.IssuedToken) client.NewToken {
 		return client.NewToken{Token: viewToken(t.Token), Secret: t.Secret}
@@ -58,12 +49,8 @@ func (a tokensAPI) createToken(ctx context.Context, p account.Principal, in *new
 	return view(t), out, err
 }
 
-func (a tokensAPI) revokeToken(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
-	t, err := pathID[id.Token](in.ID, "token")
-	if err != nil {
-		return nothing{}, err
-	}
-	return nothing{}, a.accounts.RevokeToken(ctx, p, t)
+func (a tokensAPI) revokeToken(ctx context.Context, p account.Principal, in *of[id.Token]) (nothing, error) {
+	return nothing{}, a.accounts.RevokeToken(ctx, p, in.ID)
 }
 
 func viewSSHKey(k account.SSHKey) client.SSHKey {
@@ -76,8 +63,9 @@ func viewSSHKey(k account.SSHKey) client.SSHKey {
 	}
 }
 
-func (a tokensAPI) listSSHKeys(ctx context.Context, p account.Principal, in *struct{ Page }) (list[client.SSHKey], error) {
-	after, err := cursor[id.SSHKey](in.Page)
+func (a tokensAPI) listSSHKeys(ctx context.Context, p account.Principal,
+	in *client.PageOf) (list[client.SSHKey], error) {
+	after, err := cursor[id.SSHKey](*in)
 	if err != nil {
 		return list[client.SSHKey]{}, err
 	}
@@ -85,26 +73,14 @@ func (a tokensAPI) listSSHKeys(ctx context.Context, p account.Principal, in *str
 	return cut(rows, in.Limit, viewSSHKey, func(k account.SSHKey) string { return k.ID.String() }), err
 }
 
-type newSSHKeyInput struct {
-	Keyed
-	Body struct {
-		Name      string `json:"name,omitempty" doc:"left out: the key's comment"`
-		PublicKey string `json:"public_key" doc:"one line of an authorized_keys file"`
-	}
-}
-
-func (a tokensAPI) addSSHKey(ctx context.Context, p account.Principal, in *newSSHKeyInput,
+func (a tokensAPI) addSSHKey(ctx context.Context, p account.Principal, in *create[client.AddSSHKeyRequest],
 	once idem.Request) (client.SSHKey, idem.Outcome, error) {
 	k, out, err := a.accounts.AddSSHKey(ctx, p, in.Body.Name, in.Body.PublicKey, idem.As(once, viewSSHKey))
 	return viewSSHKey(k), out, err
 }
 
-func (a tokensAPI) deleteSSHKey(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
-	k, err := pathID[id.SSHKey](in.ID, "SSH key")
-	if err != nil {
-		return nothing{}, err
-	}
-	return nothing{}, a.accounts.DeleteSSHKey(ctx, p, k)
+func (a tokensAPI) deleteSSHKey(ctx context.Context, p account.Principal, in *of[id.SSHKey]) (nothing, error) {
+	return nothing{}, a.accounts.DeleteSSHKey(ctx, p, in.ID)
 }
 
 func (a tokensAPI) sshGateway(context.Context, account.Principal, *struct{}) (client.SSHGateway, error) {

@@ -17,15 +17,8 @@ import (
 // TransferPath is the path of every request about a transfer. It is exported because only exported parts of an input
 // are read.
 type TransferPath struct {
-	ID       string `path:"id"`
-	Transfer string `path:"transfer" doc:"id of the transfer, which its caller chose"`
-}
-
-func (in *TransferPath) ids() (v id.Volume, t id.DataSession, err error) {
-	if v, err = pathID[id.Volume](in.ID, "volume"); err == nil {
-		t, err = pathID[id.DataSession](in.Transfer, "transfer")
-	}
-	return v, t, err
+	ID       id.Volume      `path:"id"`
+	Transfer id.DataSession `path:"transfer" doc:"id of the transfer, which its caller chose"`
 }
 
 type openTransferInput struct {
@@ -34,13 +27,10 @@ type openTransferInput struct {
 }
 
 // openTransfer is no POST with an idempotency key: its answer has the volume's key, which is not stored again anywhere.
-func (a volumesAPI) openTransfer(ctx context.Context, p account.Principal, in *openTransferInput) (client.Transfer, error) {
-	v, t, err := in.ids()
-	if err != nil {
-		return client.Transfer{}, err
-	}
-	x, err := a.volumes.OpenTransfer(ctx, p, v,
-		volume.NewTransfer{ID: t, Direction: in.Body.Direction, Seq: in.Body.Seq})
+func (a volumesAPI) openTransfer(ctx context.Context, p account.Principal,
+	in *openTransferInput) (client.Transfer, error) {
+	x, err := a.volumes.OpenTransfer(ctx, p, in.ID,
+		volume.NewTransfer{ID: in.Transfer, Direction: in.Body.Direction, Seq: in.Body.Seq})
 	if err != nil {
 		return client.Transfer{}, err
 	}
@@ -62,21 +52,14 @@ type transferProgressInput struct {
 	Body client.TransferProgress
 }
 
-func (a volumesAPI) reportTransfer(ctx context.Context, p account.Principal, in *transferProgressInput) (nothing, error) {
-	v, t, err := in.ids()
-	if err != nil {
-		return nothing{}, err
-	}
+func (a volumesAPI) reportTransfer(ctx context.Context, p account.Principal,
+	in *transferProgressInput) (nothing, error) {
 	r := agentapi.VolumeReport{PendingBytes: max(0, in.Body.Total-in.Body.Sent), Sent: in.Body.Sent, Total: in.Body.Total}
-	return nothing{}, a.volumes.ReportTransfer(ctx, p.Org, v, t, r)
+	return nothing{}, a.volumes.ReportTransfer(ctx, p.Org, in.ID, in.Transfer, r)
 }
 
 func (a volumesAPI) closeTransfer(ctx context.Context, p account.Principal, in *TransferPath) (nothing, error) {
-	v, t, err := in.ids()
-	if err != nil {
-		return nothing{}, err
-	}
-	return nothing{}, a.volumes.CloseTransfer(ctx, p.Org, v, t)
+	return nothing{}, a.volumes.CloseTransfer(ctx, p.Org, in.ID, in.Transfer)
 }
 
 type packNumbersInput struct {
@@ -88,11 +71,7 @@ type packNumbersInput struct {
 // reservePacks needs no key: numbers that are not used cost nothing.
 func (a volumesAPI) reservePacks(ctx context.Context, p account.Principal, in *packNumbersInput,
 	_ idem.Request) (client.PackNumbers, idem.Outcome, error) {
-	v, t, err := in.ids()
-	if err != nil {
-		return client.PackNumbers{}, idem.Outcome{}, err
-	}
-	out, err := a.volumes.TransferNumbers(ctx, p.Org, v, t, in.Body.Count)
+	out, err := a.volumes.TransferNumbers(ctx, p.Org, in.ID, in.Transfer, in.Body.Count)
 	return client.PackNumbers(out), idem.Outcome{}, err
 }
 
@@ -108,24 +87,16 @@ type newPackInput struct {
 }
 
 func (a volumesAPI) storePack(ctx context.Context, p account.Principal, in *newPackInput) (client.PackRequest, error) {
-	v, t, err := in.ids()
-	if err != nil {
-		return client.PackRequest{}, err
-	}
 	if len(in.Body.SHA256) != 32 {
 		return client.PackRequest{}, fault.InvalidField("body.sha256", "want 32 bytes in base64")
 	}
-	u, err := a.volumes.StorePack(ctx, p.Org, v, t,
+	u, err := a.volumes.StorePack(ctx, p.Org, in.ID, in.Transfer,
 		agentapi.PackGrant{N: in.N, SHA256: in.Body.SHA256, Bytes: in.Body.Bytes})
 	return viewPackRequest(u, in.Body.Bytes), err
 }
 
 func (a volumesAPI) readPack(ctx context.Context, p account.Principal, in *PackPath) (client.PackRequest, error) {
-	v, t, err := in.ids()
-	if err != nil {
-		return client.PackRequest{}, err
-	}
-	u, err := a.volumes.ReadPack(ctx, p.Org, v, t, in.N)
+	u, err := a.volumes.ReadPack(ctx, p.Org, in.ID, in.Transfer, in.N)
 	return viewPackRequest(u, u.Bytes), err
 }
 
@@ -146,16 +117,13 @@ type uploadInput struct {
 	Body client.NewUpload
 }
 
-func (a volumesAPI) commitUpload(ctx context.Context, p account.Principal, in *uploadInput) (client.UploadOutcome, error) {
-	v, t, err := in.ids()
-	if err != nil {
-		return client.UploadOutcome{}, err
-	}
+func (a volumesAPI) commitUpload(ctx context.Context, p account.Principal,
+	in *uploadInput) (client.UploadOutcome, error) {
 	b := in.Body
 	if raw, err := hex.DecodeString(b.Root.ID); err != nil || len(raw) != 32 {
 		return client.UploadOutcome{}, fault.InvalidField("body.root.id", "want 64 hexadecimal digits")
 	}
-	out, err := a.volumes.CommitUpload(ctx, p.Org, v, t, agentapi.CommitVolume{
+	out, err := a.volumes.CommitUpload(ctx, p.Org, in.ID, in.Transfer, agentapi.CommitVolume{
 		Snapshot: b.Snapshot.String(), Root: agentapi.PackPlace(b.Root), Packs: b.Packs, LogicalBytes: b.Bytes,
 		Files: b.Files, LeftOut: b.LeftOut, Label: b.Label,
 	})

@@ -88,127 +88,66 @@ func (a volumesAPI) list(ctx context.Context, p account.Principal, _ *struct{}) 
 	return cut(all, len(all), viewVolume, func(v volume.Volume) string { return v.Name }), err
 }
 
-func (a volumesAPI) get(ctx context.Context, p account.Principal, in *idInput) (client.Volume, error) {
-	v, err := pathID[id.Volume](in.ID, "volume")
-	if err != nil {
-		return client.Volume{}, err
-	}
-	out, err := a.volumes.Get(ctx, p.Org, v)
+func (a volumesAPI) get(ctx context.Context, p account.Principal, in *of[id.Volume]) (client.Volume, error) {
+	out, err := a.volumes.Get(ctx, p.Org, in.ID)
 	return viewVolume(out), err
 }
 
-type newVolumeInput struct {
-	Keyed
-	Body client.NewVolume
-}
-
-func (a volumesAPI) create(ctx context.Context, p account.Principal, in *newVolumeInput,
+func (a volumesAPI) create(ctx context.Context, p account.Principal, in *create[client.NewVolume],
 	once idem.Request) (client.Volume, idem.Outcome, error) {
 	v, out, err := a.volumes.Create(ctx, p, volume.NewVolume(in.Body), idem.As(once, viewVolume))
 	return viewVolume(v), out, err
 }
 
-type volumeChangeInput struct {
-	ID   string `path:"id"`
-	Body client.VolumeChange
-}
-
-func (a volumesAPI) change(ctx context.Context, p account.Principal, in *volumeChangeInput) (client.Volume, error) {
-	v, err := pathID[id.Volume](in.ID, "volume")
-	if err != nil {
-		return client.Volume{}, err
-	}
-	out, err := a.volumes.Set(ctx, p, v, volume.Change(in.Body))
+func (a volumesAPI) change(ctx context.Context, p account.Principal,
+	in *change[id.Volume, client.VolumeChange]) (client.Volume, error) {
+	out, err := a.volumes.Set(ctx, p, in.ID, volume.Change(in.Body))
 	return viewVolume(out), err
 }
 
-func (a volumesAPI) delete(ctx context.Context, p account.Principal, in *idInput) (nothing, error) {
-	v, err := pathID[id.Volume](in.ID, "volume")
-	if err != nil {
-		return nothing{}, err
-	}
-	return nothing{}, a.volumes.Delete(ctx, p, v)
+func (a volumesAPI) delete(ctx context.Context, p account.Principal, in *of[id.Volume]) (nothing, error) {
+	return nothing{}, a.volumes.Delete(ctx, p, in.ID)
 }
 
 func (a volumesAPI) listSnapshots(ctx context.Context, p account.Principal,
-	in *idInput) (list[client.VolumeSnapshot], error) {
-	v, err := pathID[id.Volume](in.ID, "volume")
-	if err != nil {
-		return list[client.VolumeSnapshot]{}, err
-	}
-	all, err := a.volumes.Snapshots(ctx, p.Org, v)
+	in *of[id.Volume]) (list[client.VolumeSnapshot], error) {
+	all, err := a.volumes.Snapshots(ctx, p.Org, in.ID)
 	return cut(all, len(all), viewSnapshot, func(s volume.Snapshot) string { return s.ID.String() }), err
 }
 
-type keyedIDInput struct {
-	Keyed
-	ID string `path:"id"`
-}
-
 // snapshotVolume needs no key: while a snapshot is requested, its id is returned.
-func (a volumesAPI) snapshot(ctx context.Context, p account.Principal, in *keyedIDInput,
+func (a volumesAPI) snapshot(ctx context.Context, p account.Principal, in *keyedOf[id.Volume],
 	_ idem.Request) (client.RequestedSnapshot, idem.Outcome, error) {
-	v, err := pathID[id.Volume](in.ID, "volume")
-	if err != nil {
-		return client.RequestedSnapshot{}, idem.Outcome{}, err
-	}
-	snap, err := a.volumes.Request(ctx, p, v)
+	snap, err := a.volumes.Request(ctx, p, in.ID)
 	return client.RequestedSnapshot{ID: snap}, idem.Outcome{}, err
 }
 
 type snapshotInput struct {
-	ID  string `path:"id"`
-	Seq int64  `path:"seq" doc:"number of the snapshot"`
+	ID  id.Volume `path:"id"`
+	Seq int64     `path:"seq" doc:"number of the snapshot"`
 }
 
 func (a volumesAPI) deleteSnapshot(ctx context.Context, p account.Principal, in *snapshotInput) (nothing, error) {
-	v, err := pathID[id.Volume](in.ID, "volume")
-	if err != nil {
-		return nothing{}, err
-	}
-	return nothing{}, a.volumes.DeleteSnapshot(ctx, p, v, in.Seq)
+	return nothing{}, a.volumes.DeleteSnapshot(ctx, p, in.ID, in.Seq)
 }
 
-type restoreInput struct {
-	Keyed
-	ID   string `path:"id"`
-	Body client.SnapshotChoice
-}
-
-func (a volumesAPI) restore(ctx context.Context, p account.Principal, in *restoreInput,
+func (a volumesAPI) restore(ctx context.Context, p account.Principal, in *act[id.Volume, client.SnapshotChoice],
 	once idem.Request) (client.VolumeSnapshot, idem.Outcome, error) {
-	v, err := pathID[id.Volume](in.ID, "volume")
-	if err != nil {
-		return client.VolumeSnapshot{}, idem.Outcome{}, err
-	}
-	s, out, err := a.volumes.Restore(ctx, p, v, in.Body.Seq, idem.As(once, viewSnapshot))
+	s, out, err := a.volumes.Restore(ctx, p, in.ID, in.Body.Seq, idem.As(once, viewSnapshot))
 	return viewSnapshot(s), out, err
 }
 
-type cloneInput struct {
-	Keyed
-	ID   string `path:"id"`
-	Body client.NewClone
-}
-
-func (a volumesAPI) clone(ctx context.Context, p account.Principal, in *cloneInput,
+func (a volumesAPI) clone(ctx context.Context, p account.Principal, in *act[id.Volume, client.NewClone],
 	once idem.Request) (client.Volume, idem.Outcome, error) {
-	v, err := pathID[id.Volume](in.ID, "volume")
-	if err != nil {
-		return client.Volume{}, idem.Outcome{}, err
-	}
-	c, out, err := a.volumes.Clone(ctx, p, v, in.Body.Seq, volume.NewVolume{Name: in.Body.Name, SizeGB: in.Body.SizeGB},
+	c, out, err := a.volumes.Clone(ctx, p, in.ID, in.Body.Seq, volume.NewVolume{Name: in.Body.Name,
+		SizeGB: in.Body.SizeGB},
 		idem.As(once, viewVolume))
 	return viewVolume(c), out, err
 }
 
 type filesInput struct {
-	ID   string `path:"id"`
-	Path string `query:"path" maxLength:"4096" doc:"a directory or a file, from the volume's root; left out: the root"`
-	Seq  int64  `query:"seq" minimum:"0" doc:"number of the snapshot; left out: the last one"`
-	// Limit is by default what one answer holds at most: clients that know no pages get as much as before, up to that.
-	Limit int    `query:"limit" minimum:"1" maximum:"10000" default:"10000" doc:"how many entries at most; an answer may have fewer. Folders with more than 200000 entries are not listed"`
-	After string `query:"after" maxLength:"400" doc:"next of the page before, which names the snapshot, too"`
+	ID id.Volume `path:"id"`
+	client.FilesQuery
 }
 
 // fileCursor is the cursor of a directory's next page: the snapshot, so that all pages are of one, and the name of the
@@ -227,18 +166,16 @@ func parseFileCursor(s string) (seq int64, name string, err error) {
 	return seq, string(raw), nil
 }
 
-func (a volumesAPI) listFiles(ctx context.Context, p account.Principal, in *filesInput) (list[client.VolumeFile], error) {
-	v, err := pathID[id.Volume](in.ID, "volume")
-	if err != nil {
-		return list[client.VolumeFile]{}, err
-	}
+func (a volumesAPI) listFiles(ctx context.Context, p account.Principal,
+	in *filesInput) (list[client.VolumeFile], error) {
 	seq, after := in.Seq, ""
 	if in.After != "" {
+		var err error
 		if seq, after, err = parseFileCursor(in.After); err != nil {
 			return list[client.VolumeFile]{}, err
 		}
 	}
-	tree, err := a.volumes.Tree(ctx, p.Org, v, seq)
+	tree, err := a.volumes.Tree(ctx, p.Org, in.ID, seq)
 	if err != nil {
 		return list[client.VolumeFile]{}, err
 	}
@@ -265,7 +202,7 @@ func contentParams() []*huma.Param {
 // volumeContent sends a file of a snapshot. It is sent as a download of no type, never as a page: its renter's users
 // may not be the ones who open it.
 func (a volumesAPI) content(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-	v, err := pathID[id.Volume](chi.URLParam(r, "id"), "volume")
+	v, err := parseID[id.Volume](chi.URLParam(r, "id"), "volume")
 	if err != nil {
 		return err
 	}

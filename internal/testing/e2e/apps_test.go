@@ -23,14 +23,14 @@ func TestApps(t *testing.T) {
 	s.Image, s.Command = p.shellImage(t), []string{"perl", "-e", httpServer}
 	s.Ports = []client.Port{{Port: 8899, Protocol: "http"}}
 	c := r.run(t, s)
-	t.Cleanup(func() { _, _ = r.Release(context.Background(), c.ID) })
+	t.Cleanup(func() { _, _ = r.Clusters.Release(context.Background(), c.ID) })
 	r.awaitListening(t, c)
-	link, err := r.PortLink(t.Context(), c.ID, 1, 8899)
+	link, err := r.Clusters.GetPortLink(t.Context(), c.ID, 8899, client.PortQuery{Node: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := newAppBrowser(t, strings.TrimPrefix(p.URL, "http://"))
-	u, err := url.Parse(link)
+	u, err := url.Parse(link.URL)
 	if err != nil || !strings.HasPrefix(u.Host, "8899-1-") {
 		t.Fatalf("%s %v", link, err)
 	}
@@ -40,11 +40,11 @@ func TestApps(t *testing.T) {
 	if status != http.StatusForbidden {
 		t.Errorf("without a link: %d %s", status, body)
 	}
-	if status, _ := b.get(t, strings.Replace(link, "8899-1-", "8899-0-", 1)); status != http.StatusForbidden {
+	if status, _ := b.get(t, strings.Replace(link.URL, "8899-1-", "8899-0-", 1)); status != http.StatusForbidden {
 		t.Errorf("a link for another rank: %d", status)
 	}
 	// The link leads to the app, and the browser stays let in.
-	if status, body := b.get(t, link); status != http.StatusOK || !strings.Contains(body, "GET / HTTP/1.1") {
+	if status, body := b.get(t, link.URL); status != http.StatusOK || !strings.Contains(body, "GET / HTTP/1.1") {
 		t.Fatalf("the link: %d %s", status, body)
 	}
 	status, body = b.get(t, site+"/lab?x=1")
@@ -67,7 +67,7 @@ func TestApps(t *testing.T) {
 	if n := opened(); n != 1 {
 		t.Errorf("the audit trail knows of %d openings", n)
 	}
-	if other, err := p.renter(t, 0).PortLink(t.Context(), c.ID, 1, 8899); err == nil {
+	if other, err := p.renter(t, 0).Clusters.GetPortLink(t.Context(), c.ID, 8899, client.PortQuery{Node: 1}); err == nil {
 		t.Errorf("another organisation got a link: %s", other)
 	}
 }

@@ -127,7 +127,8 @@ type renterOf struct {
 // that runs is released at the end of the test.
 func (r *renterOf) rentAndRelease(t *testing.T) (ended, running id.Cluster) {
 	t.Helper()
-	if _, err := r.TopUp(t.Context(), 100*money.Unit); err != nil {
+	if _, err := r.Billing.CreateTopUp(t.Context(),
+		client.CreateTopUpRequest{Amount: (100 * money.Unit).String()}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 2 {
@@ -137,20 +138,20 @@ func (r *renterOf) rentAndRelease(t *testing.T) (ended, running id.Cluster) {
 		}
 		s := r.p.spec(nodes, nodes, "sleep", "3600")
 		s.Name = fmt.Sprintf("looked-at-%d", i)
-		c, err := r.Rent(t.Context(), s)
+		c, err := r.Clusters.Rent(t.Context(), s)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
 			ctx, cancel := afterwards(t)
 			defer cancel()
-			_, _ = r.Release(ctx, c.ID)
+			_, _ = r.Clusters.Release(ctx, c.ID)
 		})
-		if _, err := r.WaitCluster(t.Context(), c.ID, client.Running, nil); err != nil {
+		if _, err := r.Clusters.Wait(t.Context(), c.ID, client.Running, nil); err != nil {
 			t.Fatal(err)
 		}
 		if i == 0 {
-			if _, err := r.Release(t.Context(), c.ID); err != nil {
+			if _, err := r.Clusters.Release(t.Context(), c.ID); err != nil {
 				t.Fatal(err)
 			}
 			ended = c.ID
@@ -164,14 +165,14 @@ func (r *renterOf) rentAndRelease(t *testing.T) (ended, running id.Cluster) {
 // createVolume creates a volume, which is deleted at the end of the test.
 func (r *renterOf) createVolume(t *testing.T) {
 	t.Helper()
-	v, err := r.CreateVolume(t.Context(), client.NewVolume{Name: "looked-at", SizeGB: 100})
+	v, err := r.Volumes.Create(t.Context(), client.NewVolume{Name: "looked-at", SizeGB: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		ctx, cancel := afterwards(t)
 		defer cancel()
-		_ = r.DeleteVolume(ctx, v.ID)
+		_ = r.Volumes.Delete(ctx, v.ID)
 	})
 }
 

@@ -123,7 +123,7 @@ var held = []string{"pulling", "starting", "joining"}
 func (r *renter) awaitNode(t *testing.T, c client.Cluster, states ...string) (rank int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("a rank of %s is %v", c.ID, states), func() bool {
-		now, err := r.Cluster(t.Context(), c.ID)
+		now, err := r.Clusters.Get(t.Context(), c.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -236,7 +236,7 @@ func (r *renter) enough(t *testing.T, c client.Cluster) {
 	for rank := range c.Nodes {
 		until(t, fmt.Sprintf("rank %d gets the file", rank), func() error {
 			err := r.shell(t, c, rank, "echo > "+enoughFile)
-			if now, lookErr := r.Cluster(t.Context(), c.ID); err != nil && lookErr == nil && now.State.Ended() {
+			if now, lookErr := r.Clusters.Get(t.Context(), c.ID); err != nil && lookErr == nil && now.State.Ended() {
 				return nil // another rank had ended it, or its host is cut off: the test checks how it ended
 			}
 			return err
@@ -248,7 +248,7 @@ func (r *renter) enough(t *testing.T, c client.Cluster) {
 func (r *renter) shell(t *testing.T, c client.Cluster, rank int, command string) error {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	conn, err := r.SSH(ctx, c.ID, rank)
+	conn, err := r.Clusters.SSH(ctx, c.ID, rank)
 	if err != nil {
 		return err
 	}

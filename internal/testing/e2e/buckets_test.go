@@ -49,7 +49,7 @@ func TestResultsToOnesOwnBucket(t *testing.T) {
 		int64(len(input)), minio.PutObjectOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	b, err := r.CreateBucket(t.Context(), client.NewBucket{
+	b, err := r.Buckets.Create(t.Context(), client.NewBucket{
 		Name: fmt.Sprintf("results-%d", time.Now().UnixNano()), Endpoint: store.Config.Endpoint, Bucket: store.Config.Bucket,
 		Prefix: "runs", AccessKeyID: store.Config.Access, SecretAccessKey: store.Config.Secret,
 	})
@@ -63,15 +63,15 @@ func TestResultsToOnesOwnBucket(t *testing.T) {
 	cl := r.run(t, s)
 	eventually(t, "the results are written", func() bool {
 		text := r.logs(t, cl, 0)
-		if now, err := r.Cluster(t.Context(), cl.ID); err != nil || now.State.Ended() {
+		if now, err := r.Clusters.Get(t.Context(), cl.ID); err != nil || now.State.Ended() {
 			t.Fatalf("the job has ended (%v): %s", err, text)
 		}
 		return strings.Contains(text, "done\n")
 	})
-	if err := r.DeleteBucket(t.Context(), b.ID); err == nil {
+	if err := r.Buckets.Delete(t.Context(), b.ID); err == nil {
 		t.Error("a bucket that a cluster mounts was deleted")
 	}
-	if _, err := r.Release(t.Context(), cl.ID); err != nil {
+	if _, err := r.Clusters.Release(t.Context(), cl.ID); err != nil {
 		t.Fatal(err)
 	}
 	r.await(t, cl, client.Released)
@@ -90,7 +90,7 @@ func TestResultsToOnesOwnBucket(t *testing.T) {
 	if strings.Contains(r.timeline(t, cl), "not everything was uploaded") {
 		t.Errorf("something was not uploaded:\n%s", r.timeline(t, cl))
 	}
-	if err := r.DeleteBucket(t.Context(), b.ID); err != nil {
+	if err := r.Buckets.Delete(t.Context(), b.ID); err != nil {
 		t.Errorf("delete the bucket after the cluster's end: %v", err)
 	}
 }

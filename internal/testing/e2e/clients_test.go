@@ -42,7 +42,7 @@ func TestGeneratedClientsRent(t *testing.T) {
 			if err := json.Unmarshal([]byte(out), &rented); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
-			page, err := r.Clusters(t.Context(), client.ClusterFilter{}, client.PageOf{})
+			page, err := r.Clusters.List(t.Context(), client.ClustersQuery{})
 			if err != nil || len(page.Items) != 1 {
 				t.Fatalf("%d clusters: %v", len(page.Items), err)
 			}

@@ -27,7 +27,7 @@ func TestADataSetIsReadByEightRanks(t *testing.T) {
 	t.Parallel()
 	p := own(t, "--hosts", "8", "--scratch-gb", "4")
 	r := p.renter(t, 50*money.Unit)
-	v, err := r.CreateVolume(t.Context(), client.NewVolume{Name: "set", SizeGB: 1})
+	v, err := r.Volumes.Create(t.Context(), client.NewVolume{Name: "set", SizeGB: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestADataSetIsReadByEightRanks(t *testing.T) {
 	s.Image = p.shellImage(t)
 	s.Mounts = []client.Mount{{Path: "/data", Volume: v.ID, Mode: "ro"}}
 	c := r.rent(t, s)
-	done, err := r.WaitCluster(t.Context(), c.ID, client.Released, nil)
+	done, err := r.Clusters.Wait(t.Context(), c.ID, client.Released, nil)
 	if err != nil || done.Reason != "completed" {
 		t.Fatalf("%s %s: %v\n%s", done.State, done.Detail, err, r.timeline(t, c))
 	}

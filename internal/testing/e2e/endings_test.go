@@ -133,7 +133,7 @@ func TestEndings(t *testing.T) {
 				s.Image = tc.image
 			}
 			c := r.rent(t, s)
-			got, err := r.WaitCluster(t.Context(), c.ID, tc.state, nil)
+			got, err := r.Clusters.Wait(t.Context(), c.ID, tc.state, nil)
 			if err != nil || got.Reason != tc.reason || !strings.Contains(got.Detail, tc.detail) {
 				t.Fatalf("%s %s: %s (%v)\n%s", got.State, got.Reason, got.Detail, err, r.timeline(t, c))
 			}
@@ -156,15 +156,16 @@ func TestEnding_CostsNoNeighbour(t *testing.T) {
 	s := p.spec(1, 1, `/\u0000<&>\ud800`)
 	s.Image, s.GPU = p.plainImage(t), "host_id="+neighbour.Nodes[0].HostID.String()
 	c := r.rent(t, s)
-	got, err := r.WaitCluster(t.Context(), c.ID, client.Failed, nil)
+	got, err := r.Clusters.Wait(t.Context(), c.ID, client.Failed, nil)
 	if err != nil || got.Reason != "command_not_found" || !strings.Contains(got.Detail, s.Command[0]) {
 		t.Fatalf("%s %s: %s (%v)\n%s", got.State, got.Reason, got.Detail, err, r.timeline(t, c))
 	}
 	r.settle(t, c)
-	if now, err := other.Cluster(t.Context(), neighbour.ID); err != nil || now.State != client.Running || !now.Billing {
+	if now, err := other.Clusters.Get(t.Context(),
+		neighbour.ID); err != nil || now.State != client.Running || !now.Billing {
 		t.Errorf("%+v, %v", now, err)
 	}
-	if _, err := other.Release(t.Context(), neighbour.ID); err != nil {
+	if _, err := other.Clusters.Release(t.Context(), neighbour.ID); err != nil {
 		t.Fatal(err)
 	}
 	other.await(t, neighbour, client.Released)
@@ -205,7 +206,7 @@ func TestRelease(t *testing.T) {
 	r := p.renter(t, 10*money.Unit)
 	c := r.run(t, p.spec(2, 1, "sleep", "600"))
 	for range 2 {
-		got, err := r.Release(t.Context(), c.ID)
+		got, err := r.Clusters.Release(t.Context(), c.ID)
 		if err != nil || got.Reason != "released_by_user" || !got.State.Ended() || got.Billing {
 			t.Fatalf("%+v %v", got, err)
 		}
@@ -217,7 +218,7 @@ func TestRelease(t *testing.T) {
 	}
 	r.owes(t, u)
 	early := r.rent(t, p.spec(1, 1, "sleep", "600"))
-	if _, err := r.Release(t.Context(), early.ID); err != nil {
+	if _, err := r.Clusters.Release(t.Context(), early.ID); err != nil {
 		t.Fatal(err)
 	}
 	r.await(t, early, client.Released)

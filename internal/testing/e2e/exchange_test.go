@@ -94,7 +94,7 @@ func TestWhatNodesExchangeIsShown(t *testing.T) {
 		})
 		t.Log(last)
 	}
-	if _, err := r.Release(t.Context(), c.ID); err != nil {
+	if _, err := r.Clusters.Release(t.Context(), c.ID); err != nil {
 		t.Fatal(err)
 	}
 	r.await(t, c, client.Released)
@@ -145,7 +145,7 @@ func exchangeOf(m client.Metrics) (x exchange, err error) {
 }
 
 func (r *renter) exchangeInREST(t *testing.T, c client.Cluster) (x exchange, err error) {
-	m, err := r.Metrics(t.Context(), c.ID, time.Time{}, time.Time{}, 0)
+	m, err := r.Clusters.GetMetrics(t.Context(), c.ID, client.MetricsQuery{From: time.Time{}, To: time.Time{}, Step: 0})
 	if err != nil {
 		return x, err
 	}

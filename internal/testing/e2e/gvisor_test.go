@@ -33,7 +33,7 @@ func TestNodesUnderGVisor(t *testing.T) {
 		w.Box(t, name, lan, "192.168.1.1", "1.00", []string{"192.168.1.10/24", "192.168.1.11/24"}[i])
 	}
 	r := w.renter(t, 20*money.Unit)
-	found, err := r.Offers(t.Context(), "runtime=runsc", "", client.PageOf{})
+	found, err := r.Offers.Search(t.Context(), client.OffersQuery{PageOf: client.PageOf{}, Q: "runtime=runsc", Sort: ""})
 	if err != nil || len(found.Items) != 2 || !slices.Contains(found.Items[0].Runtimes, "runsc") {
 		t.Fatalf("offers with gVisor: %+v %v", found, err)
 	}
@@ -47,7 +47,7 @@ func TestNodesUnderGVisor(t *testing.T) {
 	sh := w.spec(1, 1, "sleep", "600")
 	sh.Image, sh.Runtime = strings.Replace(outside.shellImage(t), w.Images, w.registry(), 1), "runsc"
 	c = r.run(t, sh)
-	conn, err := r.SSH(t.Context(), c.ID, 0)
+	conn, err := r.Clusters.SSH(t.Context(), c.ID, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestNodesUnderGVisor(t *testing.T) {
 		t.Errorf("the kernel a shell sees: %q %v, the machine's: %q %v", out, err, own, herr)
 	}
 	t.Logf("%s", out)
-	if _, err := r.Release(t.Context(), c.ID); err != nil {
+	if _, err := r.Clusters.Release(t.Context(), c.ID); err != nil {
 		t.Fatal(err)
 	}
 	r.settle(t, c)

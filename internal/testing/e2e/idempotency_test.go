@@ -51,7 +51,7 @@ func TestARentIsRepeatable(t *testing.T) {
 	if other.status != 202 || other.ID == first.ID {
 		t.Errorf("another org under the same key: %d %s", other.status, other.body)
 	}
-	page, err := r.Clusters(t.Context(), client.ClusterFilter{}, client.PageOf{})
+	page, err := r.Clusters.List(t.Context(), client.ClustersQuery{})
 	if err != nil || len(page.Items) != 2 {
 		t.Fatalf("%d clusters: %v", len(page.Items), err)
 	}

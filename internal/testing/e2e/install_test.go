@@ -4,6 +4,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/musterhq/muster/client"
 )
 
 // TestInstallCommand runs the command that the platform shows, with the agent that muster dev serves. The host is then
@@ -12,7 +14,8 @@ func TestInstallCommand(t *testing.T) {
 	t.Parallel()
 	p := sharedPlatform(t)
 	operator := p.as(t, p.OperatorToken)
-	enrollment, err := operator.Enroll(t.Context(), "installed", "eu-west", "")
+	enrollment, err := operator.Hosts.CreateEnrollment(t.Context(), client.CreateEnrollmentRequest{Name: "installed",
+		Region: "eu-west", Fabric: ""})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,13 +20,13 @@ func TestARentersJourney(t *testing.T) {
 	t.Parallel()
 	p := sharedPlatform(t)
 	r := p.renter(t, 0)
-	if me, err := r.Me(t.Context()); err != nil || !slices.Contains(me.Scopes, "clusters") {
+	if me, err := r.Account.GetMe(t.Context()); err != nil || !slices.Contains(me.Scopes, "clusters") {
 		t.Fatalf("%+v %v", me, err)
 	}
 	r.topUp(t, 20*money.Unit)
 	eventually(t, "two hosts have room", func() bool { // other tests rent, too
-		offers, err := r.Offers(t.Context(), "gpu_model=H100 vram_gb>=80 gpus_total=8", "price_per_gpu_hour",
-			client.PageOf{})
+		offers, err := r.Offers.Search(t.Context(), client.OffersQuery{PageOf: client.PageOf{},
+			Q: "gpu_model=H100 vram_gb>=80 gpus_total=8", Sort: "price_per_gpu_hour"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +41,7 @@ func TestARentersJourney(t *testing.T) {
 	spec := p.endless()
 	spec.Name, spec.GPU, spec.GPUsPerNode = "journey", "gpu_model=H100", 2
 	spec.Env["SECRET"], spec.Env["TRAIN_STEP_MS"], spec.Env["TRAIN_LOG_EVERY"] = "s3cret", "20", "20"
-	q, err := r.Quote(t.Context(), spec)
+	q, err := r.Quotes.Create(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,14 +49,14 @@ func TestARentersJourney(t *testing.T) {
 		q.Nodes[0].HostID == q.Nodes[1].HostID {
 		t.Errorf("quote: %+v", q)
 	}
-	c, err := r.RentQuote(t.Context(), q.ID, client.Spec{Name: "journey-2"})
+	c, err := r.Clusters.RentQuote(t.Context(), q.ID, client.Spec{Name: "journey-2"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if c.PricePerHour != q.PricePerHour || c.Spec.Env["SECRET"] == "s3cret" {
 		t.Errorf("rented at %s instead of %s, with env %v", c.PricePerHour, q.PricePerHour, c.Spec.Env)
 	}
-	logs, err := r.Logs(t.Context(), c.ID, client.LogsOf{Follow: true})
+	logs, err := r.Clusters.Logs(t.Context(), c.ID, client.LogsOf{Follow: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,16 +103,16 @@ func TestARentersJourney(t *testing.T) {
 func (r *renter) seeRunning(t *testing.T, c client.Cluster) {
 	t.Helper()
 	r.await(t, c, client.Running) // a rank's first lines may be here before the server knows that the last one started
-	c, err := r.Cluster(t.Context(), c.ID)
+	c, err := r.Clusters.Get(t.Context(), c.ID)
 	if err != nil || c.State != client.Running || !c.Billing || c.Network.BusbwGbps <= 0 || len(c.Nodes) != 2 ||
 		len(c.Nodes[1].GPUs) != 2 {
 		t.Errorf("%+v %v", c, err)
 	}
-	m, err := r.Metrics(t.Context(), c.ID, time.Time{}, time.Time{}, 0)
+	m, err := r.Clusters.GetMetrics(t.Context(), c.ID, client.MetricsQuery{From: time.Time{}, To: time.Time{}, Step: 0})
 	if err != nil || len(m.GPUs) != 4 {
 		t.Errorf("metrics: %+v %v", m, err)
 	}
-	b, err := r.Balance(t.Context())
+	b, err := r.Billing.GetBalance(t.Context())
 	if err != nil || b.Held <= 0 || b.BurnPerHour != c.PricePerHour || b.RunwaySeconds == nil {
 		t.Errorf("balance while running: %+v %v", b, err)
 	}
@@ -131,7 +131,7 @@ func gpuSeconds(t *testing.T, u client.Usage) client.Seconds {
 // bookedOnce finds the usage in the org's books, to the last nano-unit.
 func (r *renter) bookedOnce(t *testing.T, usages ...client.Usage) {
 	t.Helper()
-	all, err := client.All(t.Context(), r.Transactions)
+	all, err := client.All(t.Context(), r.Billing.ListTransactions, client.PageOf{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,18 +33,18 @@ func TestJupyterInABrowser(t *testing.T) {
 	s.Image, s.DiskGB, s.Ports = p.debianImage(t, "jupyter", tarFile), 10, []client.Port{{Port: 8888, Protocol: "http"}}
 	c := r.run(t, s)
 	r.awaitLine(t, c, 1, "Jupyter Notebook") // and is running at
-	link, err := r.PortLink(t.Context(), c.ID, 1, 8888)
+	link, err := r.Clusters.GetPortLink(t.Context(), c.ID, 8888, client.PortQuery{Node: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	u, err := url.Parse(link)
+	u, err := url.Parse(link.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	site := u.Scheme + "://" + u.Host
 
 	b := p.chromium(t) // whose console is Jupyter's own business
-	b.do("the link leads to Jupyter", chromedp.Navigate(link), chromedp.WaitVisible(chromedp.CSS("#notebook_list")))
+	b.do("the link leads to Jupyter", chromedp.Navigate(link.URL), chromedp.WaitVisible(chromedp.CSS("#notebook_list")))
 	b.shot("jupyter-files")
 	b.do("a new notebook", chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		status, err := chromedp.Evaluate[int](newNotebook,
@@ -68,7 +68,7 @@ func TestJupyterInABrowser(t *testing.T) {
 	b.reads(".output_text", "rank 1 of 2 at")
 	b.shot("jupyter")
 
-	if _, err := r.Release(t.Context(), c.ID); err != nil {
+	if _, err := r.Clusters.Release(t.Context(), c.ID); err != nil {
 		t.Fatal(err)
 	}
 	r.settle(t, c)

@@ -30,7 +30,7 @@ func TestAVolumeIsReadOnDemand(t *testing.T) {
 	p := sharedPlatform(t)
 	r := p.renter(t, 10*money.Unit)
 	name := fmt.Sprintf("set-%d", time.Now().UnixNano())
-	v, err := r.CreateVolume(t.Context(), client.NewVolume{Name: name, SizeGB: 1})
+	v, err := r.Volumes.Create(t.Context(), client.NewVolume{Name: name, SizeGB: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestAVolumeIsReadOnDemand(t *testing.T) {
 	s.Image, s.MaxPricePerHour = p.shellImage(t), &dear
 	s.Mounts = []client.Mount{{Path: "/data", Volume: v.ID, Mode: "ro", Lazy: true, CacheGB: 1}}
 	c := r.rent(t, s)
-	done, err := r.WaitCluster(t.Context(), c.ID, client.Released, nil)
+	done, err := r.Clusters.Wait(t.Context(), c.ID, client.Released, nil)
 	if err != nil || done.Reason != "completed" {
 		t.Fatalf("%s %s: %v\n%s\n%s", done.State, done.Detail, err, r.timeline(t, c), r.logs(t, c, 0))
 	}

@@ -19,7 +19,7 @@ func (r *renter) loseHost(t *testing.T, p *platform, c client.Cluster, rank int)
 	n.killContainer("work")
 	n.signalAgent(syscall.SIGKILL)
 	eventually(t, "another host runs the rank", func() bool {
-		now, err := r.Cluster(t.Context(), c.ID)
+		now, err := r.Clusters.Get(t.Context(), c.ID)
 		if err != nil {
 			t.Fatal(err)
 		}

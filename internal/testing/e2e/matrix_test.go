@@ -80,13 +80,13 @@ func phases() (out []phase) {
 		phase{name: "ending", await: func(m *matrix, r *renter, c client.Cluster) { r.awaitLine(m.t, c, 1, "ended") }},
 		phase{name: "released", release: true, await: func(m *matrix, r *renter, c client.Cluster) {
 			r.await(m.t, c, client.Running)
-			if _, err := r.Release(m.t.Context(), c.ID); err != nil {
+			if _, err := r.Clusters.Release(m.t.Context(), c.ID); err != nil {
 				m.t.Fatal(err)
 			}
 		}},
 		phase{name: "cleaning", await: func(m *matrix, r *renter, c client.Cluster) {
 			eventually(m.t, "the cluster ends", func() bool {
-				now, err := r.Cluster(m.t.Context(), c.ID)
+				now, err := r.Clusters.Get(m.t.Context(), c.ID)
 				return err == nil && now.State.Ended()
 			})
 		}},
@@ -144,7 +144,7 @@ func (m *matrix) strike(v victim, ph phase) {
 	}
 	r.connect(t)
 
-	got, err := r.WaitCluster(t.Context(), c.ID, client.Released, nil)
+	got, err := r.Clusters.Wait(t.Context(), c.ID, client.Released, nil)
 	if err != nil && !got.State.Ended() {
 		t.Fatalf("%v\n%s", err, r.timeline(t, c))
 	}
@@ -199,7 +199,7 @@ func (m *matrix) hitLater(v victim, n node, r *renter, c client.Cluster) {
 		if m.hit(v, n) {
 			return true
 		}
-		now, err := r.Cluster(m.t.Context(), c.ID)
+		now, err := r.Clusters.Get(m.t.Context(), c.ID)
 		if err != nil || !now.State.Ended() {
 			return false
 		}

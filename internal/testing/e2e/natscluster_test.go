@@ -207,7 +207,7 @@ func (r tenant) anywhere(ctx context.Context, first int, do func(context.Context
 // gang rents a cluster and waits until it runs.
 func (r tenant) gang(ctx context.Context, nodes, first int) (cl client.Cluster, err error) {
 	err = r.anywhere(ctx, first, func(ctx context.Context, c *client.Client) (err error) {
-		cl, err = c.Rent(ctx, client.Spec{Nodes: nodes, GPUsPerNode: 1, Image: "registry.example/train:1",
+		cl, err = c.Clusters.Rent(ctx, client.Spec{Nodes: nodes, GPUsPerNode: 1, Image: "registry.example/train:1",
 			Command: []string{"train"}, DiskGB: 10})
 		return err
 	})
@@ -219,7 +219,7 @@ func (r tenant) gang(ctx context.Context, nodes, first int) (cl client.Cluster, 
 
 func (r tenant) wait(ctx context.Context, cl client.Cluster, state client.State, first int) error {
 	return r.anywhere(ctx, first, func(ctx context.Context, c *client.Client) error {
-		got, err := c.WaitCluster(ctx, cl.ID, state, nil)
+		got, err := c.Clusters.Wait(ctx, cl.ID, state, nil)
 		if err == nil && got.State != state {
 			return fmt.Errorf("%s is %s: %s", cl.ID, got.State, got.Detail)
 		}
@@ -229,7 +229,7 @@ func (r tenant) wait(ctx context.Context, cl client.Cluster, state client.State,
 
 func (r tenant) release(ctx context.Context, cl client.Cluster, first int) error {
 	err := r.anywhere(ctx, first, func(ctx context.Context, c *client.Client) error {
-		_, err := c.Release(ctx, cl.ID)
+		_, err := c.Clusters.Release(ctx, cl.ID)
 		return err
 	})
 	if err != nil {

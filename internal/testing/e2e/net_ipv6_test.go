@@ -20,7 +20,7 @@ func TestNetIPv6(t *testing.T) {
 	r := w.renter(t, 20*money.Unit)
 	c := r.run(t, w.spec(3, 1, "sleep", "86400"))
 	w.awaitPaths(t, r, c, map[[2]*box]string{{a, b}: "direct", {a, four}: "relay", {b, four}: "relay"})
-	if _, err := r.Release(t.Context(), c.ID); err != nil {
+	if _, err := r.Clusters.Release(t.Context(), c.ID); err != nil {
 		t.Fatal(err)
 	}
 	u := r.settle(t, c)

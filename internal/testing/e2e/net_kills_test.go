@@ -135,13 +135,13 @@ func (f *field) strike(t *testing.T, m mortal, at moment) {
 	c := r.rent(t, s)
 	defer func() {
 		if t.Failed() {
-			_, _ = r.Release(t.Context(), c.ID)
+			_, _ = r.Clusters.Release(t.Context(), c.ID)
 		}
 	}()
 	if at.release {
 		c = r.await(t, c, client.Running)
 		eventually(t, "the command does not listen", func() bool { return f.symA.SignalContainer("work", "STOP") })
-		if _, err := r.Release(t.Context(), c.ID); err != nil {
+		if _, err := r.Clusters.Release(t.Context(), c.ID); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -154,14 +154,14 @@ func (f *field) strike(t *testing.T, m mortal, at moment) {
 			if m.kill(t, f.symA) {
 				return true
 			}
-			now, err := r.Cluster(t.Context(), c.ID)
+			now, err := r.Clusters.Get(t.Context(), c.ID)
 			return err == nil && now.State.Ended()
 		})
 	}
 	if m.again != nil {
 		m.again(t, f.symA)
 	}
-	got, err := r.WaitCluster(t.Context(), c.ID, client.Released, nil)
+	got, err := r.Clusters.Wait(t.Context(), c.ID, client.Released, nil)
 	if err != nil && !got.State.Ended() {
 		t.Fatalf("%v\n%s", err, r.timeline(t, c))
 	}
@@ -194,7 +194,7 @@ func (f *field) strike(t *testing.T, m mortal, at moment) {
 func (f *field) awaitMoment(t *testing.T, r *renter, c client.Cluster, at moment) (seen string) {
 	t.Helper()
 	eventually(t, "the victim is "+at.name, func() bool {
-		now, err := r.Cluster(t.Context(), c.ID)
+		now, err := r.Clusters.Get(t.Context(), c.ID)
 		if err != nil {
 			t.Fatal(err)
 		}

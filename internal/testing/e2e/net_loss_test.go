@@ -31,7 +31,7 @@ func (f *field) awaitReplaced(t *testing.T, r *renter, c client.Cluster, from *b
 	}()
 	eventually(t, "another host takes the rank", func() bool {
 		var err error
-		if now, err = r.Cluster(t.Context(), c.ID); err != nil {
+		if now, err = r.Clusters.Get(t.Context(), c.ID); err != nil {
 			t.Fatal(err)
 		}
 		if now.State.Ended() {
@@ -57,7 +57,7 @@ func (f *field) awaitUnbilled(t *testing.T, r *renter, c client.Cluster) client.
 	var now client.Cluster
 	eventually(t, "the seconds stop counting", func() bool {
 		var err error
-		if now, err = r.Cluster(t.Context(), c.ID); err != nil {
+		if now, err = r.Clusters.Get(t.Context(), c.ID); err != nil {
 			t.Fatal(err)
 		}
 		return !now.Billing
@@ -131,7 +131,7 @@ func (f *field) cutOffForGood(t *testing.T) {
 	f.symB.Link.Set(testnet.Fault{Cut: true})
 	defer f.symB.Link.Set(testnet.Fault{})
 	f.awaitUnbilled(t, r, c)
-	got, err := r.WaitCluster(t.Context(), c.ID, client.Failed, nil)
+	got, err := r.Clusters.Wait(t.Context(), c.ID, client.Failed, nil)
 	if err != nil || got.Reason != "host_lost" || !strings.Contains(got.Detail, "could no longer be reached") ||
 		!strings.Contains(got.Detail, "proven up are charged") {
 		t.Errorf("%s %s: %s (%v)\n%s", got.State, got.Reason, got.Detail, err, r.timeline(t, c))

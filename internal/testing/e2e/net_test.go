@@ -62,7 +62,7 @@ func TestNet(t *testing.T) {
 // done releases a cluster, and checks its bill and that nothing of it is left.
 func (f *field) done(t *testing.T, r *renter, c client.Cluster) client.Usage {
 	t.Helper()
-	if _, err := r.Release(t.Context(), c.ID); err != nil {
+	if _, err := r.Clusters.Release(t.Context(), c.ID); err != nil {
 		t.Fatal(err)
 	}
 	u := r.settle(t, c)
@@ -79,7 +79,7 @@ func (f *field) bestPaths(t *testing.T) {
 		{f.a1, f.a2}: "lan", {f.a1, f.cone}: "punched", {f.a2, f.cone}: "punched",
 		{f.symA, f.symB}: "relay", {f.symA, f.a1}: "relay", {f.symB, f.cone}: "relay",
 	})
-	c, err := r.Cluster(t.Context(), c.ID)
+	c, err := r.Clusters.Get(t.Context(), c.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func (f *field) slowPair(t *testing.T) {
 	s := f.job(5, time.Second)
 	s.Network = &client.Network{MinGbps: 0.05}
 	c := r.rent(t, s)
-	got, err := r.WaitCluster(t.Context(), c.ID, client.Failed, nil)
+	got, err := r.Clusters.Wait(t.Context(), c.ID, client.Failed, nil)
 	if err != nil || got.Reason != "preflight_failed" || got.RunningAt != nil {
 		t.Fatalf("%s %s: %s (%v)\n%s", got.State, got.Reason, got.Detail, err, r.timeline(t, c))
 	}
@@ -178,7 +178,7 @@ func (f *field) partsDie(t *testing.T) {
 				f.idle(t)
 				return
 			}
-			got, err := r.WaitCluster(t.Context(), c.ID, client.Failed, nil)
+			got, err := r.Clusters.Wait(t.Context(), c.ID, client.Failed, nil)
 			if err != nil || got.Reason != tc.fails {
 				t.Errorf("%s %s: %s (%v)\n%s", got.State, got.Reason, got.Detail, err, r.timeline(t, c))
 			}

@@ -69,7 +69,7 @@ func TestNetTorch(t *testing.T) {
 	onMore(now, before)
 	t.Log(results)
 	f.symB.Link.Set(testnet.Fault{})
-	if _, err := r.Release(t.Context(), now.ID); err != nil {
+	if _, err := r.Clusters.Release(t.Context(), now.ID); err != nil {
 		t.Fatal(err)
 	}
 	r.owes(t, paid, r.settle(t, now))

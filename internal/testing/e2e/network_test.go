@@ -16,7 +16,7 @@ func TestPathsAreShown(t *testing.T) {
 	var last client.Cluster
 	eventually(t, "both ranks say how they reach the other", func() bool {
 		var err error
-		last, err = r.Cluster(t.Context(), c.ID)
+		last, err = r.Clusters.Get(t.Context(), c.ID)
 		if err != nil {
 			t.Fatal(err)
 		}

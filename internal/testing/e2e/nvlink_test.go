@@ -31,7 +31,8 @@ func TestAHostsNVLinkIsMeasured(t *testing.T) {
 	host := h.sells(t, operator, name, "")
 	var offer client.Offer
 	eventually(t, "the offer says what was measured", func() bool {
-		page, err := operator.Offers(t.Context(), "busbw_nvlink > 0 host_name="+name, "", client.PageOf{})
+		page, err := operator.Offers.Search(t.Context(), client.OffersQuery{PageOf: client.PageOf{},
+			Q: "busbw_nvlink > 0 host_name=" + name, Sort: ""})
 		if err == nil && page.Total == 1 {
 			offer = page.Items[0]
 		}
@@ -40,7 +41,7 @@ func TestAHostsNVLinkIsMeasured(t *testing.T) {
 	if offer.BusbwNVLink == nil || *offer.BusbwNVLink != 1 || offer.NVLinkGbps != 3600 {
 		t.Errorf("the offer says %v of %v Gbit/s", offer.BusbwNVLink, offer.NVLinkGbps)
 	}
-	seen, err := operator.Host(t.Context(), host)
+	seen, err := operator.Hosts.Get(t.Context(), host)
 	if err != nil || len(seen.NVLinkMeasured) != 1 || seen.NVLinkMeasured[0].SlowestGPU != 2 ||
 		seen.NVLinkMeasured[0].At.Before(began) || seen.NVLinkMeasured[0].At.After(time.Now()) {
 		t.Errorf("%v: the host says %+v", err, seen.NVLinkMeasured)

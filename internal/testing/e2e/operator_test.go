@@ -105,7 +105,8 @@ func TestAnOperatorsJourney(t *testing.T) {
 	t.Parallel()
 	p := sharedPlatform(t)
 	operator := p.as(t, p.OperatorToken)
-	enrollment, err := operator.Enroll(t.Context(), "third", "eu-west", "")
+	enrollment, err := operator.Hosts.CreateEnrollment(t.Context(), client.CreateEnrollmentRequest{Name: "third",
+		Region: "eu-west", Fabric: ""})
 	if err != nil || !strings.Contains(enrollment.Command, p.URL+"/install-agent.sh") {
 		t.Fatalf("%+v %v", enrollment, err)
 	}
@@ -131,7 +132,7 @@ func TestAnOperatorsJourney(t *testing.T) {
 		t.Helper()
 		var got client.Host
 		eventually(t, what, func() (done bool) {
-			if got, err = operator.Host(t.Context(), who.Host); err != nil {
+			if got, err = operator.Hosts.Get(t.Context(), who.Host); err != nil {
 				t.Fatal(err)
 			}
 			return ok(got)
@@ -149,7 +150,7 @@ func TestAnOperatorsJourney(t *testing.T) {
 	const query = "gpu_model=4090"
 	listed := func() int {
 		t.Helper()
-		page, err := r.Offers(t.Context(), query, "", client.PageOf{})
+		page, err := r.Offers.Search(t.Context(), client.OffersQuery{PageOf: client.PageOf{}, Q: query, Sort: ""})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +160,8 @@ func TestAnOperatorsJourney(t *testing.T) {
 		t.Error("listed without a price")
 	}
 	price := money.Micro(6_000_000) // dearer than the shared hosts: no other test rents here
-	if _, err := operator.ChangeHost(t.Context(), who.Host, client.HostChange{Price: &price}); err != nil {
+	if _, err := operator.Hosts.Change(t.Context(), who.Host,
+		client.ChangeHostRequest{Price: new(price.String())}); err != nil {
 		t.Fatal(err)
 	}
 	host("the host sells", func(h client.Host) bool { return h.Selling })
@@ -171,31 +173,32 @@ func TestAnOperatorsJourney(t *testing.T) {
 	if c.PricePerHour != price {
 		t.Errorf("rented at %s", c.PricePerHour)
 	}
-	if _, err := operator.ActOnHost(t.Context(), who.Host, "drain"); err != nil {
+	if _, err := operator.Hosts.Act(t.Context(), who.Host, client.ActOnHostRequest{Action: "drain"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Rent(t.Context(), spec); !fault.Is(err, fault.NoCapacity) {
+	if _, err := r.Clusters.Rent(t.Context(), spec); !fault.Is(err, fault.NoCapacity) {
 		t.Errorf("rented on a draining host: %v", err)
 	}
-	if now, err := r.Cluster(t.Context(), c.ID); err != nil || now.State != client.Running {
+	if now, err := r.Clusters.Get(t.Context(), c.ID); err != nil || now.State != client.Running {
 		t.Errorf("draining ended what runs: %s %v", now.State, err)
 	}
-	if _, err := operator.ActOnHost(t.Context(), who.Host, "retire"); !fault.Is(err, fault.Conflict) {
+	if _, err := operator.Hosts.Act(t.Context(), who.Host, client.ActOnHostRequest{Action: "retire"}); !fault.Is(err,
+		fault.Conflict) {
 		t.Errorf("retired a host in use: %v", err)
 	}
-	if _, err := operator.ActOnHost(t.Context(), who.Host, "resume"); err != nil {
+	if _, err := operator.Hosts.Act(t.Context(), who.Host, client.ActOnHostRequest{Action: "resume"}); err != nil {
 		t.Fatal(err)
 	}
 	second := r.run(t, spec) // the other GPU
 	var usages []client.Usage
 	for _, c := range []client.Cluster{c, second} {
-		if _, err := r.Release(t.Context(), c.ID); err != nil {
+		if _, err := r.Clusters.Release(t.Context(), c.ID); err != nil {
 			t.Fatal(err)
 		}
 		usages = append(usages, r.settle(t, c))
 	}
 	r.owes(t, usages...)
-	e, err := operator.Earnings(t.Context(), who.Host)
+	e, err := operator.Hosts.GetEarnings(t.Context(), who.Host)
 	if err != nil || len(e.Leases) != 2 {
 		t.Fatalf("%+v %v", e, err)
 	}
@@ -210,17 +213,17 @@ func TestAnOperatorsJourney(t *testing.T) {
 	if sum != e.Total || sum != money.Share(usages[0].Cost, 850_000)+money.Share(usages[1].Cost, 850_000) {
 		t.Errorf("earned %s of %s and %s: %+v", e.Total, usages[0].Cost, usages[1].Cost, e)
 	}
-	if _, err := operator.ActOnHost(t.Context(), who.Host, "retire"); err != nil {
+	if _, err := operator.Hosts.Act(t.Context(), who.Host, client.ActOnHostRequest{Action: "retire"}); err != nil {
 		t.Fatal(err)
 	}
 	// a list may be market.MaxAge old
 	eventually(t, "a retired host is listed no more", func() bool { return listed() == 0 })
-	if _, err := r.Rent(t.Context(), spec); !fault.Is(err, fault.NoCapacity) {
+	if _, err := r.Clusters.Rent(t.Context(), spec); !fault.Is(err, fault.NoCapacity) {
 		t.Errorf("rented on a retired host: %v", err)
 	}
 	h.retired(t)
 	p.check(t)
-	if books, err := p.as(t, p.AdminToken).TrialBalance(t.Context()); err != nil || !books.Balanced {
+	if books, err := p.as(t, p.AdminToken).Ledger.Get(t.Context()); err != nil || !books.Balanced {
 		t.Errorf("an admin reads the ledger: %+v %v", books, err)
 	}
 }

@@ -54,7 +54,7 @@ func partsDieWhileRunning(t *testing.T, p *platform) {
 				r.owes(t, u)
 				return
 			}
-			got, err := r.WaitCluster(t.Context(), c.ID, tc.state, nil)
+			got, err := r.Clusters.Wait(t.Context(), c.ID, tc.state, nil)
 			if err != nil || got.Reason != tc.reason || !strings.Contains(got.Detail, tc.detail) {
 				t.Errorf("%s %s: %s (%v)\n%s", got.State, got.Reason, got.Detail, err, r.timeline(t, c))
 			}
@@ -74,7 +74,7 @@ func (r *renter) awaitLine(t *testing.T, c client.Cluster, rank int, text string
 // took that the job survived.
 func (r *renter) billed(t *testing.T, c client.Cluster, u client.Usage) {
 	t.Helper()
-	c, err := r.Cluster(t.Context(), c.ID)
+	c, err := r.Clusters.Get(t.Context(), c.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func partsDieWhileStarting(t *testing.T, p *platform) {
 				r.owes(t, r.trained(t, c))
 				return
 			}
-			got, err := r.WaitCluster(t.Context(), c.ID, client.Failed, nil)
+			got, err := r.Clusters.Wait(t.Context(), c.ID, client.Failed, nil)
 			if err != nil || got.Reason != tc.reason || got.RunningAt != nil {
 				t.Errorf("%s %s: %s (%v)\n%s", got.State, got.Reason, got.Detail, err, r.timeline(t, c))
 			}

@@ -98,7 +98,7 @@ func TestRanksResumeOnAnotherHost(t *testing.T) {
 func resumeRanks(t *testing.T, p *platform, r *renter, nodes, i int) client.Cluster {
 	t.Helper()
 	begun := time.Now()
-	v, err := r.CreateVolume(t.Context(), client.NewVolume{Name: fmt.Sprintf("shards-%d", i), SizeGB: 1})
+	v, err := r.Volumes.Create(t.Context(), client.NewVolume{Name: fmt.Sprintf("shards-%d", i), SizeGB: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func resumeRanks(t *testing.T, p *platform, r *renter, nodes, i int) client.Clus
 	r.committedOnce(t, v.ID, nodes, 1, 2)
 	went := time.Now()
 	r.awaitLine(t, c, 0, fmt.Sprintf("step 3 has state %d, its checkpoint ended with 0:", stateAt(3, 0)))
-	if _, err := r.Release(t.Context(), c.ID); err != nil {
+	if _, err := r.Clusters.Release(t.Context(), c.ID); err != nil {
 		t.Fatal(err)
 	}
 	r.await(t, c, client.Released)
@@ -141,7 +141,7 @@ func resumeRanks(t *testing.T, p *platform, r *renter, nodes, i int) client.Clus
 // labelled one, and that each reads back in full: every rank's shard of that step, byte by byte, and nothing else.
 func (r *renter) committedOnce(t *testing.T, v id.Volume, nodes int, steps ...int) {
 	t.Helper()
-	all, err := r.VolumeSnapshots(t.Context(), v)
+	all, err := r.Volumes.ListSnapshots(t.Context(), v)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func (r *renter) committedOnce(t *testing.T, v id.Volume, nodes int, steps ...in
 		for rank := range nodes {
 			var b bytes.Buffer
 			name := fmt.Sprintf("shard.%d", rank)
-			if err := r.VolumeContent(t.Context(), &b, v, name, of[0].Seq); err != nil {
+			if err := r.Volumes.GetContent(t.Context(), &b, v, name, of[0].Seq); err != nil {
 				t.Errorf("step %d: %s: %v", step, name, err)
 				continue
 			}

@@ -67,7 +67,8 @@ func rdmaHost(t *testing.T, p *platform, operator *client.Client, n int, fabric 
 	h.flags = []string{"--fabric-device", "mlx5_0", "--fabric-nccl", nccl}
 	h.sells(t, operator, name, fabric)
 	eventually(t, name+" is offered with RDMA", func() bool {
-		page, err := operator.Offers(t.Context(), "rdma_gbps = 400 host_name="+name, "", client.PageOf{})
+		page, err := operator.Offers.Search(t.Context(), client.OffersQuery{PageOf: client.PageOf{},
+			Q: "rdma_gbps = 400 host_name=" + name, Sort: ""})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +79,8 @@ func rdmaHost(t *testing.T, p *platform, operator *client.Client, n int, fabric 
 // sells enrols a host, starts its agent and puts it on the market.
 func (h *newHost) sells(t *testing.T, operator *client.Client, name, fabric string) id.Host {
 	t.Helper()
-	e, err := operator.Enroll(t.Context(), name, "eu-west", fabric)
+	e, err := operator.Hosts.CreateEnrollment(t.Context(), client.CreateEnrollmentRequest{Name: name, Region: "eu-west",
+		Fabric: fabric})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,10 +96,11 @@ func (h *newHost) sells(t *testing.T, operator *client.Client, name, fabric stri
 	h.start(t)
 	price := money.Micro(7_000_000) // dearer than the shared hosts: no other test rents here
 	eventually(t, "the host is reachable", func() bool {
-		got, err := operator.Host(t.Context(), who.Host)
+		got, err := operator.Hosts.Get(t.Context(), who.Host)
 		return err == nil && got.Reachable && len(got.Offers) == 1
 	})
-	if _, err := operator.ChangeHost(t.Context(), who.Host, client.HostChange{Price: &price}); err != nil {
+	if _, err := operator.Hosts.Change(t.Context(), who.Host,
+		client.ChangeHostRequest{Price: new(price.String())}); err != nil {
 		t.Fatal(err)
 	}
 	return who.Host
@@ -179,13 +182,13 @@ func TestAClusterWithRDMA(t *testing.T) {
 		}
 	}
 
-	if c, err := r.Cluster(t.Context(), c.ID); err != nil || c.Network.RDMA == nil || c.Network.RDMA.BusbwGbps <= 0 ||
+	if c, err := r.Clusters.Get(t.Context(), c.ID); err != nil || c.Network.RDMA == nil || c.Network.RDMA.BusbwGbps <= 0 ||
 		c.Network.RDMA.Detail != "" || c.Network.RDMA.NCCL != "2.21.5" {
 		t.Errorf("the ranks measured no RDMA network: %+v (%v)", c.Network.RDMA, err)
 	}
 
 	o := p.renter(t, 50*money.Unit)
-	_, err := o.Rent(t.Context(), spec)
+	_, err := o.Clusters.Rent(t.Context(), spec)
 	if f := fault.From(err); f == nil || f.Kind != fault.NoCapacity ||
 		!strings.Contains(fmt.Sprint(f.Extra["explain"]), "no other organisation rents the fabric") {
 		t.Errorf("RDMA in another organisation's fabric: %v", err)
@@ -203,7 +206,7 @@ func TestAClusterWithRDMA(t *testing.T) {
 	}
 	release := func(r *renter, c client.Cluster) {
 		t.Helper()
-		if _, err := r.Release(t.Context(), c.ID); err != nil {
+		if _, err := r.Clusters.Release(t.Context(), c.ID); err != nil {
 			t.Fatal(err)
 		}
 		r.settle(t, c)
@@ -211,14 +214,15 @@ func TestAClusterWithRDMA(t *testing.T) {
 	release(o, without)
 	release(r, c)
 	eventually(t, "the offers of both hosts say what was measured", func() bool {
-		page, err := operator.Offers(t.Context(), "busbw_rdma > 0 fabric="+fabric, "", client.PageOf{})
+		page, err := operator.Offers.Search(t.Context(), client.OffersQuery{PageOf: client.PageOf{},
+			Q: "busbw_rdma > 0 fabric=" + fabric, Sort: ""})
 		return err == nil && page.Total == 2
 	})
 
 	var again client.Cluster
 	eventually(t, "the fabric is free for the other organisation", func() bool {
 		var err error
-		again, err = o.Rent(t.Context(), spec)
+		again, err = o.Clusters.Rent(t.Context(), spec)
 		if err != nil && fault.From(err).Kind != fault.NoCapacity {
 			t.Fatal(err)
 		}

@@ -99,7 +99,7 @@ func TestBadSpecs(t *testing.T) {
 			}
 		}
 	}
-	if page, err := r.Clusters(t.Context(), client.ClusterFilter{}, client.PageOf{}); err != nil || len(page.Items) != 0 {
+	if page, err := r.Clusters.List(t.Context(), client.ClustersQuery{}); err != nil || len(page.Items) != 0 {
 		t.Errorf("rented all the same: %+v %v", page, err)
 	}
 }
@@ -111,12 +111,12 @@ func TestOthersThingsAreNotThere(t *testing.T) {
 	r, stranger := p.renter(t, 10*money.Unit), p.renter(t, 10*money.Unit)
 	c := r.run(t, p.spec(1, 1, "sleep", "600"))
 	defer func() {
-		if _, err := r.Release(t.Context(), c.ID); err != nil {
+		if _, err := r.Clusters.Release(t.Context(), c.ID); err != nil {
 			t.Error(err)
 		}
 		r.await(t, c, client.Released)
 	}()
-	q, err := r.Quote(t.Context(), p.spec(1, 1))
+	q, err := r.Quotes.Create(t.Context(), p.spec(1, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,8 @@ func TestOthersThingsAreNotThere(t *testing.T) {
 		}
 	}
 	// A token of the same org with a narrower scope gets 403, not 404.
-	narrow, err := r.CreateToken(t.Context(), "reader", []string{"read"}, 0)
+	narrow, err := r.Tokens.Create(t.Context(), client.CreateTokenRequest{Name: "reader", Scopes: []string{"read"},
+		ExpiresIn: 0})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +156,7 @@ func TestOthersThingsAreNotThere(t *testing.T) {
 	want(t, "a reader releases", reader.call(t, "DELETE", "/clusters/"+c.ID.String(), ""), 403, fault.Forbidden)
 	reader.token = "muster_pat_nonsense"
 	want(t, "a wrong token", reader.call(t, "GET", "/clusters", ""), 401, fault.Unauthorized)
-	if got, err := r.Cluster(t.Context(), c.ID); err != nil || got.State != client.Running {
+	if got, err := r.Clusters.Get(t.Context(), c.ID); err != nil || got.State != client.Running {
 		t.Errorf("the cluster is %s after all this: %v", got.State, err)
 	}
 }
@@ -183,7 +184,7 @@ func TestNoCapacityAndNoFunds(t *testing.T) {
 	} {
 		s := p.spec(1, 1, "train")
 		tc.change(&s)
-		_, err := r.Rent(t.Context(), s)
+		_, err := r.Clusters.Rent(t.Context(), s)
 		f := fault.From(err)
 		if f == nil || f.Kind != fault.NoCapacity {
 			t.Errorf("%+v: %v", s, err)
@@ -195,7 +196,8 @@ func TestNoCapacityAndNoFunds(t *testing.T) {
 	cheap := p.spec(1, 1, "train")
 	budget := money.Nano(1)
 	cheap.Budget = &budget
-	if _, err := r.Rent(t.Context(), cheap); !fault.Is(err, fault.InsufficientFunds) && !fault.Is(err, fault.Invalid) {
+	if _, err := r.Clusters.Rent(t.Context(), cheap); !fault.Is(err, fault.InsufficientFunds) && !fault.Is(err,
+		fault.Invalid) {
 		t.Errorf("a budget that covers no minute: %v", err)
 	}
 	r.owes(t)
@@ -204,40 +206,40 @@ func TestNoCapacityAndNoFunds(t *testing.T) {
 // A quote holds its GPUs until it ends, and no longer. Nothing else may be rented meanwhile.
 func quotesEnd(t *testing.T, p *platform) {
 	r := p.renter(t, 10*money.Unit)
-	q, err := r.Quote(t.Context(), p.spec(2, 8))
+	q, err := r.Quotes.Create(t.Context(), p.spec(2, 8))
 	if err != nil {
 		t.Fatal(err)
 	}
 	other := p.renter(t, 10*money.Unit)
-	if _, err := other.Rent(t.Context(), p.spec(1, 1, "train")); !fault.Is(err, fault.NoCapacity) {
+	if _, err := other.Clusters.Rent(t.Context(), p.spec(1, 1, "train")); !fault.Is(err, fault.NoCapacity) {
 		t.Errorf("rented what a quote holds: %v", err)
 	}
 	// Two minutes pass.
 	p.sql(t, "UPDATE quote SET expires_at = expires_at - interval '2 minutes'")
 	p.sql(t, "UPDATE gpu_claim SET expires_at = expires_at - interval '2 minutes' WHERE expires_at IS NOT NULL")
-	if _, err := r.RentQuote(t.Context(), q.ID, client.Spec{}); !fault.Is(err, fault.Conflict) &&
+	if _, err := r.Clusters.RentQuote(t.Context(), q.ID, client.Spec{}); !fault.Is(err, fault.Conflict) &&
 		!fault.Is(err, fault.NotFound) {
 		t.Errorf("rented by an expired quote: %v", err)
 	}
 	eventually(t, "the quote is expired and its GPUs are free", func() bool {
-		got, err := r.GetQuote(t.Context(), q.ID)
+		got, err := r.Quotes.Get(t.Context(), q.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return got.State == "expired" && p.sql(t, "SELECT count(*) FROM gpu_claim WHERE ended_at IS NULL") == 0
 	})
-	q, err = r.Quote(t.Context(), p.spec(2, 8))
+	q, err = r.Quotes.Create(t.Context(), p.spec(2, 8))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if back, err := r.ReturnQuote(t.Context(), q.ID); err != nil || back.State != "returned" {
+	if back, err := r.Quotes.Return(t.Context(), q.ID); err != nil || back.State != "returned" {
 		t.Errorf("%+v %v", back, err)
 	}
 	if n := p.sql(t, "SELECT count(*) FROM gpu_claim WHERE ended_at IS NULL"); n != 0 {
 		t.Errorf("%d GPUs are claimed after the quote was given back", n)
 	}
 	var f *fault.Fault
-	if _, err := r.RentQuote(t.Context(), q.ID, client.Spec{}); !errors.As(err, &f) {
+	if _, err := r.Clusters.RentQuote(t.Context(), q.ID, client.Spec{}); !errors.As(err, &f) {
 		t.Error("rented by a returned quote")
 	}
 	r.owes(t)

@@ -46,7 +46,8 @@ func (p *platform) renter(t *testing.T, funds money.Nano) *renter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	who, err := anonymous.SignUp(t.Context(), r.email, r.password, t.Name())
+	who, err := anonymous.Account.SignUp(t.Context(), client.SignUpRequest{Email: r.email, Password: r.password,
+		Name: t.Name()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +70,7 @@ func (r *renter) connect(t *testing.T) {
 
 func (r *renter) topUp(t *testing.T, amount money.Nano) {
 	t.Helper()
-	top, err := r.TopUp(t.Context(), amount)
+	top, err := r.Billing.CreateTopUp(t.Context(), client.CreateTopUpRequest{Amount: amount.String()})
 	if err != nil || top.State != "succeeded" {
 		t.Fatalf("top-up of %s: %+v %v", amount, top, err)
 	}
@@ -85,7 +86,7 @@ func (p *platform) spec(nodes, gpus int, command ...string) client.Spec {
 // way keeps no GPUs from the others.
 func (r *renter) rent(t *testing.T, s client.Spec) client.Cluster {
 	t.Helper()
-	c, err := r.Rent(t.Context(), s)
+	c, err := r.Clusters.Rent(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,17 +102,17 @@ func (r *renter) rent(t *testing.T, s client.Spec) client.Cluster {
 func (r *renter) log(t *testing.T, c client.Cluster) {
 	ctx, cancel := afterwards(t)
 	defer cancel()
-	now, err := r.Cluster(ctx, c.ID)
+	now, err := r.Clusters.Get(ctx, c.ID)
 	t.Logf("%s: %s %s: %s (%v)\n%s\n%s", c.ID, now.State, now.Reason, now.Detail, err, r.timeline(t, c),
 		r.p.text(t, clocks, c.ID))
 	t.Log(r.p.about(append(r.p.leases(ctx, c), c.ID.String())...))
-	_, _ = r.Release(ctx, c.ID) // it has ended, or the platform has
+	_, _ = r.Clusters.Release(ctx, c.ID) // it has ended, or the platform has
 }
 
 // await waits for a state. Another end is a failure.
 func (r *renter) await(t *testing.T, c client.Cluster, state client.State) client.Cluster {
 	t.Helper()
-	got, err := r.WaitCluster(t.Context(), c.ID, state, nil)
+	got, err := r.Clusters.Wait(t.Context(), c.ID, state, nil)
 	if err != nil {
 		t.Fatalf("wait for %s: %v\n%s", state, err, r.timeline(t, c))
 	}
@@ -130,8 +131,8 @@ func (r *renter) timeline(t *testing.T, c client.Cluster) string {
 	ctx, cancel := afterwards(t)
 	defer cancel()
 	events, err := client.All(ctx, func(ctx context.Context, p client.PageOf) (client.Page[client.Event], error) {
-		return r.Events(ctx, c.ID, p)
-	})
+		return r.Clusters.ListEvents(ctx, c.ID, p)
+	}, client.PageOf{})
 	if err != nil {
 		return err.Error()
 	}
@@ -149,7 +150,7 @@ func (r *renter) timeline(t *testing.T, c client.Cluster) string {
 // logs reads what a rank has printed so far.
 func (r *renter) logs(t *testing.T, c client.Cluster, rank int) string {
 	t.Helper()
-	stream, err := r.Logs(t.Context(), c.ID, client.LogsOf{Node: &rank})
+	stream, err := r.Clusters.Logs(t.Context(), c.ID, client.LogsOf{Node: &rank})
 	if err != nil {
 		t.Logf("log of rank %d: %v", rank, err)
 		return ""
@@ -168,11 +169,11 @@ func (r *renter) settle(t *testing.T, c client.Cluster) client.Usage {
 	t.Helper()
 	var u client.Usage
 	eventually(t, "the cluster is settled", func() bool {
-		now, err := r.Cluster(t.Context(), c.ID)
+		now, err := r.Clusters.Get(t.Context(), c.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if u, err = r.Usage(t.Context(), c.ID); err != nil {
+		if u, err = r.Clusters.GetUsage(t.Context(), c.ID); err != nil {
 			t.Fatal(err)
 		}
 		return now.State != client.Releasing && now.State.Ended() && u.Settled
@@ -194,7 +195,7 @@ func (r *renter) owes(t *testing.T, usages ...client.Usage) {
 	for _, u := range usages {
 		want -= u.Cost - u.Credited
 	}
-	b, err := r.Balance(t.Context())
+	b, err := r.Billing.GetBalance(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +249,7 @@ func (r *renter) call(t *testing.T, method, path, body string, header ...string)
 // follow reads a rank's log from now on; the function it returns waits for the end and gives all of it.
 func (r *renter) follow(ctx context.Context, t *testing.T, c client.Cluster, rank int) func() string {
 	t.Helper()
-	stream, err := r.Logs(ctx, c.ID, client.LogsOf{Node: &rank, Follow: true})
+	stream, err := r.Clusters.Logs(ctx, c.ID, client.LogsOf{Node: &rank, Follow: true})
 	if err != nil {
 		t.Fatal(err)
 	}

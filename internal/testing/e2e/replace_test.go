@@ -24,7 +24,7 @@ func TestAnotherHostTakesARank(t *testing.T) {
 	p.node(t, c, 0).killContainer("guest")
 	killed := time.Now()
 	eventually(t, "another host runs the rank", func() bool {
-		now, err := r.Cluster(t.Context(), c.ID)
+		now, err := r.Clusters.Get(t.Context(), c.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +38,7 @@ func TestAnotherHostTakesARank(t *testing.T) {
 	if n := c.Nodes[0]; n.HostID == first.HostID || n.Address != first.Address || n.ID != first.ID || c.Replacing != nil {
 		t.Errorf("rank 0 was %+v and is %+v\n%s", first, n, r.timeline(t, c))
 	}
-	if _, err := r.Release(t.Context(), c.ID); err != nil {
+	if _, err := r.Clusters.Release(t.Context(), c.ID); err != nil {
 		t.Fatal(err)
 	}
 	u := r.settle(t, c)

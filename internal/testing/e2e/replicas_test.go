@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -139,7 +138,7 @@ func (p *platform) shellsThrough(t *testing.T, urls []string, gateway string) {
 	c := r.run(t, s)
 	r.awaitListening(t, c)
 	for i, url := range urls {
-		conn, err := r.through(t, url).SSH(t.Context(), c.ID, 1)
+		conn, err := r.through(t, url).Clusters.SSH(t.Context(), c.ID, 1)
 		if err != nil {
 			t.Errorf("replica %d opens no shell: %v", i, err)
 			continue
@@ -160,15 +159,15 @@ func (p *platform) shellsThrough(t *testing.T, urls []string, gateway string) {
 	}
 	g.wants(t, "1\n", "", "-o", "HostName="+host, "-o", "Port="+port, "-o", "HostKeyAlias=["+strings.Replace(p.GatewayAddr,
 		":", "]:", 1), c.ID.String()+".1@gateway", "echo $NODE_RANK")
-	link, err := r.PortLink(t.Context(), c.ID, 1, 8899)
+	link, err := r.Clusters.GetPortLink(t.Context(), c.ID, 8899, client.PortQuery{Node: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := newAppBrowser(t, strings.TrimPrefix(urls[1], "http://"))
-	if status, body := b.get(t, link); status != http.StatusOK || !strings.Contains(body, "GET / HTTP/1.1") {
+	if status, body := b.get(t, link.URL); status != http.StatusOK || !strings.Contains(body, "GET / HTTP/1.1") {
 		t.Errorf("a link of the first through the second: %d %s", status, body)
 	}
-	if _, err := r.Release(t.Context(), c.ID); err != nil {
+	if _, err := r.Clusters.Release(t.Context(), c.ID); err != nil {
 		t.Fatal(err)
 	}
 	r.owes(t, r.settle(t, c))
@@ -187,7 +186,7 @@ func TestReplicasShareAFleet(t *testing.T) {
 	until(t, "the first is ready", func() error { return readiness(p.URL) })
 
 	r := p.renter(t, 20*money.Unit)
-	c, err := r.through(t, second.url).Rent(t.Context(), p.training(3*time.Second))
+	c, err := r.through(t, second.url).Clusters.Rent(t.Context(), p.training(3*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +194,7 @@ func TestReplicasShareAFleet(t *testing.T) {
 	for _, url := range urls {
 		logs = append(logs, (&renter{Client: r.through(t, url)}).follow(t.Context(), t, c, 1))
 	}
-	if got, err := r.through(t, third.url).WaitCluster(t.Context(), c.ID, client.Released, nil); err != nil ||
+	if got, err := r.through(t, third.url).Clusters.Wait(t.Context(), c.ID, client.Released, nil); err != nil ||
 		got.Reason != "completed" {
 		t.Errorf("%s %s: %v\n%s", got.State, got.Detail, err, r.timeline(t, c))
 	}
@@ -264,23 +263,23 @@ func (h *hammer) round(r *renter) {
 	ctx := h.t.Context()
 	spec := h.p.spec(1+rand.IntN(2), 1+rand.IntN(4), "sleep", "600")
 	var q client.Quote
-	if !h.try(r, "quote", func(c *client.Client) (err error) { q, err = c.Quote(ctx, spec); return err }) {
+	if !h.try(r, "quote", func(c *client.Client) (err error) { q, err = c.Quotes.Create(ctx, spec); return err }) {
 		return
 	}
 	h.quoted.Add(1)
 	if rand.IntN(2) == 0 {
-		h.try(r, "give back", func(c *client.Client) error { _, err := c.ReturnQuote(ctx, q.ID); return err })
+		h.try(r, "give back", func(c *client.Client) error { _, err := c.Quotes.Return(ctx, q.ID); return err })
 		return
 	}
 	var cl client.Cluster
 	if !h.try(r, "rent", func(c *client.Client) (err error) {
-		cl, err = c.RentQuote(ctx, q.ID, client.Spec{})
+		cl, err = c.Clusters.RentQuote(ctx, q.ID, client.Spec{})
 		return err
 	}) {
 		return
 	}
 	h.rented.Add(1)
-	h.try(r, "release", func(c *client.Client) error { _, err := c.Release(ctx, cl.ID); return err })
+	h.try(r, "release", func(c *client.Client) error { _, err := c.Clusters.Release(ctx, cl.ID); return err })
 }
 
 // try does something through one replica after another until one answers: a killed one does not.
@@ -314,10 +313,7 @@ func (h *hammer) try(r *renter, what string, do func(*client.Client) error) (don
 
 // after waits for the renter's clusters to be settled, and checks the renter's money.
 func (h *hammer) after(r *renter) {
-	page, err := client.All(h.t.Context(), func(ctx context.Context, p client.PageOf) (client.Page[client.Cluster],
-		error) {
-		return r.Clusters(ctx, client.ClusterFilter{}, p)
-	})
+	page, err := client.All(h.t.Context(), r.Clusters.List, client.ClustersQuery{})
 	if err != nil {
 		h.t.Error(err)
 		return
@@ -325,7 +321,7 @@ func (h *hammer) after(r *renter) {
 	var usages []client.Usage
 	for _, c := range page {
 		if !c.State.Ended() { // rented by a replica that was killed before it could answer
-			if _, err := r.Release(h.t.Context(), c.ID); err != nil {
+			if _, err := r.Clusters.Release(h.t.Context(), c.ID); err != nil {
 				h.t.Error(err)
 			}
 		}

@@ -20,7 +20,7 @@ func TestAClusterAcrossRouters(t *testing.T) {
 	r := w.renter(t, 20*money.Unit)
 	idle := r.run(t, w.spec(3, 1, "sleep", "3600"))
 	w.awaitPaths(t, r, idle, map[[2]*box]string{{near, far}: "punched", {near, shut}: "relay", {far, shut}: "relay"})
-	if _, err := r.Release(t.Context(), idle.ID); err != nil {
+	if _, err := r.Clusters.Release(t.Context(), idle.ID); err != nil {
 		t.Fatal(err)
 	}
 	u := r.settle(t, idle)
@@ -39,7 +39,7 @@ func (w *world) awaitPaths(t *testing.T, r *renter, c client.Cluster, want map[[
 		}
 	}()
 	eventually(t, "every pair of hosts has its path", func() bool {
-		now, err := r.Cluster(t.Context(), c.ID)
+		now, err := r.Clusters.Get(t.Context(), c.ID)
 		if err != nil {
 			t.Fatal(err)
 		}

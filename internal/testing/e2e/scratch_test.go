@@ -71,7 +71,7 @@ func TestScratch(t *testing.T) {
 				t.Errorf("%s: %s is mounted at %q", who, lease, m)
 			}
 		}
-		if _, err := r.Release(t.Context(), c.ID); err != nil {
+		if _, err := r.Clusters.Release(t.Context(), c.ID); err != nil {
 			t.Fatal(err)
 		}
 		r.await(t, c, client.Released)

@@ -154,7 +154,8 @@ func TestAnAgentReplacesItself(t *testing.T) {
 	shop := newReleases(t)
 	old, next := shop.build(t, "v1.0.0"), shop.build(t, "v1.1.0")
 	operator, admin := p.as(t, p.OperatorToken), p.as(t, p.AdminToken)
-	enrollment, err := operator.Enroll(t.Context(), "replaces", "eu-west", "")
+	enrollment, err := operator.Hosts.CreateEnrollment(t.Context(), client.CreateEnrollmentRequest{Name: "replaces",
+		Region: "eu-west", Fabric: ""})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +173,7 @@ func TestAnAgentReplacesItself(t *testing.T) {
 	host := func(what string, ok func(client.Host) bool) (got client.Host) {
 		t.Helper()
 		eventually(t, what, func() bool {
-			if got, err = operator.Host(t.Context(), who.Host); err != nil {
+			if got, err = operator.Hosts.Get(t.Context(), who.Host); err != nil {
 				t.Fatal(err)
 			}
 			return ok(got)
@@ -184,7 +185,7 @@ func TestAnAgentReplacesItself(t *testing.T) {
 	})
 	channel := func(version, source string) {
 		t.Helper()
-		if _, err := admin.SetAgentChannel(t.Context(), "replaces", client.ChannelChange{
+		if _, err := admin.Admin.SetAgentChannel(t.Context(), "replaces", client.SetAgentChannelRequest{
 			Version: version,
 			Source:  source,
 			Percent: 100,
@@ -194,7 +195,8 @@ func TestAnAgentReplacesItself(t *testing.T) {
 	}
 	price, name := money.Micro(7_000_000), "replaces"
 	channel("v1.0.0", shop.URL) // what it runs: nothing to do
-	if _, err := operator.ChangeHost(t.Context(), who.Host, client.HostChange{Price: &price, Channel: &name}); err != nil {
+	if _, err := operator.Hosts.Change(t.Context(), who.Host, client.ChangeHostRequest{Price: new(price.String()),
+		Channel: &name}); err != nil {
 		t.Fatal(err)
 	}
 	host("the host sells", func(h client.Host) bool { return h.Selling })
@@ -203,7 +205,7 @@ func TestAnAgentReplacesItself(t *testing.T) {
 	spec := p.spec(1, 1, "sleep", "3600")
 	spec.GPU = "gpu_model=A100"
 	var c client.Cluster
-	eventually(t, "the host is listed", func() bool { c, err = r.Rent(t.Context(), spec); return err == nil })
+	eventually(t, "the host is listed", func() bool { c, err = r.Clusters.Rent(t.Context(), spec); return err == nil })
 	c = r.await(t, c, client.Running)
 	running := func() string {
 		return strings.Join(p.docker("ps", "--no-trunc", "--filter", "label=muster.host="+who.Host.String(), "--format",
@@ -231,7 +233,7 @@ esac
 	if !strings.Contains(back.Agent.Detail, "exit status 4") || back.Agent.Update != "v1.2.0" {
 		t.Errorf("%+v", back.Agent)
 	}
-	agents, err := admin.Agents(t.Context())
+	agents, err := admin.Admin.ListAgents(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,10 +245,10 @@ esac
 	if after := running(); after != before || before == "" {
 		t.Errorf("the job's containers were:\n%s\nand are:\n%s", before, after)
 	}
-	if now, err := r.Cluster(t.Context(), c.ID); err != nil || now.State != client.Running {
+	if now, err := r.Clusters.Get(t.Context(), c.ID); err != nil || now.State != client.Running {
 		t.Errorf("%s %v\n%s", now.State, err, r.timeline(t, c))
 	}
-	if _, err := r.Release(t.Context(), c.ID); err != nil {
+	if _, err := r.Clusters.Release(t.Context(), c.ID); err != nil {
 		t.Fatal(err)
 	}
 	u := r.settle(t, c)
@@ -255,7 +257,7 @@ esac
 	if n := p.sql(t, `SELECT count(*) FROM cluster_window WHERE cluster_id = $1`, c.ID); n != 1 {
 		t.Errorf("%d windows\n%s", n, r.timeline(t, c))
 	}
-	if _, err := operator.ActOnHost(t.Context(), who.Host, "retire"); err != nil {
+	if _, err := operator.Hosts.Act(t.Context(), who.Host, client.ActOnHostRequest{Action: "retire"}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -74,10 +74,10 @@ func theServerIsKilled(t *testing.T, p *platform) {
 		r.billed(t, c, u)
 		usages = append(usages, u)
 	}
-	if now, err := r.Cluster(t.Context(), idle.ID); err != nil || now.State != client.Running || now.Epoch != 1 {
+	if now, err := r.Clusters.Get(t.Context(), idle.ID); err != nil || now.State != client.Running || now.Epoch != 1 {
 		t.Errorf("%s in epoch %d: %v", now.State, now.Epoch, err)
 	}
-	if _, err := r.Release(t.Context(), idle.ID); err != nil {
+	if _, err := r.Clusters.Release(t.Context(), idle.ID); err != nil {
 		t.Fatal(err)
 	}
 	u := r.settle(t, idle)
@@ -154,7 +154,7 @@ func stopAndStartAgain(t *testing.T, p *platform) {
 	if p.URL != url {
 		t.Errorf("the address changed from %s to %s", url, p.URL)
 	}
-	got, err := r.Cluster(t.Context(), c.ID)
+	got, err := r.Clusters.Get(t.Context(), c.ID)
 	if err != nil || got.State != client.Released {
 		t.Fatalf("%s: %v", got.State, err)
 	}

@@ -41,7 +41,7 @@ func TestNodesShareAFileSystem(t *testing.T) {
 	path := sharedfstest.Ext4(t)
 	name := fmt.Sprintf("lab-%d", time.Now().UnixNano())
 	operator := p.as(t, p.OperatorToken)
-	fs, err := operator.DeclareShared(t.Context(), client.NewSharedFS{Name: name, Kind: "other", QuotaGB: 1})
+	fs, err := operator.Shared.Declare(t.Context(), client.NewSharedFS{Name: name, Kind: "other", QuotaGB: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestNodesShareAFileSystem(t *testing.T) {
 	}
 	r := p.renter(t, 20*money.Unit)
 	eventually(t, "both hosts have it", func() bool {
-		all, err := r.Shared(t.Context())
+		all, err := r.Shared.List(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func TestNodesShareAFileSystem(t *testing.T) {
 		s.Image, s.MaxPricePerHour = p.shellImage(t), &dear
 		s.Mounts = []client.Mount{{Path: "/shared", Shared: name, Mode: mode}}
 		c := r.rent(t, s)
-		done, err := r.WaitCluster(t.Context(), c.ID, client.Released, nil)
+		done, err := r.Clusters.Wait(t.Context(), c.ID, client.Released, nil)
 		if err != nil || done.Reason != "completed" {
 			t.Fatalf("%s %s: %v\n%s\n%s", done.State, done.Detail, err, r.timeline(t, c), r.logs(t, c, 0))
 		}
@@ -91,7 +91,7 @@ open(my $f, ">", "/shared/more") or print "write: $!\n";`
 	if got := job(p.renter(t, 20*money.Unit), 1, "rw", looks)[0]; got != "has: \n" {
 		t.Errorf("another organisation: %s", got)
 	}
-	if err := r.EraseSharedData(t.Context(), fs.ID); err != nil {
+	if err := r.Shared.EraseData(t.Context(), fs.ID); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the files are deleted", func() bool {
@@ -106,7 +106,8 @@ open(my $f, ">", "/shared/more") or print "write: $!\n";`
 // shareHost starts a host of one GPU that has a shared file system, and puts it on the market.
 func shareHost(t *testing.T, p *platform, operator *client.Client, name, shared string) {
 	t.Helper()
-	e, err := operator.Enroll(t.Context(), name, "eu-west", "")
+	e, err := operator.Hosts.CreateEnrollment(t.Context(), client.CreateEnrollmentRequest{Name: name, Region: "eu-west",
+		Fabric: ""})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,11 +124,12 @@ func shareHost(t *testing.T, p *platform, operator *client.Client, name, shared 
 	h.flags = []string{"--shared", shared}
 	h.start(t)
 	eventually(t, "the host is reachable", func() bool {
-		got, err := operator.Host(t.Context(), who.Host)
+		got, err := operator.Hosts.Get(t.Context(), who.Host)
 		return err == nil && got.Reachable && len(got.Offers) == 1
 	})
 	price := money.Micro(6_000_000) // dearer than the shared hosts: no other test rents here
-	if _, err := operator.ChangeHost(t.Context(), who.Host, client.HostChange{Price: &price}); err != nil {
+	if _, err := operator.Hosts.Change(t.Context(), who.Host,
+		client.ChangeHostRequest{Price: new(price.String())}); err != nil {
 		t.Fatal(err)
 	}
 }

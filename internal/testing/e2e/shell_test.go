@@ -38,7 +38,7 @@ func (r *renter) withKey(t *testing.T) *guest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.AddSSHKey(t.Context(), "laptop", string(line)); err != nil {
+	if _, err := r.SSHKeys.Add(t.Context(), client.AddSSHKeyRequest{Name: "laptop", PublicKey: string(line)}); err != nil {
 		t.Fatal(err)
 	}
 	return g
@@ -59,7 +59,7 @@ func (r *renter) stranger(t *testing.T) *guest {
 	if g.signer, err = ssh.ParsePrivateKey(raw); err != nil {
 		t.Fatal(err)
 	}
-	gateway, err := r.SSHGateway(t.Context())
+	gateway, err := r.SSHKeys.GetSSHGateway(t.Context())
 	if err != nil || gateway.Address != r.p.GatewayAddr || len(gateway.HostKeys) < 2 {
 		t.Fatalf("gateway: %+v %v, dev.json says %s", gateway, err, r.p.GatewayAddr)
 	}
@@ -144,7 +144,7 @@ func TestShell(t *testing.T) {
 	s.Command = []string{"perl", "-e", shouter}
 	s.Env = map[string]string{"GREETING": "hello"}
 	c := r.run(t, s)
-	t.Cleanup(func() { _, _ = r.Release(context.Background(), c.ID) })
+	t.Cleanup(func() { _, _ = r.Clusters.Release(context.Background(), c.ID) })
 	r.awaitListening(t, c)
 	at := func(rank int) string { return fmt.Sprintf("%s.%d@gateway", c.ID, rank) }
 
@@ -520,7 +520,7 @@ func TestShellWithoutAShell(t *testing.T) {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 	// The cluster ends, and new clients get a message that says so.
-	if _, err := r.Release(t.Context(), c.ID); err != nil {
+	if _, err := r.Clusters.Release(t.Context(), c.ID); err != nil {
 		t.Fatal(err)
 	}
 	if _, errs, code := g.run(t, "", "ssh", user, "true"); code != 255 ||

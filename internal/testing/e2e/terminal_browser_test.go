@@ -61,7 +61,7 @@ func TestTerminalInABrowser(t *testing.T) {
 	b.see(`#nodes tr[data-rank="1"] .c-open a[href$="/terminal?node=1"]`)
 	b.open("/clusters/" + c.ID.String() + "/terminal?node=1")
 	b.reads("#terminal-state", "Connected")
-	if _, err := local.Release(t.Context(), c.ID); err != nil {
+	if _, err := local.Clusters.Release(t.Context(), c.ID); err != nil {
 		t.Fatal(err)
 	}
 	b.see("#terminal-again:not([hidden])")
@@ -85,19 +85,20 @@ func (r *renterOf) rentOne(t *testing.T) client.Cluster {
 	t.Helper()
 	s := r.p.spec(2, 1)
 	s.Name, s.Image = "terminal", r.p.shellImage(t)
-	if _, err := r.TopUp(t.Context(), 10*money.Unit); err != nil {
+	if _, err := r.Billing.CreateTopUp(t.Context(),
+		client.CreateTopUpRequest{Amount: (10 * money.Unit).String()}); err != nil {
 		t.Fatal(err)
 	}
-	c, err := r.Rent(t.Context(), s)
+	c, err := r.Clusters.Rent(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		ctx, cancel := afterwards(t)
 		defer cancel()
-		_, _ = r.Release(ctx, c.ID)
+		_, _ = r.Clusters.Release(ctx, c.ID)
 	})
-	if c, err = r.WaitCluster(t.Context(), c.ID, client.Running, nil); err != nil {
+	if c, err = r.Clusters.Wait(t.Context(), c.ID, client.Running, nil); err != nil {
 		t.Fatal(err)
 	}
 	return c

@@ -29,7 +29,7 @@ func TestATrainingResumesOnAnotherHost(t *testing.T) {
 	p := own(t, "--hosts", "3", "--scratch-gb", "4")
 	image := p.debianImage(t, "torch2", tarFile, launchFiles(t))
 	train := func(r *renter, volume, pace string) client.Cluster {
-		v, err := r.CreateVolume(t.Context(), client.NewVolume{Name: volume, SizeGB: 1})
+		v, err := r.Volumes.Create(t.Context(), client.NewVolume{Name: volume, SizeGB: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +42,7 @@ func TestATrainingResumesOnAnotherHost(t *testing.T) {
 	}
 	results := func(r *renter, c client.Cluster) (from int, state string) {
 		t.Helper()
-		done, err := r.WaitCluster(t.Context(), c.ID, client.Released, nil)
+		done, err := r.Clusters.Wait(t.Context(), c.ID, client.Released, nil)
 		if err != nil || done.Reason != "completed" {
 			t.Fatalf("%s %s: %v\n%s\n%s\n%s", done.State, done.Detail, err, r.timeline(t, c), r.logs(t, c, 0), r.logs(t, c, 1))
 		}

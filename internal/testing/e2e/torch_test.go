@@ -102,7 +102,7 @@ func TestLaunchers(t *testing.T) {
 			if tc.fails != "" {
 				state, reason = client.Failed, "workload_failed"
 			}
-			done, err := r.WaitCluster(t.Context(), c.ID, state, nil)
+			done, err := r.Clusters.Wait(t.Context(), c.ID, state, nil)
 			if err != nil || done.Reason != reason || !strings.Contains(done.Detail, tc.fails) {
 				t.Fatalf("%s %s: %v\n%s\n%s\n%s", done.State, done.Detail, err, r.timeline(t, c), r.logs(t, c, 0), r.logs(t, c, 1))
 			}

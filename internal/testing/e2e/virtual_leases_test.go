@@ -107,7 +107,7 @@ func (m *machines) carries(t *testing.T) {
 	r.owes(t, u)
 	m.idleAgain(t)
 	// What follows is to be on the machine.
-	if _, err := m.Operator.ActOnHost(t.Context(), beside.id, "drain"); err != nil {
+	if _, err := m.Operator.Hosts.Act(t.Context(), beside.id, client.ActOnHostRequest{Action: "drain"}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -133,7 +133,7 @@ func (m *machines) near(t *testing.T) {
 		}
 	}
 	for _, c := range clusters {
-		if _, err := r.Release(t.Context(), c.ID); err != nil {
+		if _, err := r.Clusters.Release(t.Context(), c.ID); err != nil {
 			t.Fatal(err)
 		}
 		r.settle(t, c)
@@ -147,7 +147,7 @@ func (m *machines) fills(t *testing.T) {
 	s := m.spec(1, 1, "sleep", "86400")
 	s.DiskLimited = true
 	c := m.here(t, r, s)
-	conn, err := r.SSH(t.Context(), c.ID, 0)
+	conn, err := r.Clusters.SSH(t.Context(), c.ID, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func (m *machines) fills(t *testing.T) {
 	if free := m.a.Do("touch /var/lib/docker/here && rm /var/lib/docker/here && df -h /var/lib/docker"); free != "" {
 		t.Log(free)
 	}
-	if _, err := r.Release(t.Context(), c.ID); err != nil {
+	if _, err := r.Clusters.Release(t.Context(), c.ID); err != nil {
 		t.Fatal(err)
 	}
 	r.settle(t, c)

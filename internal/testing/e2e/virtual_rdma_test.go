@@ -27,7 +27,8 @@ func (v *virtual) lends(t *testing.T) {
 	v.install(t, "--fabric-device", "rxe0")
 	v.sells(t)
 	until(t, v.Name+" is offered with RDMA", func() error {
-		page, err := v.w.Operator.Offers(t.Context(), "rdma_gbps > 0 host_name="+v.Name, "", client.PageOf{})
+		page, err := v.w.Operator.Offers.Search(t.Context(), client.OffersQuery{PageOf: client.PageOf{},
+			Q: "rdma_gbps > 0 host_name=" + v.Name, Sort: ""})
 		if err == nil && page.Total == 0 {
 			err = fmt.Errorf("no such offer: %+v", page.Explain)
 		}
@@ -51,7 +52,7 @@ func (r *renter) output(t *testing.T, c client.Cluster, rank int, command string
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	conn, err := r.SSH(ctx, c.ID, rank)
+	conn, err := r.Clusters.SSH(ctx, c.ID, rank)
 	if err != nil {
 		return "", err
 	}
@@ -148,7 +149,7 @@ func TestMachinesWithRDMA(t *testing.T) {
 	}
 
 	w.stranger(t, s, a)
-	if _, err := r.Release(t.Context(), c.ID); err != nil {
+	if _, err := r.Clusters.Release(t.Context(), c.ID); err != nil {
 		t.Fatal(err)
 	}
 	r.settle(t, c)
@@ -160,7 +161,7 @@ func (w *world) stranger(t *testing.T, s client.Spec, rented *virtual) {
 	t.Helper()
 	w.boot(t, "rdma-c", "203.0.113.72/24", 2048).lends(t)
 	o := w.renter(t, 50*money.Unit)
-	_, err := o.Rent(t.Context(), s)
+	_, err := o.Clusters.Rent(t.Context(), s)
 	f := fault.From(err)
 	if f == nil || f.Kind != fault.NoCapacity ||
 		!strings.Contains(fmt.Sprint(f.Extra["explain"]), "no other organisation rents the fabric") {
@@ -175,7 +176,7 @@ func (w *world) stranger(t *testing.T, s client.Spec, rented *virtual) {
 	if !strings.Contains(out, "cannot access '/dev/infiniband'") || strings.Contains(out, "remote address") {
 		t.Errorf("a node without RDMA has a device of it:\n%s", out)
 	}
-	if _, err := o.Release(t.Context(), c.ID); err != nil {
+	if _, err := o.Clusters.Release(t.Context(), c.ID); err != nil {
 		t.Fatal(err)
 	}
 	o.settle(t, c)

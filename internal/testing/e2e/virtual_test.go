@@ -119,7 +119,8 @@ func (v *virtual) install(t *testing.T, options ...string) (said string) {
 			"--allow-registry "+
 			v.w.registry()+" "+strings.Join(options, " ")+"\n"))
 	v.Put("/root/ca.pem", []byte(read(t, v.w.CA())))
-	token, err := v.w.Operator.Enroll(t.Context(), v.Name, "home", v.fabric)
+	token, err := v.w.Operator.Hosts.CreateEnrollment(t.Context(), client.CreateEnrollmentRequest{Name: v.Name,
+		Region: "home", Fabric: v.fabric})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,12 +143,13 @@ func (v *virtual) install(t *testing.T, options ...string) (said string) {
 func (v *virtual) sells(t *testing.T) client.Host {
 	t.Helper()
 	price := money.Micro(1_000_000)
-	if _, err := v.w.Operator.ChangeHost(t.Context(), v.id, client.HostChange{Price: &price}); err != nil {
+	if _, err := v.w.Operator.Hosts.Change(t.Context(), v.id,
+		client.ChangeHostRequest{Price: new(price.String())}); err != nil {
 		t.Fatal(err)
 	}
 	var h client.Host
 	until(t, v.Name+" is for rent", func() (err error) {
-		if h, err = v.w.Operator.Host(t.Context(), v.id); err == nil && !(h.Selling && h.Reachable) {
+		if h, err = v.w.Operator.Hosts.Get(t.Context(), v.id); err == nil && !(h.Selling && h.Reachable) {
 			err = fmt.Errorf("%+v", h)
 		}
 		return err

@@ -39,7 +39,7 @@ func TestAVolumeFollowsToAnotherHost(t *testing.T) {
 	p := sharedPlatform(t)
 	r := p.renter(t, 10*money.Unit)
 	name := fmt.Sprintf("steps-%d", time.Now().UnixNano())
-	v, err := r.CreateVolume(t.Context(), client.NewVolume{Name: name, SizeGB: 1})
+	v, err := r.Volumes.Create(t.Context(), client.NewVolume{Name: name, SizeGB: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,18 +49,18 @@ func TestAVolumeFollowsToAnotherHost(t *testing.T) {
 	s.Mounts = []client.Mount{{Path: "/data", Volume: v.ID}}
 	c := r.run(t, s)
 	r.awaitLine(t, c, 0, "step 5\n")
-	if _, err := r.SnapshotVolume(t.Context(), v.ID); err != nil {
+	if _, err := r.Volumes.Snapshot(t.Context(), v.ID); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the snapshot is committed", func() bool {
-		now, err := r.Volume(t.Context(), v.ID)
+		now, err := r.Volumes.Get(t.Context(), v.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return now.HeadSeq >= 1
 	})
 	var kept bytes.Buffer
-	if err := r.VolumeContent(t.Context(), &kept, v.ID, "step", 1); err != nil {
+	if err := r.Volumes.GetContent(t.Context(), &kept, v.ID, "step", 1); err != nil {
 		t.Fatal(err)
 	}
 	committed, err := strconv.Atoi(kept.String())
@@ -70,7 +70,7 @@ func TestAVolumeFollowsToAnotherHost(t *testing.T) {
 	first := c.Nodes[0]
 	p.node(t, c, 0).killContainer("guest")
 	eventually(t, "another host runs the job", func() bool {
-		now, err := r.Cluster(t.Context(), c.ID)
+		now, err := r.Clusters.Get(t.Context(), c.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func TestAVolumeFollowsToAnotherHost(t *testing.T) {
 	if n, _ := strconv.Atoi(begun[1]); n < committed {
 		t.Errorf("the job went on from step %d; step %d was committed", n, committed)
 	}
-	if _, err := r.Release(t.Context(), c.ID); err != nil {
+	if _, err := r.Clusters.Release(t.Context(), c.ID); err != nil {
 		t.Fatal(err)
 	}
 	r.await(t, c, client.Released)

@@ -51,7 +51,8 @@ func (f *Field) Box(t testing.TB, name string, s *testnet.Segment, gateway, pric
 	env := []string{fakeprofile.Env + "=" + profile, "MUSTER_NVML_LIBRARY=" + filepath.Join(f.bin, "fakenvml",
 		"libnvidia-ml.so.1")}
 	agent, state := filepath.Join(f.bin, "muster-agent"), filepath.Join(b.Dir(), "state")
-	token, err := f.Operator.Enroll(t.Context(), name, "home", "")
+	token, err := f.Operator.Hosts.CreateEnrollment(t.Context(), client.CreateEnrollmentRequest{Name: name,
+		Region: "home", Fabric: ""})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +78,8 @@ func (f *Field) Box(t testing.TB, name string, s *testnet.Segment, gateway, pric
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Operator.ChangeHost(t.Context(), b.ID, client.HostChange{Price: &micro}); err != nil {
+	if _, err := f.Operator.Hosts.Change(t.Context(), b.ID,
+		client.ChangeHostRequest{Price: new(micro.String())}); err != nil {
 		t.Fatal(err)
 	}
 	b.AwaitSelling(t)
@@ -94,7 +96,7 @@ func (b *Box) AwaitSelling(t testing.TB) {
 		}
 	}()
 	await(t, b.Name+" is for rent", func() bool {
-		h, err := b.field.Operator.Host(t.Context(), b.ID)
+		h, err := b.field.Operator.Hosts.Get(t.Context(), b.ID)
 		last = h
 		return err == nil && h.Selling && h.Reachable
 	})

@@ -208,7 +208,8 @@ func (f *Field) SignUp(t testing.TB, through *http.Client, name string) (c *clie
 	if err != nil {
 		t.Fatal(err)
 	}
-	who, err := anonymous.SignUp(t.Context(), uuid.NewString()+"@muster.example", "a password for "+uuid.NewString(), name)
+	who, err := anonymous.Account.SignUp(t.Context(), client.SignUpRequest{Email: uuid.NewString() + "@muster.example",
+		Password: "a password for " + uuid.NewString(), Name: name})
 	if err == nil {
 		c, err = client.New(f.URL, who.Token, client.WithHTTP(through))
 	}

@@ -11,27 +11,12 @@ import (
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/ledger"
-	"github.com/musterhq/muster/internal/billing/payment"
-	"github.com/musterhq/muster/internal/billing/statement"
-	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
-	"github.com/musterhq/muster/internal/money"
 )
 
-// booksAPI answers the routes of the platform's books: reports, journal, proposals.
-type booksAPI struct {
-	statements *statement.Statements
-	payments   *payment.Payments
-}
-
-// BookDays is the query of a period of the ledger. (Exported because huma reads only exported fields.)
-type BookDays struct {
-	From string `query:"from" required:"true" maxLength:"10" doc:"the first day, in UTC" example:"2026-11-01"`
-	To   string `query:"to" required:"true" maxLength:"10" doc:"the last day, in UTC" example:"2026-11-30"`
-}
-
-func (a booksAPI) ledgerReport(ctx context.Context, p account.Principal, in *BookDays) (client.LedgerReport, error) {
+func (a ledgerAPI) ledgerReport(ctx context.Context, p account.Principal,
+	in *client.LedgerDays) (client.LedgerReport, error) {
 	days, err := ledger.ParseDays(in.From, in.To)
 	if err != nil {
 		return client.LedgerReport{}, err
@@ -91,7 +76,7 @@ func (f *csvFile) Write(b []byte) (int, error) {
 }
 
 // ledgerCSV is a table of the report of a period.
-func (a booksAPI) ledgerCSV(name string, table func(io.Writer, ledger.Report) error) streamer {
+func (a ledgerAPI) ledgerCSV(name string, table func(io.Writer, ledger.Report) error) streamer {
 	return func(w http.ResponseWriter, r *http.Request, p account.Principal) error {
 		q := r.URL.Query()
 		days, err := ledger.ParseDays(q.Get("from"), q.Get("to"))
@@ -106,11 +91,8 @@ func (a booksAPI) ledgerCSV(name string, table func(io.Writer, ledger.Report) er
 	}
 }
 
-func (a booksAPI) journal(ctx context.Context, p account.Principal, in *struct {
-	Page
-	BookDays
-	Kind string `query:"kind" maxLength:"100" doc:"entries of this kind only, such as payout_paid"`
-}) (list[client.JournalEntry], error) {
+func (a ledgerAPI) journal(ctx context.Context, p account.Principal,
+	in *client.JournalQuery) (list[client.JournalEntry], error) {
 	days, err := ledger.ParseDays(in.From, in.To)
 	if err != nil {
 		return list[client.JournalEntry]{}, err
@@ -124,7 +106,7 @@ func (a booksAPI) journal(ctx context.Context, p account.Principal, in *struct {
 	return cut(rows, in.Limit, view, func(e ledger.Placed) string { return e.Place.String() }), err
 }
 
-func (a booksAPI) journalCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+func (a ledgerAPI) journalCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
 	q := r.URL.Query()
 	days, err := ledger.ParseDays(q.Get("from"), q.Get("to"))
 	if err != nil {
@@ -135,15 +117,13 @@ func (a booksAPI) journalCSV(w http.ResponseWriter, r *http.Request, p account.P
 	})
 }
 
-func (a booksAPI) orgMoney(ctx context.Context, p account.Principal, in *struct {
-	Page
-	At string `query:"at" maxLength:"10" doc:"the day, in UTC, such as 2026-11-30; left out: today"`
-}) (list[client.OrgMoney], error) {
+func (a ledgerAPI) orgMoney(ctx context.Context, p account.Principal,
+	in *client.OrgMoneyQuery) (list[client.OrgMoney], error) {
 	day, err := a.statements.LedgerDay(ctx, in.At)
 	if err != nil {
 		return list[client.OrgMoney]{}, err
 	}
-	behind, err := cursor[id.Org](in.Page)
+	behind, err := cursor[id.Org](in.PageOf)
 	if err != nil {
 		return list[client.OrgMoney]{}, err
 	}
@@ -151,7 +131,7 @@ func (a booksAPI) orgMoney(ctx context.Context, p account.Principal, in *struct 
 	return cut(rows, in.Limit, same[client.OrgMoney], func(o client.OrgMoney) string { return o.Org.String() }), err
 }
 
-func (a booksAPI) orgMoneyCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+func (a ledgerAPI) orgMoneyCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
 	day, err := a.statements.LedgerDay(r.Context(), r.URL.Query().Get("at"))
 	if err != nil {
 		return err
@@ -161,11 +141,9 @@ func (a booksAPI) orgMoneyCSV(w http.ResponseWriter, r *http.Request, p account.
 	})
 }
 
-func (a booksAPI) listProposals(ctx context.Context, p account.Principal, in *struct {
-	Page
-	Open bool `query:"open" doc:"only those that wait for a decision"`
-}) (list[client.LedgerProposal], error) {
-	before, err := cursor[id.LedgerProposal](in.Page)
+func (a ledgerAPI) listProposals(ctx context.Context, p account.Principal,
+	in *client.ProposalsQuery) (list[client.LedgerProposal], error) {
+	before, err := cursor[id.LedgerProposal](in.PageOf)
 	if err != nil {
 		return list[client.LedgerProposal]{}, err
 	}
@@ -174,16 +152,11 @@ func (a booksAPI) listProposals(ctx context.Context, p account.Principal, in *st
 		func(x client.LedgerProposal) string { return x.ID.String() }), err
 }
 
-type proposeInput struct {
-	Keyed
-	Body client.NewLedgerProposal
-}
-
-func (a booksAPI) proposeEntry(ctx context.Context, p account.Principal, in *proposeInput,
+func (a ledgerAPI) proposeEntry(ctx context.Context, p account.Principal, in *create[client.NewLedgerProposal],
 	once idem.Request) (client.LedgerProposal, idem.Outcome, error) {
-	amount, err := money.ParseNano(in.Body.Amount)
+	amount, err := amount("amount", in.Body.Amount)
 	if err != nil {
-		return client.LedgerProposal{}, idem.Outcome{}, fault.InvalidField("amount", "%s", err)
+		return client.LedgerProposal{}, idem.Outcome{}, err
 	}
 	return a.payments.ProposeEntry(ctx, p, ledger.Draft{
 		Debit:  ledger.Kind(in.Body.Debit),
@@ -193,29 +166,20 @@ func (a booksAPI) proposeEntry(ctx context.Context, p account.Principal, in *pro
 	}, once)
 }
 
-type decideEntryInput struct {
-	Keyed
-	ID   string `path:"id"`
-	Body struct {
-		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"the audit log keeps it" example:"checked with the bank's statement"`
-	}
-}
-
-func (a booksAPI) approveEntry(ctx context.Context, p account.Principal, in *decideEntryInput,
+func (a ledgerAPI) approveEntry(ctx context.Context, p account.Principal,
+	in *act[id.LedgerProposal, client.EntryDecision],
 	once idem.Request) (client.LedgerProposal, idem.Outcome, error) {
 	return a.decideEntry(ctx, p, in, true, once)
 }
 
-func (a booksAPI) refuseEntry(ctx context.Context, p account.Principal, in *decideEntryInput,
+func (a ledgerAPI) refuseEntry(ctx context.Context, p account.Principal,
+	in *act[id.LedgerProposal, client.EntryDecision],
 	once idem.Request) (client.LedgerProposal, idem.Outcome, error) {
 	return a.decideEntry(ctx, p, in, false, once)
 }
 
-func (a booksAPI) decideEntry(ctx context.Context, p account.Principal, in *decideEntryInput, approve bool,
+func (a ledgerAPI) decideEntry(ctx context.Context, p account.Principal,
+	in *act[id.LedgerProposal, client.EntryDecision], approve bool,
 	once idem.Request) (client.LedgerProposal, idem.Outcome, error) {
-	x, err := pathID[id.LedgerProposal](in.ID, "proposal")
-	if err != nil {
-		return client.LedgerProposal{}, idem.Outcome{}, err
-	}
-	return a.payments.DecideEntry(ctx, p, x, approve, in.Body.Reason, once)
+	return a.payments.DecideEntry(ctx, p, in.ID, approve, in.Body.Reason, once)
 }
