@@ -32,8 +32,8 @@ build-more: toolchain
 	CGO_ENABLED=0 go build -ldflags '-s -w $(LDFLAGS)' -o bin/muster ./cmd/muster
 	CGO_ENABLED=0 go build -C cmd/muster-mount -ldflags '-s -w' -o $(CURDIR)/bin/muster-mount .
 
-bin/fakenvml/libnvidia-ml.so.1: $(wildcard agent/gpu/fakenvml/*.[ch]) agent/gpu/fakenvml/build.sh go.mod
-	agent/gpu/fakenvml/build.sh $@
+bin/fakenvml/libnvidia-ml.so.1: $(wildcard agent/machine/gpu/fakenvml/*.[ch]) agent/machine/gpu/fakenvml/build.sh go.mod
+	agent/machine/gpu/fakenvml/build.sh $@
 
 .PHONY: toolchain
 toolchain:
@@ -147,8 +147,8 @@ test-shared: build ## shared file systems on real servers: CephFS, Gluster, NFS 
 
 .PHONY: test-gpu
 test-gpu: build ## what a machine with NVIDIA GPUs shows of the agent, into docs/hardware/MODEL; without a GPU it runs on simulated ones and says so
-	@gcc -std=gnu11 -Wall -O2 -o bin/gpuload agent/gpu/realgpu/testdata/load.c -ldl
-	@go test -c -tags device -o bin/gpu.test ./agent/gpu/realgpu
+	@gcc -std=gnu11 -Wall -O2 -o bin/gpuload agent/machine/gpu/realgpu/testdata/load.c -ldl
+	@go test -c -tags device -o bin/gpu.test ./agent/machine/gpu/realgpu
 	@scripts/test-gpu bin
 
 NET ?= TestNet

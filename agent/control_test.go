@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/agent/gpu"
-	"github.com/musterhq/muster/agent/gpucheck"
-	"github.com/musterhq/muster/agent/hostinfo"
+	"github.com/musterhq/muster/agent/machine/gpu"
+	"github.com/musterhq/muster/agent/machine/gpucheck"
+	"github.com/musterhq/muster/agent/machine/hostinfo"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

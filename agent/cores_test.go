@@ -12,7 +12,7 @@ import (
 
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/cores"
-	"github.com/musterhq/muster/agent/hostinfo"
+	"github.com/musterhq/muster/agent/machine/hostinfo"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

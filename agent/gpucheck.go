@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/musterhq/muster/agent/gpucheck"
+	"github.com/musterhq/muster/agent/machine/gpucheck"
 )
 
 // checkEvery is the time between looks for GPUs that are due for a check.

@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/agent/container"
-	"github.com/musterhq/muster/agent/gpu"
-	"github.com/musterhq/muster/agent/gpucheck"
-	"github.com/musterhq/muster/agent/gpucheck/fakecuda"
+	"github.com/musterhq/muster/agent/machine/gpu"
+	"github.com/musterhq/muster/agent/machine/gpucheck"
+	"github.com/musterhq/muster/agent/machine/gpucheck/fakecuda"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/agent/gpu"
-	"github.com/musterhq/muster/agent/gpu/fakeprofile"
+	"github.com/musterhq/muster/agent/machine/gpu"
+	"github.com/musterhq/muster/agent/machine/gpu/fakeprofile"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

@@ -12,8 +12,8 @@ import (
 
 	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/firewall"
-	"github.com/musterhq/muster/agent/hostinfo"
 	"github.com/musterhq/muster/agent/leasefiles"
+	"github.com/musterhq/muster/agent/machine/hostinfo"
 	"github.com/musterhq/muster/agent/overlay"
 	"github.com/musterhq/muster/internal/agentapi"
 )

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/agent/container"
-	"github.com/musterhq/muster/agent/hostmem"
+	"github.com/musterhq/muster/agent/machine/hostmem"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/musterhq/muster/agent/hostmem"
+	"github.com/musterhq/muster/agent/machine/hostmem"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

@@ -3,7 +3,7 @@ package agent
 import (
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/agent/nodeuse"
+	"github.com/musterhq/muster/agent/machine/nodeuse"
 	"github.com/musterhq/muster/agent/overlay"
 	"github.com/musterhq/muster/agent/scratch"
 	"github.com/musterhq/muster/internal/agentapi"

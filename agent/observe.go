@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/musterhq/muster/agent/container"
-	"github.com/musterhq/muster/agent/gpu"
 	"github.com/musterhq/muster/agent/guest"
+	"github.com/musterhq/muster/agent/machine/gpu"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

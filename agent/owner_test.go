@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/musterhq/muster/agent/gpu/fakeprofile"
+	"github.com/musterhq/muster/agent/machine/gpu/fakeprofile"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

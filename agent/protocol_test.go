@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/agent/container"
-	"github.com/musterhq/muster/agent/gpu"
 	"github.com/musterhq/muster/agent/journal"
+	"github.com/musterhq/muster/agent/machine/gpu"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 )

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/agent/hostinfo"
+	"github.com/musterhq/muster/agent/machine/hostinfo"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

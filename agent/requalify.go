@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/musterhq/muster/agent/gpu"
+	"github.com/musterhq/muster/agent/machine/gpu"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 )

@@ -4,9 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/musterhq/muster/agent/gpu"
-	"github.com/musterhq/muster/agent/gpu/fakeprofile"
-	"github.com/musterhq/muster/agent/gpu/wire"
+	"github.com/musterhq/muster/agent/machine/gpu"
+	"github.com/musterhq/muster/agent/machine/gpu/fakeprofile"
+	"github.com/musterhq/muster/agent/machine/gpu/wire"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/agent/gpu"
+	"github.com/musterhq/muster/agent/machine/gpu"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 )

@@ -16,7 +16,7 @@ import (
 
 	"github.com/musterhq/muster/agent"
 	"github.com/musterhq/muster/agent/checkpoint"
-	"github.com/musterhq/muster/agent/hostinfo"
+	"github.com/musterhq/muster/agent/machine/hostinfo"
 	"github.com/musterhq/muster/agent/scratch"
 	"github.com/musterhq/muster/agent/volume/volumetest"
 	"github.com/musterhq/muster/internal/agentapi"

@@ -1,6 +1,7 @@
 """Runs CUDA programs in containers as the agent makes them, without Docker: with the capabilities, the seccomp profile
-and the paths of agent/gpu/realgpu/testdata/workload.json, which is what Docker gave runc for a workload of the agent's
-(the redteam test's), and with the GPUs' devices. Run by scripts/test-gpu as root; needs runc in BIN or on the PATH.
+and the paths of agent/machine/gpu/realgpu/testdata/workload.json, which is what Docker gave runc for a workload of the
+agent's (the redteam test's), and with the GPUs' devices. Run by scripts/test-gpu as root; needs runc in BIN or on the
+PATH.
 
 Usage: test-gpu-container.py BIN    (the folder of muster-agent and gpuload)
 """
@@ -57,7 +58,7 @@ class Containers:
 
     def __init__(self, binaries, work):
         self.work, self.root, self.check = work, work + "/root", work + "/check"
-        with open("agent/gpu/realgpu/testdata/workload.json") as f:
+        with open("agent/machine/gpu/realgpu/testdata/workload.json") as f:
             self.base = json.load(f)
         own = os.path.join(binaries, "runc")
         self.runc = [own if os.path.exists(own) else shutil.which("runc"), "--root", work + "/runc"]

@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/musterhq/muster/agent/gpu"
-	"github.com/musterhq/muster/agent/gpu/probe"
+	"github.com/musterhq/muster/agent/machine/gpu"
+	"github.com/musterhq/muster/agent/machine/gpu/probe"
 	"github.com/musterhq/muster/agent/unixsock"
 	"github.com/musterhq/muster/internal/fault"
 )

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/musterhq/muster/agent/gpucheck/cuda"
+	"github.com/musterhq/muster/agent/machine/gpucheck/cuda"
 )
 
 // gpucheckCommand is the program that proves that GPUs compute. The agent runs it in containers; people may run it on

@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/musterhq/muster/agent/gpu"
+	"github.com/musterhq/muster/agent/machine/gpu"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

@@ -6,10 +6,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/musterhq/muster/agent/gpu"
-	"github.com/musterhq/muster/agent/gpu/amd"
-	"github.com/musterhq/muster/agent/gpu/device"
-	"github.com/musterhq/muster/agent/gpu/probe"
+	"github.com/musterhq/muster/agent/machine/gpu"
+	"github.com/musterhq/muster/agent/machine/gpu/amd"
+	"github.com/musterhq/muster/agent/machine/gpu/device"
+	"github.com/musterhq/muster/agent/machine/gpu/probe"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

@@ -13,9 +13,9 @@ import (
 
 	"github.com/musterhq/muster/agent"
 	"github.com/musterhq/muster/agent/container"
-	"github.com/musterhq/muster/agent/gpu"
 	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/link"
+	"github.com/musterhq/muster/agent/machine/gpu"
 	"github.com/musterhq/muster/agent/scratch"
 )
 

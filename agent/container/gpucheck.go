@@ -19,8 +19,8 @@ import (
 	"github.com/moby/moby/client"
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/agent/gpucheck"
 	"github.com/musterhq/muster/agent/guest"
+	"github.com/musterhq/muster/agent/machine/gpucheck"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 )

@@ -11,10 +11,10 @@ import (
 
 	"github.com/moby/moby/client"
 
-	"github.com/musterhq/muster/agent/gpucheck"
-	"github.com/musterhq/muster/agent/gpucheck/cuda"
-	"github.com/musterhq/muster/agent/gpucheck/fakecuda"
 	"github.com/musterhq/muster/agent/guest"
+	"github.com/musterhq/muster/agent/machine/gpucheck"
+	"github.com/musterhq/muster/agent/machine/gpucheck/cuda"
+	"github.com/musterhq/muster/agent/machine/gpucheck/fakecuda"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/agent/gpucheck"
 	"github.com/musterhq/muster/agent/guestenv"
+	"github.com/musterhq/muster/agent/machine/gpucheck"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

@@ -14,7 +14,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/musterhq/muster/agent/hostinfo"
+	"github.com/musterhq/muster/agent/machine/hostinfo"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/musterhq/muster/agent/cores"
-	"github.com/musterhq/muster/agent/hostinfo"
-	"github.com/musterhq/muster/agent/hostinfo/sysfstest"
+	"github.com/musterhq/muster/agent/machine/hostinfo"
+	"github.com/musterhq/muster/agent/machine/hostinfo/sysfstest"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/agent/fusemount/wire"
-	"github.com/musterhq/muster/agent/hostinfo"
+	"github.com/musterhq/muster/agent/machine/hostinfo"
 	"github.com/musterhq/muster/agent/unixsock"
 )
 

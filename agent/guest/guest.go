@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/musterhq/muster/agent/gpucheck"
+	"github.com/musterhq/muster/agent/machine/gpucheck"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/musterhq/muster/agent/hostinfo"
+	"github.com/musterhq/muster/agent/machine/hostinfo"
 	"github.com/musterhq/muster/agent/unixsock"
 	"github.com/musterhq/muster/internal/agentapi"
 )

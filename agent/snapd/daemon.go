@@ -24,8 +24,8 @@ import (
 
 	"github.com/musterhq/muster/agent/checkpoint"
 	"github.com/musterhq/muster/agent/firewall"
-	"github.com/musterhq/muster/agent/hostinfo"
 	"github.com/musterhq/muster/agent/line"
+	"github.com/musterhq/muster/agent/machine/hostinfo"
 	"github.com/musterhq/muster/agent/peers"
 	"github.com/musterhq/muster/agent/unixsock"
 	"github.com/musterhq/muster/agent/volume"

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/musterhq/muster/agent/gpu/fakeprofile"
+	"github.com/musterhq/muster/agent/machine/gpu/fakeprofile"
 	"github.com/musterhq/muster/internal/devstack/demoimage"
 	"github.com/musterhq/muster/internal/devstack/registry"
 )

@@ -28,8 +28,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/musterhq/muster/agent/gpucheck"
 	"github.com/musterhq/muster/agent/guest"
+	"github.com/musterhq/muster/agent/machine/gpucheck"
 	"github.com/musterhq/muster/agent/unixsock"
 	"github.com/musterhq/muster/internal/agentapi"
 )

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"unsafe"
 
-	"github.com/musterhq/muster/agent/gpucheck"
+	"github.com/musterhq/muster/agent/machine/gpucheck"
 )
 
 // deviceError is a device of the node's GPUs that this container does not have.

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/musterhq/muster/agent/gpucheck"
+	"github.com/musterhq/muster/agent/machine/gpucheck"
 )
 
 // A device that is not KFD does not know its request. (That KFD answers it, no test shows: it takes AMD's driver.)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/agent/guest"
-	"github.com/musterhq/muster/agent/hostinfo"
+	"github.com/musterhq/muster/agent/machine/hostinfo"
 	"github.com/musterhq/muster/agent/unixsock"
 )
 

@@ -9,9 +9,9 @@ import (
 	"os"
 	"strings"
 
-	"github.com/musterhq/muster/agent/gpucheck"
 	"github.com/musterhq/muster/agent/guest"
 	"github.com/musterhq/muster/agent/guest/barrier"
+	"github.com/musterhq/muster/agent/machine/gpucheck"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

@@ -130,7 +130,7 @@ func programs() (string, error) {
 			return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
 		}
 	}
-	cmd := exec.Command(filepath.Join(root, "agent/gpu/fakenvml/build.sh"),
+	cmd := exec.Command(filepath.Join(root, "agent/machine/gpu/fakenvml/build.sh"),
 		filepath.Join(dir, "fakenvml", "libnvidia-ml.so.1"))
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/agent/gpucheck/fakecuda"
+	"github.com/musterhq/muster/agent/machine/gpucheck/fakecuda"
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/id"
 )

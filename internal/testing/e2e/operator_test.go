@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/musterhq/muster/agent/gpu/fakeprofile"
+	"github.com/musterhq/muster/agent/machine/gpu/fakeprofile"
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"

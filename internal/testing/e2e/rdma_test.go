@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/agent/gpucheck/fakecuda"
-	"github.com/musterhq/muster/agent/hostinfo/sysfstest"
+	"github.com/musterhq/muster/agent/machine/gpucheck/fakecuda"
+	"github.com/musterhq/muster/agent/machine/hostinfo/sysfstest"
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/agent/gpu/fakeprofile"
+	"github.com/musterhq/muster/agent/machine/gpu/fakeprofile"
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"

@@ -1,0 +1,103 @@
+package gpu
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/musterhq/muster/agent/machine/gpucheck"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// recheck is how long a GPU that failed its check is left alone before the next one.
+const recheck = 10 * time.Minute
+
+// Checked records the result of a check of the named GPUs. A failure that names some of them is
+// theirs alone; one that names none of them is that of all. A GPU that failed is suspect until it passes a check.
+func (m *Monitor) Checked(res gpucheck.Result, uuids ...string) {
+	failure := res.Failure
+	checked, failed, text := uuids, []string(nil), ""
+	if failure != nil {
+		text = failure.Error()
+		for _, u := range uuids {
+			if slices.Contains(failure.GPUs, u) {
+				failed = append(failed, u)
+			}
+		}
+		if len(failed) == 0 {
+			failed = uuids
+		}
+		uuids = failed // what the others would have shown is not known
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ringed(res, checked)
+	for _, g := range res.GPUs {
+		if r := m.mem.GPUs[g.UUID]; r != nil && r.Display != g.Watchdog {
+			r.Display = g.Watchdog
+			poke(m.changed) // the inventory says so
+		}
+	}
+	for _, u := range uuids {
+		if r := m.mem.GPUs[u]; r != nil {
+			r.Check, r.CheckedFor, r.CheckedAt = text, m.checkedFor(), m.cfg.Now()
+		}
+	}
+	m.save()
+	poke(m.kick)
+}
+
+// checkedFor is what a check made now is of. m.mu is held.
+func (m *Monitor) checkedFor() string { return m.boot + " " + m.sys.Driver }
+
+// Unchecked returns the GPUs that are due for a check: those that were not checked since the boot with the present
+// driver, and those whose last check failed a while ago. GPUs that have a lease, that their owner uses, that are split
+// into instances, or that have another defect are left out. GPUs of a model whose NVLinks were not measured lately are
+// due together.
+func (m *Monitor) Unchecked() []string {
+	leased, known := m.leasedNow()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !known || m.blind != nil || m.sys.Driver == "" {
+		return nil
+	}
+	var due, idle []string
+	for uuid, r := range m.mem.GPUs {
+		_, used := m.owners[uuid]
+		switch {
+		case r.Seen != m.boot, leased[uuid], used, r.Held != "", r.GPU.MIG.Or(false),
+			r.State != Healthy && r.Kind != kindCheck:
+		case r.CheckedFor != m.checkedFor(), r.Check != "" && m.cfg.Now().Sub(r.CheckedAt) >= recheck:
+			due = append(due, uuid)
+		case r.Check == "" && r.State == Healthy:
+			idle = append(idle, uuid)
+		}
+	}
+	due = append(due, m.unringed(idle)...)
+	slices.Sort(due)
+	return due
+}
+
+// displayProblems returns the problems of GPUs whose kernels the driver ends after some seconds, because a display uses
+// them. m.mu is held.
+func (m *Monitor) displayProblems(gpus []agentapi.GPU) []agentapi.Problem {
+	var out []agentapi.Problem
+	for _, g := range gpus {
+		if r := m.mem.GPUs[g.UUID]; r != nil && g.Display {
+			seen := "nvmlDeviceGetDisplayActive"
+			if r.Display {
+				seen = "CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT"
+			}
+			out = append(out, agentapi.Problem{
+				Code:     "display_watchdog",
+				Severity: "warn",
+				Cause: fmt.Sprintf("A display uses GPU %d, so the driver ends programs' kernels that run for some seconds: "+
+					"long computations of renters fail with \"launch timed out\".", g.Index),
+				Evidence: g.UUID + ", " + seen,
+				Fix: "Connect the display to another GPU or to the processor's graphics, or run the machine without a desktop " +
+					"(systemctl set-default multi-user.target).",
+			})
+		}
+	}
+	return out
+}

@@ -1,0 +1,117 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/musterhq/muster/agent/machine/gpu/wire"
+	"github.com/musterhq/muster/internal/agentapi"
+)
+
+// PowerLimits are the power limits that an operator wants, in watts, by index or UUID of the GPU; "" is for all others.
+type PowerLimits map[string]int
+
+// ParsePowerLimits parses "300", "0=250" and "GPU-…=250".
+func ParsePowerLimits(texts []string) (PowerLimits, error) {
+	out := PowerLimits{}
+	for _, t := range texts {
+		gpu, watts, named := strings.Cut(t, "=")
+		if !named {
+			gpu, watts = "", t
+		}
+		n, err := strconv.Atoi(watts)
+		_, indexErr := strconv.ParseUint(gpu, 10, 16)
+		if _, twice := out[gpu]; err != nil || n < 1 || n > 10_000 || twice ||
+			(named && indexErr != nil && !strings.HasPrefix(gpu, "GPU-") && !strings.HasPrefix(gpu, "AMD-")) {
+			return nil, fmt.Errorf("%q: want watts for all GPUs, or INDEX=WATTS or UUID=WATTS, each once", t)
+		}
+		out[gpu] = n
+	}
+	return out, nil
+}
+
+// of returns a GPU's limit in milliwatts; 0: the operator wants none.
+func (l PowerLimits) of(g agentapi.GPU) int64 {
+	for _, name := range []string{g.UUID, strconv.Itoa(g.Index), ""} {
+		if w, ok := l[name]; ok {
+			return int64(w) * 1000
+		}
+	}
+	return 0
+}
+
+// keepPower sets every GPU's power limit, also if another program has changed it. It restores the GPU's default limit
+// if this agent has set a limit before and the operator wants none any more. It is part of a look. A Monitor that
+// stores no state only reads: it changes nothing on the host.
+func (m *Monitor) keepPower(ctx context.Context, uuids []string) {
+	if m.cfg.StateDir == "" {
+		return
+	}
+	known := m.known()
+	for _, uuid := range uuids {
+		r := known[uuid]
+		want := m.cfg.PowerLimits.of(r.GPU)
+		ask := want
+		switch {
+		case want == 0 && r.PowerSet == 0:
+			continue
+		case want == 0:
+			ask = wire.DefaultPower
+		}
+		var w wire.Power
+		err := m.probe.request(ctx, wire.Request{Method: wire.MethodPower, GPU: uuid, Milliwatts: ask}, &w)
+		if ctx.Err() != nil {
+			return
+		}
+		m.mu.Lock()
+		if now := m.mem.GPUs[uuid]; now != nil {
+			var refusal *wire.Error
+			changed := false
+			if err == nil && now.PowerSet != want {
+				now.PowerSet = want // 0: restored
+				changed = true
+				m.log.Info("power limit set", "gpu", uuid, "watts", w.LimitMW/1000)
+			}
+			why := ""
+			if errors.As(err, &refusal) {
+				why = refusal.Error()
+			}
+			if now.powerWhy != why {
+				now.powerWhy = why
+				poke(m.changed)
+				if why != "" {
+					m.log.Warn("power limit could not be set", "gpu", uuid, "watts", ask/1000, "err", why)
+				}
+			}
+			if changed {
+				m.save()
+				poke(m.changed)
+			}
+		}
+		m.mu.Unlock()
+	}
+}
+
+// powerProblems returns the power limits that could not be set. m.mu is held.
+func (m *Monitor) powerProblems() []agentapi.Problem {
+	var out []agentapi.Problem
+	for _, r := range m.mem.GPUs {
+		if r.Seen != m.boot || r.powerWhy == "" {
+			continue
+		}
+		p := agentapi.Problem{Code: "power_limit", Severity: "warn", Evidence: r.powerWhy,
+			Cause: fmt.Sprintf("GPU %d's power limit could not be set to %d W.", r.GPU.Index, m.cfg.PowerLimits.of(r.GPU)/1000),
+			Fix:   "Choose a limit that the GPU takes (nvidia-smi -q -d POWER); setting it needs root."}
+		if m.cfg.PowerLimits.of(r.GPU) == 0 {
+			p.Cause = fmt.Sprintf("GPU %d could not be given back the power limit it was made for.", r.GPU.Index)
+			p.Fix = "Set it by hand: nvidia-smi -pl."
+		}
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b agentapi.Problem) int { return strings.Compare(a.Cause, b.Cause) })
+	return out
+}
