@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/musterhq/muster/agent/container"
-	"github.com/musterhq/muster/agent/image"
+	"github.com/musterhq/muster/agent/workload/container"
+	"github.com/musterhq/muster/agent/workload/image"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 )

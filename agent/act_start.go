@@ -9,11 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/firewall"
-	"github.com/musterhq/muster/agent/guest"
-	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/agent/workload/container"
+	"github.com/musterhq/muster/agent/workload/guest"
+	"github.com/musterhq/muster/agent/workload/image"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

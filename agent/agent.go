@@ -23,11 +23,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/agent/bucket"
-	"github.com/musterhq/muster/agent/container"
-	"github.com/musterhq/muster/agent/cores"
 	"github.com/musterhq/muster/agent/firewall"
-	"github.com/musterhq/muster/agent/image"
-	"github.com/musterhq/muster/agent/journal"
 	"github.com/musterhq/muster/agent/lazy"
 	"github.com/musterhq/muster/agent/machine/gpu"
 	"github.com/musterhq/muster/agent/machine/gpucheck"
@@ -36,6 +32,10 @@ import (
 	"github.com/musterhq/muster/agent/sharedfs"
 	"github.com/musterhq/muster/agent/snapd"
 	"github.com/musterhq/muster/agent/update"
+	"github.com/musterhq/muster/agent/workload/container"
+	"github.com/musterhq/muster/agent/workload/cores"
+	"github.com/musterhq/muster/agent/workload/image"
+	"github.com/musterhq/muster/agent/workload/journal"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 )

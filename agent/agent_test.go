@@ -12,9 +12,9 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/machine/hostinfo"
 	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/agent/workload/container"
 
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"

@@ -3,8 +3,8 @@ package agent
 import (
 	"time"
 
-	"github.com/musterhq/muster/agent/container"
-	"github.com/musterhq/muster/agent/journal"
+	"github.com/musterhq/muster/agent/workload/container"
+	"github.com/musterhq/muster/agent/workload/journal"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/agent/bucket"
-	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/scratch"
+	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 )

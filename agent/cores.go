@@ -3,8 +3,8 @@ package agent
 import (
 	"context"
 
-	"github.com/musterhq/muster/agent/container"
-	"github.com/musterhq/muster/agent/cores"
+	"github.com/musterhq/muster/agent/workload/container"
+	"github.com/musterhq/muster/agent/workload/cores"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

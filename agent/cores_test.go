@@ -10,9 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/agent/container"
-	"github.com/musterhq/muster/agent/cores"
 	"github.com/musterhq/muster/agent/machine/hostinfo"
+	"github.com/musterhq/muster/agent/workload/container"
+	"github.com/musterhq/muster/agent/workload/cores"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

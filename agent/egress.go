@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/firewall"
+	"github.com/musterhq/muster/agent/workload/container"
 )
 
 // egress is what the firewall allows a run's guest.

@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/registry"
 
-	"github.com/musterhq/muster/agent/container"
-	"github.com/musterhq/muster/agent/image"
+	"github.com/musterhq/muster/agent/workload/container"
+	"github.com/musterhq/muster/agent/workload/image"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/testing/testnet"
 )

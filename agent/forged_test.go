@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/agent/guest"
+	"github.com/musterhq/muster/agent/workload/guest"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/machine/gpu"
 	"github.com/musterhq/muster/agent/machine/gpucheck"
 	"github.com/musterhq/muster/agent/machine/gpucheck/fakecuda"
+	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

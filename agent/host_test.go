@@ -31,10 +31,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/musterhq/muster/agent"
-	"github.com/musterhq/muster/agent/container"
-	"github.com/musterhq/muster/agent/cores"
 	"github.com/musterhq/muster/agent/firewall"
-	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/machine/gpu/probe"
 	"github.com/musterhq/muster/agent/machine/gpucheck/cuda"
 	"github.com/musterhq/muster/agent/machine/hostinfo"
@@ -43,6 +40,9 @@ import (
 	"github.com/musterhq/muster/agent/scratch"
 	"github.com/musterhq/muster/agent/sharedfs"
 	"github.com/musterhq/muster/agent/snapd"
+	"github.com/musterhq/muster/agent/workload/container"
+	"github.com/musterhq/muster/agent/workload/cores"
+	"github.com/musterhq/muster/agent/workload/image"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 )

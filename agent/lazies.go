@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/lazy"
 	"github.com/musterhq/muster/agent/scratch"
+	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 )

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/fusemount/mounttest"
 	"github.com/musterhq/muster/agent/lazy/lazytest"
+	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/data/store"
 	"github.com/musterhq/muster/internal/testing/s3test"

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/musterhq/muster/agent/container"
-	"github.com/musterhq/muster/agent/journal"
 	"github.com/musterhq/muster/agent/link"
+	"github.com/musterhq/muster/agent/workload/container"
+	"github.com/musterhq/muster/agent/workload/journal"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/machine/hostmem"
+	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

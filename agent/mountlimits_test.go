@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/firewall"
 	"github.com/musterhq/muster/agent/netns"
+	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 )

@@ -9,9 +9,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/musterhq/muster/agent/container"
-	"github.com/musterhq/muster/agent/guest"
 	"github.com/musterhq/muster/agent/machine/gpu"
+	"github.com/musterhq/muster/agent/workload/container"
+	"github.com/musterhq/muster/agent/workload/guest"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

@@ -3,9 +3,9 @@ package agent
 import (
 	"fmt"
 
-	"github.com/musterhq/muster/agent/container"
-	"github.com/musterhq/muster/agent/guest"
 	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/agent/workload/container"
+	"github.com/musterhq/muster/agent/workload/guest"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

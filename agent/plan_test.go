@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/musterhq/muster/agent/container"
-	"github.com/musterhq/muster/agent/guest"
+	"github.com/musterhq/muster/agent/workload/container"
+	"github.com/musterhq/muster/agent/workload/guest"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

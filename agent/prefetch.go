@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/musterhq/muster/agent/image"
+	"github.com/musterhq/muster/agent/workload/image"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

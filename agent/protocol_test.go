@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/agent/container"
-	"github.com/musterhq/muster/agent/journal"
 	"github.com/musterhq/muster/agent/machine/gpu"
+	"github.com/musterhq/muster/agent/workload/container"
+	"github.com/musterhq/muster/agent/workload/journal"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 )

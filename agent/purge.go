@@ -6,11 +6,11 @@ import (
 	"path/filepath"
 
 	"github.com/musterhq/muster/agent/bucket"
-	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/firewall"
 	"github.com/musterhq/muster/agent/lazy"
 	"github.com/musterhq/muster/agent/overlay"
 	"github.com/musterhq/muster/agent/scratch"
+	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 )

@@ -3,7 +3,7 @@ package agent
 import (
 	"context"
 
-	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

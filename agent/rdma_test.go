@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

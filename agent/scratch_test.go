@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/agent"
-	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/scratch"
+	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

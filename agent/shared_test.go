@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/sharedfs"
 	"github.com/musterhq/muster/agent/sharedfs/sharedfstest"
+	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/sharedfs"
+	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 )

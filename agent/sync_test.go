@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 )

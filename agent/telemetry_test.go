@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/musterhq/muster/agent/journal"
 	"github.com/musterhq/muster/agent/machine/gpu"
+	"github.com/musterhq/muster/agent/workload/journal"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

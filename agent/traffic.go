@@ -5,10 +5,10 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/firewall"
 	"github.com/musterhq/muster/agent/line"
 	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

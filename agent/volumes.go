@@ -8,11 +8,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/line"
 	"github.com/musterhq/muster/agent/peers"
 	"github.com/musterhq/muster/agent/scratch"
 	"github.com/musterhq/muster/agent/snapd"
+	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 )

@@ -3,7 +3,7 @@ package cli
 import (
 	"testing"
 
-	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

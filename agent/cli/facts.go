@@ -13,8 +13,6 @@ import (
 	"strings"
 
 	"github.com/musterhq/muster/agent"
-	"github.com/musterhq/muster/agent/container"
-	"github.com/musterhq/muster/agent/cores"
 	"github.com/musterhq/muster/agent/firewall"
 	"github.com/musterhq/muster/agent/fusemount"
 	"github.com/musterhq/muster/agent/machine/fabric"
@@ -23,6 +21,8 @@ import (
 	"github.com/musterhq/muster/agent/machine/nvhost"
 	"github.com/musterhq/muster/agent/overlay"
 	"github.com/musterhq/muster/agent/scratch"
+	"github.com/musterhq/muster/agent/workload/container"
+	"github.com/musterhq/muster/agent/workload/cores"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

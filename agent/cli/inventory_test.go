@@ -12,12 +12,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/musterhq/muster/agent/cores"
 	"github.com/musterhq/muster/agent/machine/gpu"
 	"github.com/musterhq/muster/agent/machine/gpu/fakekfd"
 	"github.com/musterhq/muster/agent/machine/gpu/fakeprofile"
 	"github.com/musterhq/muster/agent/machine/hostinfo"
 	"github.com/musterhq/muster/agent/machine/hostinfo/sysfstest"
+	"github.com/musterhq/muster/agent/workload/cores"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

@@ -15,8 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/update"
+	"github.com/musterhq/muster/agent/workload/image"
 )
 
 // errHandOver is the error of an agent that ends because another version replaces it.

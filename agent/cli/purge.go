@@ -12,11 +12,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/agent"
-	"github.com/musterhq/muster/agent/container"
-	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/link"
 	"github.com/musterhq/muster/agent/machine/gpu"
 	"github.com/musterhq/muster/agent/scratch"
+	"github.com/musterhq/muster/agent/workload/container"
+	"github.com/musterhq/muster/agent/workload/image"
 )
 
 func purgeCommand() *cobra.Command {

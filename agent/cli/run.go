@@ -16,8 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/agent"
-	"github.com/musterhq/muster/agent/container"
-	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/link"
 	"github.com/musterhq/muster/agent/machine/awake"
 	"github.com/musterhq/muster/agent/machine/gpu"
@@ -26,9 +24,11 @@ import (
 	"github.com/musterhq/muster/agent/machine/notice"
 	"github.com/musterhq/muster/agent/machine/nvhost"
 	"github.com/musterhq/muster/agent/scratch"
-	"github.com/musterhq/muster/agent/shell"
 	"github.com/musterhq/muster/agent/stream"
 	"github.com/musterhq/muster/agent/update"
+	"github.com/musterhq/muster/agent/workload/container"
+	"github.com/musterhq/muster/agent/workload/image"
+	"github.com/musterhq/muster/agent/workload/shell"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 )

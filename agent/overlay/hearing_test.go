@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/musterhq/muster/agent/journal"
+	"github.com/musterhq/muster/agent/workload/journal"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/testing/testnet"
 )

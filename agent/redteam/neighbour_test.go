@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/agent/firewall"
-	"github.com/musterhq/muster/agent/leasefiles"
 	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/agent/workload/leasefiles"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

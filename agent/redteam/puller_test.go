@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/agent/container"
-	"github.com/musterhq/muster/agent/image"
 	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/agent/workload/container"
+	"github.com/musterhq/muster/agent/workload/image"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 )

@@ -17,10 +17,10 @@ import (
 	"golang.zx2c4.com/wireguard/tun"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
-	"github.com/musterhq/muster/agent/guest"
-	"github.com/musterhq/muster/agent/guest/preflight"
 	"github.com/musterhq/muster/agent/netns"
 	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/agent/workload/guest"
+	"github.com/musterhq/muster/agent/workload/guest/preflight"
 )
 
 // Process runs what the benchmark starts itself as: the overlay, the WireGuard that is not ours, one rank's preflight.

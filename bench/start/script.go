@@ -11,12 +11,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/musterhq/muster/agent/container"
 	"github.com/musterhq/muster/agent/firewall"
-	"github.com/musterhq/muster/agent/guest"
-	"github.com/musterhq/muster/agent/image"
-	"github.com/musterhq/muster/agent/leasefiles"
 	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/agent/workload/container"
+	"github.com/musterhq/muster/agent/workload/guest"
+	"github.com/musterhq/muster/agent/workload/image"
+	"github.com/musterhq/muster/agent/workload/leasefiles"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 )

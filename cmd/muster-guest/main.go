@@ -1,10 +1,10 @@
-// Command muster-guest is the one binary that is injected into every node; see package agent/guest/cli.
+// Command muster-guest is the one binary that is injected into every node; see package agent/workload/guest/cli.
 package main
 
 import (
 	"os"
 
-	"github.com/musterhq/muster/agent/guest/cli"
+	"github.com/musterhq/muster/agent/workload/guest/cli"
 )
 
 func main() { os.Exit(cli.Run(os.Args[1:])) }

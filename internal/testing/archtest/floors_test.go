@@ -93,7 +93,8 @@ func TestFloors(t *testing.T) {
 			}
 		case from == "cmd/musterd" && to == "internal/cli/platform":
 		case strings.HasPrefix(from, "cmd/"):
-			if to != "internal/cli" && to != "agent/cli" && to != "agent/guest/cli" && to != "internal/devstack/demojob" {
+			if to != "internal/cli" && to != "agent/cli" && to != "agent/workload/guest/cli" &&
+				to != "internal/devstack/demojob" {
 				t.Errorf("%s imports %s: a command is one call of its package cli", file, to)
 			}
 		case strings.HasPrefix(from, "bench"), fromRoom == "devstack":

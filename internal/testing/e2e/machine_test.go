@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/musterhq/muster/agent/container"
+	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/id"
 )
 
