@@ -92,7 +92,7 @@ test-matrix: build ## every part is killed in every phase of a rental; MATRIX=Te
 test-data: build ## 1000 random kills of what keeps volumes (MUSTER_TEST_KILLS: others), 100 of a bucket's mount, and 20 resumes of four ranks on other hosts (MUSTER_TEST_RESUMES: others)
 	@scripts/setup build run
 	@$(SERVICES) --docker --postgres -- env MUSTER_TEST_KILLS=$${MUSTER_TEST_KILLS:-1000} go test ./internal/testing/datakills -run TestRandomKills -count=1 -v -timeout 3h
-	@env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_KILLS=100 go test ./agent/bucket -count=1 -v -timeout 20m
+	@env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_KILLS=100 go test ./agent/storage/bucket -count=1 -v -timeout 20m
 	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin MUSTER_TEST_RESUMES=$${MUSTER_TEST_RESUMES:-20} go test -tags long ./internal/testing/e2e -run TestRanksResumeOnAnotherHost -count=1 -v -timeout 2h
 
 STORES ?= TestAVolumeFollowsToAnotherHost|TestAVolumeIsReadOnDemand|TestResultsToOnesOwnBucket
@@ -131,7 +131,7 @@ test-gvisor: build ## nodes of two hosts under the distribution's gVisor (runsc)
 .PHONY: test-disk
 test-disk: ## a node that fills its disk, and scratches on btrfs and XFS, on disks of the tests' own (root; three minutes)
 	@scripts/setup build run disk
-	@go test -tags disk ./agent/redteam ./agent/scratch -run 'TestADiskFiller|TestScratchOnOtherFileSystems' -count=1 -v -timeout 10m
+	@go test -tags disk ./agent/redteam ./agent/storage/scratch -run 'TestADiskFiller|TestScratchOnOtherFileSystems' -count=1 -v -timeout 10m
 
 ENGINES ?= 20.10-graph 26-graph 26-containerd 28-graph 28-containerd 29-graph 29-containerd
 .PHONY: test-docker
@@ -143,7 +143,7 @@ SHARED ?= TestNFS|TestCephFS|TestGlusterFS|TestContainersOn
 .PHONY: test-shared
 test-shared: build ## shared file systems on real servers: CephFS, Gluster, NFS in a Linux that runs as a process, and Docker's containers on CephFS and Gluster (root; ten minutes)
 	@scripts/setup build run ceph shared
-	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin go test -p 1 -tags shared ./agent/sharedfs ./agent -run '$(SHARED)' -count=1 -v -timeout 30m
+	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin go test -p 1 -tags shared ./agent/storage/sharedfs ./agent -run '$(SHARED)' -count=1 -v -timeout 30m
 
 .PHONY: test-gpu
 test-gpu: build ## what a machine with NVIDIA GPUs shows of the agent, into docs/hardware/MODEL; without a GPU it runs on simulated ones and says so
@@ -179,7 +179,7 @@ soak: ## the proof of the money over a hundred million rented seconds (MUSTER_PR
 fuzz: ## a million random requests to the API, 100,000 visits of pages and forms (MUSTER_FUZZ_REQUESTS, MUSTER_FUZZ_VISITS: others), and a minute for each decoder of stored bytes (FUZZ_TIME)
 	@scripts/setup build run
 	@$(SERVICES) --postgres -- env MUSTER_FUZZ_REQUESTS=$${MUSTER_FUZZ_REQUESTS:-1000000} MUSTER_FUZZ_VISITS=$${MUSTER_FUZZ_VISITS:-100000} go test ./internal/serve/api ./web -run 'TestRandom' -count=1 -v -timeout 4h
-	@grep -ro --include='*_test.go' 'func Fuzz[A-Za-z]*' internal/data agent/volume | while IFS=: read -r file name; do \
+	@grep -ro --include='*_test.go' 'func Fuzz[A-Za-z]*' internal/data agent/storage/volume | while IFS=: read -r file name; do \
 	  echo "==> $$file $$name" && go test "./$${file%/*}" -run '^$$' -fuzz "^$${name#func }\$$" -fuzztime $${FUZZ_TIME:-1m} || exit 1; \
 	done
 

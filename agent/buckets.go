@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/musterhq/muster/agent/bucket"
-	"github.com/musterhq/muster/agent/scratch"
+	"github.com/musterhq/muster/agent/storage/bucket"
+	"github.com/musterhq/muster/agent/storage/scratch"
 	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/agent/fusemount/mounttest"
-	"github.com/musterhq/muster/agent/lazy/lazytest"
+	"github.com/musterhq/muster/agent/storage/fusemount/mounttest"
+	"github.com/musterhq/muster/agent/storage/lazy/lazytest"
 	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/data/store"

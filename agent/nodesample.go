@@ -5,7 +5,7 @@ import (
 
 	"github.com/musterhq/muster/agent/machine/nodeuse"
 	"github.com/musterhq/muster/agent/overlay"
-	"github.com/musterhq/muster/agent/scratch"
+	"github.com/musterhq/muster/agent/storage/scratch"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

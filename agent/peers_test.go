@@ -13,8 +13,8 @@ import (
 
 	"github.com/musterhq/muster/agent/netns"
 	"github.com/musterhq/muster/agent/peers"
-	"github.com/musterhq/muster/agent/scratch"
-	"github.com/musterhq/muster/agent/volume/volumetest"
+	"github.com/musterhq/muster/agent/storage/scratch"
+	"github.com/musterhq/muster/agent/storage/volume/volumetest"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 )

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/musterhq/muster/agent"
-	"github.com/musterhq/muster/agent/scratch"
+	"github.com/musterhq/muster/agent/storage/scratch"
 	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 )

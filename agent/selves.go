@@ -7,8 +7,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/musterhq/muster/agent/checkpoint"
-	"github.com/musterhq/muster/agent/selfapi"
+	"github.com/musterhq/muster/agent/storage/checkpoint"
+	"github.com/musterhq/muster/agent/storage/selfapi"
 	"github.com/musterhq/muster/agent/unixsock"
 	"github.com/musterhq/muster/internal/agentapi"
 )

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/musterhq/muster/agent/sharedfs"
-	"github.com/musterhq/muster/agent/sharedfs/sharedfstest"
+	"github.com/musterhq/muster/agent/storage/sharedfs"
+	"github.com/musterhq/muster/agent/storage/sharedfs/sharedfstest"
 	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 )

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/musterhq/muster/agent/sharedfs"
+	"github.com/musterhq/muster/agent/storage/sharedfs"
 	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"

@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/agent"
-	"github.com/musterhq/muster/agent/checkpoint"
 	"github.com/musterhq/muster/agent/machine/hostinfo"
-	"github.com/musterhq/muster/agent/scratch"
-	"github.com/musterhq/muster/agent/volume/volumetest"
+	"github.com/musterhq/muster/agent/storage/checkpoint"
+	"github.com/musterhq/muster/agent/storage/scratch"
+	"github.com/musterhq/muster/agent/storage/volume/volumetest"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

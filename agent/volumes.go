@@ -10,8 +10,8 @@ import (
 
 	"github.com/musterhq/muster/agent/line"
 	"github.com/musterhq/muster/agent/peers"
-	"github.com/musterhq/muster/agent/scratch"
-	"github.com/musterhq/muster/agent/snapd"
+	"github.com/musterhq/muster/agent/storage/scratch"
+	"github.com/musterhq/muster/agent/storage/snapd"
 	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"

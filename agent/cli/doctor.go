@@ -16,10 +16,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/agent/fusemount"
 	"github.com/musterhq/muster/agent/machine/nvhost"
 	"github.com/musterhq/muster/agent/overlay"
-	"github.com/musterhq/muster/agent/scratch"
+	"github.com/musterhq/muster/agent/storage/fusemount"
+	"github.com/musterhq/muster/agent/storage/scratch"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 )

@@ -14,7 +14,7 @@ import (
 	"github.com/musterhq/muster/agent"
 	"github.com/musterhq/muster/agent/link"
 	"github.com/musterhq/muster/agent/machine/gpu"
-	"github.com/musterhq/muster/agent/scratch"
+	"github.com/musterhq/muster/agent/storage/scratch"
 	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/agent/workload/image"
 )

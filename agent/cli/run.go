@@ -23,7 +23,7 @@ import (
 	"github.com/musterhq/muster/agent/machine/hostinfo"
 	"github.com/musterhq/muster/agent/machine/notice"
 	"github.com/musterhq/muster/agent/machine/nvhost"
-	"github.com/musterhq/muster/agent/scratch"
+	"github.com/musterhq/muster/agent/storage/scratch"
 	"github.com/musterhq/muster/agent/stream"
 	"github.com/musterhq/muster/agent/update"
 	"github.com/musterhq/muster/agent/workload/container"

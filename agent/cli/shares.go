@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/musterhq/muster/agent/sharedfs"
+	"github.com/musterhq/muster/agent/storage/sharedfs"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

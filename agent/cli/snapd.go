@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/musterhq/muster/agent/snapd"
+	"github.com/musterhq/muster/agent/storage/snapd"
 )
 
 // snapdCommand is the command with which the agent starts the process for volumes: this executable again. It is not for

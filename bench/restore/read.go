@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/agent/lazy"
-	"github.com/musterhq/muster/agent/scratch"
-	"github.com/musterhq/muster/agent/volume"
+	"github.com/musterhq/muster/agent/storage/lazy"
+	"github.com/musterhq/muster/agent/storage/scratch"
+	"github.com/musterhq/muster/agent/storage/volume"
 	"github.com/musterhq/muster/bench/table"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/data/store"

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/musterhq/muster/agent/peers"
-	"github.com/musterhq/muster/agent/scratch"
-	"github.com/musterhq/muster/agent/volume"
+	"github.com/musterhq/muster/agent/storage/scratch"
+	"github.com/musterhq/muster/agent/storage/volume"
 	"github.com/musterhq/muster/bench/table"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/data/chunk"

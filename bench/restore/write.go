@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/agent/scratch"
-	"github.com/musterhq/muster/agent/volume"
+	"github.com/musterhq/muster/agent/storage/scratch"
+	"github.com/musterhq/muster/agent/storage/volume"
 	"github.com/musterhq/muster/bench/table"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"

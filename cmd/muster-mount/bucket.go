@@ -24,7 +24,7 @@ import (
 	"github.com/rclone/rclone/vfs/vfscommon"
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/agent/fusemount/wire"
+	"github.com/musterhq/muster/agent/storage/fusemount/wire"
 )
 
 const (

@@ -26,7 +26,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/agent/fusemount/wire"
+	"github.com/musterhq/muster/agent/storage/fusemount/wire"
 	"github.com/musterhq/muster/agent/unixsock"
 )
 

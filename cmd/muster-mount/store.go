@@ -22,7 +22,7 @@ import (
 	"github.com/rclone/rclone/fs"
 	"github.com/rclone/rclone/fs/config/configmap"
 
-	"github.com/musterhq/muster/agent/fusemount/wire"
+	"github.com/musterhq/muster/agent/storage/fusemount/wire"
 	"github.com/musterhq/muster/internal/data/packio"
 	"github.com/musterhq/muster/internal/publicnet"
 )

@@ -22,8 +22,8 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/agent/fusemount/wire"
-	"github.com/musterhq/muster/agent/lazy/reader"
+	"github.com/musterhq/muster/agent/storage/fusemount/wire"
+	"github.com/musterhq/muster/agent/storage/lazy/reader"
 	"github.com/musterhq/muster/agent/unixsock"
 	"github.com/musterhq/muster/internal/data/chunk"
 	"github.com/musterhq/muster/internal/data/manifest"

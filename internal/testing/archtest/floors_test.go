@@ -53,8 +53,8 @@ var ground = map[string]bool{
 }
 
 // mountImports are what cmd/muster-mount may import.
-var mountImports = []string{"agent/fusemount/wire", "agent/lazy/reader", "agent/unixsock", "internal/data/chunk",
-	"internal/data/manifest", "internal/data/packio", "internal/publicnet"}
+var mountImports = []string{"agent/storage/fusemount/wire", "agent/storage/lazy/reader", "agent/unixsock",
+	"internal/data/chunk", "internal/data/manifest", "internal/data/packio", "internal/publicnet"}
 
 // asides are the rooms next to the floors, and who may enter them. An empty list means cmd/, bench/ and tests only.
 var asides = map[string][]string{

@@ -10,6 +10,6 @@
 //   - Once the store is well, what was under way goes on, and nothing is left that still says otherwise.
 //   - Memory and goroutines stay bounded meanwhile.
 //
-// Lazy mounts, buckets and copies have their own tests with the same faults: agent/lazy, agent/bucket, and
-// internal/data/volume. The package has tests only.
+// Lazy mounts, buckets and copies have their own tests with the same faults: agent/storage/lazy, agent/storage/bucket,
+// and internal/data/volume. The package has tests only.
 package datafaults

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/agent/scratch"
-	agentvolume "github.com/musterhq/muster/agent/volume"
+	"github.com/musterhq/muster/agent/storage/scratch"
+	agentvolume "github.com/musterhq/muster/agent/storage/volume"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/data/store"
 	"github.com/musterhq/muster/internal/fault"

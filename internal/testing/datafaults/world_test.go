@@ -17,8 +17,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/musterhq/muster/agent/scratch"
-	agentvolume "github.com/musterhq/muster/agent/volume"
+	"github.com/musterhq/muster/agent/storage/scratch"
+	agentvolume "github.com/musterhq/muster/agent/storage/volume"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/data/store"

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/agent/snapd"
+	"github.com/musterhq/muster/agent/storage/snapd"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/data/store"
 	"github.com/musterhq/muster/internal/data/volume"

@@ -20,9 +20,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/musterhq/muster/agent/scratch"
-	"github.com/musterhq/muster/agent/snapd"
-	agentvolume "github.com/musterhq/muster/agent/volume"
+	"github.com/musterhq/muster/agent/storage/scratch"
+	"github.com/musterhq/muster/agent/storage/snapd"
+	agentvolume "github.com/musterhq/muster/agent/storage/volume"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/data/volume"

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/agent/sharedfs/sharedfstest"
+	"github.com/musterhq/muster/agent/storage/sharedfs/sharedfstest"
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"

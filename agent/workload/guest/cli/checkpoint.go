@@ -13,8 +13,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/musterhq/muster/agent/checkpoint"
-	"github.com/musterhq/muster/agent/selfapi"
+	"github.com/musterhq/muster/agent/storage/checkpoint"
+	"github.com/musterhq/muster/agent/storage/selfapi"
 	"github.com/musterhq/muster/agent/unixsock"
 	"github.com/musterhq/muster/agent/workload/guest"
 	"github.com/musterhq/muster/internal/agentapi"
