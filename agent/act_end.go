@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/agent/machine/gpucheck"
-	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/agent/net/overlay"
 	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/musterhq/muster/agent/firewall"
-	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/agent/net/firewall"
+	"github.com/musterhq/muster/agent/net/overlay"
 	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/agent/workload/guest"
 	"github.com/musterhq/muster/agent/workload/image"

@@ -22,10 +22,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/musterhq/muster/agent/firewall"
 	"github.com/musterhq/muster/agent/machine/gpu"
 	"github.com/musterhq/muster/agent/machine/gpucheck"
 	"github.com/musterhq/muster/agent/machine/hostmem"
+	"github.com/musterhq/muster/agent/net/firewall"
 	"github.com/musterhq/muster/agent/storage/bucket"
 	"github.com/musterhq/muster/agent/storage/lazy"
 	"github.com/musterhq/muster/agent/storage/scratch"

@@ -13,7 +13,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/musterhq/muster/agent/machine/hostinfo"
-	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/agent/net/overlay"
 	"github.com/musterhq/muster/agent/workload/container"
 
 	"github.com/musterhq/muster/internal/agentapi"

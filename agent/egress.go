@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/musterhq/muster/agent/firewall"
+	"github.com/musterhq/muster/agent/net/firewall"
 	"github.com/musterhq/muster/agent/workload/container"
 )
 

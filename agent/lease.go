@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/agent/net/overlay"
 	"github.com/musterhq/muster/agent/workload/guest"
 	"github.com/musterhq/muster/agent/workload/leasefiles"
 	"github.com/musterhq/muster/internal/agentapi"

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/musterhq/muster/agent/link"
+	"github.com/musterhq/muster/agent/net/link"
 	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/agent/workload/journal"
 	"github.com/musterhq/muster/internal/agentapi"

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/musterhq/muster/agent/firewall"
+	"github.com/musterhq/muster/agent/net/firewall"
 	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 )

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/musterhq/muster/agent/netns"
-	"github.com/musterhq/muster/agent/peers"
+	"github.com/musterhq/muster/agent/net/netns"
+	"github.com/musterhq/muster/agent/net/peers"
 	"github.com/musterhq/muster/agent/storage/scratch"
 	"github.com/musterhq/muster/agent/storage/volume/volumetest"
 	"github.com/musterhq/muster/internal/agentapi"

@@ -3,7 +3,7 @@ package agent
 import (
 	"fmt"
 
-	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/agent/net/overlay"
 	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/agent/workload/guest"
 	"github.com/musterhq/muster/internal/agentapi"

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"path/filepath"
 
-	"github.com/musterhq/muster/agent/firewall"
-	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/agent/net/firewall"
+	"github.com/musterhq/muster/agent/net/overlay"
 	"github.com/musterhq/muster/agent/storage/bucket"
 	"github.com/musterhq/muster/agent/storage/lazy"
 	"github.com/musterhq/muster/agent/storage/scratch"

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/musterhq/muster/agent/firewall"
-	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/agent/net/firewall"
+	"github.com/musterhq/muster/agent/net/overlay"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/musterhq/muster/agent/line"
-	"github.com/musterhq/muster/agent/peers"
+	"github.com/musterhq/muster/agent/net/line"
+	"github.com/musterhq/muster/agent/net/peers"
 	"github.com/musterhq/muster/agent/storage/scratch"
 	"github.com/musterhq/muster/agent/storage/snapd"
 	"github.com/musterhq/muster/agent/workload/container"

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/musterhq/muster/agent/link"
+	"github.com/musterhq/muster/agent/net/link"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

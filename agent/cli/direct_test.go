@@ -3,7 +3,7 @@ package cli
 import (
 	"testing"
 
-	"github.com/musterhq/muster/agent/link"
+	"github.com/musterhq/muster/agent/net/link"
 )
 
 // Where there is a relay, a public address counts as reachable only if the relay has proven it. Private addresses that

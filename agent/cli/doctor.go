@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/agent/machine/nvhost"
-	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/agent/net/overlay"
 	"github.com/musterhq/muster/agent/storage/fusemount"
 	"github.com/musterhq/muster/agent/storage/scratch"
 	"github.com/musterhq/muster/internal/agentapi"

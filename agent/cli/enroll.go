@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/musterhq/muster/agent/firewall"
-	"github.com/musterhq/muster/agent/link"
 	"github.com/musterhq/muster/agent/machine/gpu"
+	"github.com/musterhq/muster/agent/net/firewall"
+	"github.com/musterhq/muster/agent/net/link"
 )
 
 const defaultState = "/var/lib/muster-agent"

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/musterhq/muster/agent/overlay"
+	"github.com/musterhq/muster/agent/net/overlay"
 )
 
 // overlayCommand is the command with which the agent starts a lease's overlay process: this executable again. It is not

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/musterhq/muster/agent/link"
+	"github.com/musterhq/muster/agent/net/link"
 	"github.com/musterhq/muster/agent/update"
 	"github.com/musterhq/muster/internal/fault"
 )

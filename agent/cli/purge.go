@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/agent"
-	"github.com/musterhq/muster/agent/link"
 	"github.com/musterhq/muster/agent/machine/gpu"
+	"github.com/musterhq/muster/agent/net/link"
 	"github.com/musterhq/muster/agent/storage/scratch"
 	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/agent/workload/image"

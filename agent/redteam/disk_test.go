@@ -5,7 +5,7 @@ package redteam
 import (
 	"testing"
 
-	"github.com/musterhq/muster/agent/firewall"
+	"github.com/musterhq/muster/agent/net/firewall"
 	"github.com/musterhq/muster/internal/testing/testnet"
 )
 

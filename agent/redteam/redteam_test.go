@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/agent/firewall"
+	"github.com/musterhq/muster/agent/net/firewall"
 	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/agent/workload/leasefiles"
 	"github.com/musterhq/muster/internal/agentapi"

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/musterhq/muster/agent/peers"
+	"github.com/musterhq/muster/agent/net/peers"
 	"github.com/musterhq/muster/agent/storage/scratch"
 	"github.com/musterhq/muster/agent/storage/volume"
 	"github.com/musterhq/muster/bench/table"

@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/musterhq/muster/agent/link"
 	"github.com/musterhq/muster/agent/machine/hostinfo"
+	"github.com/musterhq/muster/agent/net/link"
 	"github.com/musterhq/muster/bench/platform"
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/agentapi"

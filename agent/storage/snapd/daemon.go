@@ -22,10 +22,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/agent/firewall"
-	"github.com/musterhq/muster/agent/line"
 	"github.com/musterhq/muster/agent/machine/hostinfo"
-	"github.com/musterhq/muster/agent/peers"
+	"github.com/musterhq/muster/agent/net/firewall"
+	"github.com/musterhq/muster/agent/net/line"
+	"github.com/musterhq/muster/agent/net/peers"
 	"github.com/musterhq/muster/agent/storage/checkpoint"
 	"github.com/musterhq/muster/agent/storage/volume"
 	"github.com/musterhq/muster/agent/unixsock"

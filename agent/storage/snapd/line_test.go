@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/musterhq/muster/agent/line"
-	"github.com/musterhq/muster/agent/peers"
+	"github.com/musterhq/muster/agent/net/line"
+	"github.com/musterhq/muster/agent/net/peers"
 	"github.com/musterhq/muster/agent/storage/scratch"
 	"github.com/musterhq/muster/agent/storage/volume/volumetest"
 	"github.com/musterhq/muster/internal/agentapi"

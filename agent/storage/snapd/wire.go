@@ -9,8 +9,8 @@
 package snapd
 
 import (
-	"github.com/musterhq/muster/agent/line"
-	"github.com/musterhq/muster/agent/peers"
+	"github.com/musterhq/muster/agent/net/line"
+	"github.com/musterhq/muster/agent/net/peers"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/musterhq/muster/agent/line"
-	"github.com/musterhq/muster/agent/peers"
+	"github.com/musterhq/muster/agent/net/line"
+	"github.com/musterhq/muster/agent/net/peers"
 	"github.com/musterhq/muster/agent/storage/checkpoint"
 	"github.com/musterhq/muster/agent/storage/volume"
 	"github.com/musterhq/muster/internal/agentapi"

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/agent/peers"
+	"github.com/musterhq/muster/agent/net/peers"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/data/chunk"
 	"github.com/musterhq/muster/internal/data/manifest"

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/musterhq/muster/agent/peers"
+	"github.com/musterhq/muster/agent/net/peers"
 	"github.com/musterhq/muster/internal/data/chunk"
 )
 

@@ -165,7 +165,7 @@ func (h *Host) Dial(ctx context.Context, network, address string) (c net.Conn, e
 // NetNS returns a path to the host's network namespace, valid outside while the host exists.
 func (h *Host) NetNS() string { return fmt.Sprintf("/proc/%d/ns/net", h.space.pid) }
 
-// Inside runs f in the host's network; see agent/netns for what f may do.
+// Inside runs f in the host's network; see agent/net/netns for what f may do.
 func (h *Host) Inside(f func() error) error { return h.space.inside(f) }
 
 // Publish makes a TCP address on this machine's loopback reachable at one of the host's addresses, so that the servers

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/agent/netns"
+	"github.com/musterhq/muster/agent/net/netns"
 )
 
 // space is a network, process, mount and host-name namespace, held by one small process that is the first in it. That
@@ -67,7 +67,7 @@ func newSpace(dir, name string) (*space, error) {
 	return s, nil
 }
 
-// inside runs f in the space's network; see agent/netns for what f may do.
+// inside runs f in the space's network; see agent/net/netns for what f may do.
 func (s *space) inside(f func() error) error { return netns.Inside(s.net, f) }
 
 // end ends everything in the space and returns when it is gone.

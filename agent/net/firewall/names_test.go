@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/agent/netns"
+	"github.com/musterhq/muster/agent/net/netns"
 )
 
 // A query to Docker's name server is refused in a guest's namespace, at whichever port it listens; others of the

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/net/netutil"
 
-	"github.com/musterhq/muster/agent/netns"
+	"github.com/musterhq/muster/agent/net/netns"
 )
 
 // Limits of what a rank sends.

@@ -9,7 +9,7 @@ import (
 
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
-	"github.com/musterhq/muster/agent/overlay/paths"
+	"github.com/musterhq/muster/agent/net/overlay/paths"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

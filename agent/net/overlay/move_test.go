@@ -13,7 +13,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/musterhq/muster/agent/overlay/paths"
+	"github.com/musterhq/muster/agent/net/overlay/paths"
 	"github.com/musterhq/muster/internal/testing/testnet"
 )
 

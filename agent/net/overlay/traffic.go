@@ -14,7 +14,7 @@ import (
 
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
-	"github.com/musterhq/muster/agent/overlay/paths"
+	"github.com/musterhq/muster/agent/net/overlay/paths"
 )
 
 // Traffic is how many bytes a run's overlay has exchanged since it was first up, over all its processes.

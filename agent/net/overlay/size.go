@@ -8,7 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.zx2c4.com/wireguard/tun"
 
-	"github.com/musterhq/muster/agent/netns"
+	"github.com/musterhq/muster/agent/net/netns"
 )
 
 // sizedTUN answers for the MTU itself, because querying the device by name fails outside its namespace ("no such

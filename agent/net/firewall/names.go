@@ -4,7 +4,7 @@ import (
 	"context"
 	"os"
 
-	"github.com/musterhq/muster/agent/netns"
+	"github.com/musterhq/muster/agent/net/netns"
 	"github.com/musterhq/muster/internal/fault"
 )
 

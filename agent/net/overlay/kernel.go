@@ -14,8 +14,8 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
-	"github.com/musterhq/muster/agent/netns"
-	"github.com/musterhq/muster/agent/overlay/paths"
+	"github.com/musterhq/muster/agent/net/netns"
+	"github.com/musterhq/muster/agent/net/overlay/paths"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

@@ -17,7 +17,7 @@ import (
 	"golang.zx2c4.com/wireguard/tun"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
-	"github.com/musterhq/muster/agent/netns"
+	"github.com/musterhq/muster/agent/net/netns"
 )
 
 // fast is the argument with which this executable is an overlay process whose kernel has WireGuard: the machines that

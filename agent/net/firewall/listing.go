@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/musterhq/muster/agent/netns"
+	"github.com/musterhq/muster/agent/net/netns"
 )
 
 // Tables are compared by what nft lists, not by their text: different versions of nft and of the kernel list the same

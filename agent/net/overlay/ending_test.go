@@ -10,7 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/musterhq/muster/agent/netns"
+	"github.com/musterhq/muster/agent/net/netns"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

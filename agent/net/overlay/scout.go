@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
-	"github.com/musterhq/muster/agent/netns"
-	"github.com/musterhq/muster/agent/overlay/paths"
+	"github.com/musterhq/muster/agent/net/netns"
+	"github.com/musterhq/muster/agent/net/overlay/paths"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/agent/netns"
+	"github.com/musterhq/muster/agent/net/netns"
 )
 
 func TestMain(m *testing.M) {
