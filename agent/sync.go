@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/musterhq/muster/agent/update"
+	"github.com/musterhq/muster/agent/self/update"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

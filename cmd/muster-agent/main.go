@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"github.com/musterhq/muster/agent/cli"
+	"github.com/musterhq/muster/agent/self/cli"
 )
 
 // version and releaseKeys are set by the linker: -X main.version=… -X main.releaseKeys=….

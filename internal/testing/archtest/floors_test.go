@@ -93,7 +93,7 @@ func TestFloors(t *testing.T) {
 			}
 		case from == "cmd/musterd" && to == "internal/cli/platform":
 		case strings.HasPrefix(from, "cmd/"):
-			if to != "internal/cli" && to != "agent/cli" && to != "agent/workload/guest/cli" &&
+			if to != "internal/cli" && to != "agent/self/cli" && to != "agent/workload/guest/cli" &&
 				to != "internal/devstack/demojob" {
 				t.Errorf("%s imports %s: a command is one call of its package cli", file, to)
 			}

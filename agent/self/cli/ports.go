@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/agent/net/link"
-	"github.com/musterhq/muster/agent/update"
+	"github.com/musterhq/muster/agent/self/update"
 	"github.com/musterhq/muster/internal/fault"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/musterhq/muster/agent/update"
+	"github.com/musterhq/muster/agent/self/update"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 )

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/musterhq/muster/agent/update"
+	"github.com/musterhq/muster/agent/self/update"
 )
 
 // Whatever is unknown is found, and no value is taken for an option.

@@ -17,7 +17,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/musterhq/muster/agent/net/link"
-	"github.com/musterhq/muster/agent/update"
+	"github.com/musterhq/muster/agent/self/update"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/serve/relay"
 )

@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/musterhq/muster/agent/update"
+	"github.com/musterhq/muster/agent/self/update"
 	"github.com/musterhq/muster/agent/workload/image"
 )
 
