@@ -38,5 +38,3 @@ type BucketCredentials struct {
 	AccessKeyID     string `json:"access_key_id" maxLength:"200" doc:"id of the new access key" example:"AKIAIOSFODNN7EXAMPLE"`
 	SecretAccessKey string `json:"secret_access_key" maxLength:"500" doc:"secret of the new access key" example:"wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"`
 }
-
-func bucketPath(b id.Bucket, rest string) string { return "/buckets/" + b.String() + rest }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/cli/base"
+	"github.com/musterhq/muster/internal/fault"
 )
 
 func adminGangs(s *base.Session) *cobra.Command {
@@ -18,6 +19,9 @@ func adminGangs(s *base.Session) *cobra.Command {
 		Args:    base.Exactly(),
 		Example: "  muster admin gangs --days 7\n  muster admin held-credits",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if days < 1 {
+				return fault.New(fault.Invalid, "--days: want 1 to 366")
+			}
 			g, err := s.Client(cmd).Admin.GetGangs(cmd.Context(), client.GangsQuery{Days: days})
 			return s.Result(cmd, g, err, func(p *base.Printer) { printGangs(p, g) })
 		},

@@ -13,96 +13,13 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// failures are the failures of operations beyond those that failuresOf derives. Tests hold every answer to them.
-var failures = map[string][]fault.Kind{
-	"signUp":           {fault.Conflict, fault.Forbidden},
-	"sendVerification": {fault.Conflict},
-	"deleteMe":         {fault.Conflict},
-	"acceptInvitation": {fault.Conflict},
-	"leaveOrg":         {fault.Conflict},
-	"changeMember":     {fault.Conflict},
-	"removeMember":     {fault.Conflict},
-	"createInvitation": {fault.Conflict, fault.QuotaExceeded},
-	"createToken":      {fault.QuotaExceeded},
-	"addSSHKey":        {fault.Conflict, fault.QuotaExceeded},
-	"getSSHGateway":    {fault.NotFound},
-	"createWebhook":    {fault.QuotaExceeded},
-	"retryDelivery":    {fault.Conflict},
-
-	"getLedgerHead":    {fault.NotFound},
-	"getEstimate":      {fault.NoCapacity},
-	"createQuote":      {fault.NoCapacity, fault.InsufficientFunds, fault.QuotaExceeded, fault.Conflict, fault.NotFound},
-	"returnQuote":      {fault.Conflict},
-	"createTemplate":   {fault.Conflict, fault.QuotaExceeded, fault.NotFound},
-	"deleteTemplate":   {fault.Conflict},
-	"createVolume":     {fault.Conflict, fault.QuotaExceeded},
-	"changeVolume":     {fault.Conflict},
-	"deleteVolume":     {fault.Conflict},
-	"snapshotVolume":   {fault.Conflict},
-	"restoreVolume":    {fault.Conflict},
-	"cloneVolume":      {fault.Conflict, fault.QuotaExceeded},
-	"listVolumeFiles":  {fault.Conflict},
-	"getVolumeContent": {fault.Conflict},
-	"openTransfer":     {fault.Conflict},
-	"reportTransfer":   {fault.Conflict},
-	"reservePacks":     {fault.Conflict},
-	"storePack":        {fault.Conflict, fault.QuotaExceeded},
-	"readPack":         {fault.Conflict},
-	"commitUpload":     {fault.Conflict, fault.QuotaExceeded},
-	"createBucket":     {fault.Conflict, fault.QuotaExceeded},
-	"checkBucket":      {fault.Conflict},
-	"declareShared":    {fault.Conflict, fault.QuotaExceeded},
-
-	"deleteVolumeSnapshot": {fault.Conflict},
-
-	"rentCluster":      {fault.NoCapacity, fault.InsufficientFunds, fault.QuotaExceeded, fault.Conflict, fault.NotFound},
-	"actOnCluster":     {fault.Conflict, fault.InsufficientFunds},
-	"sshToCluster":     {fault.Conflict},
-	"getPortLink":      {fault.Conflict},
-	"createEnrollment": {fault.Conflict, fault.QuotaExceeded},
-	"actOnHost":        {fault.Conflict},
-	"changeHost":       {fault.Conflict},
-
-	"getEarningsStatement":    {fault.NotFound},
-	"getEarningsStatementCSV": {fault.NotFound},
-
-	"setUpPayouts":       {fault.Conflict},
-	"depositBond":        {fault.InsufficientFunds, fault.Conflict},
-	"withdrawBond":       {fault.InsufficientFunds, fault.Conflict},
-	"changeBondTerms":    {fault.Conflict},
-	"createTopUp":        {fault.Conflict, fault.NotFound, fault.QuotaExceeded},
-	"getReceipt":         {fault.Conflict},
-	"addCard":            {fault.Conflict},
-	"changeCard":         {fault.Conflict},
-	"removeCard":         {fault.Conflict},
-	"createRefund":       {fault.Conflict, fault.QuotaExceeded, fault.InsufficientFunds},
-	"redeemCode":         {fault.NotFound, fault.Conflict, fault.QuotaExceeded},
-	"listPostpaidUsage":  {fault.NotFound},
-	"payPostpaidInvoice": {fault.Conflict},
-	"setAutoTopUp":       {fault.Conflict, fault.QuotaExceeded},
-
-	"runPayouts":          {fault.Conflict},
-	"createPromoCode":     {fault.Conflict},
-	"disablePromoCode":    {fault.Conflict},
-	"compensateCharge":    {fault.Conflict},
-	"decideHeldCredit":    {fault.Conflict},
-	"unfreezeLease":       {fault.Conflict},
-	"payNow":              {fault.Conflict, fault.NotFound},
-	"reversePayout":       {fault.Conflict},
-	"forgiveDisputes":     {fault.Conflict},
-	"allowRefund":         {fault.Conflict},
-	"releasePayoutReview": {fault.Conflict},
-	"refusePayoutReview":  {fault.Conflict},
-	"changeOperator":      {fault.Conflict},
-	"awardGPU":            {fault.Conflict},
-	"changePostpaid":      {fault.Conflict},
-	"writeOffInvoice":     {fault.Conflict},
-	"bookBankPayment":     {fault.Conflict},
-	"releaseRefund":       {fault.Conflict},
-	"remitTax":            {fault.Conflict},
-	"approveEntry":        {fault.Conflict},
-	"refuseEntry":         {fault.Conflict},
+// fails adds kinds of failure that an operation can answer beyond those that failuresOf derives. Tests hold
+// every answer to them.
+func fails(kinds ...fault.Kind) option {
+	return func(op *huma.Operation) { op.Metadata[failsKey] = kinds }
 }
+
+const failsKey = "fails"
 
 // failuresOf returns the kinds of failure that an operation can answer.
 func failuresOf(op *huma.Operation, rule access) []fault.Kind {
@@ -119,7 +36,8 @@ func failuresOf(op *huma.Operation, rule access) []fault.Kind {
 	if op.Method == http.MethodPost {
 		kinds = append(kinds, fault.IdemMismatch)
 	}
-	for _, k := range failures[op.OperationID] {
+	more, _ := op.Metadata[failsKey].([]fault.Kind)
+	for _, k := range more {
 		if !slices.Contains(kinds, k) {
 			kinds = append(kinds, k)
 		}

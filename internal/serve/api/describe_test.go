@@ -73,11 +73,6 @@ func TestDocument_DescribesEveryOperation(t *testing.T) {
 			t.Errorf("%s names %d failures", id, failures)
 		}
 	}
-	for id := range failures {
-		if operations(d)[id] == nil {
-			t.Errorf("failures of %s, which is no operation", id)
-		}
-	}
 }
 
 // TestProperties_AreAllUsed: a row of properties.txt that describes nothing is left over.

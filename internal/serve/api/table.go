@@ -70,7 +70,9 @@ func (t *table) note(method, path string, rule access) {
 // doc is an operation's entry in the reference: "listTokens: Your organisation's API tokens".
 type doc string
 
-func (t *table) operation(method, path string, rule access, d doc, status int, out reflect.Type) huma.Operation {
+// operation makes an operation with its options, and notes its route.
+func (t *table) operation(method, path string, rule access, d doc, status int, out reflect.Type,
+	opts []option) huma.Operation {
 	t.note(method, Base+path, rule)
 	name, summary, _ := strings.Cut(string(d), ": ")
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
@@ -78,6 +80,9 @@ func (t *table) operation(method, path string, rule access, d doc, status int, o
 		OperationID: name, Method: method, Path: Base + path, Summary: summary, Tags: []string{nounOf(first)},
 		Description: rule.describe(), DefaultStatus: status, MaxBodyBytes: maxBody,
 		Responses: map[string]*huma.Response{}, Security: []map[string][]string{}, Metadata: map[string]any{},
+	}
+	for _, o := range opts {
+		o(&op)
 	}
 	addFailures(t.huma.OpenAPI().Components, &op, rule)
 	if !rule.public {
@@ -108,22 +113,19 @@ type option func(*huma.Operation)
 // get registers a read.
 func get[I, O any](t *table, path string, rule access, d doc, h func(context.Context, account.Principal, *I) (O, error),
 	opts ...option) {
-	op := t.operation(http.MethodGet, path, rule, d, http.StatusOK, reflect.TypeFor[O]())
-	read(t, op, h, opts)
+	read(t, t.operation(http.MethodGet, path, rule, d, http.StatusOK, reflect.TypeFor[O](), opts), h)
 }
 
 // patch registers a change that sets values, so that repeating it does no harm.
 func patch[I, O any](t *table, path string, rule access, d doc, h func(context.Context, account.Principal, *I) (O,
 	error), opts ...option) {
-	op := t.operation(http.MethodPatch, path, rule, d, http.StatusOK, reflect.TypeFor[O]())
-	read(t, op, h, opts)
+	read(t, t.operation(http.MethodPatch, path, rule, d, http.StatusOK, reflect.TypeFor[O](), opts), h)
 }
 
 // put registers a change that replaces the whole of a thing.
 func put[I, O any](t *table, path string, rule access, d doc, h func(context.Context, account.Principal, *I) (O, error),
 	opts ...option) {
-	op := t.operation(http.MethodPut, path, rule, d, http.StatusOK, reflect.TypeFor[O]())
-	read(t, op, h, opts)
+	read(t, t.operation(http.MethodPut, path, rule, d, http.StatusOK, reflect.TypeFor[O](), opts), h)
 }
 
 // remove registers a DELETE. One that answers nothing is 204.
@@ -133,14 +135,11 @@ func remove[I, O any](t *table, path string, rule access, d doc, h func(context.
 	if reflect.TypeFor[O]() == reflect.TypeFor[nothing]() {
 		status = http.StatusNoContent
 	}
-	read(t, t.operation(http.MethodDelete, path, rule, d, status, reflect.TypeFor[O]()), h, opts)
+	read(t, t.operation(http.MethodDelete, path, rule, d, status, reflect.TypeFor[O](), opts), h)
 }
 
-func read[I, O any](t *table, op huma.Operation, h func(context.Context, account.Principal, *I) (O, error),
-	opts []option) {
-	for _, o := range opts {
-		o(&op)
-	}
+func read[I, O any](t *table, op huma.Operation,
+	h func(context.Context, account.Principal, *I) (O, error)) {
 	ids := pathIDsOf(reflect.TypeFor[I]())
 	op.Metadata[pathIDsKey] = ids
 	t.add(op, reflect.TypeFor[I](), reflect.TypeFor[O]())
@@ -172,8 +171,8 @@ func read[I, O any](t *table, op huma.Operation, h func(context.Context, account
 // getEncoded is get for a use case that returns the JSON of an O. Its length is sent before it, so that a client reads
 // it into one buffer and nothing splits it into chunks.
 func getEncoded[O, I any](t *table, path string, rule access, d doc, h func(context.Context, account.Principal,
-	*I) ([]byte, error)) {
-	op := t.operation(http.MethodGet, path, rule, d, http.StatusOK, reflect.TypeFor[O]())
+	*I) ([]byte, error), opts ...option) {
+	op := t.operation(http.MethodGet, path, rule, d, http.StatusOK, reflect.TypeFor[O](), opts)
 	t.add(op, reflect.TypeFor[I](), reflect.TypeFor[O]())
 	huma.Register(t.huma, op, func(ctx context.Context, in *I) (*encoded, error) {
 		out, err := h(ctx, callerOf(ctx).principal, in)
@@ -217,11 +216,8 @@ type answer struct {
 // outcome. If the use case returns another type than O, h passes it idem.As(once, view) and returns the same view.
 func post[I, O any, P posted[I]](t *table, path string, rule access, status int, d doc,
 	h func(context.Context, account.Principal, *I, idem.Request) (O, idem.Outcome, error), opts ...option) {
-	op := t.operation(http.MethodPost, path, rule, d, status, reflect.TypeFor[O]())
+	op := t.operation(http.MethodPost, path, rule, d, status, reflect.TypeFor[O](), opts)
 	op.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{}}
-	for _, o := range opts {
-		o(&op)
-	}
 	ids := pathIDsOf(reflect.TypeFor[I]())
 	op.Metadata[pathIDsKey] = ids
 	t.add(op, reflect.TypeFor[I](), reflect.TypeFor[O]())
@@ -278,20 +274,24 @@ func withSpec(op *huma.Operation) {
 	op.MaxBodyBytes = maxSpecBody
 }
 
+// params are the parameters of a stream, which has no input that names them.
+func params(all ...*huma.Param) option {
+	return func(op *huma.Operation) { op.Parameters = all }
+}
+
 // streamer writes the answer of a route, or returns an error before it has written. The request's context ends soon
 // after the token stopped counting.
 type streamer = func(http.ResponseWriter, *http.Request, account.Principal) error
 
 // stream registers a route whose response is text.
-func (t *table) stream(method, path string, rule access, d doc, h streamer, params ...*huma.Param) {
-	t.streamAs("text/plain", &huma.Schema{Type: huma.TypeString}, method, path, rule, d, h, params...)
+func (t *table) stream(method, path string, rule access, d doc, h streamer, opts ...option) {
+	t.streamAs("text/plain", &huma.Schema{Type: huma.TypeString}, method, path, rule, d, h, opts...)
 }
 
 // streamAs is stream for an answer of another media type.
 func (t *table) streamAs(media string, schema *huma.Schema, method, path string, rule access, d doc, h streamer,
-	params ...*huma.Param) {
-	op := t.operation(method, path, rule, d, http.StatusOK, nil)
-	op.Parameters = params
+	opts ...option) {
+	op := t.operation(method, path, rule, d, http.StatusOK, nil, opts)
 	op.Responses["200"] = &huma.Response{Description: "OK", Content: map[string]*huma.MediaType{media: {Schema: schema}}}
 	t.huma.OpenAPI().AddOperation(&op)
 	t.chi.MethodFunc(method, Base+path, func(w http.ResponseWriter, r *http.Request) {

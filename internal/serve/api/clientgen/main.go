@@ -56,8 +56,7 @@ var twins = map[reflect.Type]reflect.Type{
 
 // service is a group of methods: a field of Client.
 type service struct {
-	name    string   // of the field
-	words   []string // that names of operations have and methods do not: the longest first
+	name    string // of the field
 	methods []method
 }
 
