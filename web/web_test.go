@@ -36,6 +36,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/template"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/nouns"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/stripe"
 	"github.com/musterhq/muster/internal/stripe/events"
@@ -101,23 +102,30 @@ func openWith(t testing.TB, set func(*web.Config)) *browser {
 		PublicURL:     localhost(srv.URL),
 	})
 	cfg := web.Config{
-		Reconciler: reconcile.New(d, out.Client(), in.Refresh, "USD", slog.New(slog.DiscardHandler)),
-		Outbox:     out, Payments: pay, Payouts: outs, Postpaid: after, Bonds: bond.New(d, "USD"),
-		Budgets:  budget.New(d, "USD"),
-		Accounts: accounts, Market: m,
-		Hosts:      host.New(d, nil),
-		Leases:     metering.NewLeases(d),
-		Notices:    notify.NewNotices(d),
-		Shared:     sharedfs.New(d, nil),
-		Buckets:    bucket.New(d, bucket.Config{Box: box, AnyAddress: true}),
-		Webhooks:   notify.NewWebhooks(d, box, false),
-		Erasure:    erasure.New(d, accounts, volume.New(d, nil, volume.Config{})),
-		Statements: statement.New(d, "USD", statement.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}}),
-		Templates:  template.New(d, ""),
-		Volumes: volume.New(d, folderOf(t, srv.URL), volume.Config{
-			Currency: "USD", Box: box, PricePerGBHour: 68_493, // 0.05 for a month
-		}),
-		Clusters: cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box}),
+		Nouns: nouns.Nouns{
+			Reconciler: reconcile.New(d, out.Client(), in.Refresh, "USD", slog.New(slog.DiscardHandler)),
+			Outbox:     out,
+			Payments:   pay,
+			Payouts:    outs,
+			Postpaid:   after,
+			Bonds:      bond.New(d, "USD"),
+			Budgets:    budget.New(d, "USD"),
+			Accounts:   accounts,
+			Market:     m,
+			Hosts:      host.New(d, nil),
+			Leases:     metering.NewLeases(d),
+			Notices:    notify.NewNotices(d),
+			Shared:     sharedfs.New(d, nil),
+			Buckets:    bucket.New(d, bucket.Config{Box: box, AnyAddress: true}),
+			Webhooks:   notify.NewWebhooks(d, box, false),
+			Erasure:    erasure.New(d, accounts, volume.New(d, nil, volume.Config{})),
+			Statements: statement.New(d, "USD", statement.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}}),
+			Templates:  template.New(d, ""),
+			Volumes: volume.New(d, folderOf(t, srv.URL), volume.Config{
+				Currency: "USD", Box: box, PricePerGBHour: 68_493, // 0.05 for a month
+			}),
+			Clusters: cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box}),
+		},
 		Merchant: statement.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}},
 		Currency: "USD", Sandbox: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: time.Now,
 		Ready:         map[string]func(context.Context) error{"Database": d.Ping},

@@ -21,6 +21,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/fleet/template"
 	"github.com/musterhq/muster/internal/heap"
+	"github.com/musterhq/muster/internal/nouns"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/serve/api"
 )
@@ -75,15 +76,17 @@ func (s *Server) startHTTP(b *bus.Bus) error {
 		AddressPerMinute: unlimited,
 		CallerPerMinute:  unlimited,
 	}, api.Deps{
-		Database:  s.DB,
-		Accounts:  account.New(s.DB, account.Config{}),
-		Market:    m,
-		Hosts:     host.New(s.DB, b),
-		Bus:       b,
-		Box:       box,
-		Log:       log,
-		Clusters:  cluster.New(s.DB, m, b, cluster.Config{Currency: Currency, Box: box, Log: log}),
-		Templates: template.New(s.DB, ""),
+		Nouns: nouns.Nouns{
+			Accounts:  account.New(s.DB, account.Config{}),
+			Market:    m,
+			Hosts:     host.New(s.DB, b),
+			Clusters:  cluster.New(s.DB, m, b, cluster.Config{Currency: Currency, Box: box, Log: log}),
+			Templates: template.New(s.DB, ""),
+		},
+		Database: s.DB,
+		Bus:      b,
+		Box:      box,
+		Log:      log,
 	})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

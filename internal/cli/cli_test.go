@@ -36,6 +36,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/fleet/template"
 	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/nouns"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/serve/api"
 	"github.com/musterhq/muster/internal/stripe"
@@ -127,30 +128,32 @@ func newPlatformOn(t *testing.T, packs store.Store) *testPlatform {
 		packs = folder
 	}
 	mux.Handle("/", api.New(api.Config{Currency: "USD", AgentURL: "https://agents.muster.test"}, api.Deps{
-		Database:   p.db,
-		Accounts:   accounts,
-		Market:     p.market,
-		Hosts:      host.New(p.db, nil),
-		Outbox:     out,
-		Events:     in,
-		Reconciler: reconcile.New(p.db, sc, in.Refresh, "USD", quiet),
-		Payments:   pay,
-		Payouts:    outs,
-		Postpaid:   after,
-		Bonds:      bond.New(p.db, "USD"),
-		Budgets:    budget.New(p.db, "USD"),
-		Leases:     metering.NewLeases(p.db),
-		Statements: statement.New(p.db, "USD", statement.Party{}),
-		Notices:    notify.NewNotices(p.db),
-		Shared:     sharedfs.New(p.db, nil),
-		Buckets:    bucket.New(p.db, bucket.Config{Box: box, AnyAddress: true}),
-		Webhooks:   notify.NewWebhooks(p.db, box, false),
-		Erasure:    erasure.New(p.db, accounts, volume.New(p.db, nil, volume.Config{})),
-		Box:        box,
-		Log:        quiet,
-		Templates:  template.New(p.db, ""),
-		Volumes:    volume.New(p.db, packs, volume.Config{Currency: "USD", Box: box}),
-		Clusters:   cluster.New(p.db, p.market, nil, cluster.Config{Currency: "USD", Box: box}),
+		Nouns: nouns.Nouns{
+			Accounts:   accounts,
+			Market:     p.market,
+			Hosts:      host.New(p.db, nil),
+			Outbox:     out,
+			Events:     in,
+			Reconciler: reconcile.New(p.db, sc, in.Refresh, "USD", quiet),
+			Payments:   pay,
+			Payouts:    outs,
+			Postpaid:   after,
+			Bonds:      bond.New(p.db, "USD"),
+			Budgets:    budget.New(p.db, "USD"),
+			Leases:     metering.NewLeases(p.db),
+			Statements: statement.New(p.db, "USD", statement.Party{}),
+			Notices:    notify.NewNotices(p.db),
+			Shared:     sharedfs.New(p.db, nil),
+			Buckets:    bucket.New(p.db, bucket.Config{Box: box, AnyAddress: true}),
+			Webhooks:   notify.NewWebhooks(p.db, box, false),
+			Erasure:    erasure.New(p.db, accounts, volume.New(p.db, nil, volume.Config{})),
+			Templates:  template.New(p.db, ""),
+			Volumes:    volume.New(p.db, packs, volume.Config{Currency: "USD", Box: box}),
+			Clusters:   cluster.New(p.db, p.market, nil, cluster.Config{Currency: "USD", Box: box}),
+		},
+		Database: p.db,
+		Box:      box,
+		Log:      quiet,
 	}))
 	p.url = srv.URL
 	return p

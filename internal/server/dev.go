@@ -61,34 +61,34 @@ func (s devServer) GatewayAddr() string { return s.cfg.GatewayAddr }
 
 // Account registers a user, or signs them in if the address is registered already, and issues a token with all scopes.
 func (s devServer) Account(ctx context.Context, email, name, password string, admin bool) (string, error) {
-	p, err := s.accounts.Register(ctx, account.SignUp{Email: email, Name: name, Password: password})
+	p, err := s.Accounts.Register(ctx, account.SignUp{Email: email, Name: name, Password: password})
 	if fault.Is(err, fault.Conflict) {
-		_, p, err = s.accounts.SignIn(ctx, account.SignIn{Email: email, Password: password})
+		_, p, err = s.Accounts.SignIn(ctx, account.SignIn{Email: email, Password: password})
 	}
 	if err != nil {
 		return "", err
 	}
 	scopes := account.Scopes()
 	if admin {
-		if err := s.accounts.SetAdmin(ctx, email, true); err != nil {
+		if err := s.Accounts.SetAdmin(ctx, email, true); err != nil {
 			return "", err
 		}
 		scopes = append(scopes, account.ScopeAdmin)
-		if _, p, err = s.accounts.SignIn(ctx, account.SignIn{Email: email, Password: password}); err != nil {
+		if _, p, err = s.Accounts.SignIn(ctx, account.SignIn{Email: email, Password: password}); err != nil {
 			// Sign in again, now as an admin.
 			return "", err
 		}
 	}
-	_, secret, err := s.accounts.IssueToken(ctx, p, account.NewToken{Name: "muster dev", Scopes: scopes})
+	_, secret, err := s.Accounts.IssueToken(ctx, p, account.NewToken{Name: "muster dev", Scopes: scopes})
 	return secret, err
 }
 
 func (s devServer) Enrollment(ctx context.Context, operatorToken, name string) (string, error) {
-	p, err := s.accounts.TokenPrincipal(ctx, operatorToken)
+	p, err := s.Accounts.TokenPrincipal(ctx, operatorToken)
 	if err != nil {
 		return "", err
 	}
-	e, _, err := s.hosts.CreateEnrollment(ctx, p, host.NewEnrollment{
+	e, _, err := s.Hosts.CreateEnrollment(ctx, p, host.NewEnrollment{
 		Name:   name,
 		Region: "local",
 		Fabric: "loopback",
@@ -105,7 +105,7 @@ func (s devServer) SetPrice(ctx context.Context, operatorToken, hostID, price st
 	if err != nil {
 		return fault.InvalidField("price", "%s", err)
 	}
-	return s.market.ChangeHost(ctx, p, h, market.HostChange{Terms: market.Terms{Price: &m}})
+	return s.Market.ChangeHost(ctx, p, h, market.HostChange{Terms: market.Terms{Price: &m}})
 }
 
 func (s devServer) Connected(ctx context.Context, operatorToken, hostID string) (bool, error) {
@@ -113,7 +113,7 @@ func (s devServer) Connected(ctx context.Context, operatorToken, hostID string) 
 	if err != nil {
 		return false, err
 	}
-	d, err := s.hosts.Get(ctx, p, h)
+	d, err := s.Hosts.Get(ctx, p, h)
 	if err != nil || d.Status.LastSyncAt == nil {
 		return false, err
 	}
@@ -123,7 +123,7 @@ func (s devServer) Connected(ctx context.Context, operatorToken, hostID string) 
 
 func (s devServer) operatorsHost(ctx context.Context, operatorToken,
 	hostID string) (account.Principal, id.Host, error) {
-	p, err := s.accounts.TokenPrincipal(ctx, operatorToken)
+	p, err := s.Accounts.TokenPrincipal(ctx, operatorToken)
 	if err != nil {
 		return p, id.Host{}, err
 	}
@@ -172,7 +172,7 @@ func (s devServer) releaseOnce(ctx context.Context) (left int, err error) {
 		if c.State.Ended() {
 			continue
 		}
-		if _, err := s.clusters.Release(ctx, account.Principal{Org: c.Org}, c.ID); err != nil {
+		if _, err := s.Clusters.Release(ctx, account.Principal{Org: c.Org}, c.ID); err != nil {
 			return len(live), err
 		}
 	}

@@ -16,18 +16,11 @@ import (
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/billing/bond"
-	"github.com/musterhq/muster/internal/billing/budget"
-	"github.com/musterhq/muster/internal/billing/metering"
-	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/data/store"
-	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/fleet/dialback"
-	"github.com/musterhq/muster/internal/fleet/template"
 	"github.com/musterhq/muster/internal/httpbody"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/metrics"
-	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/serve/api"
 	"github.com/musterhq/muster/internal/serve/gateway"
@@ -46,7 +39,7 @@ const (
 // handlers mounts pages and REST for people, enrolment and streams for hosts, and metrics for the operator of the
 // platform.
 func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
-	assets, templates := static.New(), template.New(s.db, s.cfg.DemoImage)
+	assets := static.New()
 	rest := api.New(api.Config{
 		PublicURL: s.cfg.PublicURL,
 		AgentURL:  s.cfg.AgentURL,
@@ -62,60 +55,21 @@ func (s *Server) handlers(box *seal.Box, sshHostKeys []string) {
 		SSHHostKeys: sshHostKeys,
 		Merchant:    s.cfg.merchant(),
 	}, api.Deps{
-		Database:   s.db,
-		Accounts:   s.accounts,
-		Market:     s.market,
-		Hosts:      s.hosts,
-		Clusters:   s.clusters,
-		Templates:  templates,
-		Volumes:    s.volumes,
-		Buckets:    s.buckets,
-		Shared:     s.shared,
-		Outbox:     s.outbox,
-		Events:     s.events,
-		Reconciler: s.reconciler,
-		Payments:   s.payments,
-		Payouts:    s.payouts,
-		Postpaid:   s.postpaid,
-		Bonds:      bond.New(s.db, s.cfg.Currency),
-		Budgets:    budget.New(s.db, s.cfg.Currency),
-		Leases:     metering.NewLeases(s.db),
-		Statements: statement.New(s.db, s.cfg.Currency, s.cfg.merchant()),
-		Notices:    notify.NewNotices(s.db),
-		Webhooks:   notify.NewWebhooks(s.db, box, false),
-		Erasure:    erasure.New(s.db, s.accounts, s.volumes),
-		Dialer:     s.dialer,
-		Bus:        s.link.Bus(),
-		Shell:      s.shell,
-		AppLink:    s.appLink,
-		Box:        box,
-		Assets:     assets,
-		Log:        s.log,
+		Nouns:    s.Nouns,
+		Database: s.db,
+		Dialer:   s.dialer,
+		Bus:      s.link.Bus(),
+		Shell:    s.shell,
+		AppLink:  s.appLink,
+		Box:      box,
+		Assets:   assets,
+		Log:      s.log,
 	})
 	terms, _ := legalText(s.cfg.TermsFile) // Validate has read them
 	privacy, _ := legalText(s.cfg.PrivacyFile)
 	pages := chi.NewRouter()
 	web.New(web.Config{
-		Accounts:      s.accounts,
-		Market:        s.market,
-		Hosts:         s.hosts,
-		Clusters:      s.clusters,
-		Templates:     templates,
-		Volumes:       s.volumes,
-		Buckets:       s.buckets,
-		Shared:        s.shared,
-		Outbox:        s.outbox,
-		Reconciler:    s.reconciler,
-		Payments:      s.payments,
-		Payouts:       s.payouts,
-		Postpaid:      s.postpaid,
-		Bonds:         bond.New(s.db, s.cfg.Currency),
-		Budgets:       budget.New(s.db, s.cfg.Currency),
-		Leases:        metering.NewLeases(s.db),
-		Statements:    statement.New(s.db, s.cfg.Currency, s.cfg.merchant()),
-		Notices:       notify.NewNotices(s.db),
-		Webhooks:      notify.NewWebhooks(s.db, box, false),
-		Erasure:       erasure.New(s.db, s.accounts, s.volumes),
+		Nouns:         s.Nouns,
 		Dialer:        s.dialer,
 		Bus:           s.link.Bus(),
 		SSHAddr:       s.cfg.GatewayAddr,

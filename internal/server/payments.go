@@ -28,10 +28,10 @@ func (s *Server) openPayments(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.outbox = outbox.New(s.db, client, s.log)
-	s.events = events.New(s.db, client, s.log)
-	s.reconciler = reconcile.New(s.db, client, s.events.Refresh, pc.Currency, s.log)
-	s.payments, err = payment.New(s.db, s.outbox, s.events, pc, s.log)
+	s.Outbox = outbox.New(s.db, client, s.log)
+	s.Events = events.New(s.db, client, s.log)
+	s.Reconciler = reconcile.New(s.db, client, s.Events.Refresh, pc.Currency, s.log)
+	s.Payments, err = payment.New(s.db, s.Outbox, s.Events, pc, s.log)
 	return err
 }
 

@@ -16,30 +16,30 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/billing/bond"
+	"github.com/musterhq/muster/internal/billing/budget"
 	"github.com/musterhq/muster/internal/billing/metering"
-	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/payout"
 	"github.com/musterhq/muster/internal/billing/postpaid"
+	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/data/bucket"
 	"github.com/musterhq/muster/internal/data/sharedfs"
-	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/dialback"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/fleet/template"
 	"github.com/musterhq/muster/internal/heap"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/nouns"
 	"github.com/musterhq/muster/internal/restore"
 	"github.com/musterhq/muster/internal/serve/gateway"
 	"github.com/musterhq/muster/internal/serve/hostlink"
 	"github.com/musterhq/muster/internal/serve/relay"
 	"github.com/musterhq/muster/internal/serve/worker"
-	"github.com/musterhq/muster/internal/stripe/events"
-	"github.com/musterhq/muster/internal/stripe/outbox"
-	"github.com/musterhq/muster/internal/stripe/reconcile"
 )
 
 // Server is one running replica of the control plane. It keeps nothing that another replica needs, so any number of
@@ -49,25 +49,13 @@ type Server struct {
 	log     *slog.Logger
 	started time.Time
 
-	db         *db.DB
-	accounts   *account.Accounts
-	market     *market.Market
-	hosts      *host.Hosts
-	volumes    *volume.Volumes
-	buckets    *bucket.Buckets
-	shared     *sharedfs.Shared
-	packs      http.Handler // of signed requests to the store; nil: the store answers them itself
-	clusters   *cluster.Clusters
-	outbox     *outbox.Outbox
-	events     *events.Inbox
-	reconciler *reconcile.Reconciler
-	payments   *payment.Payments
-	payouts    *payout.Payouts
-	postpaid   *postpaid.Postpaid
-	link       *hostlink.Link
-	dialer     *dialback.Dialer
-	worker     *worker.Worker
-	relay      *relay.Relay // nil if this process is no relay
+	nouns.Nouns
+	db     *db.DB
+	packs  http.Handler // of signed requests to the store; nil: the store answers them itself
+	link   *hostlink.Link
+	dialer *dialback.Dialer
+	worker *worker.Worker
+	relay  *relay.Relay // nil if this process is no relay
 
 	sandbox                 http.Handler // pages of the fake Stripe; nil with a real one
 	people, agents, private *listener
@@ -207,7 +195,7 @@ func (s *Server) openNouns(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.accounts = account.New(s.db, account.Config{
+	s.Accounts = account.New(s.db, account.Config{
 		SignUpOff:      s.cfg.SignUpOff,
 		SignUpsPerHour: s.cfg.SignUpsPerHour,
 		PublicURL:      s.cfg.PublicURL,
@@ -216,13 +204,13 @@ func (s *Server) openNouns(ctx context.Context) (err error) {
 		},
 		TakenOver: func(ctx context.Context, tx *db.Tx, org id.Org) error {
 			return erasure.Takeover{
-				Clusters: s.clusters, Hosts: s.hosts, Volumes: s.volumes, Payments: s.payments, Payouts: s.payouts,
+				Clusters: s.Clusters, Hosts: s.Hosts, Volumes: s.Volumes, Payments: s.Payments, Payouts: s.Payouts,
 			}.End(ctx, tx, org)
 		},
 		RightsLost: host.EndEnrollments,
 		Box:        box,
 	})
-	s.market, err = market.New(s.db, box, market.Config{
+	s.Market, err = market.New(s.db, box, market.Config{
 		Currency:       s.cfg.Currency,
 		HostSharePPM:   s.cfg.HostSharePPM,
 		AllowSimulated: s.cfg.AllowSimulated,
@@ -233,14 +221,14 @@ func (s *Server) openNouns(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.hosts = host.New(s.db, s.link.Bus())
+	s.Hosts = host.New(s.db, s.link.Bus())
 	if err = s.openStore(ctx, box, raw); err != nil {
 		return err
 	}
-	s.buckets = bucket.New(s.db, bucket.Config{Box: box, AnyAddress: s.cfg.BucketAnyAddress,
+	s.Buckets = bucket.New(s.db, bucket.Config{Box: box, AnyAddress: s.cfg.BucketAnyAddress,
 		Bus: s.link.Bus(), Log: s.log})
-	s.shared = sharedfs.New(s.db, s.link.Bus())
-	s.clusters = cluster.New(s.db, s.market, s.link.Bus(), cluster.Config{
+	s.Shared = sharedfs.New(s.db, s.link.Bus())
+	s.Clusters = cluster.New(s.db, s.Market, s.link.Bus(), cluster.Config{
 		Currency:        s.cfg.Currency,
 		Box:             box,
 		Log:             s.log,
@@ -254,14 +242,22 @@ func (s *Server) openNouns(ctx context.Context) (err error) {
 	if err = s.openPayments(ctx); err != nil {
 		return err
 	}
-	if s.payouts, err = payout.New(s.db, s.outbox, s.events, s.cfg.payouts(), s.log); err != nil {
+	if s.Payouts, err = payout.New(s.db, s.Outbox, s.Events, s.cfg.payouts(), s.log); err != nil {
 		return err
 	}
-	if s.postpaid, err = postpaid.New(s.db, s.outbox, s.payments, postpaid.Config{Currency: s.cfg.Currency},
+	if s.Postpaid, err = postpaid.New(s.db, s.Outbox, s.Payments, postpaid.Config{Currency: s.cfg.Currency},
 		s.log); err != nil {
 		return err
 	}
-	keys, err := s.clusters.SSHHostKeys(ctx)
+	s.Templates = template.New(s.db, s.cfg.DemoImage)
+	s.Bonds = bond.New(s.db, s.cfg.Currency)
+	s.Budgets = budget.New(s.db, s.cfg.Currency)
+	s.Leases = metering.NewLeases(s.db)
+	s.Statements = statement.New(s.db, s.cfg.Currency, s.cfg.merchant())
+	s.Notices = notify.NewNotices(s.db)
+	s.Webhooks = notify.NewWebhooks(s.db, box, false)
+	s.Erasure = erasure.New(s.db, s.Accounts, s.Volumes)
+	keys, err := s.Clusters.SSHHostKeys(ctx)
 	if err != nil {
 		return err
 	}
@@ -272,8 +268,8 @@ func (s *Server) openNouns(ctx context.Context) (err error) {
 		return s.apps.Close(ctx)
 	})
 	s.gateway = gateway.New(gateway.Config{
-		Accounts: s.accounts,
-		Clusters: s.clusters,
+		Accounts: s.Accounts,
+		Clusters: s.Clusters,
 		Dialer:   s.dialer,
 		HostKeys: keys,
 		Log:      s.log,
@@ -282,7 +278,7 @@ func (s *Server) openNouns(ctx context.Context) (err error) {
 		Domain:  s.cfg.AppsDomain,
 		Secure:  strings.HasPrefix(s.cfg.PublicURL, "https://"),
 		Box:     box,
-		StillIn: s.accounts.StillIn,
+		StillIn: s.Accounts.StillIn,
 		Now:     time.Now,
 		Log:     s.log,
 	})
@@ -325,12 +321,12 @@ func (s *Server) openLink(ctx context.Context, secret []byte) (*hostlink.Link, e
 func (s *Server) letHostsIn(context.Context) error {
 	return s.link.Start(hostlink.Domain{
 		Agents:   host.NewAgents(s.db, s.link.Bus()),
-		Clusters: s.clusters,
+		Clusters: s.Clusters,
 		Metering: metering.NewCollector(s.db),
-		Market:   s.market,
-		Volumes:  s.volumes,
-		Shared:   s.shared,
-		Quiet:    cluster.NewQuietReports(s.clusters),
+		Market:   s.Market,
+		Volumes:  s.Volumes,
+		Shared:   s.Shared,
+		Quiet:    cluster.NewQuietReports(s.Clusters),
 	})
 }
 
@@ -351,23 +347,10 @@ func (s *Server) startWorker(ctx context.Context) error {
 		return err
 	}
 	jobs := worker.Jobs(worker.Platform{
+		Nouns:       s.Nouns,
 		DB:          s.db,
-		Accounts:    s.accounts,
-		Market:      s.market,
-		Clusters:    s.clusters,
-		Hosts:       s.hosts,
-		Volumes:     s.volumes,
-		Buckets:     s.buckets,
-		Shared:      s.shared,
-		Outbox:      s.outbox,
-		Events:      s.events,
-		Reconciler:  s.reconciler,
-		Payments:    s.payments,
-		Payouts:     s.payouts,
-		Postpaid:    s.postpaid,
 		Dialer:      s.dialer,
 		Post:        &notify.Post{DB: s.db, Mailer: mailer, PublicURL: s.cfg.PublicURL, Log: s.log},
-		Webhooks:    notify.NewWebhooks(s.db, box, false),
 		Sender:      &notify.Sender{DB: s.db, Box: box, Log: s.log},
 		Holdback:    s.cfg.Holdback,
 		NewHoldback: s.cfg.newHoldback(),

@@ -37,7 +37,7 @@ func (s *Server) openStore(ctx context.Context, box *seal.Box, secret []byte) er
 	if err != nil {
 		return err
 	}
-	s.volumes = volume.New(s.db, st, volume.Config{
+	s.Volumes = volume.New(s.db, st, volume.Config{
 		Currency: s.cfg.Currency, Box: box, PricePerGBHour: price, MaxStored: s.cfg.MaxStoredGB * volume.GB,
 		FreeStored: s.cfg.FreeStoredGB * volume.GB, FreeRead: s.cfg.FreeReadGB * volume.GB,
 		KeepUnknown: time.Duration(s.cfg.KeepUnknownDays) * 24 * time.Hour, Bus: s.link.Bus(), Log: s.log,

@@ -9,6 +9,7 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/nouns"
 	"github.com/musterhq/muster/web/page"
 )
 
@@ -58,7 +59,9 @@ func TestLivePagesPerUserAreBounded(t *testing.T) {
 // Every live page takes its place when it opens: the user who has none left is refused.
 func TestAPageTakesItsPlaceWhenItOpens(t *testing.T) {
 	t.Parallel()
-	s := &Pages{Site: page.New(page.Config{Accounts: account.New(nil, account.Config{RecheckEvery: time.Hour})})}
+	s := &Pages{Site: page.New(page.Config{Nouns: nouns.Nouns{
+		Accounts: account.New(nil, account.Config{RecheckEvery: time.Hour}),
+	}})}
 	user := id.New[id.User]()
 	page := func() (leave func(), err error) {
 		v := &page.Visit{R: httptest.NewRequest("GET", "/", nil), Who: account.Principal{User: user}}

@@ -17,56 +17,21 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/billing/bond"
-	"github.com/musterhq/muster/internal/billing/budget"
-	"github.com/musterhq/muster/internal/billing/metering"
-	"github.com/musterhq/muster/internal/billing/payment"
-	"github.com/musterhq/muster/internal/billing/payout"
-	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/bus"
-	"github.com/musterhq/muster/internal/data/bucket"
-	"github.com/musterhq/muster/internal/data/sharedfs"
-	"github.com/musterhq/muster/internal/data/volume"
-	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/fault"
-	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/dialback"
-	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/fleet/market"
-	"github.com/musterhq/muster/internal/fleet/template"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/notify"
-	"github.com/musterhq/muster/internal/stripe/outbox"
-	"github.com/musterhq/muster/internal/stripe/reconcile"
+	"github.com/musterhq/muster/internal/nouns"
 	"github.com/musterhq/muster/static"
 	"github.com/musterhq/muster/web/view"
 )
 
 // Config has the services and settings of the dashboard. All fields are required unless they say otherwise.
 type Config struct {
-	Accounts   *account.Accounts
-	Market     *market.Market
-	Hosts      *host.Hosts
-	Clusters   *cluster.Clusters
-	Templates  *template.Templates
-	Volumes    *volume.Volumes
-	Buckets    *bucket.Buckets
-	Shared     *sharedfs.Shared
-	Outbox     *outbox.Outbox
-	Reconciler *reconcile.Reconciler
-	Payments   *payment.Payments
-	Payouts    *payout.Payouts
-	Postpaid   *postpaid.Postpaid
-	Bonds      *bond.Bonds
-	Budgets    *budget.Budgets
-	Leases     *metering.Leases
-	Statements *statement.Statements
-	Notices    *notify.Notices
-	Webhooks   *notify.Webhooks
-	Erasure    *erasure.Erasure
-	Dialer     *dialback.Dialer // reads logs from hosts
-	Bus        *bus.Bus         // nil: pages poll every second
+	nouns.Nouns                  // but for Events
+	Dialer      *dialback.Dialer // reads logs from hosts
+	Bus         *bus.Bus         // nil: pages poll every second
 
 	// EnrollCommand returns the command that an operator runs on a new host; the token works once.
 	EnrollCommand func(token string) string

@@ -24,32 +24,15 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/billing/bond"
-	"github.com/musterhq/muster/internal/billing/budget"
-	"github.com/musterhq/muster/internal/billing/metering"
-	"github.com/musterhq/muster/internal/billing/payment"
-	"github.com/musterhq/muster/internal/billing/payout"
-	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/bus"
-	"github.com/musterhq/muster/internal/data/bucket"
-	"github.com/musterhq/muster/internal/data/sharedfs"
-	"github.com/musterhq/muster/internal/data/volume"
-	"github.com/musterhq/muster/internal/erasure"
 	"github.com/musterhq/muster/internal/fault"
-	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/dialback"
-	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/fleet/nodelog"
-	"github.com/musterhq/muster/internal/fleet/template"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/metrics"
-	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/nouns"
 	"github.com/musterhq/muster/internal/seal"
-	"github.com/musterhq/muster/internal/stripe/events"
-	"github.com/musterhq/muster/internal/stripe/outbox"
-	"github.com/musterhq/muster/internal/stripe/reconcile"
 	"github.com/musterhq/muster/static"
 )
 
@@ -87,37 +70,17 @@ type Database interface {
 	SchemaReady(context.Context) error // its schema fits this program
 }
 
-// Deps are the nouns behind the face.
+// Deps are the nouns behind the face, and what else it needs.
 type Deps struct {
-	Database   Database
-	Accounts   *account.Accounts
-	Market     *market.Market
-	Hosts      *host.Hosts
-	Clusters   *cluster.Clusters
-	Templates  *template.Templates
-	Volumes    *volume.Volumes
-	Buckets    *bucket.Buckets
-	Shared     *sharedfs.Shared
-	Outbox     *outbox.Outbox
-	Events     *events.Inbox
-	Reconciler *reconcile.Reconciler
-	Payments   *payment.Payments
-	Payouts    *payout.Payouts
-	Postpaid   *postpaid.Postpaid
-	Bonds      *bond.Bonds
-	Budgets    *budget.Budgets
-	Leases     *metering.Leases
-	Statements *statement.Statements
-	Notices    *notify.Notices
-	Webhooks   *notify.Webhooks
-	Erasure    *erasure.Erasure
-	Dialer     *dialback.Dialer // reads logs from hosts; nil: only kept logs are shown
-	Bus        *bus.Bus         // may be nil: waits then look every second
-	Shell      Shell            // nil: this server opens no shells
-	AppLink    AppLink          // nil: ports are not shown to browsers
-	Box        *seal.Box
-	Assets     *static.Assets
-	Log        *slog.Logger
+	nouns.Nouns
+	Database Database
+	Dialer   *dialback.Dialer // reads logs from hosts; nil: only kept logs are shown
+	Bus      *bus.Bus         // may be nil: waits then look every second
+	Shell    Shell            // nil: this server opens no shells
+	AppLink  AppLink          // nil: ports are not shown to browsers
+	Box      *seal.Box
+	Assets   *static.Assets
+	Log      *slog.Logger
 }
 
 // Shell speaks SSH with the principal, for a rank of a cluster of its org, until the connection ends.
@@ -132,36 +95,9 @@ type API struct {
 	// pages.
 	http.Handler
 
-	cfg        Config
-	database   Database
-	accounts   *account.Accounts
-	market     *market.Market
-	hosts      *host.Hosts
-	clusters   *cluster.Clusters
-	templates  *template.Templates
-	volumes    *volume.Volumes
-	buckets    *bucket.Buckets
-	shared     *sharedfs.Shared
-	outbox     *outbox.Outbox
-	events     *events.Inbox
-	reconciler *reconcile.Reconciler
-	payments   *payment.Payments
-	payouts    *payout.Payouts
-	postpaid   *postpaid.Postpaid
-	bonds      *bond.Bonds
-	budgets    *budget.Budgets
-	leases     *metering.Leases
-	statements *statement.Statements
-	notices    *notify.Notices
-	webhooks   *notify.Webhooks
-	erasure    *erasure.Erasure
-	logs       *nodelog.Reader
-	bus        *bus.Bus
-	shell      Shell
-	appLink    AppLink
-	box        *seal.Box
-	assets     *static.Assets
-	log        *slog.Logger
+	Deps
+	cfg  Config
+	logs *nodelog.Reader
 
 	table    *table
 	rendered rendered
@@ -184,38 +120,7 @@ func New(cfg Config, d Deps) *API {
 	if d.Assets == nil {
 		d.Assets = static.New()
 	}
-	a := &API{
-		cfg:        cfg,
-		database:   d.Database,
-		accounts:   d.Accounts,
-		market:     d.Market,
-		hosts:      d.Hosts,
-		clusters:   d.Clusters,
-		templates:  d.Templates,
-		volumes:    d.Volumes,
-		buckets:    d.Buckets,
-		shared:     d.Shared,
-		outbox:     d.Outbox,
-		events:     d.Events,
-		reconciler: d.Reconciler,
-		payments:   d.Payments,
-		payouts:    d.Payouts,
-		postpaid:   d.Postpaid,
-		bonds:      d.Bonds,
-		budgets:    d.Budgets,
-		leases:     d.Leases,
-		statements: d.Statements,
-		notices:    d.Notices,
-		webhooks:   d.Webhooks,
-		erasure:    d.Erasure,
-		logs:       nodelog.New(d.Clusters, nodelog.Dialled(d.Dialer), d.Bus),
-		bus:        d.Bus,
-		shell:      d.Shell,
-		appLink:    d.AppLink,
-		box:        d.Box,
-		assets:     d.Assets,
-		log:        d.Log,
-	}
+	a := &API{Deps: d, cfg: cfg, logs: nodelog.New(d.Clusters, nodelog.Dialled(d.Dialer), d.Bus)}
 	a.build()
 	a.rendered = a.render()
 	return a
@@ -227,7 +132,7 @@ func Paths() []string { return []string{"/api/", "/healthz", "/readyz", "/stripe
 func (a *API) build() {
 	r := chi.NewRouter()
 	a.Handler = r
-	r.Use(metrics.HTTP("api", a.log), a.envelope)
+	r.Use(metrics.HTTP("api", a.Log), a.envelope)
 	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
 		writeProblem(w, newProblem(fault.NotFound, "page not found; the reference is at "+docsPath))
 	})
@@ -273,11 +178,11 @@ func (a *API) readyz(w http.ResponseWriter, r *http.Request) {
 			ready = false
 		}
 	}
-	if err := a.database.Ping(ctx); err != nil {
+	if err := a.Database.Ping(ctx); err != nil {
 		note("postgres", errUnreachable)
 	} else {
 		note("postgres", nil)
-		note("schema", a.database.SchemaReady(ctx))
+		note("schema", a.Database.SchemaReady(ctx))
 	}
 	for name, check := range a.cfg.Ready {
 		note(name, check(ctx))

@@ -31,6 +31,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/fleet/template"
 	"github.com/musterhq/muster/internal/notify"
+	"github.com/musterhq/muster/internal/nouns"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/serve/api"
 	"github.com/musterhq/muster/internal/stripe"
@@ -136,30 +137,32 @@ func openOn(t *testing.T, d *db.DB, change ...func(*api.Config, *account.Config)
 		t.Fatal(err)
 	}
 	w.api = api.New(cfg, api.Deps{
-		Database:   d,
-		Accounts:   w.acc,
-		Market:     m,
-		Hosts:      host.New(d, nil),
-		Clusters:   w.clusters,
-		Templates:  template.New(w.db, ""),
-		Volumes:    volume.New(w.db, folderOf(t), volume.Config{Currency: "USD", Box: box}),
-		Outbox:     out,
-		Events:     in,
-		Reconciler: reconcile.New(d, out.Client(), in.Refresh, "USD", log),
-		Payments:   pay,
-		Payouts:    outs,
-		Postpaid:   after,
-		Bonds:      bond.New(d, "USD"),
-		Budgets:    budget.New(d, "USD"),
-		Leases:     metering.NewLeases(d),
-		Statements: statement.New(d, "USD", cfg.Merchant),
-		Notices:    notify.NewNotices(d),
-		Shared:     sharedfs.New(w.db, nil),
-		Buckets:    bucket.New(w.db, bucket.Config{Box: box, AnyAddress: true}),
-		Webhooks:   notify.NewWebhooks(d, box, false),
-		Erasure:    erasure.New(d, w.acc, volume.New(d, nil, volume.Config{})),
-		Box:        box,
-		Log:        log,
+		Nouns: nouns.Nouns{
+			Accounts:   w.acc,
+			Market:     m,
+			Hosts:      host.New(d, nil),
+			Clusters:   w.clusters,
+			Templates:  template.New(w.db, ""),
+			Volumes:    volume.New(w.db, folderOf(t), volume.Config{Currency: "USD", Box: box}),
+			Outbox:     out,
+			Events:     in,
+			Reconciler: reconcile.New(d, out.Client(), in.Refresh, "USD", log),
+			Payments:   pay,
+			Payouts:    outs,
+			Postpaid:   after,
+			Bonds:      bond.New(d, "USD"),
+			Budgets:    budget.New(d, "USD"),
+			Leases:     metering.NewLeases(d),
+			Statements: statement.New(d, "USD", cfg.Merchant),
+			Notices:    notify.NewNotices(d),
+			Shared:     sharedfs.New(w.db, nil),
+			Buckets:    bucket.New(w.db, bucket.Config{Box: box, AnyAddress: true}),
+			Webhooks:   notify.NewWebhooks(d, box, false),
+			Erasure:    erasure.New(d, w.acc, volume.New(d, nil, volume.Config{})),
+		},
+		Database: d,
+		Box:      box,
+		Log:      log,
 	})
 	w.api.OpenStreamsWith(w.host.open)
 	return w

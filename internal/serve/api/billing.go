@@ -169,7 +169,7 @@ func (a *API) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 			err = fault.Wrap(err, fault.Invalid, "the event could not be read")
 		}
 	} else {
-		err = a.events.Receive(r.Context(), body, r.Header.Get("Stripe-Signature"))
+		err = a.Events.Receive(r.Context(), body, r.Header.Get("Stripe-Signature"))
 	}
 	if err != nil {
 		writeProblem(w, a.problem(r.Context(), err))

@@ -42,7 +42,7 @@ func (a *API) envelope(next http.Handler) http.Handler {
 				if p == http.ErrAbortHandler {
 					panic(p)
 				}
-				a.log.ErrorContext(ctx, "panic", slog.String("request", name), slog.Any("panic", p),
+				a.Log.ErrorContext(ctx, "panic", slog.String("request", name), slog.Any("panic", p),
 					slog.String("stack", string(debug.Stack())))
 				writeProblem(w, newProblem(fault.Internal, "something went wrong on our side; it was noted as "+name))
 			}
@@ -71,7 +71,7 @@ func (a *API) admit(next http.Handler) http.Handler {
 		limited := "anon:" + source
 		if secret, ok := bearer(r); !ok {
 			c.err = fault.New(fault.Unauthorized, "send an API token: Authorization: Bearer %s…", account.TokenPrefix)
-		} else if c.principal, c.err = a.accounts.TokenPrincipal(r.Context(), secret); c.err == nil {
+		} else if c.principal, c.err = a.Accounts.TokenPrincipal(r.Context(), secret); c.err == nil {
 			limited = c.principal.Key()
 		}
 		c.principal.Address = address

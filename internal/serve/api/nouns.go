@@ -8,8 +8,8 @@ type noun struct {
 	paths       []string // the first parts of the paths that belong to it
 }
 
-// nouns are all groups, in the order of the reference.
-var nouns = []noun{
+// groups are all nouns, in the order of the reference.
+var groups = []noun{
 	{"clusters", "Rent clusters, watch them and release them.", []string{"clusters", "leases"}},
 	{"quotes", "Binding prices whose GPUs are held for a short time.", []string{"quotes"}},
 	{
@@ -42,7 +42,7 @@ var nouns = []noun{
 // nounOf returns the name of the group of a path below Base. A path that no group has is a group itself, until it is
 // listed: a test asks for that.
 func nounOf(path string) string {
-	for _, n := range nouns {
+	for _, n := range groups {
 		for _, p := range n.paths {
 			if p == path {
 				return n.name
@@ -52,10 +52,10 @@ func nounOf(path string) string {
 	return path
 }
 
-// tags are the nouns as the document lists them.
+// tags are the groups as the document lists them.
 func tags() []*huma.Tag {
-	out := make([]*huma.Tag, len(nouns))
-	for i, n := range nouns {
+	out := make([]*huma.Tag, len(groups))
+	for i, n := range groups {
 		out[i] = &huma.Tag{Name: n.name, Description: n.about}
 	}
 	return out

@@ -81,11 +81,11 @@ func (a *API) problem(ctx context.Context, err error) *Problem {
 		if errors.Is(err, context.Canceled) && ctx.Err() != nil { // the caller has left and reads nothing
 			return newProblem(fault.Unavailable, "the request was cancelled")
 		}
-		a.log.ErrorContext(ctx, "request failed", slog.String("request", requestID(ctx)), slog.Any("err", err))
+		a.Log.ErrorContext(ctx, "request failed", slog.String("request", requestID(ctx)), slog.Any("err", err))
 		return newProblem(fault.Internal, "something went wrong on our side; it was noted as "+requestID(ctx))
 	}
 	if f.Kind == fault.Unavailable {
-		a.log.WarnContext(ctx, "request could not be served", slog.String("request", requestID(ctx)), slog.Any("err", err))
+		a.Log.WarnContext(ctx, "request could not be served", slog.String("request", requestID(ctx)), slog.Any("err", err))
 	}
 	p := newProblem(f.Kind, f.Message)
 	p.Errors, p.extra, p.retryAfter = f.Fields, f.Extra, f.RetryAfter

@@ -49,10 +49,10 @@ func (a *API) inside(t *table) {
 
 // callerRoutes are the routes of the caller, the organisation and what belongs to them.
 func (a *API) callerRoutes(t *table) {
-	own := accountAPI{a.accounts, a.erasure, a.cfg}
-	org := orgAPI{a.accounts}
-	notices := noticesAPI{a.notices, a.webhooks}
-	tokens := tokensAPI{a.accounts, a.cfg}
+	own := accountAPI{a.Accounts, a.Erasure, a.cfg}
+	org := orgAPI{a.Accounts}
+	notices := noticesAPI{a.Notices, a.Webhooks}
+	tokens := tokensAPI{a.Accounts, a.cfg}
 	post(t, "/signup", public, 201, "signUp: Create an account", own.signUp, withSecret,
 		fails(fault.Conflict, fault.Forbidden))
 	post(t, "/device-logins", public, 201, "beginDeviceLogin: Begin a login of a program whose user grants it a token "+
@@ -163,8 +163,8 @@ func (a *API) callerRoutes(t *table) {
 
 // marketRoutes are the routes of the market.
 func (a *API) marketRoutes(t *table) {
-	market := marketAPI{a.market, a.cfg}
-	templates := templatesAPI{a.templates, a.clusters}
+	market := marketAPI{a.Market, a.cfg}
+	templates := templatesAPI{a.Templates, a.Clusters}
 	get(t, "/offers", readClusters, "searchOffers: Search the offers that can be rented now", market.searchOffers,
 		cli("muster offers 'h100 region=eu-west'"))
 	get(t, "/estimate", public, "getEstimate: Get the price that a cluster would have now, without an account; nothing "+
@@ -193,7 +193,7 @@ func (a *API) marketRoutes(t *table) {
 
 // volumeRoutes are the routes of volumes.
 func (a *API) volumeRoutes(t *table) {
-	volumes := volumesAPI{a.volumes, a.log}
+	volumes := volumesAPI{a.Volumes, a.Log}
 	get(t, "/volumes", readClusters, "listVolumes: List your organisation's volumes by name", volumes.list,
 		cli("muster volume list"))
 	post(t, "/volumes", writeClusters, 201, "createVolume: Create an empty volume", volumes.create,
@@ -249,7 +249,7 @@ func (a *API) volumeRoutes(t *table) {
 
 // sharedRoutes are the routes of shared file systems.
 func (a *API) sharedRoutes(t *table) {
-	shared := sharedAPI{a.shared}
+	shared := sharedAPI{a.Shared}
 	get(t, "/shared", readClusters, "listShared: List the shared file systems that hosts have, those that your "+
 		"organisation declares, and those where it has data", shared.list,
 		cli("muster shared list"))
@@ -265,7 +265,7 @@ func (a *API) sharedRoutes(t *table) {
 
 // bucketRoutes are the routes of buckets.
 func (a *API) bucketRoutes(t *table) {
-	buckets := bucketsAPI{a.buckets}
+	buckets := bucketsAPI{a.Buckets}
 	get(t, "/buckets", readClusters, "listBuckets: List your organisation's buckets by name", buckets.list,
 		cli("muster bucket list"))
 	post(t, "/buckets", writeClusters, 201, "createBucket: Add a bucket of your own store, after a check of its "+
@@ -287,8 +287,8 @@ func (a *API) bucketRoutes(t *table) {
 
 // clusterRoutes are the routes of clusters.
 func (a *API) clusterRoutes(t *table) {
-	clusters := clustersAPI{a.clusters, a.statements, a.leases, a.logs, a.shell, a.appLink, a.log}
-	billing := billingAPI{a.clusters, a.leases, a.payments, a.statements}
+	clusters := clustersAPI{a.Clusters, a.Statements, a.Leases, a.logs, a.Shell, a.AppLink, a.Log}
+	billing := billingAPI{a.Clusters, a.Leases, a.Payments, a.Statements}
 	post(t, "/clusters", writeClusters, 202, "rentCluster: Rent a cluster", clusters.rent, withSpec,
 		fails(fault.NoCapacity, fault.InsufficientFunds, fault.QuotaExceeded, fault.Conflict, fault.NotFound),
 		cli("muster cluster create --nodes 2 --gpus 4 --image pytorch/pytorch:2.4.0 -- python train.py"))
@@ -331,7 +331,7 @@ func (a *API) clusterRoutes(t *table) {
 
 // hostRoutes are the routes of hosts.
 func (a *API) hostRoutes(t *table) {
-	hosts := hostsAPI{a.hosts, a.market, a.clusters, a.statements, a.EnrollCommand}
+	hosts := hostsAPI{a.Hosts, a.Market, a.Clusters, a.Statements, a.EnrollCommand}
 	post(t, "/host-enrollments", writeHosts, 201, "createEnrollment: Create a token with which one host enrols",
 		hosts.enroll, withSecret,
 		fails(fault.Conflict, fault.QuotaExceeded), cli("muster host enroll --region eu-west"))
@@ -363,14 +363,14 @@ func (a *API) hostRoutes(t *table) {
 
 // moneyRoutes are the routes of money.
 func (a *API) moneyRoutes(t *table) {
-	payouts := payoutsAPI{a.payouts, a.statements, a.market, a.cfg}
-	bond := bondAPI{a.bonds}
-	budgets := budgetsAPI{a.budgets}
-	entries := ledgerAPI{a.statements, a.payments, a.leases}
-	billing := billingAPI{a.clusters, a.leases, a.payments, a.statements}
-	admin := adminAPI{a.statements, a.payments, a.payouts, a.market}
-	documents := documentsAPI{a.payments, a.payouts, a.statements}
-	postpaid := postpaidAPI{a.postpaid}
+	payouts := payoutsAPI{a.Payouts, a.Statements, a.Market, a.cfg}
+	bond := bondAPI{a.Bonds}
+	budgets := budgetsAPI{a.Budgets}
+	entries := ledgerAPI{a.Statements, a.Payments, a.Leases}
+	billing := billingAPI{a.Clusters, a.Leases, a.Payments, a.Statements}
+	admin := adminAPI{a.Statements, a.Payments, a.Payouts, a.Market}
+	documents := documentsAPI{a.Payments, a.Payouts, a.Statements}
+	postpaid := postpaidAPI{a.Postpaid}
 	get(t, "/earnings/statement", readHosts, "getEarningsStatement: Get what your hosts earned between two days, by "+
 		"host, day or lease", payouts.earningsStatement,
 		fails(fault.NotFound))
@@ -493,13 +493,13 @@ func (a *API) moneyRoutes(t *table) {
 
 // adminRoutes are the routes of the platform's staff.
 func (a *API) adminRoutes(t *table) {
-	admin := adminAPI{a.statements, a.payments, a.payouts, a.market}
-	payouts := payoutsAPI{a.payouts, a.statements, a.market, a.cfg}
-	platform := platformAPI{a.clusters, a.hosts, a.notices, a.outbox, a.reconciler, a.volumes}
-	entries := ledgerAPI{a.statements, a.payments, a.leases}
-	documents := documentsAPI{a.payments, a.payouts, a.statements}
-	hosts := hostsAPI{a.hosts, a.market, a.clusters, a.statements, a.EnrollCommand}
-	postpaid := postpaidAPI{a.postpaid}
+	admin := adminAPI{a.Statements, a.Payments, a.Payouts, a.Market}
+	payouts := payoutsAPI{a.Payouts, a.Statements, a.Market, a.cfg}
+	platform := platformAPI{a.Clusters, a.Hosts, a.Notices, a.Outbox, a.Reconciler, a.Volumes}
+	entries := ledgerAPI{a.Statements, a.Payments, a.Leases}
+	documents := documentsAPI{a.Payments, a.Payouts, a.Statements}
+	hosts := hostsAPI{a.Hosts, a.Market, a.Clusters, a.Statements, a.EnrollCommand}
+	postpaid := postpaidAPI{a.Postpaid}
 	get(t, "/admin/attention", platformAdmin, "getAttention: Count what needs an admin now", admin.attention)
 	get(t, "/admin/totals", platformAdmin,
 		"getPlatformTotals: Count hosts, GPUs and clusters now, and the demand of two weeks", admin.platformTotals)

@@ -15,6 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/fleet/market"
+	"github.com/musterhq/muster/internal/nouns"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/testing/dbtest"
 )
@@ -35,11 +36,13 @@ func bare(t *testing.T) *API {
 		CallerPerMinute:  -1,
 		AddressPerMinute: -1,
 	}, Deps{
+		Nouns: nouns.Nouns{
+			Accounts: account.New(d, account.Config{}),
+			Market:   m,
+			Hosts:    host.New(d, nil),
+			Clusters: cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box}),
+		},
 		Database: d,
-		Accounts: account.New(d, account.Config{}),
-		Market:   m,
-		Hosts:    host.New(d, nil),
-		Clusters: cluster.New(d, m, nil, cluster.Config{Currency: "USD", Box: box}),
 		Box:      box,
 		Log:      slog.New(slog.DiscardHandler),
 	})

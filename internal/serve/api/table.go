@@ -223,7 +223,7 @@ func post[I, O any, P posted[I]](t *table, path string, rule access, status int,
 	t.add(op, reflect.TypeFor[I](), reflect.TypeFor[O]())
 	_, secret := op.Metadata["secret"]
 	huma.Register(t.huma, op, func(ctx context.Context, in *I) (*answer, error) {
-		p, k, box := callerOf(ctx).principal, P(in).keyed(), t.api.box
+		p, k, box := callerOf(ctx).principal, P(in).keyed(), t.api.Box
 		if strings.ContainsFunc(k.IdempotencyKey, func(c rune) bool { return c < ' ' || c > '~' }) {
 			return nil, t.api.problem(ctx, fault.InvalidField("header.Idempotency-Key", "has to be printable ASCII"))
 		}
@@ -296,7 +296,7 @@ func (t *table) streamAs(media string, schema *huma.Schema, method, path string,
 	t.huma.OpenAPI().AddOperation(&op)
 	t.chi.MethodFunc(method, Base+path, func(w http.ResponseWriter, r *http.Request) {
 		p := callerOf(r.Context()).principal
-		ctx, cancel := t.api.accounts.WhileIn(r.Context(), p.Credential(rule.scopes...))
+		ctx, cancel := t.api.Accounts.WhileIn(r.Context(), p.Credential(rule.scopes...))
 		defer cancel()
 		if err := h(w, r.WithContext(ctx), p); err != nil {
 			writeProblem(w, t.api.problem(r.Context(), err))

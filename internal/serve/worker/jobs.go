@@ -12,50 +12,30 @@ import (
 	"github.com/musterhq/muster/internal/billing/budget"
 	"github.com/musterhq/muster/internal/billing/document"
 	"github.com/musterhq/muster/internal/billing/ledger"
-	"github.com/musterhq/muster/internal/billing/payment"
 	"github.com/musterhq/muster/internal/billing/payout"
-	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/billing/tax"
-	"github.com/musterhq/muster/internal/data/bucket"
-	"github.com/musterhq/muster/internal/data/sharedfs"
-	"github.com/musterhq/muster/internal/data/volume"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/erasure"
-	"github.com/musterhq/muster/internal/fleet/cluster"
 	"github.com/musterhq/muster/internal/fleet/dialback"
 	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/notify"
-	"github.com/musterhq/muster/internal/stripe/events"
-	"github.com/musterhq/muster/internal/stripe/outbox"
-	"github.com/musterhq/muster/internal/stripe/reconcile"
+	"github.com/musterhq/muster/internal/nouns"
 )
 
 // KeepTelemetry is how long the history of GPUs is stored.
 const KeepTelemetry = 30 * 24 * time.Hour
 
-// Platform is the packages and settings that the standard jobs use.
+// Platform is what the standard jobs use. They need Accounts, Market, Clusters and Hosts of the nouns. Volumes,
+// Buckets, Shared, Payments, Payouts and Postpaid may be nil: then there are no jobs for them. Outbox, Events and
+// Reconciler are nil only if Payments is, Webhooks only if Sender is.
 type Platform struct {
+	nouns.Nouns
 	DB          *db.DB
-	Accounts    *account.Accounts
-	Market      *market.Market
-	Clusters    *cluster.Clusters
-	Hosts       *host.Hosts
-	Volumes     *volume.Volumes       // nil = no jobs for volumes
-	Buckets     *bucket.Buckets       // nil = no jobs for buckets
-	Shared      *sharedfs.Shared      // nil = no jobs for shared file systems
-	Outbox      *outbox.Outbox        // nil only if Payments is
-	Events      *events.Inbox         // nil only if Payments is
-	Reconciler  *reconcile.Reconciler // nil only if Payments is
-	Payments    *payment.Payments     // nil = no jobs for payments
-	Payouts     *payout.Payouts       // nil = no jobs for payouts
-	Postpaid    *postpaid.Postpaid    // nil = no jobs for postpaid billing
-	Post        *notify.Post          // nil = no jobs for mail
-	Webhooks    *notify.Webhooks      // nil only if Sender is
-	Sender      *notify.Sender        // nil = no jobs for webhooks
+	Post        *notify.Post   // nil = no jobs for mail
+	Sender      *notify.Sender // nil = no jobs for webhooks
 	Dialer      *dialback.Dialer
 	Holdback    time.Duration   // time before earnings are payable; 0 = payout.DefaultHoldback
 	NewHoldback time.Duration   // the same for new operators; 0 = Holdback
