@@ -135,13 +135,13 @@ func TestAdmissionUnderLoad(t *testing.T) {
 		if admitted.Load()+refused.Load() != all {
 			t.Errorf("%d admitted and %d refused of %d", admitted.Load(), refused.Load(), all)
 		}
+		time.Sleep(2 * admissionTick)
+		synctest.Wait()
+		a.mu.Lock()
 		if a.waiting > 0 || a.serving {
-			synctest.Wait()
-			time.Sleep(2 * admissionTick)
-			if a.waiting > 0 || a.serving {
-				t.Errorf("%d still wait, served: %v", a.waiting, a.serving)
-			}
+			t.Errorf("%d still wait, served: %v", a.waiting, a.serving)
 		}
+		a.mu.Unlock()
 		busy.Store(false)
 		began := time.Now()
 		for range enoughHandshakes {
@@ -188,9 +188,11 @@ func TestAdmissionForgetsTheDead(t *testing.T) {
 		}
 		leave()
 		wg.Wait()
-		if n := a.waiting; n > 0 {
-			t.Errorf("%d that are gone still wait", n)
+		a.mu.Lock()
+		if a.waiting > 0 {
+			t.Errorf("%d that are gone still wait", a.waiting)
 		}
+		a.mu.Unlock()
 		for range enoughHandshakes {
 			wg.Go(func() { _ = a.wait(t.Context(), from("192.0.2.1")) })
 		}
@@ -237,15 +239,19 @@ func TestAdmissionOfManySources(t *testing.T) {
 			come(fmt.Sprintf("192.0.2.%d", i+1))
 		}
 		synctest.Wait()
+		a.mu.Lock()
 		if !slices.Equal(a.sources[flood], oldest) || a.waiting != testPlaces || refused.Load() != 100 {
 			t.Errorf("%d made room for 100 others, and %d wait, or they were not the newest", refused.Load(), a.waiting)
 		}
+		a.mu.Unlock()
 		a.close()
 		wg.Wait()
+		time.Sleep(2 * admissionTick) // serve ends
+		a.mu.Lock()
+		defer a.mu.Unlock()
 		if a.waiting > 0 || len(a.sources) > 0 || len(a.turns) > 0 {
 			t.Errorf("%d wait, of %d sources, %d turns, after the end", a.waiting, len(a.sources), len(a.turns))
 		}
-		time.Sleep(2 * admissionTick) // serve ends
 	})
 }
 
