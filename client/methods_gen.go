@@ -61,88 +61,91 @@ func servicesOf(c *Client) services {
 // AccountService has the calls of the group "account" of the reference.
 type AccountService struct{ c *Client }
 
-// SignUp creates an account: POST /signup.
+// SignUp creates an account. It calls POST /signup.
 func (s AccountService) SignUp(ctx context.Context, in SignUpRequest) (out SignedUp, err error) {
 	err = s.c.call(ctx, "POST", path("signup"), nil, in, &out)
 	return out, err
 }
 
-// BeginDeviceLogin begins a login of a program whose user grants it a token in a browser: POST /device-logins.
+// BeginDeviceLogin begins a login of a program whose user grants it a token in a browser. It calls POST /device-logins.
 func (s AccountService) BeginDeviceLogin(ctx context.Context, in BeginDeviceLoginRequest) (out DeviceLogin, err error) {
 	err = s.c.call(ctx, "POST", path("device-logins"), nil, in, &out)
 	return out, err
 }
 
-// PollDeviceLogin gets whether a login was granted, and its token, once: POST /device-logins/token.
+// PollDeviceLogin gets whether a login was granted, and its token, once. It calls POST /device-logins/token.
 func (s AccountService) PollDeviceLogin(ctx context.Context, in PollDeviceLoginRequest) (out DeviceAnswer, err error) {
 	err = s.c.call(ctx, "POST", path("device-logins", "token"), nil, in, &out)
 	return out, err
 }
 
-// GetMe gets the caller: user, organisation, scopes: GET /me.
+// GetMe gets the caller: user, organisation, scopes. It calls GET /me.
 func (s AccountService) GetMe(ctx context.Context) (out Me, err error) {
 	err = s.c.call(ctx, "GET", path("me"), nil, nil, &out)
 	return out, err
 }
 
-// SendVerification sends the link that verifies your e-mail address again: POST /me/email-verification.
+// SendVerification sends the link that verifies your e-mail address again. It calls POST /me/email-verification.
 func (s AccountService) SendVerification(ctx context.Context) (out VerificationSent, err error) {
 	err = s.c.call(ctx, "POST", path("me", "email-verification"), nil, nil, &out)
 	return out, err
 }
 
-// GetDeletion lists what keeps your account from being deleted: GET /me/deletion.
+// GetDeletion lists what keeps your account from being deleted. It calls GET /me/deletion.
 func (s AccountService) GetDeletion(ctx context.Context) (out DeletionStanding, err error) {
 	err = s.c.call(ctx, "GET", path("me", "deletion"), nil, nil, &out)
 	return out, err
 }
 
-// DeleteMe deletes your account and personal data; receipts and other documents are kept for as long as the law requires: PUT /me/deletion.
+// DeleteMe deletes your account and personal data; receipts and other documents are kept for as long as the law
+// requires. It calls PUT /me/deletion.
 func (s AccountService) DeleteMe(ctx context.Context, in DeleteMeRequest) error {
 	return s.c.call(ctx, "PUT", path("me", "deletion"), nil, in, nil)
 }
 
-// ChangePassword changes your password; your other sessions end: PUT /me/password.
+// ChangePassword changes your password; your other sessions end. It calls PUT /me/password.
 func (s AccountService) ChangePassword(ctx context.Context, in ChangePasswordRequest) (out PasswordChanged, err error) {
 	err = s.c.call(ctx, "PUT", path("me", "password"), nil, in, &out)
 	return out, err
 }
 
-// ListSessions lists your sessions in the dashboard, last used first: GET /me/sessions.
+// ListSessions lists your sessions in the dashboard, last used first. It calls GET /me/sessions.
 func (s AccountService) ListSessions(ctx context.Context) (out Page[Session], err error) {
 	err = s.c.call(ctx, "GET", path("me", "sessions"), nil, nil, &out)
 	return out, err
 }
 
-// EndSession ends one of your sessions: DELETE /me/sessions/{id}.
+// EndSession ends one of your sessions. It calls DELETE /me/sessions/{id}.
 func (s AccountService) EndSession(ctx context.Context, session id.Session) error {
 	return s.c.call(ctx, "DELETE", path("me", "sessions", session), nil, nil, nil)
 }
 
-// ListMyOrgs lists the organisations that you are a member of, and your role in each: GET /me/orgs.
+// ListMyOrgs lists the organisations that you are a member of, and your role in each. It calls GET /me/orgs.
 func (s AccountService) ListMyOrgs(ctx context.Context) (out Page[Membership], err error) {
 	err = s.c.call(ctx, "GET", path("me", "orgs"), nil, nil, &out)
 	return out, err
 }
 
-// ListMyInvitations lists open invitations to your verified e-mail address: GET /me/invitations.
+// ListMyInvitations lists open invitations to your verified e-mail address. It calls GET /me/invitations.
 func (s AccountService) ListMyInvitations(ctx context.Context) (out Page[Invitation], err error) {
 	err = s.c.call(ctx, "GET", path("me", "invitations"), nil, nil, &out)
 	return out, err
 }
 
-// AcceptInvitation accepts an invitation: you become a member of the organisation: POST /me/invitations/{id}/accept.
-func (s AccountService) AcceptInvitation(ctx context.Context, invitation id.Invitation) (out InvitationAnswer, err error) {
+// AcceptInvitation accepts an invitation: you become a member of the organisation. It calls POST
+// /me/invitations/{id}/accept.
+func (s AccountService) AcceptInvitation(ctx context.Context, invitation id.Invitation) (out InvitationAnswer,
+	err error) {
 	err = s.c.call(ctx, "POST", path("me", "invitations", invitation, "accept"), nil, nil, &out)
 	return out, err
 }
 
-// DeclineInvitation declines an invitation: DELETE /me/invitations/{id}.
+// DeclineInvitation declines an invitation. It calls DELETE /me/invitations/{id}.
 func (s AccountService) DeclineInvitation(ctx context.Context, invitation id.Invitation) error {
 	return s.c.call(ctx, "DELETE", path("me", "invitations", invitation), nil, nil, nil)
 }
 
-// LeaveOrg leaves the organisation of this token; the token ends, too: DELETE /me/membership.
+// LeaveOrg leaves the organisation of this token; the token ends, too. It calls DELETE /me/membership.
 func (s AccountService) LeaveOrg(ctx context.Context) error {
 	return s.c.call(ctx, "DELETE", path("me", "membership"), nil, nil, nil)
 }
@@ -150,295 +153,331 @@ func (s AccountService) LeaveOrg(ctx context.Context) error {
 // AdminService has the calls of the group "admin" of the reference.
 type AdminService struct{ c *Client }
 
-// GetAttention counts what needs an admin now: GET /admin/attention.
+// GetAttention counts what needs an admin now. It calls GET /admin/attention.
 func (s AdminService) GetAttention(ctx context.Context) (out Attention, err error) {
 	err = s.c.call(ctx, "GET", path("admin", "attention"), nil, nil, &out)
 	return out, err
 }
 
-// GetPlatformTotals counts hosts, GPUs and clusters now, and the demand of two weeks: GET /admin/totals.
+// GetPlatformTotals counts hosts, GPUs and clusters now, and the demand of two weeks. It calls GET /admin/totals.
 func (s AdminService) GetPlatformTotals(ctx context.Context) (out PlatformTotals, err error) {
 	err = s.c.call(ctx, "GET", path("admin", "totals"), nil, nil, &out)
 	return out, err
 }
 
-// ListOrgs lists all organisations, newest first: GET /admin/orgs.
+// ListOrgs lists all organisations, newest first. It calls GET /admin/orgs.
 func (s AdminService) ListOrgs(ctx context.Context, q OrgsQuery) (out Page[FoundOrg], err error) {
 	err = s.c.call(ctx, "GET", path("admin", "orgs"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// GetOrg gets an organisation: people, money, hosts, clusters, disputes: GET /admin/orgs/{id}.
+// GetOrg gets an organisation: people, money, hosts, clusters, disputes. It calls GET /admin/orgs/{id}.
 func (s AdminService) GetOrg(ctx context.Context, org id.Org) (out OrgDetail, err error) {
 	err = s.c.call(ctx, "GET", path("admin", "orgs", org), nil, nil, &out)
 	return out, err
 }
 
-// ListOperators lists organisations with hosts or a payout account, newest first: GET /admin/operators.
+// ListOperators lists organisations with hosts or a payout account, newest first. It calls GET /admin/operators.
 func (s AdminService) ListOperators(ctx context.Context, q OrgsQuery) (out Page[FoundOrg], err error) {
 	err = s.c.call(ctx, "GET", path("admin", "operators"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// SearchAudit searches the audit log of all organisations, newest first: GET /admin/audit-events.
+// SearchAudit searches the audit log of all organisations, newest first. It calls GET /admin/audit-events.
 func (s AdminService) SearchAudit(ctx context.Context, q AllAuditQuery) (out Page[AuditEvent], err error) {
 	err = s.c.call(ctx, "GET", path("admin", "audit-events"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// ListRedemptions lists redemptions of promo codes, newest first: GET /admin/promo-redemptions.
+// ListRedemptions lists redemptions of promo codes, newest first. It calls GET /admin/promo-redemptions.
 func (s AdminService) ListRedemptions(ctx context.Context, q RedemptionsQuery) (out Page[Redemption], err error) {
 	err = s.c.call(ctx, "GET", path("admin", "promo-redemptions"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// GetPayoutRun gets what the next payouts would be, and what failed: GET /admin/payout-run.
+// GetPayoutRun gets what the next payouts would be, and what failed. It calls GET /admin/payout-run.
 func (s AdminService) GetPayoutRun(ctx context.Context) (out Page[NextPayout], err error) {
 	err = s.c.call(ctx, "GET", path("admin", "payout-run"), nil, nil, &out)
 	return out, err
 }
 
-// RunPayouts pays every operator who can be paid now, with a reason: POST /admin/payout-run.
+// RunPayouts pays every operator who can be paid now, with a reason. It calls POST /admin/payout-run.
 func (s AdminService) RunPayouts(ctx context.Context, in RunPayoutsRequest) (out Page[OperatorPayout], err error) {
 	err = s.c.call(ctx, "POST", path("admin", "payout-run"), nil, in, &out)
 	return out, err
 }
 
-// GetSealState gets how far secrets at rest are sealed with the present MUSTER_SECRET: GET /admin/secret.
+// GetSealState gets how far secrets at rest are sealed with the present MUSTER_SECRET. It calls GET /admin/secret.
 func (s AdminService) GetSealState(ctx context.Context) (out SealState, err error) {
 	err = s.c.call(ctx, "GET", path("admin", "secret"), nil, nil, &out)
 	return out, err
 }
 
-// GetSending gets whether requests that move money are sent to Stripe: GET /admin/sending.
+// GetSending gets whether requests that move money are sent to Stripe. It calls GET /admin/sending.
 func (s AdminService) GetSending(ctx context.Context) (out Sending, err error) {
 	err = s.c.call(ctx, "GET", path("admin", "sending"), nil, nil, &out)
 	return out, err
 }
 
-// SetSending pauses or resume every request that moves money at Stripe, with a reason: PUT /admin/sending.
+// SetSending pauses or resume every request that moves money at Stripe, with a reason. It calls PUT /admin/sending.
 func (s AdminService) SetSending(ctx context.Context, in SetSendingRequest) (out Sending, err error) {
 	err = s.c.call(ctx, "PUT", path("admin", "sending"), nil, in, &out)
 	return out, err
 }
 
-// ListPromoCodes lists promo codes: GET /admin/promo-codes.
+// ListPromoCodes lists promo codes. It calls GET /admin/promo-codes.
 func (s AdminService) ListPromoCodes(ctx context.Context) (out Page[PromoCode], err error) {
 	err = s.c.call(ctx, "GET", path("admin", "promo-codes"), nil, nil, &out)
 	return out, err
 }
 
-// CreatePromoCode creates a promo code: POST /admin/promo-codes.
+// CreatePromoCode creates a promo code. It calls POST /admin/promo-codes.
 func (s AdminService) CreatePromoCode(ctx context.Context, in CreatePromoCodeRequest) (out PromoCode, err error) {
 	err = s.c.call(ctx, "POST", path("admin", "promo-codes"), nil, in, &out)
 	return out, err
 }
 
-// DisablePromoCode disables a promo code, with a reason; credit that it gave stays: POST /admin/promo-codes/{code}/disable.
-func (s AdminService) DisablePromoCode(ctx context.Context, code string, in DisablePromoCodeRequest) (out PromoCode, err error) {
+// DisablePromoCode disables a promo code, with a reason; credit that it gave stays. It calls POST
+// /admin/promo-codes/{code}/disable.
+func (s AdminService) DisablePromoCode(ctx context.Context, code string, in DisablePromoCodeRequest) (out PromoCode,
+	err error) {
 	err = s.c.call(ctx, "POST", path("admin", "promo-codes", code, "disable"), nil, in, &out)
 	return out, err
 }
 
-// ListAgents lists the agent version of each channel, and the versions that hosts run: GET /admin/agents.
+// ListAgents lists the agent version of each channel, and the versions that hosts run. It calls GET /admin/agents.
 func (s AdminService) ListAgents(ctx context.Context) (out Agents, err error) {
 	err = s.c.call(ctx, "GET", path("admin", "agents"), nil, nil, &out)
 	return out, err
 }
 
-// SetAgentChannel sets the agent version of a channel, and the share of its hosts that run it: PUT /admin/agents/{name}.
-func (s AdminService) SetAgentChannel(ctx context.Context, name string, in SetAgentChannelRequest) (out AgentChannel, err error) {
+// SetAgentChannel sets the agent version of a channel, and the share of its hosts that run it. It calls PUT
+// /admin/agents/{name}.
+func (s AdminService) SetAgentChannel(ctx context.Context, name string, in SetAgentChannelRequest) (out AgentChannel,
+	err error) {
 	err = s.c.call(ctx, "PUT", path("admin", "agents", name), nil, in, &out)
 	return out, err
 }
 
-// ListVersionFloors lists the oldest versions of hosts' programs that may run renters' work: GET /admin/version-floors.
+// ListVersionFloors lists the oldest versions of hosts' programs that may run renters' work. It calls GET
+// /admin/version-floors.
 func (s AdminService) ListVersionFloors(ctx context.Context) (out VersionFloors, err error) {
 	err = s.c.call(ctx, "GET", path("admin", "version-floors"), nil, nil, &out)
 	return out, err
 }
 
-// SetVersionFloor sets the oldest version of a program's branch: PUT /admin/version-floors/{component}.
-func (s AdminService) SetVersionFloor(ctx context.Context, component string, in SetVersionFloorRequest) (out VersionFloors, err error) {
+// SetVersionFloor sets the oldest version of a program's branch. It calls PUT /admin/version-floors/{component}.
+func (s AdminService) SetVersionFloor(ctx context.Context, component string,
+	in SetVersionFloorRequest) (out VersionFloors, err error) {
 	err = s.c.call(ctx, "PUT", path("admin", "version-floors", component), nil, in, &out)
 	return out, err
 }
 
-// RemoveVersionFloor removes the floor of a program's branch: POST /admin/version-floors/{component}/remove.
-func (s AdminService) RemoveVersionFloor(ctx context.Context, component string, in RemoveVersionFloorRequest) (out VersionFloors, err error) {
+// RemoveVersionFloor removes the floor of a program's branch. It calls POST /admin/version-floors/{component}/remove.
+func (s AdminService) RemoveVersionFloor(ctx context.Context, component string,
+	in RemoveVersionFloorRequest) (out VersionFloors, err error) {
 	err = s.c.call(ctx, "POST", path("admin", "version-floors", component, "remove"), nil, in, &out)
 	return out, err
 }
 
-// ListFrozenLeases lists leases whose money is frozen because their host signed two accounts of the same time: GET /admin/frozen-leases.
+// ListFrozenLeases lists leases whose money is frozen because their host signed two accounts of the same time. It
+// calls GET /admin/frozen-leases.
 func (s AdminService) ListFrozenLeases(ctx context.Context) (out Page[FrozenLease], err error) {
 	err = s.c.call(ctx, "GET", path("admin", "frozen-leases"), nil, nil, &out)
 	return out, err
 }
 
-// ListHeldCredits lists credits for a host's failure that wait for an admin, because the renter could have caused it: GET /admin/held-credits.
+// ListHeldCredits lists credits for a host's failure that wait for an admin, because the renter could have caused it.
+// It calls GET /admin/held-credits.
 func (s AdminService) ListHeldCredits(ctx context.Context) (out Page[HeldCredit], err error) {
 	err = s.c.call(ctx, "GET", path("admin", "held-credits"), nil, nil, &out)
 	return out, err
 }
 
-// DecideHeldCredit approves or refuse a credit that waits: POST /admin/leases/{id}/credit.
-func (s AdminService) DecideHeldCredit(ctx context.Context, lease id.Lease, in DecideHeldCreditRequest) (out DecidedCredit, err error) {
+// DecideHeldCredit approves or refuse a credit that waits. It calls POST /admin/leases/{id}/credit.
+func (s AdminService) DecideHeldCredit(ctx context.Context, lease id.Lease,
+	in DecideHeldCreditRequest) (out DecidedCredit, err error) {
 	err = s.c.call(ctx, "POST", path("admin", "leases", lease, "credit"), nil, in, &out)
 	return out, err
 }
 
-// UnfreezeLease unfreezes the money of a lease; the account that was signed first stands: POST /admin/leases/{id}/unfreeze.
-func (s AdminService) UnfreezeLease(ctx context.Context, lease id.Lease, in UnfreezeLeaseRequest) (out UnfrozenLease, err error) {
+// UnfreezeLease unfreezes the money of a lease; the account that was signed first stands. It calls POST
+// /admin/leases/{id}/unfreeze.
+func (s AdminService) UnfreezeLease(ctx context.Context, lease id.Lease, in UnfreezeLeaseRequest) (out UnfrozenLease,
+	err error) {
 	err = s.c.call(ctx, "POST", path("admin", "leases", lease, "unfreeze"), nil, in, &out)
 	return out, err
 }
 
-// ListQuarantine lists usage segments that were refused, newest first: GET /admin/quarantine.
+// ListQuarantine lists usage segments that were refused, newest first. It calls GET /admin/quarantine.
 func (s AdminService) ListQuarantine(ctx context.Context, q PageOf) (out Page[RefusedSegment], err error) {
 	err = s.c.call(ctx, "GET", path("admin", "quarantine"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// ListAllPayouts lists the payouts of all operators, newest first: GET /admin/payouts.
+// ListAllPayouts lists the payouts of all operators, newest first. It calls GET /admin/payouts.
 func (s AdminService) ListAllPayouts(ctx context.Context, q PayoutsQuery) (out Page[OperatorPayout], err error) {
 	err = s.c.call(ctx, "GET", path("admin", "payouts"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// PayNow pays an operator outside the schedule, with a reason: POST /admin/payouts.
+// PayNow pays an operator outside the schedule, with a reason. It calls POST /admin/payouts.
 func (s AdminService) PayNow(ctx context.Context, in PayNowRequest) (out OperatorPayout, err error) {
 	err = s.c.call(ctx, "POST", path("admin", "payouts"), nil, in, &out)
 	return out, err
 }
 
-// ReversePayout reverses a payout, in part or whole, with a reason; payouts to the operator stop: POST /admin/payouts/{id}/reverse.
-func (s AdminService) ReversePayout(ctx context.Context, payout id.Payout, in ReversePayoutRequest) (out OperatorPayout, err error) {
+// ReversePayout reverses a payout, in part or whole, with a reason; payouts to the operator stop. It calls POST
+// /admin/payouts/{id}/reverse.
+func (s AdminService) ReversePayout(ctx context.Context, payout id.Payout,
+	in ReversePayoutRequest) (out OperatorPayout, err error) {
 	err = s.c.call(ctx, "POST", path("admin", "payouts", payout, "reverse"), nil, in, &out)
 	return out, err
 }
 
-// ListStandings lists organisations with open disputes or a suspension, latest change first: GET /admin/standings.
+// ListStandings lists organisations with open disputes or a suspension, latest change first. It calls GET
+// /admin/standings.
 func (s AdminService) ListStandings(ctx context.Context) (out OrgStandings, err error) {
 	err = s.c.call(ctx, "GET", path("admin", "standings"), nil, nil, &out)
 	return out, err
 }
 
-// ForgiveDisputes stops counting lost disputes towards a suspension, with a reason: POST /admin/orgs/{id}/forgive-disputes.
-func (s AdminService) ForgiveDisputes(ctx context.Context, org id.Org, in ForgiveDisputesRequest) (out DisputesForgiven, err error) {
+// ForgiveDisputes stops counting lost disputes towards a suspension, with a reason. It calls POST
+// /admin/orgs/{id}/forgive-disputes.
+func (s AdminService) ForgiveDisputes(ctx context.Context, org id.Org,
+	in ForgiveDisputesRequest) (out DisputesForgiven, err error) {
 	err = s.c.call(ctx, "POST", path("admin", "orgs", org, "forgive-disputes"), nil, in, &out)
 	return out, err
 }
 
-// AllowRefund allows an organisation to take back more than the limit on refunds within the next 30 days, with a reason: POST /admin/orgs/{id}/allow-refund.
-func (s AdminService) AllowRefund(ctx context.Context, org id.Org, in AllowRefundRequest) (out RefundAllowed, err error) {
+// AllowRefund allows an organisation to take back more than the limit on refunds within the next 30 days, with a
+// reason. It calls POST /admin/orgs/{id}/allow-refund.
+func (s AdminService) AllowRefund(ctx context.Context, org id.Org, in AllowRefundRequest) (out RefundAllowed,
+	err error) {
 	err = s.c.call(ctx, "POST", path("admin", "orgs", org, "allow-refund"), nil, in, &out)
 	return out, err
 }
 
-// ListPayoutReviews lists linked operators and renters and the earnings in review, newest first: GET /admin/payout-reviews.
+// ListPayoutReviews lists linked operators and renters and the earnings in review, newest first. It calls GET
+// /admin/payout-reviews.
 func (s AdminService) ListPayoutReviews(ctx context.Context, q PayoutReviewsQuery) (out Page[PayoutReview], err error) {
 	err = s.c.call(ctx, "GET", path("admin", "payout-reviews"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// ReleasePayoutReview approves earnings in review, with a reason; they mature as usual: POST /admin/payout-reviews/{id}/release.
-func (s AdminService) ReleasePayoutReview(ctx context.Context, payoutReview id.PayoutReview, in ReviewDecision) (out PayoutReview, err error) {
+// ReleasePayoutReview approves earnings in review, with a reason; they mature as usual. It calls POST
+// /admin/payout-reviews/{id}/release.
+func (s AdminService) ReleasePayoutReview(ctx context.Context, payoutReview id.PayoutReview,
+	in ReviewDecision) (out PayoutReview, err error) {
 	err = s.c.call(ctx, "POST", path("admin", "payout-reviews", payoutReview, "release"), nil, in, &out)
 	return out, err
 }
 
-// RefusePayoutReview refuses earnings in review for good, with a reason: POST /admin/payout-reviews/{id}/refuse.
-func (s AdminService) RefusePayoutReview(ctx context.Context, payoutReview id.PayoutReview, in ReviewDecision) (out PayoutReview, err error) {
+// RefusePayoutReview refuses earnings in review for good, with a reason. It calls POST
+// /admin/payout-reviews/{id}/refuse.
+func (s AdminService) RefusePayoutReview(ctx context.Context, payoutReview id.PayoutReview,
+	in ReviewDecision) (out PayoutReview, err error) {
 	err = s.c.call(ctx, "POST", path("admin", "payout-reviews", payoutReview, "refuse"), nil, in, &out)
 	return out, err
 }
 
-// ChangeOperator changes the fee on an operator's new leases, or stop or resume their payouts, with a reason: PATCH /admin/operators/{id}.
-func (s AdminService) ChangeOperator(ctx context.Context, operator id.Org, in ChangeOperatorRequest) (out Operator, err error) {
+// ChangeOperator changes the fee on an operator's new leases, or stop or resume their payouts, with a reason. It calls
+// PATCH /admin/operators/{id}.
+func (s AdminService) ChangeOperator(ctx context.Context, operator id.Org, in ChangeOperatorRequest) (out Operator,
+	err error) {
 	err = s.c.call(ctx, "PATCH", path("admin", "operators", operator), nil, in, &out)
 	return out, err
 }
 
-// ListAllDocuments lists documents of all organisations or of one, newest first: GET /admin/documents.
+// ListAllDocuments lists documents of all organisations or of one, newest first. It calls GET /admin/documents.
 func (s AdminService) ListAllDocuments(ctx context.Context, q AllDocumentsQuery) (out Page[Document], err error) {
 	err = s.c.call(ctx, "GET", path("admin", "documents"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// GetAnyDocument gets a document of any organisation: GET /admin/documents/{number}.
+// GetAnyDocument gets a document of any organisation. It calls GET /admin/documents/{number}.
 func (s AdminService) GetAnyDocument(ctx context.Context, number string) (out FullDocument, err error) {
 	err = s.c.call(ctx, "GET", path("admin", "documents", number), nil, nil, &out)
 	return out, err
 }
 
-// ListAllContestedGPUs lists GPUs that hosts of several organisations list, in the order in which they were listed, up to 200: GET /admin/gpus/contested.
+// ListAllContestedGPUs lists GPUs that hosts of several organisations list, in the order in which they were listed, up
+// to 200. It calls GET /admin/gpus/contested.
 func (s AdminService) ListAllContestedGPUs(ctx context.Context) (out ContestedGPUs, err error) {
 	err = s.c.call(ctx, "GET", path("admin", "gpus", "contested"), nil, nil, &out)
 	return out, err
 }
 
-// AwardGPU decides which host has a GPU, with a reason that the operators read: POST /admin/gpus/{uuid}/award.
+// AwardGPU decides which host has a GPU, with a reason that the operators read. It calls POST /admin/gpus/{uuid}/award.
 func (s AdminService) AwardGPU(ctx context.Context, uuid string, in AwardGPURequest) (out AwardedGPU, err error) {
 	err = s.c.call(ctx, "POST", path("admin", "gpus", uuid, "award"), nil, in, &out)
 	return out, err
 }
 
-// GetGangs gets strikes by host, pairs that are kept apart, and relief by cluster: GET /admin/gangs.
+// GetGangs gets strikes by host, pairs that are kept apart, and relief by cluster. It calls GET /admin/gangs.
 func (s AdminService) GetGangs(ctx context.Context, q GangsQuery) (out Gangs, err error) {
 	err = s.c.call(ctx, "GET", path("admin", "gangs"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// ListPostpaid lists postpaid organisations and how much of their limits is used: GET /admin/postpaid.
+// ListPostpaid lists postpaid organisations and how much of their limits is used. It calls GET /admin/postpaid.
 func (s AdminService) ListPostpaid(ctx context.Context, q PageOf) (out Page[PostpaidTerms], err error) {
 	err = s.c.call(ctx, "GET", path("admin", "postpaid"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// ChangePostpaid sets or end an organisation's postpaid limit, with a reason: PATCH /admin/postpaid/{id}.
-func (s AdminService) ChangePostpaid(ctx context.Context, postpaid id.Org, in ChangePostpaidRequest) (out PostpaidTerms, err error) {
+// ChangePostpaid sets or end an organisation's postpaid limit, with a reason. It calls PATCH /admin/postpaid/{id}.
+func (s AdminService) ChangePostpaid(ctx context.Context, postpaid id.Org,
+	in ChangePostpaidRequest) (out PostpaidTerms, err error) {
 	err = s.c.call(ctx, "PATCH", path("admin", "postpaid", postpaid), nil, in, &out)
 	return out, err
 }
 
-// ListOrgInvoices lists Stripe's invoices of an organisation's postpaid usage, newest first: GET /admin/orgs/{id}/invoices.
+// ListOrgInvoices lists Stripe's invoices of an organisation's postpaid usage, newest first. It calls GET
+// /admin/orgs/{id}/invoices.
 func (s AdminService) ListOrgInvoices(ctx context.Context, org id.Org) (out Page[OrgInvoice], err error) {
 	err = s.c.call(ctx, "GET", path("admin", "orgs", org, "invoices"), nil, nil, &out)
 	return out, err
 }
 
-// WriteOffInvoice writes off an unpaid invoice, or what a lost dispute left unpaid, with a reason: POST /admin/orgs/{id}/invoices/{invoice}/write-off.
-func (s AdminService) WriteOffInvoice(ctx context.Context, org id.Org, invoice string, in WriteOffInvoiceRequest) (out OrgInvoice, err error) {
+// WriteOffInvoice writes off an unpaid invoice, or what a lost dispute left unpaid, with a reason. It calls POST
+// /admin/orgs/{id}/invoices/{invoice}/write-off.
+func (s AdminService) WriteOffInvoice(ctx context.Context, org id.Org, invoice string,
+	in WriteOffInvoiceRequest) (out OrgInvoice, err error) {
 	err = s.c.call(ctx, "POST", path("admin", "orgs", org, "invoices", invoice, "write-off"), nil, in, &out)
 	return out, err
 }
 
-// BookBankPayment books a bank transfer that pays what lost disputes took of an invoice, by its reference, with a reason; repeating it changes nothing: POST /admin/orgs/{id}/invoices/{invoice}/bank-payments.
-func (s AdminService) BookBankPayment(ctx context.Context, org id.Org, invoice string, in BookBankPaymentRequest) (out OrgInvoice, err error) {
+// BookBankPayment books a bank transfer that pays what lost disputes took of an invoice, by its reference, with a
+// reason; repeating it changes nothing. It calls POST /admin/orgs/{id}/invoices/{invoice}/bank-payments.
+func (s AdminService) BookBankPayment(ctx context.Context, org id.Org, invoice string,
+	in BookBankPaymentRequest) (out OrgInvoice, err error) {
 	err = s.c.call(ctx, "POST", path("admin", "orgs", org, "invoices", invoice, "bank-payments"), nil, in, &out)
 	return out, err
 }
 
-// ReleaseRefund approves the operators' earnings of an invoice that was refunded at Stripe, with a reason: POST /admin/refunds/{id}/release.
-func (s AdminService) ReleaseRefund(ctx context.Context, refund string, in ReleaseRefundRequest) (out ApprovedRefund, err error) {
+// ReleaseRefund approves the operators' earnings of an invoice that was refunded at Stripe, with a reason. It calls
+// POST /admin/refunds/{id}/release.
+func (s AdminService) ReleaseRefund(ctx context.Context, refund string, in ReleaseRefundRequest) (out ApprovedRefund,
+	err error) {
 	err = s.c.call(ctx, "POST", path("admin", "refunds", refund, "release"), nil, in, &out)
 	return out, err
 }
 
-// GetReconciliation gets Stripe's balance beside the ledger's: GET /admin/reconciliation.
+// GetReconciliation compares Stripe's balance with the ledger's. It calls GET /admin/reconciliation.
 func (s AdminService) GetReconciliation(ctx context.Context) (out Reconciliation, err error) {
 	err = s.c.call(ctx, "GET", path("admin", "reconciliation"), nil, nil, &out)
 	return out, err
 }
 
-// ListDeadLetters lists rows that a background job cannot process, longest failing first, up to 500: GET /admin/dead-letters.
+// ListDeadLetters lists rows that a background job cannot process, longest failing first, up to 500. It calls GET
+// /admin/dead-letters.
 func (s AdminService) ListDeadLetters(ctx context.Context) (out DeadLetters, err error) {
 	err = s.c.call(ctx, "GET", path("admin", "dead-letters"), nil, nil, &out)
 	return out, err
 }
 
-// GetStoreCheck gets what the checks of the store of volumes have found: GET /admin/store.
+// GetStoreCheck gets what the checks of the store of volumes have found. It calls GET /admin/store.
 func (s AdminService) GetStoreCheck(ctx context.Context) (out StoreCheck, err error) {
 	err = s.c.call(ctx, "GET", path("admin", "store"), nil, nil, &out)
 	return out, err
@@ -447,156 +486,163 @@ func (s AdminService) GetStoreCheck(ctx context.Context) (out StoreCheck, err er
 // BillingService has the calls of the group "billing" of the reference.
 type BillingService struct{ c *Client }
 
-// GetBalance gets your wallet: available, held, and how long it lasts: GET /billing/balance.
+// GetBalance gets your wallet: available, held, and how long it lasts. It calls GET /billing/balance.
 func (s BillingService) GetBalance(ctx context.Context) (out Balance, err error) {
 	err = s.c.call(ctx, "GET", path("billing", "balance"), nil, nil, &out)
 	return out, err
 }
 
-// GetStanding gets what you may add, before verification and while payments are disputed: GET /billing/standing.
+// GetStanding gets what you may add, before verification and while payments are disputed. It calls GET
+// /billing/standing.
 func (s BillingService) GetStanding(ctx context.Context) (out Standing, err error) {
 	err = s.c.call(ctx, "GET", path("billing", "standing"), nil, nil, &out)
 	return out, err
 }
 
-// GetStatement gets what was billed between two days, by cluster, day, project, lease or label: GET /billing/statement.
+// GetStatement gets what was billed between two days, by cluster, day, project, lease or label. It calls GET
+// /billing/statement.
 func (s BillingService) GetStatement(ctx context.Context, q StatementQuery) (out Statement, err error) {
 	err = s.c.call(ctx, "GET", path("billing", "statement"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// ListCreditNotes lists the credit notes of a calendar year, newest first: GET /billing/credit-notes.
+// ListCreditNotes lists the credit notes of a calendar year, newest first. It calls GET /billing/credit-notes.
 func (s BillingService) ListCreditNotes(ctx context.Context, q DocumentYear) (out Page[CreditNote], err error) {
 	err = s.c.call(ctx, "GET", path("billing", "credit-notes"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// GetCreditNote gets a credit note as it was issued: GET /billing/credit-notes/{number}.
+// GetCreditNote gets a credit note as it was issued. It calls GET /billing/credit-notes/{number}.
 func (s BillingService) GetCreditNote(ctx context.Context, number string) (out CreditNote, err error) {
 	err = s.c.call(ctx, "GET", path("billing", "credit-notes", number), nil, nil, &out)
 	return out, err
 }
 
-// GetInvoice gets the statement of a calendar month; tax is on the receipts of payments: GET /billing/invoices/{month}.
+// GetInvoice gets the statement of a calendar month; tax is on the receipts of payments. It calls GET
+// /billing/invoices/{month}.
 func (s BillingService) GetInvoice(ctx context.Context, month string) (out Invoice, err error) {
 	err = s.c.call(ctx, "GET", path("billing", "invoices", month), nil, nil, &out)
 	return out, err
 }
 
-// ListTransactions lists your organisation's ledger entries, newest first: GET /billing/transactions.
+// ListTransactions lists your organisation's ledger entries, newest first. It calls GET /billing/transactions.
 func (s BillingService) ListTransactions(ctx context.Context, q PageOf) (out Page[Transaction], err error) {
 	err = s.c.call(ctx, "GET", path("billing", "transactions"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// GetPrice gets what adding an amount costs with tax: GET /billing/price.
+// GetPrice gets what adding an amount costs with tax. It calls GET /billing/price.
 func (s BillingService) GetPrice(ctx context.Context, q PriceQuery) (out Price, err error) {
 	err = s.c.call(ctx, "GET", path("billing", "price"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// CreateTopUp creates a top-up: POST /billing/topups.
+// CreateTopUp creates a top-up. It calls POST /billing/topups.
 func (s BillingService) CreateTopUp(ctx context.Context, in CreateTopUpRequest) (out TopUp, err error) {
 	err = s.c.call(ctx, "POST", path("billing", "topups"), nil, in, &out)
 	return out, err
 }
 
-// ListTopUps lists top-ups, newest first: GET /billing/topups.
+// ListTopUps lists top-ups, newest first. It calls GET /billing/topups.
 func (s BillingService) ListTopUps(ctx context.Context, q PageOf) (out Page[TopUp], err error) {
 	err = s.c.call(ctx, "GET", path("billing", "topups"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// GetTopUp gets a top-up: GET /billing/topups/{id}.
+// GetTopUp gets a top-up. It calls GET /billing/topups/{id}.
 func (s BillingService) GetTopUp(ctx context.Context, topup id.TopUp) (out TopUp, err error) {
 	err = s.c.call(ctx, "GET", path("billing", "topups", topup), nil, nil, &out)
 	return out, err
 }
 
-// GetReceipt gets the receipt of a payment as it was issued, and what was refunded since: GET /billing/topups/{id}/receipt.
+// GetReceipt gets the receipt of a payment as it was issued, and what was refunded since. It calls GET
+// /billing/topups/{id}/receipt.
 func (s BillingService) GetReceipt(ctx context.Context, topup id.TopUp) (out Receipt, err error) {
 	err = s.c.call(ctx, "GET", path("billing", "topups", topup, "receipt"), nil, nil, &out)
 	return out, err
 }
 
-// ListCards lists your organisation's cards: GET /billing/cards.
+// ListCards lists your organisation's cards. It calls GET /billing/cards.
 func (s BillingService) ListCards(ctx context.Context) (out Page[Card], err error) {
 	err = s.c.call(ctx, "GET", path("billing", "cards"), nil, nil, &out)
 	return out, err
 }
 
-// AddCard creates a link to the page on which a card is saved: POST /billing/cards.
+// AddCard creates a link to the page on which a card is saved. It calls POST /billing/cards.
 func (s BillingService) AddCard(ctx context.Context) (out CardSetup, err error) {
 	err = s.c.call(ctx, "POST", path("billing", "cards"), nil, nil, &out)
 	return out, err
 }
 
-// GetCardSetup gets whether a card was saved: GET /billing/card-setups/{id}.
+// GetCardSetup gets whether a card was saved. It calls GET /billing/card-setups/{id}.
 func (s BillingService) GetCardSetup(ctx context.Context, cardSetup id.CardSetup) (out CardSetup, err error) {
 	err = s.c.call(ctx, "GET", path("billing", "card-setups", cardSetup), nil, nil, &out)
 	return out, err
 }
 
-// ChangeCard makes a card the default: PATCH /billing/cards/{id}.
-func (s BillingService) ChangeCard(ctx context.Context, card id.Card, in ChangeCardRequest) (out Page[Card], err error) {
+// ChangeCard makes a card the default. It calls PATCH /billing/cards/{id}.
+func (s BillingService) ChangeCard(ctx context.Context, card id.Card, in ChangeCardRequest) (out Page[Card],
+	err error) {
 	err = s.c.call(ctx, "PATCH", path("billing", "cards", card), nil, in, &out)
 	return out, err
 }
 
-// RemoveCard deletes a card: DELETE /billing/cards/{id}.
+// RemoveCard deletes a card. It calls DELETE /billing/cards/{id}.
 func (s BillingService) RemoveCard(ctx context.Context, card id.Card) error {
 	return s.c.call(ctx, "DELETE", path("billing", "cards", card), nil, nil, nil)
 }
 
-// ListRefunds lists refunds, and what can be refunded: GET /billing/refunds.
+// ListRefunds lists refunds, and what can be refunded. It calls GET /billing/refunds.
 func (s BillingService) ListRefunds(ctx context.Context) (out Refunds, err error) {
 	err = s.c.call(ctx, "GET", path("billing", "refunds"), nil, nil, &out)
 	return out, err
 }
 
-// CreateRefund refunds unused balance to the cards that paid it: POST /billing/refunds.
+// CreateRefund refunds unused balance to the cards that paid it. It calls POST /billing/refunds.
 func (s BillingService) CreateRefund(ctx context.Context, in CreateRefundRequest) (out MadeRefunds, err error) {
 	err = s.c.call(ctx, "POST", path("billing", "refunds"), nil, in, &out)
 	return out, err
 }
 
-// RedeemCode redeems a promo code: POST /billing/promo.
+// RedeemCode redeems a promo code. It calls POST /billing/promo.
 func (s BillingService) RedeemCode(ctx context.Context, in RedeemCodeRequest) (out Redeemed, err error) {
 	err = s.c.call(ctx, "POST", path("billing", "promo"), nil, in, &out)
 	return out, err
 }
 
-// GetPostpaid gets your postpaid limit and how much of it is used: GET /billing/postpaid.
+// GetPostpaid gets your postpaid limit and how much of it is used. It calls GET /billing/postpaid.
 func (s BillingService) GetPostpaid(ctx context.Context) (out Postpaid, err error) {
 	err = s.c.call(ctx, "GET", path("billing", "postpaid"), nil, nil, &out)
 	return out, err
 }
 
-// ListPostpaidInvoices lists Stripe's invoices of your postpaid usage, newest first: GET /billing/postpaid/invoices.
+// ListPostpaidInvoices lists Stripe's invoices of your postpaid usage, newest first. It calls GET
+// /billing/postpaid/invoices.
 func (s BillingService) ListPostpaidInvoices(ctx context.Context) (out Page[PostpaidInvoice], err error) {
 	err = s.c.call(ctx, "GET", path("billing", "postpaid", "invoices"), nil, nil, &out)
 	return out, err
 }
 
-// ListPostpaidUsage lists the postpaid usage booked in a period, and when it ran: GET /billing/postpaid/usage.
+// ListPostpaidUsage lists the postpaid usage booked in a period, and when it ran. It calls GET /billing/postpaid/usage.
 func (s BillingService) ListPostpaidUsage(ctx context.Context, q PostpaidUsageQuery) (out PostpaidLines, err error) {
 	err = s.c.call(ctx, "GET", path("billing", "postpaid", "usage"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// PayPostpaidInvoice charges your default card for an unpaid invoice: POST /billing/postpaid/invoices/{id}/pay.
+// PayPostpaidInvoice charges your default card for an unpaid invoice. It calls POST
+// /billing/postpaid/invoices/{id}/pay.
 func (s BillingService) PayPostpaidInvoice(ctx context.Context, invoice string) (out PayingInvoice, err error) {
 	err = s.c.call(ctx, "POST", path("billing", "postpaid", "invoices", invoice, "pay"), nil, nil, &out)
 	return out, err
 }
 
-// GetAutoTopUp gets the automatic top-up: GET /billing/auto-topup.
+// GetAutoTopUp gets the automatic top-up. It calls GET /billing/auto-topup.
 func (s BillingService) GetAutoTopUp(ctx context.Context) (out AutoTopUp, err error) {
 	err = s.c.call(ctx, "GET", path("billing", "auto-topup"), nil, nil, &out)
 	return out, err
 }
 
-// SetAutoTopUp sets or turn off the automatic top-up: PATCH /billing/auto-topup.
+// SetAutoTopUp sets or turn off the automatic top-up. It calls PATCH /billing/auto-topup.
 func (s BillingService) SetAutoTopUp(ctx context.Context, in SetAutoTopUpRequest) (out AutoTopUp, err error) {
 	err = s.c.call(ctx, "PATCH", path("billing", "auto-topup"), nil, in, &out)
 	return out, err
@@ -605,43 +651,47 @@ func (s BillingService) SetAutoTopUp(ctx context.Context, in SetAutoTopUpRequest
 // BondService has the calls of the group "bond" of the reference.
 type BondService struct{ c *Client }
 
-// Get gets your hosts' bond: free, reserved, terms, and standby that it paid: GET /bond.
+// Get gets your hosts' bond: free, reserved, terms, and standby that it paid. It calls GET /bond.
 func (s BondService) Get(ctx context.Context) (out Bond, err error) {
 	err = s.c.call(ctx, "GET", path("bond"), nil, nil, &out)
 	return out, err
 }
 
-// ChangeTerms changes your bond's terms: the share of maturing earnings kept, neighbours accepted, the most that a lease may cost it: PATCH /bond.
+// ChangeTerms changes your bond's terms: the share of maturing earnings kept, neighbours accepted, the most that a
+// lease may cost it. It calls PATCH /bond.
 func (s BondService) ChangeTerms(ctx context.Context, in ChangeBondTermsRequest) (out Bond, err error) {
 	err = s.c.call(ctx, "PATCH", path("bond"), nil, in, &out)
 	return out, err
 }
 
-// GetLiability gets what a lease of yours would be liable for in a gang, before it is rented: GET /bond/liability.
+// GetLiability gets what a lease of yours would be liable for in a gang, before it is rented. It calls GET
+// /bond/liability.
 func (s BondService) GetLiability(ctx context.Context, q LiabilityQuery) (out Liability, err error) {
 	err = s.c.call(ctx, "GET", path("bond", "liability"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// Deposit moves paid credit from your wallet into the bond: POST /bond/deposits.
+// Deposit moves paid credit from your wallet into the bond. It calls POST /bond/deposits.
 func (s BondService) Deposit(ctx context.Context, in BondAmount) (out Bond, err error) {
 	err = s.c.call(ctx, "POST", path("bond", "deposits"), nil, in, &out)
 	return out, err
 }
 
-// Withdraw withdraws what is not reserved from the bond: POST /bond/withdrawals.
+// Withdraw withdraws what is not reserved from the bond. It calls POST /bond/withdrawals.
 func (s BondService) Withdraw(ctx context.Context, in BondAmount) (out BondWithdrawal, err error) {
 	err = s.c.call(ctx, "POST", path("bond", "withdrawals"), nil, in, &out)
 	return out, err
 }
 
-// ChangeHostLiability sets the most that one lease of a host may be liable for: PATCH /bond/hosts/{id}.
-func (s BondService) ChangeHostLiability(ctx context.Context, host id.Host, in ChangeHostLiabilityRequest) (out Bond, err error) {
+// ChangeHostLiability sets the most that one lease of a host may be liable for. It calls PATCH /bond/hosts/{id}.
+func (s BondService) ChangeHostLiability(ctx context.Context, host id.Host, in ChangeHostLiabilityRequest) (out Bond,
+	err error) {
 	err = s.c.call(ctx, "PATCH", path("bond", "hosts", host), nil, in, &out)
 	return out, err
 }
 
-// ListSuspensions lists the time of gangs with a host of yours that was not billed, and why: GET /bond/clusters/{id}/suspensions.
+// ListSuspensions lists the time of gangs with a host of yours that was not billed, and why. It calls GET
+// /bond/clusters/{id}/suspensions.
 func (s BondService) ListSuspensions(ctx context.Context, cluster id.Cluster) (out Page[Suspension], err error) {
 	err = s.c.call(ctx, "GET", path("bond", "clusters", cluster, "suspensions"), nil, nil, &out)
 	return out, err
@@ -650,36 +700,36 @@ func (s BondService) ListSuspensions(ctx context.Context, cluster id.Cluster) (o
 // BucketsService has the calls of the group "buckets" of the reference.
 type BucketsService struct{ c *Client }
 
-// List lists your organisation's buckets by name: GET /buckets.
+// List lists your organisation's buckets by name. It calls GET /buckets.
 func (s BucketsService) List(ctx context.Context) (out Page[Bucket], err error) {
 	err = s.c.call(ctx, "GET", path("buckets"), nil, nil, &out)
 	return out, err
 }
 
-// Create adds a bucket of your own store, after a check of its credentials: POST /buckets.
+// Create adds a bucket of your own store, after a check of its credentials. It calls POST /buckets.
 func (s BucketsService) Create(ctx context.Context, in NewBucket) (out Bucket, err error) {
 	err = s.c.call(ctx, "POST", path("buckets"), nil, in, &out)
 	return out, err
 }
 
-// Get gets a bucket, without its secret: GET /buckets/{id}.
+// Get gets a bucket, without its secret. It calls GET /buckets/{id}.
 func (s BucketsService) Get(ctx context.Context, bucket id.Bucket) (out Bucket, err error) {
 	err = s.c.call(ctx, "GET", path("buckets", bucket), nil, nil, &out)
 	return out, err
 }
 
-// Rotate replaces a bucket's credentials, once its store accepts the new ones: PATCH /buckets/{id}.
+// Rotate replaces a bucket's credentials, once its store accepts the new ones. It calls PATCH /buckets/{id}.
 func (s BucketsService) Rotate(ctx context.Context, bucket id.Bucket, in BucketCredentials) (out Bucket, err error) {
 	err = s.c.call(ctx, "PATCH", path("buckets", bucket), nil, in, &out)
 	return out, err
 }
 
-// Delete deletes a bucket and its credentials; what the store has stays there: DELETE /buckets/{id}.
+// Delete deletes a bucket and its credentials; what the store has stays there. It calls DELETE /buckets/{id}.
 func (s BucketsService) Delete(ctx context.Context, bucket id.Bucket) error {
 	return s.c.call(ctx, "DELETE", path("buckets", bucket), nil, nil, nil)
 }
 
-// Check asks a bucket's store whether the credentials still work: POST /buckets/{id}/check.
+// Check asks a bucket's store whether the credentials still work. It calls POST /buckets/{id}/check.
 func (s BucketsService) Check(ctx context.Context, bucket id.Bucket) (out Bucket, err error) {
 	err = s.c.call(ctx, "POST", path("buckets", bucket, "check"), nil, nil, &out)
 	return out, err
@@ -688,25 +738,25 @@ func (s BucketsService) Check(ctx context.Context, bucket id.Bucket) (out Bucket
 // BudgetsService has the calls of the group "budgets" of the reference.
 type BudgetsService struct{ c *Client }
 
-// Set sets what your organisation, or one of its projects, may spend: POST /budgets.
+// Set sets what your organisation, or one of its projects, may spend. It calls POST /budgets.
 func (s BudgetsService) Set(ctx context.Context, in SetBudgetRequest) (out Budget, err error) {
 	err = s.c.call(ctx, "POST", path("budgets"), nil, in, &out)
 	return out, err
 }
 
-// List lists budgets and what is left of them: GET /budgets.
+// List lists budgets and what is left of them. It calls GET /budgets.
 func (s BudgetsService) List(ctx context.Context) (out Page[Budget], err error) {
 	err = s.c.call(ctx, "GET", path("budgets"), nil, nil, &out)
 	return out, err
 }
 
-// Get gets a budget: GET /budgets/{id}.
+// Get gets a budget. It calls GET /budgets/{id}.
 func (s BudgetsService) Get(ctx context.Context, budget id.Budget) (out Budget, err error) {
 	err = s.c.call(ctx, "GET", path("budgets", budget), nil, nil, &out)
 	return out, err
 }
 
-// Remove deletes a budget; one that is set again counts from then on: DELETE /budgets/{id}.
+// Remove deletes a budget; one that is set again counts from then on. It calls DELETE /budgets/{id}.
 func (s BudgetsService) Remove(ctx context.Context, budget id.Budget) error {
 	return s.c.call(ctx, "DELETE", path("budgets", budget), nil, nil, nil)
 }
@@ -714,55 +764,60 @@ func (s BudgetsService) Remove(ctx context.Context, budget id.Budget) error {
 // ClustersService has the calls of the group "clusters" of the reference.
 type ClustersService struct{ c *Client }
 
-// List lists and search your organisation's clusters: GET /clusters.
+// List lists and search your organisation's clusters. It calls GET /clusters.
 func (s ClustersService) List(ctx context.Context, q ClustersQuery) (out Page[Cluster], err error) {
 	err = s.c.call(ctx, "GET", path("clusters"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// Act releases or restart a cluster: POST /clusters/{id}/actions.
+// Act releases or restart a cluster. It calls POST /clusters/{id}/actions.
 func (s ClustersService) Act(ctx context.Context, cluster id.Cluster, in ActOnClusterRequest) (out Cluster, err error) {
 	err = s.c.call(ctx, "POST", path("clusters", cluster, "actions"), nil, in, &out)
 	return out, err
 }
 
-// Release releases a cluster; repeating it is no error: DELETE /clusters/{id}.
+// Release releases a cluster; repeating it is no error. It calls DELETE /clusters/{id}.
 func (s ClustersService) Release(ctx context.Context, cluster id.Cluster) (out Cluster, err error) {
 	err = s.c.call(ctx, "DELETE", path("clusters", cluster), nil, nil, &out)
 	return out, err
 }
 
-// ListEvents lists the events of a cluster: GET /clusters/{id}/events.
+// ListEvents lists the events of a cluster. It calls GET /clusters/{id}/events.
 func (s ClustersService) ListEvents(ctx context.Context, cluster id.Cluster, q PageOf) (out Page[Event], err error) {
 	err = s.c.call(ctx, "GET", path("clusters", cluster, "events"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// GetPortLink creates a link, valid for a few minutes, to an HTTP port of a rank: GET /clusters/{id}/ports/{port}.
-func (s ClustersService) GetPortLink(ctx context.Context, cluster id.Cluster, port int, q PortQuery) (out PortLink, err error) {
+// GetPortLink creates a link, valid for a few minutes, to an HTTP port of a rank. It calls GET
+// /clusters/{id}/ports/{port}.
+func (s ClustersService) GetPortLink(ctx context.Context, cluster id.Cluster, port int, q PortQuery) (out PortLink,
+	err error) {
 	err = s.c.call(ctx, "GET", path("clusters", cluster, "ports", port), queryOf(q), nil, &out)
 	return out, err
 }
 
-// GetMetrics gets utilisation, memory, power and temperature of each GPU of a cluster: GET /clusters/{id}/metrics.
+// GetMetrics gets utilisation, memory, power and temperature of each GPU of a cluster. It calls GET
+// /clusters/{id}/metrics.
 func (s ClustersService) GetMetrics(ctx context.Context, cluster id.Cluster, q MetricsQuery) (out Metrics, err error) {
 	err = s.c.call(ctx, "GET", path("clusters", cluster, "metrics"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// GetUsage gets the usage and cost of a cluster by segment: GET /clusters/{id}/usage.
+// GetUsage gets the usage and cost of a cluster by segment. It calls GET /clusters/{id}/usage.
 func (s ClustersService) GetUsage(ctx context.Context, cluster id.Cluster) (out Usage, err error) {
 	err = s.c.call(ctx, "GET", path("clusters", cluster, "usage"), nil, nil, &out)
 	return out, err
 }
 
-// GetProof gets everything that a cluster's bill depends on, to verify it without us: GET /clusters/{id}/proof.
+// GetProof gets everything that a cluster's bill depends on, to verify it without us. It calls GET
+// /clusters/{id}/proof.
 func (s ClustersService) GetProof(ctx context.Context, cluster id.Cluster) (out json.RawMessage, err error) {
 	err = s.c.call(ctx, "GET", path("clusters", cluster, "proof"), nil, nil, &out)
 	return out, err
 }
 
-// GetLeaseProof gets everything that one lease's bill depends on, as its renter or the operator of its host: GET /leases/{id}/proof.
+// GetLeaseProof gets everything that one lease's bill depends on, as its renter or the operator of its host. It calls
+// GET /leases/{id}/proof.
 func (s ClustersService) GetLeaseProof(ctx context.Context, lease id.Lease) (out json.RawMessage, err error) {
 	err = s.c.call(ctx, "GET", path("leases", lease, "proof"), nil, nil, &out)
 	return out, err
@@ -771,13 +826,14 @@ func (s ClustersService) GetLeaseProof(ctx context.Context, lease id.Lease) (out
 // DocumentsService has the calls of the group "documents" of the reference.
 type DocumentsService struct{ c *Client }
 
-// List lists your organisation's receipts, credit notes and self-billing documents, newest first: GET /documents.
+// List lists your organisation's receipts, credit notes and self-billing documents, newest first. It calls GET
+// /documents.
 func (s DocumentsService) List(ctx context.Context, q DocumentsQuery) (out Page[Document], err error) {
 	err = s.c.call(ctx, "GET", path("documents"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// Get gets a document as it was issued, and the documents that correct it: GET /documents/{number}.
+// Get gets a document as it was issued, and the documents that correct it. It calls GET /documents/{number}.
 func (s DocumentsService) Get(ctx context.Context, number string) (out FullDocument, err error) {
 	err = s.c.call(ctx, "GET", path("documents", number), nil, nil, &out)
 	return out, err
@@ -786,49 +842,51 @@ func (s DocumentsService) Get(ctx context.Context, number string) (out FullDocum
 // EarningsService has the calls of the group "earnings" of the reference.
 type EarningsService struct{ c *Client }
 
-// GetStatement gets what your hosts earned between two days, by host, day or lease: GET /earnings/statement.
+// GetStatement gets what your hosts earned between two days, by host, day or lease. It calls GET /earnings/statement.
 func (s EarningsService) GetStatement(ctx context.Context, q EarningsQuery) (out EarningsStatement, err error) {
 	err = s.c.call(ctx, "GET", path("earnings", "statement"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// GetPayoutBalance gets what your hosts earned: in the holdback, and payable: GET /payouts/balance.
+// GetPayoutBalance gets what your hosts earned: in the holdback, and payable. It calls GET /payouts/balance.
 func (s EarningsService) GetPayoutBalance(ctx context.Context) (out PayoutBalance, err error) {
 	err = s.c.call(ctx, "GET", path("payouts", "balance"), nil, nil, &out)
 	return out, err
 }
 
-// ListPayouts lists your payouts, newest first: GET /payouts.
+// ListPayouts lists your payouts, newest first. It calls GET /payouts.
 func (s EarningsService) ListPayouts(ctx context.Context, q PageOf) (out Page[Payout], err error) {
 	err = s.c.call(ctx, "GET", path("payouts"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// GetPayout gets a payout: GET /payouts/{id}.
+// GetPayout gets a payout. It calls GET /payouts/{id}.
 func (s EarningsService) GetPayout(ctx context.Context, payout id.Payout) (out Payout, err error) {
 	err = s.c.call(ctx, "GET", path("payouts", payout), nil, nil, &out)
 	return out, err
 }
 
-// GetPayoutAccount gets your payout account and what Stripe still requires: GET /payouts/account.
+// GetPayoutAccount gets your payout account and what Stripe still requires. It calls GET /payouts/account.
 func (s EarningsService) GetPayoutAccount(ctx context.Context) (out PayoutAccount, err error) {
 	err = s.c.call(ctx, "GET", path("payouts", "account"), nil, nil, &out)
 	return out, err
 }
 
-// SetUpPayouts creates a link to Stripe's page where you enter your identity and bank account: POST /payouts/account.
+// SetUpPayouts creates a link to Stripe's page where you enter your identity and bank account. It calls POST
+// /payouts/account.
 func (s EarningsService) SetUpPayouts(ctx context.Context, in SetUpPayoutsRequest) (out PayoutSetup, err error) {
 	err = s.c.call(ctx, "POST", path("payouts", "account"), nil, in, &out)
 	return out, err
 }
 
-// ListSelfBills lists the self-billing documents issued to an operator in a calendar year, newest first: GET /payouts/documents.
+// ListSelfBills lists the self-billing documents issued to an operator in a calendar year, newest first. It calls GET
+// /payouts/documents.
 func (s EarningsService) ListSelfBills(ctx context.Context, q DocumentYear) (out Page[SelfBill], err error) {
 	err = s.c.call(ctx, "GET", path("payouts", "documents"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// GetSelfBill gets a self-billing document as it was issued: GET /payouts/documents/{number}.
+// GetSelfBill gets a self-billing document as it was issued. It calls GET /payouts/documents/{number}.
 func (s EarningsService) GetSelfBill(ctx context.Context, number string) (out SelfBill, err error) {
 	err = s.c.call(ctx, "GET", path("payouts", "documents", number), nil, nil, &out)
 	return out, err
@@ -837,67 +895,69 @@ func (s EarningsService) GetSelfBill(ctx context.Context, number string) (out Se
 // HostsService has the calls of the group "hosts" of the reference.
 type HostsService struct{ c *Client }
 
-// CreateEnrollment creates a token with which one host enrols: POST /host-enrollments.
+// CreateEnrollment creates a token with which one host enrols. It calls POST /host-enrollments.
 func (s HostsService) CreateEnrollment(ctx context.Context, in CreateEnrollmentRequest) (out Enrollment, err error) {
 	err = s.c.call(ctx, "POST", path("host-enrollments"), nil, in, &out)
 	return out, err
 }
 
-// List lists your organisation's hosts: GET /hosts.
+// List lists your organisation's hosts. It calls GET /hosts.
 func (s HostsService) List(ctx context.Context, q HostsQuery) (out Page[Host], err error) {
 	err = s.c.call(ctx, "GET", path("hosts"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// ListContestedGPUs lists GPUs of your organisation's hosts that hosts of other organisations list, too, up to 200: GET /gpus/contested.
+// ListContestedGPUs lists GPUs of your organisation's hosts that hosts of other organisations list, too, up to 200. It
+// calls GET /gpus/contested.
 func (s HostsService) ListContestedGPUs(ctx context.Context) (out ContestedGPUs, err error) {
 	err = s.c.call(ctx, "GET", path("gpus", "contested"), nil, nil, &out)
 	return out, err
 }
 
-// Get gets a host: GET /hosts/{id}.
+// Get gets a host. It calls GET /hosts/{id}.
 func (s HostsService) Get(ctx context.Context, host id.Host) (out Host, err error) {
 	err = s.c.call(ctx, "GET", path("hosts", host), nil, nil, &out)
 	return out, err
 }
 
-// Change changes a host's name, price, terms or data cap: PATCH /hosts/{id}.
+// Change changes a host's name, price, terms or data cap. It calls PATCH /hosts/{id}.
 func (s HostsService) Change(ctx context.Context, host id.Host, in ChangeHostRequest) (out Host, err error) {
 	err = s.c.call(ctx, "PATCH", path("hosts", host), nil, in, &out)
 	return out, err
 }
 
-// Act drain,s reclaim, resume or retire a host, or requalify one of its GPUs: POST /hosts/{id}/actions.
+// Act drain,s reclaim, resume or retire a host, or requalify one of its GPUs. It calls POST /hosts/{id}/actions.
 func (s HostsService) Act(ctx context.Context, host id.Host, in ActOnHostRequest) (out Host, err error) {
 	err = s.c.call(ctx, "POST", path("hosts", host, "actions"), nil, in, &out)
 	return out, err
 }
 
-// ForecastReclaim gets what reclaiming a host now would cost: GET /hosts/{id}/reclaim.
+// ForecastReclaim gets what reclaiming a host now would cost. It calls GET /hosts/{id}/reclaim.
 func (s HostsService) ForecastReclaim(ctx context.Context, host id.Host) (out ReclaimForecast, err error) {
 	err = s.c.call(ctx, "GET", path("hosts", host, "reclaim"), nil, nil, &out)
 	return out, err
 }
 
-// GetMetrics gets what a host's GPUs do, and how fast they run: GET /hosts/{id}/metrics.
+// GetMetrics gets what a host's GPUs do, and how fast they run. It calls GET /hosts/{id}/metrics.
 func (s HostsService) GetMetrics(ctx context.Context, host id.Host, q MetricsQuery) (out HostMetrics, err error) {
 	err = s.c.call(ctx, "GET", path("hosts", host, "metrics"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// ListPrices lists the last hundred price changes of a host, newest first: GET /hosts/{id}/prices.
+// ListPrices lists the last hundred price changes of a host, newest first. It calls GET /hosts/{id}/prices.
 func (s HostsService) ListPrices(ctx context.Context, host id.Host) (out Page[PriceChange], err error) {
 	err = s.c.call(ctx, "GET", path("hosts", host, "prices"), nil, nil, &out)
 	return out, err
 }
 
-// ListTraffic lists the traffic of the last hundred leases on a host's own line, latest report first; kept for half a year: GET /hosts/{id}/traffic.
+// ListTraffic lists the traffic of the last hundred leases on a host's own line, latest report first; kept for half a
+// year. It calls GET /hosts/{id}/traffic.
 func (s HostsService) ListTraffic(ctx context.Context, host id.Host) (out Page[Traffic], err error) {
 	err = s.c.call(ctx, "GET", path("hosts", host, "traffic"), nil, nil, &out)
 	return out, err
 }
 
-// GetEarnings gets a host's earnings by lease and day: GET /hosts/{id}/earnings.
+// GetEarnings gets a host's earnings by lease and day. It calls GET /hosts/{id}/earnings.
 func (s HostsService) GetEarnings(ctx context.Context, host id.Host) (out Earnings, err error) {
 	err = s.c.call(ctx, "GET", path("hosts", host, "earnings"), nil, nil, &out)
 	return out, err
@@ -906,79 +966,89 @@ func (s HostsService) GetEarnings(ctx context.Context, host id.Host) (out Earnin
 // LedgerService has the calls of the group "ledger" of the reference.
 type LedgerService struct{ c *Client }
 
-// GetHead gets the newest batch of the chained ledger, to note and compare later: GET /ledger/head.
+// GetHead gets the newest batch of the chained ledger, to note and compare later. It calls GET /ledger/head.
 func (s LedgerService) GetHead(ctx context.Context) (out LedgerHead, err error) {
 	err = s.c.call(ctx, "GET", path("ledger", "head"), nil, nil, &out)
 	return out, err
 }
 
-// Get gets the trial balance and its problems: GET /admin/books.
+// Get gets the trial balance and its problems. It calls GET /admin/books.
 func (s LedgerService) Get(ctx context.Context) (out TrialBalance, err error) {
 	err = s.c.call(ctx, "GET", path("admin", "books"), nil, nil, &out)
 	return out, err
 }
 
-// GetReport gets the ledger of a period: opening and closing balances, what moved, and what was sold: GET /admin/books/report.
+// GetReport gets the ledger of a period: opening and closing balances, what moved, and what was sold. It calls GET
+// /admin/books/report.
 func (s LedgerService) GetReport(ctx context.Context, q LedgerDays) (out LedgerReport, err error) {
 	err = s.c.call(ctx, "GET", path("admin", "books", "report"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// ListJournal lists the entries of a period in their order: GET /admin/books/journal.
+// ListJournal lists the entries of a period in their order. It calls GET /admin/books/journal.
 func (s LedgerService) ListJournal(ctx context.Context, q JournalQuery) (out Page[JournalEntry], err error) {
 	err = s.c.call(ctx, "GET", path("admin", "books", "journal"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// ListOrgLedger lists what organisations had at the end of a day: deferred revenue, receivables and payables: GET /admin/books/orgs.
+// ListOrgLedger lists what organisations had at the end of a day: deferred revenue, receivables and payables. It calls
+// GET /admin/books/orgs.
 func (s LedgerService) ListOrgLedger(ctx context.Context, q OrgMoneyQuery) (out Page[OrgMoney], err error) {
 	err = s.c.call(ctx, "GET", path("admin", "books", "orgs"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// ListProposals lists proposed entries of the ledger, newest first: GET /admin/books/proposals.
+// ListProposals lists proposed entries of the ledger, newest first. It calls GET /admin/books/proposals.
 func (s LedgerService) ListProposals(ctx context.Context, q ProposalsQuery) (out Page[LedgerProposal], err error) {
 	err = s.c.call(ctx, "GET", path("admin", "books", "proposals"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// ProposeEntry proposes an entry between accounts of the platform, which another admin has to approve: POST /admin/books/proposals.
+// ProposeEntry proposes an entry between accounts of the platform, which another admin has to approve. It calls POST
+// /admin/books/proposals.
 func (s LedgerService) ProposeEntry(ctx context.Context, in NewLedgerProposal) (out LedgerProposal, err error) {
 	err = s.c.call(ctx, "POST", path("admin", "books", "proposals"), nil, in, &out)
 	return out, err
 }
 
-// ApproveEntry books an entry that another admin proposed, with a reason: POST /admin/books/proposals/{id}/approve.
-func (s LedgerService) ApproveEntry(ctx context.Context, proposal id.LedgerProposal, in EntryDecision) (out LedgerProposal, err error) {
+// ApproveEntry books an entry that another admin proposed, with a reason. It calls POST
+// /admin/books/proposals/{id}/approve.
+func (s LedgerService) ApproveEntry(ctx context.Context, proposal id.LedgerProposal,
+	in EntryDecision) (out LedgerProposal, err error) {
 	err = s.c.call(ctx, "POST", path("admin", "books", "proposals", proposal, "approve"), nil, in, &out)
 	return out, err
 }
 
-// RefuseEntry refuses a proposed entry, or withdraw your own, with a reason: POST /admin/books/proposals/{id}/refuse.
-func (s LedgerService) RefuseEntry(ctx context.Context, proposal id.LedgerProposal, in EntryDecision) (out LedgerProposal, err error) {
+// RefuseEntry refuses a proposed entry, or withdraw your own, with a reason. It calls POST
+// /admin/books/proposals/{id}/refuse.
+func (s LedgerService) RefuseEntry(ctx context.Context, proposal id.LedgerProposal,
+	in EntryDecision) (out LedgerProposal, err error) {
 	err = s.c.call(ctx, "POST", path("admin", "books", "proposals", proposal, "refuse"), nil, in, &out)
 	return out, err
 }
 
-// Search searches ledger entries by id, key or object: GET /admin/transactions.
+// Search searches ledger entries by id, key or object. It calls GET /admin/transactions.
 func (s LedgerService) Search(ctx context.Context, q LedgerQuery) (out Page[LedgerEntry], err error) {
 	err = s.c.call(ctx, "GET", path("admin", "transactions"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// CompensateCharge gives a charge back, in part or whole, with a reason: POST /admin/transactions/{id}/compensate.
-func (s LedgerService) CompensateCharge(ctx context.Context, transaction id.LedgerTx, in CompensateChargeRequest) (out LedgerEntry, err error) {
+// CompensateCharge gives a charge back, in part or whole, with a reason. It calls POST
+// /admin/transactions/{id}/compensate.
+func (s LedgerService) CompensateCharge(ctx context.Context, transaction id.LedgerTx,
+	in CompensateChargeRequest) (out LedgerEntry, err error) {
 	err = s.c.call(ctx, "POST", path("admin", "transactions", transaction, "compensate"), nil, in, &out)
 	return out, err
 }
 
-// GetTaxReport gets the taxes of a period by country, rate and reason: GET /admin/tax.
+// GetTaxReport gets the taxes of a period by country, rate and reason. It calls GET /admin/tax.
 func (s LedgerService) GetTaxReport(ctx context.Context, q TaxQuery) (out TaxReport, err error) {
 	err = s.c.call(ctx, "GET", path("admin", "tax"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// RemitTax books a payment to a tax office for a period that is over, with a reason: POST /admin/tax/remittances.
+// RemitTax books a payment to a tax office for a period that is over, with a reason. It calls POST
+// /admin/tax/remittances.
 func (s LedgerService) RemitTax(ctx context.Context, in RemitTaxRequest) (out TaxReport, err error) {
 	err = s.c.call(ctx, "POST", path("admin", "tax", "remittances"), nil, in, &out)
 	return out, err
@@ -987,55 +1057,58 @@ func (s LedgerService) RemitTax(ctx context.Context, in RemitTaxRequest) (out Ta
 // NoticesService has the calls of the group "notices" of the reference.
 type NoticesService struct{ c *Client }
 
-// List lists your organisation's notices, newest first: GET /notices.
+// List lists your organisation's notices, newest first. It calls GET /notices.
 func (s NoticesService) List(ctx context.Context, q NoticesQuery) (out Page[Notice], err error) {
 	err = s.c.call(ctx, "GET", path("notices"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// ReadNotices marks a notice and all older ones as read: POST /notices/read.
+// ReadNotices marks a notice and all older ones as read. It calls POST /notices/read.
 func (s NoticesService) ReadNotices(ctx context.Context, in ReadNoticesRequest) (out NoticeRead, err error) {
 	err = s.c.call(ctx, "POST", path("notices", "read"), nil, in, &out)
 	return out, err
 }
 
-// Read marks a notice as read: POST /notices/{id}/read.
+// Read marks a notice as read. It calls POST /notices/{id}/read.
 func (s NoticesService) Read(ctx context.Context, notice id.Notice) (out NoticeRead, err error) {
 	err = s.c.call(ctx, "POST", path("notices", notice, "read"), nil, nil, &out)
 	return out, err
 }
 
-// ListWebhooks lists your organisation's webhooks, newest first: GET /webhooks.
+// ListWebhooks lists your organisation's webhooks, newest first. It calls GET /webhooks.
 func (s NoticesService) ListWebhooks(ctx context.Context) (out Page[Webhook], err error) {
 	err = s.c.call(ctx, "GET", path("webhooks"), nil, nil, &out)
 	return out, err
 }
 
-// CreateWebhook creates a webhook: an address that receives every new notice: POST /webhooks.
+// CreateWebhook creates a webhook: an address that receives every new notice. It calls POST /webhooks.
 func (s NoticesService) CreateWebhook(ctx context.Context, in CreateWebhookRequest) (out Webhook, err error) {
 	err = s.c.call(ctx, "POST", path("webhooks"), nil, in, &out)
 	return out, err
 }
 
-// DeleteWebhook deletes a webhook and what it has not received: DELETE /webhooks/{id}.
+// DeleteWebhook deletes a webhook and what it has not received. It calls DELETE /webhooks/{id}.
 func (s NoticesService) DeleteWebhook(ctx context.Context, webhook id.Webhook) error {
 	return s.c.call(ctx, "DELETE", path("webhooks", webhook), nil, nil, nil)
 }
 
-// EnableWebhook sends notices to a disabled webhook again: POST /webhooks/{id}/enable.
+// EnableWebhook sends notices to a disabled webhook again. It calls POST /webhooks/{id}/enable.
 func (s NoticesService) EnableWebhook(ctx context.Context, webhook id.Webhook) (out Webhook, err error) {
 	err = s.c.call(ctx, "POST", path("webhooks", webhook, "enable"), nil, nil, &out)
 	return out, err
 }
 
-// ListDeliveries lists what a webhook received and what it has not, newest first: GET /webhooks/{id}/deliveries.
-func (s NoticesService) ListDeliveries(ctx context.Context, webhook id.Webhook, q PageOf) (out Page[Delivery], err error) {
+// ListDeliveries lists what a webhook received and what it has not, newest first. It calls GET
+// /webhooks/{id}/deliveries.
+func (s NoticesService) ListDeliveries(ctx context.Context, webhook id.Webhook, q PageOf) (out Page[Delivery],
+	err error) {
 	err = s.c.call(ctx, "GET", path("webhooks", webhook, "deliveries"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// RetryDelivery sends a notice to a webhook again: POST /webhooks/{id}/deliveries/{notice}/retry.
-func (s NoticesService) RetryDelivery(ctx context.Context, webhook id.Webhook, notice id.Notice) (out DeliveryRetried, err error) {
+// RetryDelivery sends a notice to a webhook again. It calls POST /webhooks/{id}/deliveries/{notice}/retry.
+func (s NoticesService) RetryDelivery(ctx context.Context, webhook id.Webhook, notice id.Notice) (out DeliveryRetried,
+	err error) {
 	err = s.c.call(ctx, "POST", path("webhooks", webhook, "deliveries", notice, "retry"), nil, nil, &out)
 	return out, err
 }
@@ -1043,19 +1116,20 @@ func (s NoticesService) RetryDelivery(ctx context.Context, webhook id.Webhook, n
 // OffersService has the calls of the group "offers" of the reference.
 type OffersService struct{ c *Client }
 
-// Search searches the offers that can be rented now: GET /offers.
+// Search searches the offers that can be rented now. It calls GET /offers.
 func (s OffersService) Search(ctx context.Context, q OffersQuery) (out OfferPage, err error) {
 	err = s.c.call(ctx, "GET", path("offers"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// GetEstimate gets the price that a cluster would have now, without an account; nothing is held: GET /estimate.
+// GetEstimate gets the price that a cluster would have now, without an account; nothing is held. It calls GET
+// /estimate.
 func (s OffersService) GetEstimate(ctx context.Context, q EstimateQuery) (out Estimate, err error) {
 	err = s.c.call(ctx, "GET", path("estimate"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// GetPriceGuide gets how other operators price a GPU model now: GET /price-guide.
+// GetPriceGuide gets how other operators price a GPU model now. It calls GET /price-guide.
 func (s OffersService) GetPriceGuide(ctx context.Context, q PriceGuideQuery) (out PriceGuide, err error) {
 	err = s.c.call(ctx, "GET", path("price-guide"), queryOf(q), nil, &out)
 	return out, err
@@ -1064,70 +1138,72 @@ func (s OffersService) GetPriceGuide(ctx context.Context, q PriceGuideQuery) (ou
 // OrgService has the calls of the group "organisation" of the reference.
 type OrgService struct{ c *Client }
 
-// GetLegal gets your organisation's legal details, as receipts and statements name it: GET /org/legal.
+// GetLegal gets your organisation's legal details, as receipts and statements name it. It calls GET /org/legal.
 func (s OrgService) GetLegal(ctx context.Context) (out Legal, err error) {
 	err = s.c.call(ctx, "GET", path("org", "legal"), nil, nil, &out)
 	return out, err
 }
 
-// SetLegal sets your organisation's legal details: name, address, country, VAT id: PUT /org/legal.
+// SetLegal sets your organisation's legal details: name, address, country, VAT id. It calls PUT /org/legal.
 func (s OrgService) SetLegal(ctx context.Context, in SetLegalRequest) (out Legal, err error) {
 	err = s.c.call(ctx, "PUT", path("org", "legal"), nil, in, &out)
 	return out, err
 }
 
-// EraseLegal deletes your organisation's legal details: DELETE /org/legal.
+// EraseLegal deletes your organisation's legal details. It calls DELETE /org/legal.
 func (s OrgService) EraseLegal(ctx context.Context) error {
 	return s.c.call(ctx, "DELETE", path("org", "legal"), nil, nil, nil)
 }
 
-// GetZone gets your organisation's time zone: GET /org/zone.
+// GetZone gets your organisation's time zone. It calls GET /org/zone.
 func (s OrgService) GetZone(ctx context.Context) (out Zone, err error) {
 	err = s.c.call(ctx, "GET", path("org", "zone"), nil, nil, &out)
 	return out, err
 }
 
-// SetZone sets the time zone in which your organisation's days, months and years begin: PUT /org/zone.
+// SetZone sets the time zone in which your organisation's days, months and years begin. It calls PUT /org/zone.
 func (s OrgService) SetZone(ctx context.Context, in Zone) (out Zone, err error) {
 	err = s.c.call(ctx, "PUT", path("org", "zone"), nil, in, &out)
 	return out, err
 }
 
-// ListMembers lists the members of your organisation and their roles: GET /members.
+// ListMembers lists the members of your organisation and their roles. It calls GET /members.
 func (s OrgService) ListMembers(ctx context.Context) (out Page[OrgMember], err error) {
 	err = s.c.call(ctx, "GET", path("members"), nil, nil, &out)
 	return out, err
 }
 
-// ChangeMember changes a member's role; rights that the new role lacks end at once: PATCH /members/{id}.
-func (s OrgService) ChangeMember(ctx context.Context, member id.User, in ChangeMemberRequest) (out OrgMember, err error) {
+// ChangeMember changes a member's role; rights that the new role lacks end at once. It calls PATCH /members/{id}.
+func (s OrgService) ChangeMember(ctx context.Context, member id.User, in ChangeMemberRequest) (out OrgMember,
+	err error) {
 	err = s.c.call(ctx, "PATCH", path("members", member), nil, in, &out)
 	return out, err
 }
 
-// RemoveMember removes a member; their tokens, SSH keys and sessions of the organisation end at once: DELETE /members/{id}.
+// RemoveMember removes a member; their tokens, SSH keys and sessions of the organisation end at once. It calls DELETE
+// /members/{id}.
 func (s OrgService) RemoveMember(ctx context.Context, member id.User) error {
 	return s.c.call(ctx, "DELETE", path("members", member), nil, nil, nil)
 }
 
-// ListInvitations lists your organisation's open invitations, newest first: GET /invitations.
+// ListInvitations lists your organisation's open invitations, newest first. It calls GET /invitations.
 func (s OrgService) ListInvitations(ctx context.Context) (out Page[Invitation], err error) {
 	err = s.c.call(ctx, "GET", path("invitations"), nil, nil, &out)
 	return out, err
 }
 
-// CreateInvitation invites a person by e-mail to become a member of your organisation: POST /invitations.
+// CreateInvitation invites a person by e-mail to become a member of your organisation. It calls POST /invitations.
 func (s OrgService) CreateInvitation(ctx context.Context, in CreateInvitationRequest) (out Invitation, err error) {
 	err = s.c.call(ctx, "POST", path("invitations"), nil, in, &out)
 	return out, err
 }
 
-// WithdrawInvitation withdraws an open invitation: DELETE /invitations/{id}.
+// WithdrawInvitation withdraws an open invitation. It calls DELETE /invitations/{id}.
 func (s OrgService) WithdrawInvitation(ctx context.Context, invitation id.Invitation) error {
 	return s.c.call(ctx, "DELETE", path("invitations", invitation), nil, nil, nil)
 }
 
-// ListAuditEvents lists what members of your organisation did, newest first: GET /audit-events.
+// ListAuditEvents lists what members of your organisation did, newest first. It calls GET /audit-events.
 func (s OrgService) ListAuditEvents(ctx context.Context, q AuditQuery) (out Page[AuditEvent], err error) {
 	err = s.c.call(ctx, "GET", path("audit-events"), queryOf(q), nil, &out)
 	return out, err
@@ -1136,13 +1212,13 @@ func (s OrgService) ListAuditEvents(ctx context.Context, q AuditQuery) (out Page
 // QuotesService has the calls of the group "quotes" of the reference.
 type QuotesService struct{ c *Client }
 
-// Get gets a quote: GET /quotes/{id}.
+// Get gets a quote. It calls GET /quotes/{id}.
 func (s QuotesService) Get(ctx context.Context, quote id.Quote) (out Quote, err error) {
 	err = s.c.call(ctx, "GET", path("quotes", quote), nil, nil, &out)
 	return out, err
 }
 
-// Return cancels a quote and free its GPUs: DELETE /quotes/{id}.
+// Return cancels a quote and free its GPUs. It calls DELETE /quotes/{id}.
 func (s QuotesService) Return(ctx context.Context, quote id.Quote) (out Quote, err error) {
 	err = s.c.call(ctx, "DELETE", path("quotes", quote), nil, nil, &out)
 	return out, err
@@ -1151,24 +1227,24 @@ func (s QuotesService) Return(ctx context.Context, quote id.Quote) (out Quote, e
 // SSHKeysService has the calls of the group "ssh-keys" of the reference.
 type SSHKeysService struct{ c *Client }
 
-// List lists your organisation's SSH keys: GET /ssh-keys.
+// List lists your organisation's SSH keys. It calls GET /ssh-keys.
 func (s SSHKeysService) List(ctx context.Context, q PageOf) (out Page[SSHKey], err error) {
 	err = s.c.call(ctx, "GET", path("ssh-keys"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// Add adds a public SSH key: POST /ssh-keys.
+// Add adds a public SSH key. It calls POST /ssh-keys.
 func (s SSHKeysService) Add(ctx context.Context, in AddSSHKeyRequest) (out SSHKey, err error) {
 	err = s.c.call(ctx, "POST", path("ssh-keys"), nil, in, &out)
 	return out, err
 }
 
-// Delete deletes an SSH key: DELETE /ssh-keys/{id}.
+// Delete deletes an SSH key. It calls DELETE /ssh-keys/{id}.
 func (s SSHKeysService) Delete(ctx context.Context, sshKey id.SSHKey) error {
 	return s.c.call(ctx, "DELETE", path("ssh-keys", sshKey), nil, nil, nil)
 }
 
-// GetSSHGateway gets the address and host keys of the SSH gateway: GET /ssh-gateway.
+// GetSSHGateway gets the address and host keys of the SSH gateway. It calls GET /ssh-gateway.
 func (s SSHKeysService) GetSSHGateway(ctx context.Context) (out SSHGateway, err error) {
 	err = s.c.call(ctx, "GET", path("ssh-gateway"), nil, nil, &out)
 	return out, err
@@ -1177,24 +1253,25 @@ func (s SSHKeysService) GetSSHGateway(ctx context.Context) (out SSHGateway, err 
 // SharedService has the calls of the group "shared" of the reference.
 type SharedService struct{ c *Client }
 
-// List lists the shared file systems that hosts have, those that your organisation declares, and those where it has data: GET /shared.
+// List lists the shared file systems that hosts have, those that your organisation declares, and those where it has
+// data. It calls GET /shared.
 func (s SharedService) List(ctx context.Context) (out Page[SharedFS], err error) {
 	err = s.c.call(ctx, "GET", path("shared"), nil, nil, &out)
 	return out, err
 }
 
-// Declare declares a shared file system of your hosts: POST /shared.
+// Declare declares a shared file system of your hosts. It calls POST /shared.
 func (s SharedService) Declare(ctx context.Context, in NewSharedFS) (out SharedFS, err error) {
 	err = s.c.call(ctx, "POST", path("shared"), nil, in, &out)
 	return out, err
 }
 
-// Withdraw ends the declaration of a shared file system; what is on it stays there: DELETE /shared/{id}.
+// Withdraw ends the declaration of a shared file system; what is on it stays there. It calls DELETE /shared/{id}.
 func (s SharedService) Withdraw(ctx context.Context, shared id.SharedFS) error {
 	return s.c.call(ctx, "DELETE", path("shared", shared), nil, nil, nil)
 }
 
-// EraseData deletes your organisation's data on a shared file system: DELETE /shared/{id}/data.
+// EraseData deletes your organisation's data on a shared file system. It calls DELETE /shared/{id}/data.
 func (s SharedService) EraseData(ctx context.Context, shared id.SharedFS) error {
 	return s.c.call(ctx, "DELETE", path("shared", shared, "data"), nil, nil, nil)
 }
@@ -1202,19 +1279,19 @@ func (s SharedService) EraseData(ctx context.Context, shared id.SharedFS) error 
 // TemplatesService has the calls of the group "templates" of the reference.
 type TemplatesService struct{ c *Client }
 
-// List lists the built-in templates, and those of your organisation by name: GET /templates.
+// List lists the built-in templates, and those of your organisation by name. It calls GET /templates.
 func (s TemplatesService) List(ctx context.Context) (out Page[Template], err error) {
 	err = s.c.call(ctx, "GET", path("templates"), nil, nil, &out)
 	return out, err
 }
 
-// Get gets a template: GET /templates/{name}.
+// Get gets a template. It calls GET /templates/{name}.
 func (s TemplatesService) Get(ctx context.Context, name string) (out Template, err error) {
 	err = s.c.call(ctx, "GET", path("templates", name), nil, nil, &out)
 	return out, err
 }
 
-// Delete deletes a template of your organisation: DELETE /templates/{name}.
+// Delete deletes a template of your organisation. It calls DELETE /templates/{name}.
 func (s TemplatesService) Delete(ctx context.Context, name string) error {
 	return s.c.call(ctx, "DELETE", path("templates", name), nil, nil, nil)
 }
@@ -1222,19 +1299,19 @@ func (s TemplatesService) Delete(ctx context.Context, name string) error {
 // TokensService has the calls of the group "tokens" of the reference.
 type TokensService struct{ c *Client }
 
-// List lists your organisation's API tokens: GET /tokens.
+// List lists your organisation's API tokens. It calls GET /tokens.
 func (s TokensService) List(ctx context.Context, q PageOf) (out Page[Token], err error) {
 	err = s.c.call(ctx, "GET", path("tokens"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// Create creates an API token within your own scopes: POST /tokens.
+// Create creates an API token within your own scopes. It calls POST /tokens.
 func (s TokensService) Create(ctx context.Context, in CreateTokenRequest) (out NewToken, err error) {
 	err = s.c.call(ctx, "POST", path("tokens"), nil, in, &out)
 	return out, err
 }
 
-// Revoke revokes an API token; it ends at once: DELETE /tokens/{id}.
+// Revoke revokes an API token; it ends at once. It calls DELETE /tokens/{id}.
 func (s TokensService) Revoke(ctx context.Context, token id.Token) error {
 	return s.c.call(ctx, "DELETE", path("tokens", token), nil, nil, nil)
 }
@@ -1242,100 +1319,110 @@ func (s TokensService) Revoke(ctx context.Context, token id.Token) error {
 // VolumesService has the calls of the group "volumes" of the reference.
 type VolumesService struct{ c *Client }
 
-// List lists your organisation's volumes by name: GET /volumes.
+// List lists your organisation's volumes by name. It calls GET /volumes.
 func (s VolumesService) List(ctx context.Context) (out Page[Volume], err error) {
 	err = s.c.call(ctx, "GET", path("volumes"), nil, nil, &out)
 	return out, err
 }
 
-// Create creates an empty volume: POST /volumes.
+// Create creates an empty volume. It calls POST /volumes.
 func (s VolumesService) Create(ctx context.Context, in NewVolume) (out Volume, err error) {
 	err = s.c.call(ctx, "POST", path("volumes"), nil, in, &out)
 	return out, err
 }
 
-// Get gets a volume, with what is durable of it: GET /volumes/{id}.
+// Get gets a volume, with what is durable of it. It calls GET /volumes/{id}.
 func (s VolumesService) Get(ctx context.Context, volume id.Volume) (out Volume, err error) {
 	err = s.c.call(ctx, "GET", path("volumes", volume), nil, nil, &out)
 	return out, err
 }
 
-// Change changes a volume's name, size or retention: PATCH /volumes/{id}.
+// Change changes a volume's name, size or retention. It calls PATCH /volumes/{id}.
 func (s VolumesService) Change(ctx context.Context, volume id.Volume, in VolumeChange) (out Volume, err error) {
 	err = s.c.call(ctx, "PATCH", path("volumes", volume), nil, in, &out)
 	return out, err
 }
 
-// Delete deletes a volume with all its snapshots; billing ends at once: DELETE /volumes/{id}.
+// Delete deletes a volume with all its snapshots; billing ends at once. It calls DELETE /volumes/{id}.
 func (s VolumesService) Delete(ctx context.Context, volume id.Volume) error {
 	return s.c.call(ctx, "DELETE", path("volumes", volume), nil, nil, nil)
 }
 
-// ListSnapshots lists a volume's snapshots, newest first: GET /volumes/{id}/snapshots.
+// ListSnapshots lists a volume's snapshots, newest first. It calls GET /volumes/{id}/snapshots.
 func (s VolumesService) ListSnapshots(ctx context.Context, volume id.Volume) (out Page[VolumeSnapshot], err error) {
 	err = s.c.call(ctx, "GET", path("volumes", volume, "snapshots"), nil, nil, &out)
 	return out, err
 }
 
-// Snapshot requests a snapshot from the host that has the volume: POST /volumes/{id}/snapshots.
+// Snapshot requests a snapshot from the host that has the volume. It calls POST /volumes/{id}/snapshots.
 func (s VolumesService) Snapshot(ctx context.Context, volume id.Volume) (out RequestedSnapshot, err error) {
 	err = s.c.call(ctx, "POST", path("volumes", volume, "snapshots"), nil, nil, &out)
 	return out, err
 }
 
-// DeleteSnapshot deletes a snapshot other than the last one: DELETE /volumes/{id}/snapshots/{seq}.
+// DeleteSnapshot deletes a snapshot other than the last one. It calls DELETE /volumes/{id}/snapshots/{seq}.
 func (s VolumesService) DeleteSnapshot(ctx context.Context, volume id.Volume, seq int64) error {
 	return s.c.call(ctx, "DELETE", path("volumes", volume, "snapshots", seq), nil, nil, nil)
 }
 
-// Restore makes an earlier snapshot the volume's present state, as its next snapshot: POST /volumes/{id}/restore.
-func (s VolumesService) Restore(ctx context.Context, volume id.Volume, in SnapshotChoice) (out VolumeSnapshot, err error) {
+// Restore makes an earlier snapshot the volume's present state, as its next snapshot. It calls POST
+// /volumes/{id}/restore.
+func (s VolumesService) Restore(ctx context.Context, volume id.Volume, in SnapshotChoice) (out VolumeSnapshot,
+	err error) {
 	err = s.c.call(ctx, "POST", path("volumes", volume, "restore"), nil, in, &out)
 	return out, err
 }
 
-// Clone creates a volume from a snapshot; it costs nothing until it changes: POST /volumes/{id}/clones.
+// Clone creates a volume from a snapshot; it costs nothing until it changes. It calls POST /volumes/{id}/clones.
 func (s VolumesService) Clone(ctx context.Context, volume id.Volume, in NewClone) (out Volume, err error) {
 	err = s.c.call(ctx, "POST", path("volumes", volume, "clones"), nil, in, &out)
 	return out, err
 }
 
-// OpenTransfer opens a transfer, which moves files without a cluster; its answer has the volume's key: PUT /volumes/{id}/transfers/{transfer}.
-func (s VolumesService) OpenTransfer(ctx context.Context, volume id.Volume, transfer id.DataSession, in NewTransfer) (out Transfer, err error) {
+// OpenTransfer opens a transfer, which moves files without a cluster; its answer has the volume's key. It calls PUT
+// /volumes/{id}/transfers/{transfer}.
+func (s VolumesService) OpenTransfer(ctx context.Context, volume id.Volume, transfer id.DataSession,
+	in NewTransfer) (out Transfer, err error) {
 	err = s.c.call(ctx, "PUT", path("volumes", volume, "transfers", transfer), nil, in, &out)
 	return out, err
 }
 
-// ReportTransfer notes how far a transfer is, and keep it open: PATCH /volumes/{id}/transfers/{transfer}.
-func (s VolumesService) ReportTransfer(ctx context.Context, volume id.Volume, transfer id.DataSession, in TransferProgress) error {
+// ReportTransfer notes how far a transfer is, and keep it open. It calls PATCH /volumes/{id}/transfers/{transfer}.
+func (s VolumesService) ReportTransfer(ctx context.Context, volume id.Volume, transfer id.DataSession,
+	in TransferProgress) error {
 	return s.c.call(ctx, "PATCH", path("volumes", volume, "transfers", transfer), nil, in, nil)
 }
 
-// CloseTransfer ends a transfer; what is not committed is removed: DELETE /volumes/{id}/transfers/{transfer}.
+// CloseTransfer ends a transfer; what is not committed is removed. It calls DELETE /volumes/{id}/transfers/{transfer}.
 func (s VolumesService) CloseTransfer(ctx context.Context, volume id.Volume, transfer id.DataSession) error {
 	return s.c.call(ctx, "DELETE", path("volumes", volume, "transfers", transfer), nil, nil, nil)
 }
 
-// ReservePacks reserves numbers for the packs of an upload: POST /volumes/{id}/transfers/{transfer}/numbers.
-func (s VolumesService) ReservePacks(ctx context.Context, volume id.Volume, transfer id.DataSession, in PackCount) (out PackNumbers, err error) {
+// ReservePacks reserves numbers for the packs of an upload. It calls POST /volumes/{id}/transfers/{transfer}/numbers.
+func (s VolumesService) ReservePacks(ctx context.Context, volume id.Volume, transfer id.DataSession,
+	in PackCount) (out PackNumbers, err error) {
 	err = s.c.call(ctx, "POST", path("volumes", volume, "transfers", transfer, "numbers"), nil, in, &out)
 	return out, err
 }
 
-// StorePack gets the request that stores a pack: PUT /volumes/{id}/transfers/{transfer}/packs/{n}.
-func (s VolumesService) StorePack(ctx context.Context, volume id.Volume, transfer id.DataSession, n int64, in NewPack) (out PackRequest, err error) {
+// StorePack gets the request that stores a pack. It calls PUT /volumes/{id}/transfers/{transfer}/packs/{n}.
+func (s VolumesService) StorePack(ctx context.Context, volume id.Volume, transfer id.DataSession, n int64,
+	in NewPack) (out PackRequest, err error) {
 	err = s.c.call(ctx, "PUT", path("volumes", volume, "transfers", transfer, "packs", n), nil, in, &out)
 	return out, err
 }
 
-// ReadPack gets the request that reads a pack: GET /volumes/{id}/transfers/{transfer}/packs/{n}.
-func (s VolumesService) ReadPack(ctx context.Context, volume id.Volume, transfer id.DataSession, n int64) (out PackRequest, err error) {
+// ReadPack gets the request that reads a pack. It calls GET /volumes/{id}/transfers/{transfer}/packs/{n}.
+func (s VolumesService) ReadPack(ctx context.Context, volume id.Volume, transfer id.DataSession,
+	n int64) (out PackRequest, err error) {
 	err = s.c.call(ctx, "GET", path("volumes", volume, "transfers", transfer, "packs", n), nil, nil, &out)
 	return out, err
 }
 
-// CommitUpload makes what an upload has sent the volume's next snapshot: PUT /volumes/{id}/transfers/{transfer}/snapshot.
-func (s VolumesService) CommitUpload(ctx context.Context, volume id.Volume, transfer id.DataSession, in NewUpload) (out UploadOutcome, err error) {
+// CommitUpload makes what an upload has sent the volume's next snapshot. It calls PUT
+// /volumes/{id}/transfers/{transfer}/snapshot.
+func (s VolumesService) CommitUpload(ctx context.Context, volume id.Volume, transfer id.DataSession,
+	in NewUpload) (out UploadOutcome, err error) {
 	err = s.c.call(ctx, "PUT", path("volumes", volume, "transfers", transfer, "snapshot"), nil, in, &out)
 	return out, err
 }

@@ -25,7 +25,7 @@ func viewAudit(f audit.Found) client.AuditEvent {
 	}
 }
 
-// ownAuditLog is what the caller's org did.
+// auditLog lists what the caller's organisation did.
 func (a orgAPI) auditLog(ctx context.Context, p account.Principal,
 	in *client.AuditQuery) (list[client.AuditEvent], error) {
 	before, err := cursor[id.Audit](in.PageOf)
@@ -36,7 +36,7 @@ func (a orgAPI) auditLog(ctx context.Context, p account.Principal,
 	return cut(rows, in.Limit, viewAudit, func(f audit.Found) string { return f.ID.String() }), err
 }
 
-// auditLog is the whole platform's.
+// auditLog lists what all organisations did.
 func (a adminAPI) auditLog(ctx context.Context, p account.Principal,
 	in *client.AllAuditQuery) (list[client.AuditEvent], error) {
 	org, err := orgFilter(in.Org)

@@ -152,7 +152,7 @@ func sshParams() []*huma.Param {
 	}
 }
 
-// clusterSSH is the gateway's SSH inside a WebSocket: a token for clusters replaces the key. Binary messages are the
+// ssh is the gateway's SSH inside a WebSocket: a token for clusters replaces the key. Binary messages are the
 // connection's bytes.
 func (a clustersAPI) ssh(w http.ResponseWriter, r *http.Request, p account.Principal) error {
 	cl, err := parseID[id.Cluster](chi.URLParam(r, "id"), "cluster")

@@ -124,7 +124,7 @@ func (a documentsAPI) getAny(ctx context.Context, p account.Principal,
 	return a.view(ctx, d, corrected)
 }
 
-// viewDocument adds the content of a document that the caller may see.
+// view adds the content of a document that the caller may see.
 func (a documentsAPI) view(ctx context.Context, d statement.Document,
 	corrected []string) (client.FullDocument, error) {
 	v := client.FullDocument{Document: d, CorrectedBy: corrected}

@@ -236,7 +236,7 @@ func (a hostsAPI) change(ctx context.Context, p account.Principal,
 	return a.view(ctx, p, in.ID)
 }
 
-// actOnHost reads the offers, which no action changes, before the use case opens its transaction.
+// act reads the offers, which no action changes, before the use case opens its transaction.
 func (a hostsAPI) act(ctx context.Context, p account.Principal, in *act[id.Host, client.ActOnHostRequest],
 	once idem.Request) (client.Host, idem.Outcome, error) {
 	offers, err := a.market.OffersOf(ctx, in.ID)

@@ -73,7 +73,7 @@ func logParams() []*huma.Param {
 	}
 }
 
-// clusterLogs writes text as it comes. Once the first byte is out, an error can only end the stream.
+// stream writes text as it comes. Once the first byte is out, an error can only end the stream.
 func (a clustersAPI) stream(w http.ResponseWriter, r *http.Request, p account.Principal) error {
 	cl, err := parseID[id.Cluster](chi.URLParam(r, "id"), "cluster")
 	if err != nil {

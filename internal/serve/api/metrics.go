@@ -31,7 +31,7 @@ type metricsInput[T any] struct {
 	client.MetricsQuery
 }
 
-// clusterMetrics shows a GPU's readings only for the time in which it belonged to the cluster.
+// metrics shows a GPU's readings only for the time in which it belonged to the cluster.
 func (a clustersAPI) metrics(ctx context.Context, p account.Principal,
 	in *metricsInput[id.Cluster]) (client.Metrics, error) {
 	c, err := a.clusters.Get(ctx, p.Org, in.ID)
@@ -101,7 +101,7 @@ func speedOf(v *host.Speed) *client.GPUSpeed {
 		EnergyJ: known(v.EnergyJ)}
 }
 
-// hostMetrics returns what the GPUs of a host of the caller's did.
+// metrics returns what the GPUs of a host of the caller's did.
 func (a hostsAPI) metrics(ctx context.Context, p account.Principal,
 	in *metricsInput[id.Host]) (client.HostMetrics, error) {
 	d, err := a.hosts.Get(ctx, p, in.ID)
@@ -182,7 +182,7 @@ func prometheusParams() []*huma.Param {
 	return []*huma.Param{{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}}}
 }
 
-// clusterPrometheus returns a cluster's metrics for the renter's own Prometheus, which sends the token as a bearer
+// prometheus returns a cluster's metrics for the renter's own Prometheus, which sends the token as a bearer
 // token. GPUs have the names of NVIDIA's DCGM exporter, so that its dashboards work.
 func (a clustersAPI) prometheus(w http.ResponseWriter, r *http.Request, p account.Principal) error {
 	cl, err := parseID[id.Cluster](chi.URLParam(r, "id"), "cluster")

@@ -646,7 +646,7 @@ func (a *API) adminRoutes(t *table) {
 		fails(fault.Conflict))
 	t.stream("GET", "/admin/tax.csv", platformAdmin, "getTaxReportCSV: Get the lines of a tax report as CSV",
 		entries.taxReportCSV, params(taxParams()...))
-	get(t, "/admin/reconciliation", platformAdmin, "getReconciliation: Get Stripe's balance beside the ledger's",
+	get(t, "/admin/reconciliation", platformAdmin, "getReconciliation: Compare Stripe's balance with the ledger's",
 		platform.reconciliation)
 	get(t, "/admin/dead-letters", platformAdmin, "listDeadLetters: List rows that a background job cannot process, "+
 		"longest failing first, up to 500", platform.deadLetters)

@@ -115,7 +115,7 @@ func (a volumesAPI) listSnapshots(ctx context.Context, p account.Principal,
 	return cut(all, len(all), viewSnapshot, func(s volume.Snapshot) string { return s.ID.String() }), err
 }
 
-// snapshotVolume needs no key: while a snapshot is requested, its id is returned.
+// snapshot needs no key: while a snapshot is requested, its id is returned.
 func (a volumesAPI) snapshot(ctx context.Context, p account.Principal, in *keyedOf[id.Volume],
 	_ idem.Request) (client.RequestedSnapshot, idem.Outcome, error) {
 	snap, err := a.volumes.Request(ctx, p, in.ID)
@@ -199,7 +199,7 @@ func contentParams() []*huma.Param {
 	}
 }
 
-// volumeContent sends a file of a snapshot. It is sent as a download of no type, never as a page: its renter's users
+// content sends a file of a snapshot. It is sent as a download of no type, never as a page: its renter's users
 // may not be the ones who open it.
 func (a volumesAPI) content(w http.ResponseWriter, r *http.Request, p account.Principal) error {
 	v, err := parseID[id.Volume](chi.URLParam(r, "id"), "volume")

@@ -17,9 +17,7 @@ import (
 	"strings"
 
 	"github.com/musterhq/muster/client"
-	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fleet/cluster"
-	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/serve/api"
 )
 
@@ -41,17 +39,15 @@ func main() {
 var byHand = map[string]string{
 	"rentCluster":     "Rent and RentQuote send different forms of the body",
 	"createQuote":     "it sends a Spec, of which everything has a default",
-	"createTemplate":  "the server decodes the spec by itself, so the table has another type",
+	"createTemplate":  "package market decodes the spec, so the table has another type for the body",
 	"getCluster":      "Get does not wait; Wait reports each state",
 	"listVolumeFiles": "it reads all pages",
 }
 
 // twins are the types of package client for types of answers that it does not declare.
 var twins = map[reflect.Type]reflect.Type{
-	reflect.TypeFor[cluster.Cluster]():   reflect.TypeFor[client.Cluster](),
-	reflect.TypeFor[cluster.Event]():     reflect.TypeFor[client.Event](),
-	reflect.TypeFor[market.Spec]():       reflect.TypeFor[client.ClusterSpec](),
-	reflect.TypeFor[agentapi.Progress](): reflect.TypeFor[client.Progress](),
+	reflect.TypeFor[cluster.Cluster](): reflect.TypeFor[client.Cluster](),
+	reflect.TypeFor[cluster.Event]():   reflect.TypeFor[client.Event](),
 }
 
 // service is a group of methods: a field of Client.
@@ -199,16 +195,36 @@ func (m method) write(b *bytes.Buffer, service string) error {
 	case body != "":
 		call = "nil, in"
 	}
-	fmt.Fprintf(b, "\n// %s %s: %s %s.\n", m.name, thirdPerson(m.op.Summary), m.op.Method, m.op.Path)
+	fmt.Fprintf(b, "\n%s\n", wrap(fmt.Sprintf("// %s %s. It calls %s %s.", m.name, thirdPerson(m.op.Summary),
+		m.op.Method, m.op.Path), " ", "// "))
 	args = append([]string{"ctx context.Context"}, args...)
 	head := fmt.Sprintf("func (s %sService) %s(%s)", service, m.name, strings.Join(args, ", "))
 	if out == "" {
-		fmt.Fprintf(b, "%s error {\n\treturn s.c.call(ctx, %q, %s, %s, nil)\n}\n", head, m.op.Method, path, call)
+		fmt.Fprintf(b, "%s\n\treturn s.c.call(ctx, %q, %s, %s, nil)\n}\n", wrap(head+" error {", ", ", "\t"), m.op.Method,
+			path, call)
 		return nil
 	}
-	fmt.Fprintf(b, "%s (out %s, err error) {\n\terr = s.c.call(ctx, %q, %s, %s, &out)\n\treturn out, err\n}\n", head, out,
-		m.op.Method, path, call)
+	head = wrap(fmt.Sprintf("%s (out %s, err error) {", head, out), ", ", "\t")
+	fmt.Fprintf(b, "%s\n\terr = s.c.call(ctx, %q, %s, %s, &out)\n\treturn out, err\n}\n", head, m.op.Method, path, call)
 	return nil
+}
+
+// columns is the most columns of a line.
+const columns = 120
+
+// wrap breaks a text into lines of at most columns, after separators, and begins each line but the first with prefix. A
+// part without a separator stays whole.
+func wrap(text, separator, prefix string) string {
+	var lines []string
+	for len(text) > columns {
+		at := strings.LastIndex(text[:columns], separator)
+		if at <= len(prefix) {
+			break
+		}
+		end := at + len(separator)
+		lines, text = append(lines, strings.TrimRight(text[:end], " ")), prefix+text[end:]
+	}
+	return strings.Join(append(lines, text), "\n")
 }
 
 // thirdPerson returns "List your volumes" as "lists your volumes".

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/musterhq/muster/internal/serve/api"
@@ -48,6 +49,10 @@ func TestNames(t *testing.T) {
 	}
 	if got := methodName("readNotices", []string{"Notices", "Notice"}); got != "ReadNotices" {
 		t.Errorf("readNotices is %s", got)
+	}
+	if got := wrap("// "+strings.Repeat("word ", 30)+"end", " ", "// "); strings.Count(got, "\n// ") != 1 ||
+		strings.Contains(got, " \n") {
+		t.Errorf("wrapped: %q", got)
 	}
 	for summary, want := range map[string]string{
 		"List volumes": "lists volumes", "Search offers": "searches offers", "Pay it": "pays it", "Verify it": "verifies it",
