@@ -223,9 +223,14 @@ type PriceQuery struct {
 	Amount string `query:"amount" required:"true" doc:"a decimal, in whole cents" example:"25.00"`
 }
 
-// StatementQuery selects the days of a statement, and by what it adds up.
-type StatementQuery struct {
+// StatementDays selects the days of a statement.
+type StatementDays struct {
 	From string `query:"from" doc:"first day, YYYY-MM-DD in your organisation's zone; left out: the first of this month"`
 	To   string `query:"to" doc:"last day; left out: today"`
-	By   string `query:"by" maxLength:"100" doc:"cluster, day, project, person, lease or label:KEY; left out: cluster"`
+}
+
+// StatementQuery selects the days of a statement, and by what it adds up.
+type StatementQuery struct {
+	StatementDays
+	By string `query:"by" maxLength:"100" doc:"cluster, day, project, person, lease or label:KEY; left out: cluster"`
 }

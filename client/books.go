@@ -1,8 +1,6 @@
 package client
 
 import (
-	"context"
-	"io"
 	"time"
 
 	"github.com/musterhq/muster/internal/id"
@@ -105,36 +103,31 @@ type LedgerDays struct {
 	To   string `query:"to" required:"true" maxLength:"10" doc:"the last day, in UTC" example:"2026-11-30"`
 }
 
-// JournalQuery selects entries of the ledger.
-type JournalQuery struct {
-	PageOf
+// JournalFilter selects entries of the ledger.
+type JournalFilter struct {
 	LedgerDays
 	Kind string `query:"kind" maxLength:"100" doc:"entries of this kind only, such as payout_paid"`
 }
 
-// OrgMoneyQuery selects the day of the balances of organisations.
+// JournalQuery selects a page of entries of the ledger.
+type JournalQuery struct {
+	PageOf
+	JournalFilter
+}
+
+// LedgerDay selects a day of the ledger.
+type LedgerDay struct {
+	At string `query:"at" maxLength:"10" doc:"the day, in UTC, such as 2026-11-30; left out: today"`
+}
+
+// OrgMoneyQuery selects a page of the balances of organisations on a day.
 type OrgMoneyQuery struct {
 	PageOf
-	At string `query:"at" maxLength:"10" doc:"the day, in UTC, such as 2026-11-30; left out: today"`
+	LedgerDay
 }
 
 // ProposalsQuery selects proposed entries.
 type ProposalsQuery struct {
 	PageOf
 	Open bool `query:"open" doc:"only those that wait for a decision"`
-}
-
-// GetCSV gets a table of the ledger of a period as CSV: balances, flows or turnover.
-func (s LedgerService) GetCSV(ctx context.Context, table string, q LedgerDays) (io.ReadCloser, error) {
-	return s.c.text(ctx, path("admin", "books", table+".csv"), queryOf(q))
-}
-
-// GetJournalCSV gets the entries of a period as CSV, a line for each transfer.
-func (s LedgerService) GetJournalCSV(ctx context.Context, q JournalQuery) (io.ReadCloser, error) {
-	return s.c.text(ctx, path("admin", "books", "journal.csv"), queryOf(q))
-}
-
-// GetOrgLedgerCSV gets what every organisation had at the end of a day as CSV; "" is today.
-func (s LedgerService) GetOrgLedgerCSV(ctx context.Context, day string) (io.ReadCloser, error) {
-	return s.c.text(ctx, path("admin", "books", "orgs.csv"), queryOf(OrgMoneyQuery{At: day}))
 }

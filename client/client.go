@@ -33,7 +33,7 @@ import (
 // Client calls one platform as one principal. Its methods are in its fields, by what they are about: c.Volumes.List.
 // It is safe for concurrent use. Use New or Failing to create one.
 type Client struct {
-	services
+	Services
 
 	base  string
 	token string
@@ -60,7 +60,7 @@ func New(server, token string, opts ...Option) (*Client, error) {
 	for _, o := range opts {
 		o(c)
 	}
-	c.services = servicesOf(c)
+	c.Services = servicesOf(c)
 	return c, nil
 }
 
@@ -68,7 +68,7 @@ func New(server, token string, opts ...Option) (*Client, error) {
 // first uses the client.
 func Failing(err error) *Client {
 	c := &Client{base: "http://not.configured", http: &http.Client{Transport: failing{err}}, agent: "muster-go"}
-	c.services = servicesOf(c)
+	c.Services = servicesOf(c)
 	return c
 }
 

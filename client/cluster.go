@@ -349,8 +349,8 @@ type WaitQuery struct {
 	Timeout int    `query:"timeout" minimum:"0" maximum:"300" default:"60" doc:"seconds to hold the answer at most"`
 }
 
-// PortQuery selects the rank whose port is opened.
-type PortQuery struct {
+// RankQuery selects a rank of a cluster.
+type RankQuery struct {
 	Node int `query:"node" minimum:"0" doc:"the rank; left out: 0"`
 }
 

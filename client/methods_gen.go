@@ -5,12 +5,13 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"io"
 
 	"github.com/musterhq/muster/internal/id"
 )
 
-// services are the calls of a client, by what they are about.
-type services struct {
+// Services are the calls of a client, by what they are about.
+type Services struct {
 	Account   AccountService
 	Admin     AdminService
 	Billing   BillingService
@@ -33,8 +34,8 @@ type services struct {
 	Volumes   VolumesService
 }
 
-func servicesOf(c *Client) services {
-	return services{
+func servicesOf(c *Client) Services {
+	return Services{
 		Account:   AccountService{c},
 		Admin:     AdminService{c},
 		Billing:   BillingService{c},
@@ -153,18 +154,6 @@ func (s AccountService) LeaveOrg(ctx context.Context) error {
 // AdminService has the calls of the group "admin" of the reference.
 type AdminService struct{ c *Client }
 
-// GetAttention counts what needs an admin now. It calls GET /admin/attention.
-func (s AdminService) GetAttention(ctx context.Context) (out Attention, err error) {
-	err = s.c.call(ctx, "GET", path("admin", "attention"), nil, nil, &out)
-	return out, err
-}
-
-// GetPlatformTotals counts hosts, GPUs and clusters now, and the demand of two weeks. It calls GET /admin/totals.
-func (s AdminService) GetPlatformTotals(ctx context.Context) (out PlatformTotals, err error) {
-	err = s.c.call(ctx, "GET", path("admin", "totals"), nil, nil, &out)
-	return out, err
-}
-
 // ListOrgs lists all organisations, newest first. It calls GET /admin/orgs.
 func (s AdminService) ListOrgs(ctx context.Context, q OrgsQuery) (out Page[FoundOrg], err error) {
 	err = s.c.call(ctx, "GET", path("admin", "orgs"), queryOf(q), nil, &out)
@@ -207,24 +196,6 @@ func (s AdminService) RunPayouts(ctx context.Context, in RunPayoutsRequest) (out
 	return out, err
 }
 
-// GetSealState gets how far secrets at rest are sealed with the present MUSTER_SECRET. It calls GET /admin/secret.
-func (s AdminService) GetSealState(ctx context.Context) (out SealState, err error) {
-	err = s.c.call(ctx, "GET", path("admin", "secret"), nil, nil, &out)
-	return out, err
-}
-
-// GetSending gets whether requests that move money are sent to Stripe. It calls GET /admin/sending.
-func (s AdminService) GetSending(ctx context.Context) (out Sending, err error) {
-	err = s.c.call(ctx, "GET", path("admin", "sending"), nil, nil, &out)
-	return out, err
-}
-
-// SetSending pauses or resume every request that moves money at Stripe, with a reason. It calls PUT /admin/sending.
-func (s AdminService) SetSending(ctx context.Context, in SetSendingRequest) (out Sending, err error) {
-	err = s.c.call(ctx, "PUT", path("admin", "sending"), nil, in, &out)
-	return out, err
-}
-
 // ListPromoCodes lists promo codes. It calls GET /admin/promo-codes.
 func (s AdminService) ListPromoCodes(ctx context.Context) (out Page[PromoCode], err error) {
 	err = s.c.call(ctx, "GET", path("admin", "promo-codes"), nil, nil, &out)
@@ -242,76 +213,6 @@ func (s AdminService) CreatePromoCode(ctx context.Context, in CreatePromoCodeReq
 func (s AdminService) DisablePromoCode(ctx context.Context, code string, in DisablePromoCodeRequest) (out PromoCode,
 	err error) {
 	err = s.c.call(ctx, "POST", path("admin", "promo-codes", code, "disable"), nil, in, &out)
-	return out, err
-}
-
-// ListAgents lists the agent version of each channel, and the versions that hosts run. It calls GET /admin/agents.
-func (s AdminService) ListAgents(ctx context.Context) (out Agents, err error) {
-	err = s.c.call(ctx, "GET", path("admin", "agents"), nil, nil, &out)
-	return out, err
-}
-
-// SetAgentChannel sets the agent version of a channel, and the share of its hosts that run it. It calls PUT
-// /admin/agents/{name}.
-func (s AdminService) SetAgentChannel(ctx context.Context, name string, in SetAgentChannelRequest) (out AgentChannel,
-	err error) {
-	err = s.c.call(ctx, "PUT", path("admin", "agents", name), nil, in, &out)
-	return out, err
-}
-
-// ListVersionFloors lists the oldest versions of hosts' programs that may run renters' work. It calls GET
-// /admin/version-floors.
-func (s AdminService) ListVersionFloors(ctx context.Context) (out VersionFloors, err error) {
-	err = s.c.call(ctx, "GET", path("admin", "version-floors"), nil, nil, &out)
-	return out, err
-}
-
-// SetVersionFloor sets the oldest version of a program's branch. It calls PUT /admin/version-floors/{component}.
-func (s AdminService) SetVersionFloor(ctx context.Context, component string,
-	in SetVersionFloorRequest) (out VersionFloors, err error) {
-	err = s.c.call(ctx, "PUT", path("admin", "version-floors", component), nil, in, &out)
-	return out, err
-}
-
-// RemoveVersionFloor removes the floor of a program's branch. It calls POST /admin/version-floors/{component}/remove.
-func (s AdminService) RemoveVersionFloor(ctx context.Context, component string,
-	in RemoveVersionFloorRequest) (out VersionFloors, err error) {
-	err = s.c.call(ctx, "POST", path("admin", "version-floors", component, "remove"), nil, in, &out)
-	return out, err
-}
-
-// ListFrozenLeases lists leases whose money is frozen because their host signed two accounts of the same time. It
-// calls GET /admin/frozen-leases.
-func (s AdminService) ListFrozenLeases(ctx context.Context) (out Page[FrozenLease], err error) {
-	err = s.c.call(ctx, "GET", path("admin", "frozen-leases"), nil, nil, &out)
-	return out, err
-}
-
-// ListHeldCredits lists credits for a host's failure that wait for an admin, because the renter could have caused it.
-// It calls GET /admin/held-credits.
-func (s AdminService) ListHeldCredits(ctx context.Context) (out Page[HeldCredit], err error) {
-	err = s.c.call(ctx, "GET", path("admin", "held-credits"), nil, nil, &out)
-	return out, err
-}
-
-// DecideHeldCredit approves or refuse a credit that waits. It calls POST /admin/leases/{id}/credit.
-func (s AdminService) DecideHeldCredit(ctx context.Context, lease id.Lease,
-	in DecideHeldCreditRequest) (out DecidedCredit, err error) {
-	err = s.c.call(ctx, "POST", path("admin", "leases", lease, "credit"), nil, in, &out)
-	return out, err
-}
-
-// UnfreezeLease unfreezes the money of a lease; the account that was signed first stands. It calls POST
-// /admin/leases/{id}/unfreeze.
-func (s AdminService) UnfreezeLease(ctx context.Context, lease id.Lease, in UnfreezeLeaseRequest) (out UnfrozenLease,
-	err error) {
-	err = s.c.call(ctx, "POST", path("admin", "leases", lease, "unfreeze"), nil, in, &out)
-	return out, err
-}
-
-// ListQuarantine lists usage segments that were refused, newest first. It calls GET /admin/quarantine.
-func (s AdminService) ListQuarantine(ctx context.Context, q PageOf) (out Page[RefusedSegment], err error) {
-	err = s.c.call(ctx, "GET", path("admin", "quarantine"), queryOf(q), nil, &out)
 	return out, err
 }
 
@@ -401,32 +302,13 @@ func (s AdminService) GetAnyDocument(ctx context.Context, number string) (out Fu
 	return out, err
 }
 
-// ListAllContestedGPUs lists GPUs that hosts of several organisations list, in the order in which they were listed, up
-// to 200. It calls GET /admin/gpus/contested.
-func (s AdminService) ListAllContestedGPUs(ctx context.Context) (out ContestedGPUs, err error) {
-	err = s.c.call(ctx, "GET", path("admin", "gpus", "contested"), nil, nil, &out)
-	return out, err
-}
-
-// AwardGPU decides which host has a GPU, with a reason that the operators read. It calls POST /admin/gpus/{uuid}/award.
-func (s AdminService) AwardGPU(ctx context.Context, uuid string, in AwardGPURequest) (out AwardedGPU, err error) {
-	err = s.c.call(ctx, "POST", path("admin", "gpus", uuid, "award"), nil, in, &out)
-	return out, err
-}
-
-// GetGangs gets strikes by host, pairs that are kept apart, and relief by cluster. It calls GET /admin/gangs.
-func (s AdminService) GetGangs(ctx context.Context, q GangsQuery) (out Gangs, err error) {
-	err = s.c.call(ctx, "GET", path("admin", "gangs"), queryOf(q), nil, &out)
-	return out, err
-}
-
 // ListPostpaid lists postpaid organisations and how much of their limits is used. It calls GET /admin/postpaid.
 func (s AdminService) ListPostpaid(ctx context.Context, q PageOf) (out Page[PostpaidTerms], err error) {
 	err = s.c.call(ctx, "GET", path("admin", "postpaid"), queryOf(q), nil, &out)
 	return out, err
 }
 
-// ChangePostpaid sets or end an organisation's postpaid limit, with a reason. It calls PATCH /admin/postpaid/{id}.
+// ChangePostpaid sets or ends an organisation's postpaid limit, with a reason. It calls PATCH /admin/postpaid/{id}.
 func (s AdminService) ChangePostpaid(ctx context.Context, postpaid id.Org,
 	in ChangePostpaidRequest) (out PostpaidTerms, err error) {
 	err = s.c.call(ctx, "PATCH", path("admin", "postpaid", postpaid), nil, in, &out)
@@ -464,9 +346,128 @@ func (s AdminService) ReleaseRefund(ctx context.Context, refund string, in Relea
 	return out, err
 }
 
+// ListFrozenLeases lists leases whose money is frozen because their host signed two accounts of the same time. It
+// calls GET /admin/frozen-leases.
+func (s AdminService) ListFrozenLeases(ctx context.Context) (out Page[FrozenLease], err error) {
+	err = s.c.call(ctx, "GET", path("admin", "frozen-leases"), nil, nil, &out)
+	return out, err
+}
+
+// ListHeldCredits lists credits for a host's failure that wait for an admin, because the renter could have caused it.
+// It calls GET /admin/held-credits.
+func (s AdminService) ListHeldCredits(ctx context.Context) (out Page[HeldCredit], err error) {
+	err = s.c.call(ctx, "GET", path("admin", "held-credits"), nil, nil, &out)
+	return out, err
+}
+
+// DecideHeldCredit approves or refuses a credit that waits. It calls POST /admin/leases/{id}/credit.
+func (s AdminService) DecideHeldCredit(ctx context.Context, lease id.Lease,
+	in DecideHeldCreditRequest) (out DecidedCredit, err error) {
+	err = s.c.call(ctx, "POST", path("admin", "leases", lease, "credit"), nil, in, &out)
+	return out, err
+}
+
+// UnfreezeLease unfreezes the money of a lease; the account that was signed first stands. It calls POST
+// /admin/leases/{id}/unfreeze.
+func (s AdminService) UnfreezeLease(ctx context.Context, lease id.Lease, in UnfreezeLeaseRequest) (out UnfrozenLease,
+	err error) {
+	err = s.c.call(ctx, "POST", path("admin", "leases", lease, "unfreeze"), nil, in, &out)
+	return out, err
+}
+
+// ListQuarantine lists usage segments that were refused, newest first. It calls GET /admin/quarantine.
+func (s AdminService) ListQuarantine(ctx context.Context, q PageOf) (out Page[RefusedSegment], err error) {
+	err = s.c.call(ctx, "GET", path("admin", "quarantine"), queryOf(q), nil, &out)
+	return out, err
+}
+
 // GetReconciliation compares Stripe's balance with the ledger's. It calls GET /admin/reconciliation.
 func (s AdminService) GetReconciliation(ctx context.Context) (out Reconciliation, err error) {
 	err = s.c.call(ctx, "GET", path("admin", "reconciliation"), nil, nil, &out)
+	return out, err
+}
+
+// GetAttention counts what needs an admin now. It calls GET /admin/attention.
+func (s AdminService) GetAttention(ctx context.Context) (out Attention, err error) {
+	err = s.c.call(ctx, "GET", path("admin", "attention"), nil, nil, &out)
+	return out, err
+}
+
+// GetPlatformTotals counts hosts, GPUs and clusters now, and the demand of two weeks. It calls GET /admin/totals.
+func (s AdminService) GetPlatformTotals(ctx context.Context) (out PlatformTotals, err error) {
+	err = s.c.call(ctx, "GET", path("admin", "totals"), nil, nil, &out)
+	return out, err
+}
+
+// GetSealState gets how far secrets at rest are sealed with the present MUSTER_SECRET. It calls GET /admin/secret.
+func (s AdminService) GetSealState(ctx context.Context) (out SealState, err error) {
+	err = s.c.call(ctx, "GET", path("admin", "secret"), nil, nil, &out)
+	return out, err
+}
+
+// GetSending gets whether requests that move money are sent to Stripe. It calls GET /admin/sending.
+func (s AdminService) GetSending(ctx context.Context) (out Sending, err error) {
+	err = s.c.call(ctx, "GET", path("admin", "sending"), nil, nil, &out)
+	return out, err
+}
+
+// SetSending pauses or resumes every request that moves money at Stripe, with a reason. It calls PUT /admin/sending.
+func (s AdminService) SetSending(ctx context.Context, in SetSendingRequest) (out Sending, err error) {
+	err = s.c.call(ctx, "PUT", path("admin", "sending"), nil, in, &out)
+	return out, err
+}
+
+// ListAgents lists the agent version of each channel, and the versions that hosts run. It calls GET /admin/agents.
+func (s AdminService) ListAgents(ctx context.Context) (out Agents, err error) {
+	err = s.c.call(ctx, "GET", path("admin", "agents"), nil, nil, &out)
+	return out, err
+}
+
+// SetAgentChannel sets the agent version of a channel, and the share of its hosts that run it. It calls PUT
+// /admin/agents/{name}.
+func (s AdminService) SetAgentChannel(ctx context.Context, name string, in SetAgentChannelRequest) (out AgentChannel,
+	err error) {
+	err = s.c.call(ctx, "PUT", path("admin", "agents", name), nil, in, &out)
+	return out, err
+}
+
+// ListVersionFloors lists the oldest versions of hosts' programs that may run renters' work. It calls GET
+// /admin/version-floors.
+func (s AdminService) ListVersionFloors(ctx context.Context) (out VersionFloors, err error) {
+	err = s.c.call(ctx, "GET", path("admin", "version-floors"), nil, nil, &out)
+	return out, err
+}
+
+// SetVersionFloor sets the oldest version of a program's branch. It calls PUT /admin/version-floors/{component}.
+func (s AdminService) SetVersionFloor(ctx context.Context, component string,
+	in SetVersionFloorRequest) (out VersionFloors, err error) {
+	err = s.c.call(ctx, "PUT", path("admin", "version-floors", component), nil, in, &out)
+	return out, err
+}
+
+// RemoveVersionFloor removes the floor of a program's branch. It calls POST /admin/version-floors/{component}/remove.
+func (s AdminService) RemoveVersionFloor(ctx context.Context, component string,
+	in RemoveVersionFloorRequest) (out VersionFloors, err error) {
+	err = s.c.call(ctx, "POST", path("admin", "version-floors", component, "remove"), nil, in, &out)
+	return out, err
+}
+
+// ListAllContestedGPUs lists GPUs that hosts of several organisations list, in the order in which they were listed, up
+// to 200. It calls GET /admin/gpus/contested.
+func (s AdminService) ListAllContestedGPUs(ctx context.Context) (out ContestedGPUs, err error) {
+	err = s.c.call(ctx, "GET", path("admin", "gpus", "contested"), nil, nil, &out)
+	return out, err
+}
+
+// AwardGPU decides which host has a GPU, with a reason that the operators read. It calls POST /admin/gpus/{uuid}/award.
+func (s AdminService) AwardGPU(ctx context.Context, uuid string, in AwardGPURequest) (out AwardedGPU, err error) {
+	err = s.c.call(ctx, "POST", path("admin", "gpus", uuid, "award"), nil, in, &out)
+	return out, err
+}
+
+// GetGangs gets strikes by host, pairs that are kept apart, and relief by cluster. It calls GET /admin/gangs.
+func (s AdminService) GetGangs(ctx context.Context, q GangsQuery) (out Gangs, err error) {
+	err = s.c.call(ctx, "GET", path("admin", "gangs"), queryOf(q), nil, &out)
 	return out, err
 }
 
@@ -506,10 +507,20 @@ func (s BillingService) GetStatement(ctx context.Context, q StatementQuery) (out
 	return out, err
 }
 
+// GetStatementCSV gets the lines of a statement as CSV. It calls GET /billing/statement.csv.
+func (s BillingService) GetStatementCSV(ctx context.Context, q StatementDays) (io.ReadCloser, error) {
+	return s.c.text(ctx, path("billing", "statement.csv"), queryOf(q))
+}
+
 // ListCreditNotes lists the credit notes of a calendar year, newest first. It calls GET /billing/credit-notes.
 func (s BillingService) ListCreditNotes(ctx context.Context, q DocumentYear) (out Page[CreditNote], err error) {
 	err = s.c.call(ctx, "GET", path("billing", "credit-notes"), queryOf(q), nil, &out)
 	return out, err
+}
+
+// GetCreditNotesCSV gets the credit notes of a calendar year as CSV. It calls GET /billing/credit-notes.csv.
+func (s BillingService) GetCreditNotesCSV(ctx context.Context, q DocumentYear) (io.ReadCloser, error) {
+	return s.c.text(ctx, path("billing", "credit-notes.csv"), queryOf(q))
 }
 
 // GetCreditNote gets a credit note as it was issued. It calls GET /billing/credit-notes/{number}.
@@ -642,7 +653,7 @@ func (s BillingService) GetAutoTopUp(ctx context.Context) (out AutoTopUp, err er
 	return out, err
 }
 
-// SetAutoTopUp sets or turn off the automatic top-up. It calls PATCH /billing/auto-topup.
+// SetAutoTopUp sets or turns off the automatic top-up. It calls PATCH /billing/auto-topup.
 func (s BillingService) SetAutoTopUp(ctx context.Context, in SetAutoTopUpRequest) (out AutoTopUp, err error) {
 	err = s.c.call(ctx, "PATCH", path("billing", "auto-topup"), nil, in, &out)
 	return out, err
@@ -770,7 +781,7 @@ func (s ClustersService) List(ctx context.Context, q ClustersQuery) (out Page[Cl
 	return out, err
 }
 
-// Act releases or restart a cluster. It calls POST /clusters/{id}/actions.
+// Act releases or restarts a cluster. It calls POST /clusters/{id}/actions.
 func (s ClustersService) Act(ctx context.Context, cluster id.Cluster, in ActOnClusterRequest) (out Cluster, err error) {
 	err = s.c.call(ctx, "POST", path("clusters", cluster, "actions"), nil, in, &out)
 	return out, err
@@ -790,7 +801,7 @@ func (s ClustersService) ListEvents(ctx context.Context, cluster id.Cluster, q P
 
 // GetPortLink creates a link, valid for a few minutes, to an HTTP port of a rank. It calls GET
 // /clusters/{id}/ports/{port}.
-func (s ClustersService) GetPortLink(ctx context.Context, cluster id.Cluster, port int, q PortQuery) (out PortLink,
+func (s ClustersService) GetPortLink(ctx context.Context, cluster id.Cluster, port int, q RankQuery) (out PortLink,
 	err error) {
 	err = s.c.call(ctx, "GET", path("clusters", cluster, "ports", port), queryOf(q), nil, &out)
 	return out, err
@@ -801,6 +812,11 @@ func (s ClustersService) GetPortLink(ctx context.Context, cluster id.Cluster, po
 func (s ClustersService) GetMetrics(ctx context.Context, cluster id.Cluster, q MetricsQuery) (out Metrics, err error) {
 	err = s.c.call(ctx, "GET", path("clusters", cluster, "metrics"), queryOf(q), nil, &out)
 	return out, err
+}
+
+// Scrape gets a cluster's GPU metrics and cost in Prometheus format. It calls GET /clusters/{id}/metrics/prometheus.
+func (s ClustersService) Scrape(ctx context.Context, cluster id.Cluster) (io.ReadCloser, error) {
+	return s.c.text(ctx, path("clusters", cluster, "metrics", "prometheus"), nil)
 }
 
 // GetUsage gets the usage and cost of a cluster by segment. It calls GET /clusters/{id}/usage.
@@ -848,6 +864,11 @@ func (s EarningsService) GetStatement(ctx context.Context, q EarningsQuery) (out
 	return out, err
 }
 
+// GetStatementCSV gets the lines of an earnings statement as CSV. It calls GET /earnings/statement.csv.
+func (s EarningsService) GetStatementCSV(ctx context.Context, q EarningsDays) (io.ReadCloser, error) {
+	return s.c.text(ctx, path("earnings", "statement.csv"), queryOf(q))
+}
+
 // GetPayoutBalance gets what your hosts earned: in the holdback, and payable. It calls GET /payouts/balance.
 func (s EarningsService) GetPayoutBalance(ctx context.Context) (out PayoutBalance, err error) {
 	err = s.c.call(ctx, "GET", path("payouts", "balance"), nil, nil, &out)
@@ -858,6 +879,12 @@ func (s EarningsService) GetPayoutBalance(ctx context.Context) (out PayoutBalanc
 func (s EarningsService) ListPayouts(ctx context.Context, q PageOf) (out Page[Payout], err error) {
 	err = s.c.call(ctx, "GET", path("payouts"), queryOf(q), nil, &out)
 	return out, err
+}
+
+// GetPayoutYear gets a calendar year's earnings and payouts by month, for the tax return. It calls GET
+// /payouts/year.csv.
+func (s EarningsService) GetPayoutYear(ctx context.Context, q EarningsYear) (io.ReadCloser, error) {
+	return s.c.text(ctx, path("payouts", "year.csv"), queryOf(q))
 }
 
 // GetPayout gets a payout. It calls GET /payouts/{id}.
@@ -884,6 +911,11 @@ func (s EarningsService) SetUpPayouts(ctx context.Context, in SetUpPayoutsReques
 func (s EarningsService) ListSelfBills(ctx context.Context, q DocumentYear) (out Page[SelfBill], err error) {
 	err = s.c.call(ctx, "GET", path("payouts", "documents"), queryOf(q), nil, &out)
 	return out, err
+}
+
+// GetSelfBillsCSV gets the self-billing documents of a calendar year as CSV. It calls GET /payouts/documents.csv.
+func (s EarningsService) GetSelfBillsCSV(ctx context.Context, q DocumentYear) (io.ReadCloser, error) {
+	return s.c.text(ctx, path("payouts", "documents.csv"), queryOf(q))
 }
 
 // GetSelfBill gets a self-billing document as it was issued. It calls GET /payouts/documents/{number}.
@@ -985,10 +1017,31 @@ func (s LedgerService) GetReport(ctx context.Context, q LedgerDays) (out LedgerR
 	return out, err
 }
 
+// GetBalancesCSV gets the balances of a period by kind of account as CSV. It calls GET /admin/books/balances.csv.
+func (s LedgerService) GetBalancesCSV(ctx context.Context, q LedgerDays) (io.ReadCloser, error) {
+	return s.c.text(ctx, path("admin", "books", "balances.csv"), queryOf(q))
+}
+
+// GetFlowsCSV gets what moved in a period by month and kind as CSV. It calls GET /admin/books/flows.csv.
+func (s LedgerService) GetFlowsCSV(ctx context.Context, q LedgerDays) (io.ReadCloser, error) {
+	return s.c.text(ctx, path("admin", "books", "flows.csv"), queryOf(q))
+}
+
+// GetTurnoverCSV gets what was sold in a period as CSV: turnover, cost of hosts and fees. It calls GET
+// /admin/books/turnover.csv.
+func (s LedgerService) GetTurnoverCSV(ctx context.Context, q LedgerDays) (io.ReadCloser, error) {
+	return s.c.text(ctx, path("admin", "books", "turnover.csv"), queryOf(q))
+}
+
 // ListJournal lists the entries of a period in their order. It calls GET /admin/books/journal.
 func (s LedgerService) ListJournal(ctx context.Context, q JournalQuery) (out Page[JournalEntry], err error) {
 	err = s.c.call(ctx, "GET", path("admin", "books", "journal"), queryOf(q), nil, &out)
 	return out, err
+}
+
+// GetJournalCSV gets the entries of a period as CSV, a line for each transfer. It calls GET /admin/books/journal.csv.
+func (s LedgerService) GetJournalCSV(ctx context.Context, q JournalFilter) (io.ReadCloser, error) {
+	return s.c.text(ctx, path("admin", "books", "journal.csv"), queryOf(q))
 }
 
 // ListOrgLedger lists what organisations had at the end of a day: deferred revenue, receivables and payables. It calls
@@ -996,6 +1049,11 @@ func (s LedgerService) ListJournal(ctx context.Context, q JournalQuery) (out Pag
 func (s LedgerService) ListOrgLedger(ctx context.Context, q OrgMoneyQuery) (out Page[OrgMoney], err error) {
 	err = s.c.call(ctx, "GET", path("admin", "books", "orgs"), queryOf(q), nil, &out)
 	return out, err
+}
+
+// GetOrgLedgerCSV gets what every organisation had at the end of a day as CSV. It calls GET /admin/books/orgs.csv.
+func (s LedgerService) GetOrgLedgerCSV(ctx context.Context, q LedgerDay) (io.ReadCloser, error) {
+	return s.c.text(ctx, path("admin", "books", "orgs.csv"), queryOf(q))
 }
 
 // ListProposals lists proposed entries of the ledger, newest first. It calls GET /admin/books/proposals.
@@ -1052,6 +1110,11 @@ func (s LedgerService) GetTaxReport(ctx context.Context, q TaxQuery) (out TaxRep
 func (s LedgerService) RemitTax(ctx context.Context, in RemitTaxRequest) (out TaxReport, err error) {
 	err = s.c.call(ctx, "POST", path("admin", "tax", "remittances"), nil, in, &out)
 	return out, err
+}
+
+// GetTaxReportCSV gets the lines of a tax report as CSV. It calls GET /admin/tax.csv.
+func (s LedgerService) GetTaxReportCSV(ctx context.Context, q TaxQuery) (io.ReadCloser, error) {
+	return s.c.text(ctx, path("admin", "tax.csv"), queryOf(q))
 }
 
 // NoticesService has the calls of the group "notices" of the reference.

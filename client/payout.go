@@ -88,12 +88,22 @@ type ChangeOperatorRequest struct {
 	Reason         string `json:"reason" doc:"the operator reads it"`
 }
 
-// EarningsQuery selects the days of a statement of earnings, and by what it adds up.
-type EarningsQuery struct {
+// EarningsDays selects the days of a statement of earnings.
+type EarningsDays struct {
 	From string `query:"from" doc:"first day, YYYY-MM-DD in your organisation's zone; left out: the first of this month"`
 	To   string `query:"to" doc:"last day; left out: today"`
-	By   string `query:"by" doc:"host, day or lease; left out: host"`
 	Host string `query:"host" doc:"one of your hosts; left out: all"`
+}
+
+// EarningsYear selects a calendar year of earnings.
+type EarningsYear struct {
+	Year string `query:"year" required:"true" doc:"calendar year in your organisation's zone, such as 2026"`
+}
+
+// EarningsQuery selects the days of a statement of earnings, and by what it adds up.
+type EarningsQuery struct {
+	EarningsDays
+	By string `query:"by" doc:"host, day or lease; left out: host"`
 }
 
 // PayoutsQuery selects payouts.

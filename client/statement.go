@@ -201,13 +201,3 @@ func (c *Client) text(ctx context.Context, path string, q url.Values) (io.ReadCl
 	}
 	return resp.Body, nil
 }
-
-// GetStatementCSV gets the lines of a statement as CSV. By is not used.
-func (s BillingService) GetStatementCSV(ctx context.Context, q StatementQuery) (io.ReadCloser, error) {
-	return s.c.text(ctx, path("billing", "statement.csv"), queryOf(q))
-}
-
-// GetStatementCSV gets the lines of an earnings statement as CSV. By is not used.
-func (s EarningsService) GetStatementCSV(ctx context.Context, q EarningsQuery) (io.ReadCloser, error) {
-	return s.c.text(ctx, path("earnings", "statement.csv"), queryOf(q))
-}

@@ -99,6 +99,12 @@ type VolumeFile struct {
 	Target     string    `json:"target" doc:"of a symbolic link; else empty" example:""`
 }
 
+// ContentQuery selects a file of a snapshot.
+type ContentQuery struct {
+	Path string `query:"path" required:"true" doc:"a file, from the volume's root" example:"checkpoints/model.pt"`
+	Seq  int64  `query:"seq" minimum:"0" doc:"number of the snapshot; left out: the last one"`
+}
+
 // FilesQuery selects a directory of a snapshot.
 type FilesQuery struct {
 	Path string `query:"path" maxLength:"4096" doc:"a directory or a file, from the volume's root; left out: the root"`
@@ -127,7 +133,7 @@ func (s VolumesService) ListFiles(ctx context.Context, volume id.Volume, dir str
 
 // GetContent writes the content of a file in a snapshot to w; seq 0 is the last one.
 func (s VolumesService) GetContent(ctx context.Context, w io.Writer, volume id.Volume, file string, seq int64) error {
-	body, err := s.c.text(ctx, path("volumes", volume, "content"), queryOf(FilesQuery{Path: file, Seq: seq}))
+	body, err := s.c.text(ctx, path("volumes", volume, "content"), queryOf(ContentQuery{file, seq}))
 	if err != nil {
 		return err
 	}

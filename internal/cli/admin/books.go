@@ -61,13 +61,14 @@ to the day on which it entered the chain, a minute or so after it was booked. ` 
 			if err != nil {
 				return err
 			}
+			entries := client.JournalFilter{LedgerDays: client.LedgerDays{From: from, To: to}, Kind: kind}
 			if csv {
-				r, err := s.Client(cmd).Ledger.GetJournalCSV(cmd.Context(),
-					client.JournalQuery{LedgerDays: client.LedgerDays{From: from, To: to}, Kind: kind})
+				r, err := s.Client(cmd).Ledger.GetJournalCSV(cmd.Context(), entries)
 				return billing.Pass(cmd, r, err)
 			}
-			page, err := s.Client(cmd).Ledger.ListJournal(cmd.Context(), client.JournalQuery{PageOf: client.PageOf{Limit: limit,
-				After: after}, LedgerDays: client.LedgerDays{From: from, To: to}, Kind: kind})
+			page, err := s.Client(cmd).Ledger.ListJournal(cmd.Context(), client.JournalQuery{
+				PageOf: client.PageOf{Limit: limit, After: after}, JournalFilter: entries,
+			})
 			return s.Result(cmd, page, err, func(p *base.Printer) {
 				var rows [][]string
 				for _, e := range page.Items {
@@ -117,14 +118,15 @@ used (deferred revenue), what it owes, and what it is owed as an operator. ` + p
 			c := s.Client(cmd)
 			switch {
 			case orgs && csv:
-				r, err := c.Ledger.GetOrgLedgerCSV(cmd.Context(), at)
+				r, err := c.Ledger.GetOrgLedgerCSV(cmd.Context(), client.LedgerDay{At: at})
 				return billing.Pass(cmd, r, err)
 			case orgs:
-				page, err := c.Ledger.ListOrgLedger(cmd.Context(), client.OrgMoneyQuery{PageOf: client.PageOf{Limit: limit,
-					After: after}, At: at})
+				page, err := c.Ledger.ListOrgLedger(cmd.Context(), client.OrgMoneyQuery{
+					PageOf: client.PageOf{Limit: limit, After: after}, LedgerDay: client.LedgerDay{At: at},
+				})
 				return s.Result(cmd, page, err, func(p *base.Printer) { printOrgMoney(p, page) })
 			case csv:
-				r, err := c.Ledger.GetCSV(cmd.Context(), "balances", client.LedgerDays{From: from, To: to})
+				r, err := c.Ledger.GetBalancesCSV(cmd.Context(), client.LedgerDays{From: from, To: to})
 				return billing.Pass(cmd, r, err)
 			}
 			b, err := c.Ledger.GetReport(cmd.Context(), client.LedgerDays{From: from, To: to})
@@ -173,15 +175,19 @@ fees. ` + periodHelp,
 			if err != nil {
 				return err
 			}
+			c, days := s.Client(cmd), client.LedgerDays{From: from, To: to}
 			switch csv {
 			case "":
-			case "turnover", "flows":
-				r, err := s.Client(cmd).Ledger.GetCSV(cmd.Context(), csv, client.LedgerDays{From: from, To: to})
+			case "turnover":
+				r, err := c.Ledger.GetTurnoverCSV(cmd.Context(), days)
+				return billing.Pass(cmd, r, err)
+			case "flows":
+				r, err := c.Ledger.GetFlowsCSV(cmd.Context(), days)
 				return billing.Pass(cmd, r, err)
 			default:
 				return fault.New(fault.Invalid, "--csv: want turnover or flows")
 			}
-			b, err := s.Client(cmd).Ledger.GetReport(cmd.Context(), client.LedgerDays{From: from, To: to})
+			b, err := c.Ledger.GetReport(cmd.Context(), days)
 			return s.Result(cmd, b, err, func(p *base.Printer) { printReport(p, b) })
 		},
 	}

@@ -29,7 +29,7 @@ func (f *period) flags(cmd *cobra.Command, by string) {
 
 // of is the statement that the flags ask for.
 func (f *period) of() (client.StatementQuery, error) {
-	s := client.StatementQuery{From: f.from, To: f.to, By: f.by}
+	s := client.StatementQuery{StatementDays: client.StatementDays{From: f.from, To: f.to}, By: f.by}
 	if f.csv && f.by != "" {
 		return s, fault.New(fault.Invalid, "--by sums, and --csv has every line: take one of them")
 	}
@@ -62,7 +62,7 @@ label:KEY. Each line behind it is proven by segments that a host has signed: see
 			}
 			c := s.Client(cmd)
 			if f.csv {
-				r, err := c.Billing.GetStatementCSV(cmd.Context(), of)
+				r, err := c.Billing.GetStatementCSV(cmd.Context(), of.StatementDays)
 				return Pass(cmd, r, err)
 			}
 			v, err := c.Billing.GetStatement(cmd.Context(), of)
@@ -112,7 +112,7 @@ func HostStatement(s *base.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			of := client.EarningsQuery{From: days.From, To: days.To, By: days.By}
+			of := client.EarningsQuery{EarningsDays: client.EarningsDays{From: days.From, To: days.To}, By: days.By}
 			c := s.Client(cmd)
 			if len(args) == 1 {
 				host, err := base.FindHost(cmd.Context(), c, args[0])
@@ -122,7 +122,7 @@ func HostStatement(s *base.Session) *cobra.Command {
 				of.Host = host.String()
 			}
 			if f.csv {
-				r, err := c.Earnings.GetStatementCSV(cmd.Context(), of)
+				r, err := c.Earnings.GetStatementCSV(cmd.Context(), of.EarningsDays)
 				return Pass(cmd, r, err)
 			}
 			v, err := c.Earnings.GetStatement(cmd.Context(), of)

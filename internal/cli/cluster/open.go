@@ -58,7 +58,7 @@ access for 12 hours.`,
 					return err
 				}
 			}
-			link, err := c.Clusters.GetPortLink(cmd.Context(), cl, port, client.PortQuery{Node: rank})
+			link, err := c.Clusters.GetPortLink(cmd.Context(), cl, port, client.RankQuery{Node: rank})
 			if err != nil {
 				return err
 			}

@@ -116,7 +116,7 @@ func (a accountAPI) endSession(ctx context.Context, p account.Principal, in *of[
 }
 
 // exportMe sends the caller's personal data, as a file.
-func (a accountAPI) exportMe(w http.ResponseWriter, r *http.Request, p account.Principal) error {
+func (a accountAPI) exportMe(w http.ResponseWriter, r *http.Request, p account.Principal, _ *struct{}) error {
 	data, err := a.erasure.Export(r.Context(), p)
 	if err != nil {
 		return err

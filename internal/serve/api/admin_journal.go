@@ -6,8 +6,6 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/ledger"
@@ -22,26 +20,6 @@ func (a ledgerAPI) ledgerReport(ctx context.Context, p account.Principal,
 		return client.LedgerReport{}, err
 	}
 	return a.statements.LedgerReport(ctx, p, days)
-}
-
-// daysParams are the query of a table of a period.
-func daysParams(more ...*huma.Param) []*huma.Param {
-	text := &huma.Schema{Type: huma.TypeString}
-	return append([]*huma.Param{
-		{Name: "from", In: "query", Required: true, Description: "the first day, in UTC", Schema: text,
-			Example: "2026-11-01"},
-		{Name: "to", In: "query", Required: true, Description: "the last day, in UTC", Schema: text, Example: "2026-11-30"},
-	}, more...)
-}
-
-func kindParam() *huma.Param {
-	return &huma.Param{Name: "kind", In: "query", Description: "entries of this kind only, such as payout_paid",
-		Schema: &huma.Schema{Type: huma.TypeString}}
-}
-
-func dayParam() *huma.Param {
-	return &huma.Param{Name: "at", In: "query", Description: "the day, in UTC, such as 2026-11-30; left out: today",
-		Schema: &huma.Schema{Type: huma.TypeString}}
 }
 
 // sendCSV writes a table as a file. An error that comes after the first part was sent breaks the connection off, so
@@ -76,10 +54,10 @@ func (f *csvFile) Write(b []byte) (int, error) {
 }
 
 // ledgerCSV is a table of the report of a period.
-func (a ledgerAPI) ledgerCSV(name string, table func(io.Writer, ledger.Report) error) streamer {
-	return func(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-		q := r.URL.Query()
-		days, err := ledger.ParseDays(q.Get("from"), q.Get("to"))
+func (a ledgerAPI) ledgerCSV(name string, table func(io.Writer, ledger.Report) error) func(http.ResponseWriter,
+	*http.Request, account.Principal, *client.LedgerDays) error {
+	return func(w http.ResponseWriter, r *http.Request, p account.Principal, in *client.LedgerDays) error {
+		days, err := ledger.ParseDays(in.From, in.To)
 		if err != nil {
 			return err
 		}
@@ -106,14 +84,14 @@ func (a ledgerAPI) journal(ctx context.Context, p account.Principal,
 	return cut(rows, in.Limit, view, func(e ledger.Placed) string { return e.Place.String() }), err
 }
 
-func (a ledgerAPI) journalCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-	q := r.URL.Query()
-	days, err := ledger.ParseDays(q.Get("from"), q.Get("to"))
+func (a ledgerAPI) journalCSV(w http.ResponseWriter, r *http.Request, p account.Principal,
+	in *client.JournalFilter) error {
+	days, err := ledger.ParseDays(in.From, in.To)
 	if err != nil {
 		return err
 	}
-	return sendCSV(w, "journal-"+q.Get("from")+"-"+q.Get("to"), func(out io.Writer) error {
-		return a.statements.JournalCSV(r.Context(), p, out, days, q.Get("kind"))
+	return sendCSV(w, "journal-"+in.From+"-"+in.To, func(out io.Writer) error {
+		return a.statements.JournalCSV(r.Context(), p, out, days, in.Kind)
 	})
 }
 
@@ -131,8 +109,9 @@ func (a ledgerAPI) orgMoney(ctx context.Context, p account.Principal,
 	return cut(rows, in.Limit, same[client.OrgMoney], func(o client.OrgMoney) string { return o.Org.String() }), err
 }
 
-func (a ledgerAPI) orgMoneyCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-	day, err := a.statements.LedgerDay(r.Context(), r.URL.Query().Get("at"))
+func (a ledgerAPI) orgMoneyCSV(w http.ResponseWriter, r *http.Request, p account.Principal,
+	in *client.LedgerDay) error {
+	day, err := a.statements.LedgerDay(r.Context(), in.At)
 	if err != nil {
 		return err
 	}

@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/ledger"
@@ -150,18 +148,9 @@ func (a ledgerAPI) taxReport(ctx context.Context, p account.Principal, in *clien
 
 func viewTaxes(r tax.Report) client.TaxReport { return client.TaxReport(r) }
 
-func taxParams() []*huma.Param {
-	return []*huma.Param{{
-		Name:        "period",
-		In:          "query",
-		Required:    true,
-		Description: "a year, quarter or month, in UTC, such as 2026-Q1",
-		Schema:      &huma.Schema{Type: huma.TypeString},
-	}}
-}
-
-func (a ledgerAPI) taxReportCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-	t, err := a.statements.Taxes(r.Context(), p, r.URL.Query().Get("period"))
+func (a ledgerAPI) taxReportCSV(w http.ResponseWriter, r *http.Request, p account.Principal,
+	in *client.TaxQuery) error {
+	t, err := a.statements.Taxes(r.Context(), p, in.Period)
 	if err != nil {
 		return err
 	}

@@ -141,7 +141,9 @@ func (a *API) build() {
 		p.Status, p.Title = http.StatusMethodNotAllowed, "The path does not take this method"
 		writeProblem(w, p)
 	})
-	t := &table{api: a, rule: map[string]access{}, answers: map[string]reflect.Type{}}
+	t := &table{
+		api: a, rule: map[string]access{}, answers: map[string]reflect.Type{}, nouns: map[string]string{},
+	}
 	a.table = t
 	t.chi = r
 	a.outside(t)

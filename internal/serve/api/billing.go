@@ -8,8 +8,6 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/metering"
@@ -101,16 +99,9 @@ func (a billingAPI) statement(ctx context.Context, p account.Principal,
 	return client.Statement(s), err
 }
 
-func statementParams() []*huma.Param {
-	text := &huma.Schema{Type: huma.TypeString}
-	return []*huma.Param{
-		{Name: "from", In: "query", Description: "first day, YYYY-MM-DD; left out: the first of this month", Schema: text},
-		{Name: "to", In: "query", Description: "last day; left out: today", Schema: text},
-	}
-}
-
-func (a billingAPI) statementCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-	s, err := a.statements.Statement(r.Context(), p.Org, r.URL.Query().Get("from"), r.URL.Query().Get("to"), "")
+func (a billingAPI) statementCSV(w http.ResponseWriter, r *http.Request, p account.Principal,
+	in *client.StatementDays) error {
+	s, err := a.statements.Statement(r.Context(), p.Org, in.From, in.To, "")
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/coder/websocket"
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
@@ -145,26 +144,10 @@ func (a clustersAPI) events(ctx context.Context, p account.Principal, in *events
 		err
 }
 
-func sshParams() []*huma.Param {
-	return []*huma.Param{
-		{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}},
-		{Name: "node", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger}, Description: "the rank; left out: 0"},
-	}
-}
-
 // ssh is the gateway's SSH inside a WebSocket: a token for clusters replaces the key. Binary messages are the
 // connection's bytes.
-func (a clustersAPI) ssh(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-	cl, err := parseID[id.Cluster](chi.URLParam(r, "id"), "cluster")
-	if err != nil {
-		return err
-	}
-	rank := 0
-	if n := r.URL.Query().Get("node"); n != "" {
-		if rank, err = strconv.Atoi(n); err != nil {
-			return fault.InvalidField("query.node", "has to be a rank")
-		}
-	}
+func (a clustersAPI) ssh(w http.ResponseWriter, r *http.Request, p account.Principal, in *rankInput) error {
+	cl, rank := in.ID, in.Node
 	if a.shell == nil {
 		return fault.New(fault.Unavailable, "this server opens no shells")
 	}
@@ -185,10 +168,15 @@ func (a clustersAPI) ssh(w http.ResponseWriter, r *http.Request, p account.Princ
 	return nil
 }
 
+type rankInput struct {
+	ID id.Cluster `path:"id"`
+	client.RankQuery
+}
+
 type portLinkInput struct {
 	ID   id.Cluster `path:"id"`
 	Port int        `path:"port" minimum:"1" maximum:"65535"`
-	client.PortQuery
+	client.RankQuery
 }
 
 func (a clustersAPI) portLink(ctx context.Context, p account.Principal, in *portLinkInput) (client.PortLink, error) {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/document"
@@ -27,16 +25,6 @@ type documentInput struct {
 	Number string `path:"number" doc:"such as C-2026-000001"`
 }
 
-func documentYearParams() []*huma.Param {
-	return []*huma.Param{{
-		Name:        "year",
-		In:          "query",
-		Description: "calendar year of issue in UTC, such as 2026",
-		Required:    true,
-		Schema:      &huma.Schema{Type: huma.TypeString},
-	}}
-}
-
 func (a documentsAPI) listCreditNotes(ctx context.Context, p account.Principal,
 	in *client.DocumentYear) (list[payment.CreditNote], error) {
 	rows, err := a.payments.CreditNotes(ctx, p.Org, in.Year)
@@ -48,8 +36,9 @@ func (a documentsAPI) getCreditNote(ctx context.Context, p account.Principal,
 	return a.payments.CreditNote(ctx, p.Org, in.Number)
 }
 
-func (a documentsAPI) creditNotesCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-	rows, err := a.payments.CreditNotes(r.Context(), p.Org, r.URL.Query().Get("year"))
+func (a documentsAPI) creditNotesCSV(w http.ResponseWriter, r *http.Request, p account.Principal,
+	in *client.DocumentYear) error {
+	rows, err := a.payments.CreditNotes(r.Context(), p.Org, in.Year)
 	if err != nil {
 		return err
 	}
@@ -69,8 +58,9 @@ func (a documentsAPI) getSelfBill(ctx context.Context, p account.Principal,
 	return a.payouts.SelfBill(ctx, p.Org, in.Number)
 }
 
-func (a documentsAPI) selfBillsCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-	rows, err := a.payouts.SelfBills(r.Context(), p.Org, r.URL.Query().Get("year"))
+func (a documentsAPI) selfBillsCSV(w http.ResponseWriter, r *http.Request, p account.Principal,
+	in *client.DocumentYear) error {
+	rows, err := a.payouts.SelfBills(r.Context(), p.Org, in.Year)
 	if err != nil {
 		return err
 	}

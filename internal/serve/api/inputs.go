@@ -1,12 +1,13 @@
 package api
 
 import (
+	"cmp"
 	"reflect"
+	"regexp"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/musterhq/muster/internal/fault"
-	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
 
@@ -43,32 +44,29 @@ type (
 	}
 )
 
-// kindOf names the kind of object that each type of id in a path identifies, for people.
-var kindOf = map[reflect.Type]string{
-	reflect.TypeFor[id.Bucket]():         "bucket",
-	reflect.TypeFor[id.Budget]():         "budget",
-	reflect.TypeFor[id.Card]():           "card",
-	reflect.TypeFor[id.CardSetup]():      "page for saving a card",
-	reflect.TypeFor[id.Cluster]():        "cluster",
-	reflect.TypeFor[id.DataSession]():    "transfer",
-	reflect.TypeFor[id.Host]():           "host",
-	reflect.TypeFor[id.Invitation]():     "invitation",
-	reflect.TypeFor[id.Lease]():          "lease",
-	reflect.TypeFor[id.LedgerProposal](): "proposal",
-	reflect.TypeFor[id.LedgerTx]():       "entry",
-	reflect.TypeFor[id.Notice]():         "notice",
-	reflect.TypeFor[id.Org]():            "organisation",
-	reflect.TypeFor[id.Payout]():         "payout",
-	reflect.TypeFor[id.PayoutReview]():   "review",
-	reflect.TypeFor[id.Quote]():          "quote",
-	reflect.TypeFor[id.SSHKey]():         "SSH key",
-	reflect.TypeFor[id.Session]():        "session",
-	reflect.TypeFor[id.SharedFS]():       "shared file system",
-	reflect.TypeFor[id.Token]():          "token",
-	reflect.TypeFor[id.TopUp]():          "top-up",
-	reflect.TypeFor[id.User]():           "member",
-	reflect.TypeFor[id.Volume]():         "volume",
-	reflect.TypeFor[id.Webhook]():        "webhook",
+// kinds are the names, for people, of kinds of object that have another one than their type of id in package id.
+var kinds = map[string]string{
+	"cardSetup":      "page for saving a card",
+	"dataSession":    "transfer",
+	"ledgerProposal": "proposal",
+	"ledgerTx":       "entry",
+	"org":            "organisation",
+	"payoutReview":   "review",
+	"sharedFS":       "shared file system",
+	"sshKey":         "SSH key",
+	"topUp":          "top-up",
+	"user":           "member",
+}
+
+var kindInType = regexp.MustCompile(`\.(\w+)Kind\b`)
+
+// kindOf names the kind of object that a type of id identifies: id.Volume is id.ID[id.volumeKind], a volume.
+func kindOf(t reflect.Type) string {
+	m := kindInType.FindStringSubmatch(t.Name())
+	if m == nil {
+		panic("api: " + t.String() + " is no type of id")
+	}
+	return cmp.Or(kinds[m[1]], m[1])
 }
 
 // pathIDs are the ids in the path of a type of input.
@@ -80,18 +78,14 @@ type pathID struct {
 	kind  string // of the object
 }
 
-// pathIDsOf returns the ids in the path of an input. It panics if kindOf lacks a kind: that is a mistake in the table.
+// pathIDsOf returns the ids in the path of an input.
 func pathIDsOf(input reflect.Type) (ids pathIDs) {
 	for _, f := range reflect.VisibleFields(input) {
 		name, ok := f.Tag.Lookup("path")
 		if !ok || f.Type.Kind() != reflect.Struct {
 			continue
 		}
-		kind := kindOf[f.Type]
-		if kind == "" {
-			panic("api: kindOf lacks " + f.Type.String())
-		}
-		ids = append(ids, pathID{name, f.Index, kind})
+		ids = append(ids, pathID{name, f.Index, kindOf(f.Type)})
 	}
 	return ids
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/go-chi/chi/v5"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/musterhq/muster/internal/account"
@@ -74,11 +73,9 @@ func logParams() []*huma.Param {
 }
 
 // stream writes text as it comes. Once the first byte is out, an error can only end the stream.
-func (a clustersAPI) stream(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-	cl, err := parseID[id.Cluster](chi.URLParam(r, "id"), "cluster")
-	if err != nil {
-		return err
-	}
+func (a clustersAPI) stream(w http.ResponseWriter, r *http.Request, p account.Principal,
+	in *of[id.Cluster]) error {
+	cl := in.ID
 	c, err := a.clusters.Get(r.Context(), p.Org, cl)
 	if err != nil {
 		return err

@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
@@ -178,17 +176,11 @@ func orEmpty(m [][]float64) [][]float64 {
 // newest is how old a reading may be to be shown as the present one.
 const newest = 2 * time.Minute
 
-func prometheusParams() []*huma.Param {
-	return []*huma.Param{{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}}}
-}
-
 // prometheus returns a cluster's metrics for the renter's own Prometheus, which sends the token as a bearer
 // token. GPUs have the names of NVIDIA's DCGM exporter, so that its dashboards work.
-func (a clustersAPI) prometheus(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-	cl, err := parseID[id.Cluster](chi.URLParam(r, "id"), "cluster")
-	if err != nil {
-		return err
-	}
+func (a clustersAPI) prometheus(w http.ResponseWriter, r *http.Request, p account.Principal,
+	in *of[id.Cluster]) error {
+	cl := in.ID
 	c, err := a.clusters.Get(r.Context(), p.Org, cl)
 	if err != nil {
 		return err

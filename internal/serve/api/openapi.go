@@ -34,7 +34,6 @@ func humaConfig(cfg Config) huma.Config {
 				Contact: &huma.Contact{Name: "Muster", URL: cfg.PublicURL + docsPath},
 				License: &huma.License{Name: "Apache License 2.0", Identifier: "Apache-2.0"},
 			},
-			Tags: tags(),
 			Components: &huma.Components{
 				Schemas:   schemas,
 				Responses: map[string]*huma.Response{},

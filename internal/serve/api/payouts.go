@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/payout"
@@ -133,18 +131,8 @@ func (a payoutsAPI) changeOperator(ctx context.Context, p account.Principal,
 	return client.Operator{OrgID: x.Org, FeePPM: x.FeePPM, Account: x.Account}, err
 }
 
-func yearParams() []*huma.Param {
-	return []*huma.Param{{
-		Name:        "year",
-		In:          "query",
-		Description: "calendar year in your organisation's zone, such as 2026",
-		Required:    true,
-		Schema:      &huma.Schema{Type: huma.TypeString},
-	}}
-}
-
-func (a payoutsAPI) year(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-	y, err := a.payouts.Year(r.Context(), p.Org, r.URL.Query().Get("year"))
+func (a payoutsAPI) year(w http.ResponseWriter, r *http.Request, p account.Principal, in *client.EarningsYear) error {
+	y, err := a.payouts.Year(r.Context(), p.Org, in.Year)
 	if err != nil {
 		return err
 	}
@@ -183,22 +171,9 @@ func (a payoutsAPI) operatorStatement(ctx context.Context, p account.Principal,
 	return a.statements.OperatorStatement(ctx, r)
 }
 
-func earningsParams() []*huma.Param {
-	text := &huma.Schema{Type: huma.TypeString}
-	return append(statementParams(), &huma.Param{
-		Name:        "host",
-		In:          "query",
-		Description: "one of your hosts; left out: all",
-		Schema:      text,
-	})
-}
-
-func (a payoutsAPI) earningsStatementCSV(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-	s, err := a.operatorStatement(r.Context(), p, &client.EarningsQuery{
-		From: r.URL.Query().Get("from"),
-		To:   r.URL.Query().Get("to"),
-		Host: r.URL.Query().Get("host"),
-	})
+func (a payoutsAPI) earningsStatementCSV(w http.ResponseWriter, r *http.Request, p account.Principal,
+	in *client.EarningsDays) error {
+	s, err := a.operatorStatement(r.Context(), p, &client.EarningsQuery{EarningsDays: *in})
 	if err != nil {
 		return err
 	}

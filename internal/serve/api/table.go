@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humachi"
 	"github.com/go-chi/chi/v5"
 
 	"github.com/musterhq/muster/client"
@@ -35,6 +36,7 @@ type table struct {
 	order   []string                // the same keys as they were registered: the order of the reference
 	answers map[string]reflect.Type // by the same keys: what a successful answer encodes; absent: no JSON
 	all     []Operation
+	nouns   map[string]string // the noun of a path, by its first part
 }
 
 // Operation is an operation of the API, for what is generated from the table.
@@ -76,8 +78,12 @@ func (t *table) operation(method, path string, rule access, d doc, status int, o
 	t.note(method, Base+path, rule)
 	name, summary, _ := strings.Cut(string(d), ": ")
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	noun := t.nouns[first]
+	if noun == "" {
+		panic("api: no noun has the path " + path)
+	}
 	op := huma.Operation{
-		OperationID: name, Method: method, Path: Base + path, Summary: summary, Tags: []string{nounOf(first)},
+		OperationID: name, Method: method, Path: Base + path, Summary: summary, Tags: []string{noun},
 		Description: rule.describe(), DefaultStatus: status, MaxBodyBytes: maxBody,
 		Responses: map[string]*huma.Response{}, Security: []map[string][]string{}, Metadata: map[string]any{},
 	}
@@ -274,33 +280,43 @@ func withSpec(op *huma.Operation) {
 	op.MaxBodyBytes = maxSpecBody
 }
 
-// params are the parameters of a stream, which has no input that names them.
+// params adds parameters that the input of a stream does not name, because the handler reads them.
 func params(all ...*huma.Param) option {
 	return func(op *huma.Operation) { op.Parameters = all }
 }
 
-// streamer writes the answer of a route, or returns an error before it has written. The request's context ends soon
-// after the token stopped counting.
-type streamer = func(http.ResponseWriter, *http.Request, account.Principal) error
-
-// stream registers a route whose response is text.
-func (t *table) stream(method, path string, rule access, d doc, h streamer, opts ...option) {
-	t.streamAs("text/plain", &huma.Schema{Type: huma.TypeString}, method, path, rule, d, h, opts...)
+// media is the type of a stream that is not text.
+func media(name string, schema *huma.Schema) option {
+	return func(op *huma.Operation) {
+		op.Responses["200"] = &huma.Response{
+			Description: "OK", Content: map[string]*huma.MediaType{name: {Schema: schema}},
+		}
+	}
 }
 
-// streamAs is stream for an answer of another media type.
-func (t *table) streamAs(media string, schema *huma.Schema, method, path string, rule access, d doc, h streamer,
-	opts ...option) {
-	op := t.operation(method, path, rule, d, http.StatusOK, nil, opts)
-	op.Responses["200"] = &huma.Response{Description: "OK", Content: map[string]*huma.MediaType{media: {Schema: schema}}}
-	t.huma.OpenAPI().AddOperation(&op)
-	t.chi.MethodFunc(method, Base+path, func(w http.ResponseWriter, r *http.Request) {
-		p := callerOf(r.Context()).principal
-		ctx, cancel := t.api.Accounts.WhileIn(r.Context(), p.Credential(rule.scopes...))
-		defer cancel()
-		if err := h(w, r.WithContext(ctx), p); err != nil {
-			writeProblem(w, t.api.problem(r.Context(), err))
-		}
+// stream registers a read whose handler writes the answer, or returns an error before it has written. The request's
+// context ends soon after the token stopped counting.
+func stream[I any](t *table, path string, rule access, d doc,
+	h func(http.ResponseWriter, *http.Request, account.Principal, *I) error, opts ...option) {
+	opts = append([]option{media("text/plain", &huma.Schema{Type: huma.TypeString})}, opts...)
+	op := t.operation(http.MethodGet, path, rule, d, http.StatusOK, nil, opts)
+	ids := pathIDsOf(reflect.TypeFor[I]())
+	op.Metadata[pathIDsKey] = ids
+	t.add(op, reflect.TypeFor[I](), nil)
+	huma.Register(t.huma, op, func(_ context.Context, in *I) (*huma.StreamResponse, error) {
+		return &huma.StreamResponse{Body: func(c huma.Context) {
+			r, w := humachi.Unwrap(c)
+			p := callerOf(r.Context()).principal
+			ctx, cancel := t.api.Accounts.WhileIn(r.Context(), p.Credential(rule.scopes...))
+			defer cancel()
+			err := ids.check(in)
+			if err == nil {
+				err = h(w, r.WithContext(ctx), p, in)
+			}
+			if err != nil {
+				writeProblem(w, t.api.problem(r.Context(), err))
+			}
+		}}, nil
 	})
 }
 

@@ -13,9 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-	"github.com/go-chi/chi/v5"
-
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/data/volume"
@@ -188,36 +185,20 @@ func (a volumesAPI) listFiles(ctx context.Context, p account.Principal,
 	return out, err
 }
 
-func contentParams() []*huma.Param {
-	text := &huma.Schema{Type: huma.TypeString}
-	return []*huma.Param{
-		{Name: "id", In: "path", Required: true, Schema: text},
-		{Name: "path", In: "query", Required: true, Schema: text, Description: "a file, from the volume's root",
-			Example: "checkpoints/model.pt"},
-		{Name: "seq", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger},
-			Description: "number of the snapshot; left out: the last one"},
-	}
+type contentInput struct {
+	ID id.Volume `path:"id"`
+	client.ContentQuery
 }
 
 // content sends a file of a snapshot. It is sent as a download of no type, never as a page: its renter's users
 // may not be the ones who open it.
-func (a volumesAPI) content(w http.ResponseWriter, r *http.Request, p account.Principal) error {
-	v, err := parseID[id.Volume](chi.URLParam(r, "id"), "volume")
-	if err != nil {
-		return err
-	}
-	seq := int64(0)
-	if s := r.URL.Query().Get("seq"); s != "" {
-		if seq, err = strconv.ParseInt(s, 10, 64); err != nil || seq < 0 {
-			return fault.InvalidField("query.seq", "want the number of a snapshot")
-		}
-	}
-	tree, err := a.volumes.Tree(r.Context(), p.Org, v, seq)
+func (a volumesAPI) content(w http.ResponseWriter, r *http.Request, p account.Principal, in *contentInput) error {
+	tree, err := a.volumes.Tree(r.Context(), p.Org, in.ID, in.Seq)
 	if err != nil {
 		return err
 	}
 	out, begun := httpbody.NewAnswer(w), false
-	err = tree.Send(r.Context(), r.URL.Query().Get("path"), func(f volume.File) io.Writer {
+	err = tree.Send(r.Context(), in.Path, func(f volume.File) io.Writer {
 		begun = true
 		w.Header().Set("Content-Type", "application/octet-stream")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -227,7 +208,7 @@ func (a volumesAPI) content(w http.ResponseWriter, r *http.Request, p account.Pr
 		return out
 	})
 	if err != nil && begun {
-		a.log.Warn("a file of a volume could not be sent", "volume", v, "err", err)
+		a.log.Warn("a file of a volume could not be sent", "volume", in.ID, "err", err)
 		panic(http.ErrAbortHandler) // the length is announced: what is missing must not look like the end
 	}
 	out.End()

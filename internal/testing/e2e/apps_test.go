@@ -25,7 +25,7 @@ func TestApps(t *testing.T) {
 	c := r.run(t, s)
 	t.Cleanup(func() { _, _ = r.Clusters.Release(context.Background(), c.ID) })
 	r.awaitListening(t, c)
-	link, err := r.Clusters.GetPortLink(t.Context(), c.ID, 8899, client.PortQuery{Node: 1})
+	link, err := r.Clusters.GetPortLink(t.Context(), c.ID, 8899, client.RankQuery{Node: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestApps(t *testing.T) {
 	if n := opened(); n != 1 {
 		t.Errorf("the audit trail knows of %d openings", n)
 	}
-	if other, err := p.renter(t, 0).Clusters.GetPortLink(t.Context(), c.ID, 8899, client.PortQuery{Node: 1}); err == nil {
+	if other, err := p.renter(t, 0).Clusters.GetPortLink(t.Context(), c.ID, 8899, client.RankQuery{Node: 1}); err == nil {
 		t.Errorf("another organisation got a link: %s", other)
 	}
 }

@@ -33,7 +33,7 @@ func TestJupyterInABrowser(t *testing.T) {
 	s.Image, s.DiskGB, s.Ports = p.debianImage(t, "jupyter", tarFile), 10, []client.Port{{Port: 8888, Protocol: "http"}}
 	c := r.run(t, s)
 	r.awaitLine(t, c, 1, "Jupyter Notebook") // and is running at
-	link, err := r.Clusters.GetPortLink(t.Context(), c.ID, 8888, client.PortQuery{Node: 1})
+	link, err := r.Clusters.GetPortLink(t.Context(), c.ID, 8888, client.RankQuery{Node: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

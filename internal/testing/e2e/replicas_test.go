@@ -159,7 +159,7 @@ func (p *platform) shellsThrough(t *testing.T, urls []string, gateway string) {
 	}
 	g.wants(t, "1\n", "", "-o", "HostName="+host, "-o", "Port="+port, "-o", "HostKeyAlias=["+strings.Replace(p.GatewayAddr,
 		":", "]:", 1), c.ID.String()+".1@gateway", "echo $NODE_RANK")
-	link, err := r.Clusters.GetPortLink(t.Context(), c.ID, 8899, client.PortQuery{Node: 1})
+	link, err := r.Clusters.GetPortLink(t.Context(), c.ID, 8899, client.RankQuery{Node: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,11 +37,15 @@ func main() {
 
 // byHand are the operations whose methods are written by hand, and why.
 var byHand = map[string]string{
-	"rentCluster":     "Rent and RentQuote send different forms of the body",
-	"createQuote":     "it sends a Spec, of which everything has a default",
-	"createTemplate":  "package market decodes the spec, so the table has another type for the body",
-	"getCluster":      "Get does not wait; Wait reports each state",
-	"listVolumeFiles": "it reads all pages",
+	"rentCluster":       "Rent and RentQuote send different forms of the body",
+	"createQuote":       "it sends a Spec, of which everything has a default",
+	"createTemplate":    "package market decodes the spec, so the table has another type for the body",
+	"getCluster":        "Get does not wait; Wait reports each state",
+	"listVolumeFiles":   "it reads all pages",
+	"getVolumeContent":  "it writes the file",
+	"streamClusterLogs": "its answer has a header for the caller, and a parameter that may be 0",
+	"sshToCluster":      "it is a WebSocket",
+	"exportMe":          "it returns the data whole",
 }
 
 // twins are the types of package client for types of answers that it does not declare.
@@ -108,6 +112,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"io"
 
 	"github.com/musterhq/muster/internal/id"
 )
@@ -118,7 +123,7 @@ import (
 func generate(ops []api.Operation) ([]byte, error) {
 	var services []*service
 	for _, op := range ops {
-		if op.Out == nil || byHand[op.Name] != "" {
+		if byHand[op.Name] != "" {
 			continue
 		}
 		name, words := serviceOf(op)
@@ -137,11 +142,11 @@ func generate(ops []api.Operation) ([]byte, error) {
 	slices.SortFunc(services, func(a, b *service) int { return cmp.Compare(a.name, b.name) })
 	var b bytes.Buffer
 	b.WriteString(head)
-	b.WriteString("// services are the calls of a client, by what they are about.\ntype services struct {\n")
+	b.WriteString("// Services are the calls of a client, by what they are about.\ntype Services struct {\n")
 	for _, s := range services {
 		fmt.Fprintf(&b, "\t%s %sService\n", s.name, s.name)
 	}
-	b.WriteString("}\n\nfunc servicesOf(c *Client) services {\n\treturn services{\n")
+	b.WriteString("}\n\nfunc servicesOf(c *Client) Services {\n\treturn Services{\n")
 	for _, s := range services {
 		fmt.Fprintf(&b, "\t\t%s: %sService{c},\n", s.name, s.name)
 	}
@@ -168,10 +173,6 @@ func generate(ops []api.Operation) ([]byte, error) {
 
 // write writes the method.
 func (m method) write(b *bytes.Buffer, service string) error {
-	out, err := goType(m.op.Out)
-	if err != nil {
-		return err
-	}
 	args, path, err := pathOf(m.op)
 	if err != nil {
 		return err
@@ -199,6 +200,15 @@ func (m method) write(b *bytes.Buffer, service string) error {
 		m.op.Method, m.op.Path), " ", "// "))
 	args = append([]string{"ctx context.Context"}, args...)
 	head := fmt.Sprintf("func (s %sService) %s(%s)", service, m.name, strings.Join(args, ", "))
+	if m.op.Out == nil { // a stream
+		fmt.Fprintf(b, "%s (io.ReadCloser, error) {\n\treturn s.c.text(ctx, %s, %s)\n}\n", head, path,
+			strings.TrimSuffix(call, ", nil"))
+		return nil
+	}
+	out, err := goType(m.op.Out)
+	if err != nil {
+		return err
+	}
 	if out == "" {
 		fmt.Fprintf(b, "%s\n\treturn s.c.call(ctx, %q, %s, %s, nil)\n}\n", wrap(head+" error {", ", ", "\t"), m.op.Method,
 			path, call)
@@ -229,17 +239,23 @@ func wrap(text, separator, prefix string) string {
 
 // thirdPerson returns "List your volumes" as "lists your volumes".
 func thirdPerson(summary string) string {
-	verb, rest, _ := strings.Cut(summary, " ")
-	verb = strings.ToLower(verb)
+	words := strings.Split(summary, " ")
+	words[0] = conjugated(strings.ToLower(words[0]))
+	if len(words) > 2 && words[1] == "or" {
+		words[2] = conjugated(words[2])
+	}
+	return strings.Join(words, " ")
+}
+
+// conjugated returns the form of a verb after "it".
+func conjugated(verb string) string {
 	switch {
 	case strings.HasSuffix(verb, "ch") || strings.HasSuffix(verb, "sh"):
-		verb += "es"
+		return verb + "es"
 	case strings.HasSuffix(verb, "y") && !strings.HasSuffix(verb, "ay"):
-		verb = strings.TrimSuffix(verb, "y") + "ies"
-	default:
-		verb += "s"
+		return strings.TrimSuffix(verb, "y") + "ies"
 	}
-	return verb + " " + rest
+	return verb + "s"
 }
 
 // goType returns a type of answers as package client writes it; "" is no answer.
