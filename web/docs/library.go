@@ -64,7 +64,7 @@ var plan = []struct {
 		"api/README.md", "api/quick-start.md", "api/authentication.md", "api/errors.md", "api/pagination.md",
 		"api/idempotency.md", "api/queries.md", "api/webhooks.md", apiNouns}},
 	{design, "How Muster works inside, and why. You need none of this to rent or to host.", []string{
-		"architecture.md", "money.md", "growing.md", "agent.md", "adr/README.md", "evidence/README.md",
+		"architecture.md", "adding-a-noun.md", "money.md", "growing.md", "agent.md", "adr/README.md", "evidence/README.md",
 		"evidence/proof.md", "evidence/kills.md", "evidence/bench.md"}},
 }
 

@@ -4,8 +4,10 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,25 +16,25 @@ import (
 
 const module = "github.com/musterhq/muster/"
 
-// floors is the plan of internal/: a package imports only floors below its own, never a sibling on it. The page
-// docs/architecture.md has the same plan in words; TestThePageNamesEveryRoom compares them.
-var floors = map[string]int{
-	"client": 0, "money": 0, "id": 0, "fault": 0, "seal": 0, "db": 0, "agentapi": 0, "bus": 0, "signature": 0, "merkle": 0,
-	"httpbody": 0, "metrics": 0, "text": 0, "interval": 0, "billing/billproof": 0, "billing/fairness": 0, "data/chunk": 0,
-	"data/packio":   0,
-	"data/manifest": 0, "data/store": 0, "publicnet": 0, "heap": 0,
-	"data/transfer": 1, "slots": 1, "billing/claim": 1, "billing/owed": 1,
-	"account": 1, "notify": 1, "audit": 1, "idem": 1, "billing/ledger": 1, "billing/tax": 1, "billing/document": 1,
-	"fleet/host": 2, "stripe/outbox": 2, "stripe/events": 2, "stripe/reconcile": 2, "billing/budget": 2, "billing/bond": 2,
-	"billing/payment": 3, "billing/metering": 3, "data/volume": 3, "data/bucket": 3, "data/sharedfs": 3,
-	"fleet/market": 4, "billing/postpaid": 4,
-	"fleet/cluster": 5, "fleet/template": 5, "billing/payout": 5, "billing/statement": 5,
-	"fleet/dialback": 6, "erasure": 6, "restore": 6,
-	"fleet/nodelog": 7, "nouns": 7,
-	"serve/api": 8, "serve/hostlink": 8, "serve/gateway": 8, "serve/worker": 8, "serve/relay": 8, "web": 8,
-	"serve/releases": 8,
-	"server":         9,
-	"cli":            10,
+// floors is the plan of internal/, which the table of docs/architecture.md has: a package imports only floors below its
+// own, never a sibling on it.
+var floors = readFloors(filepath.Join("..", "..", "..", "docs", "architecture.md"))
+
+// row is a room in one of the tables of the page, with its floor where it has one.
+var row = regexp.MustCompile("(?m)^\\| (?:(\\d+) \\| )?`([a-z0-9/]+)` \\| .+ \\|$")
+
+func readFloors(page string) map[string]int {
+	raw, err := os.ReadFile(page)
+	if err != nil {
+		panic(err)
+	}
+	floors := map[string]int{}
+	for _, m := range row.FindAllStringSubmatch(string(raw), -1) {
+		if floor, err := strconv.Atoi(m[1]); err == nil {
+			floors[m[2]] = floor
+		}
+	}
+	return floors
 }
 
 // ground are the leaves of floor 0 that other leaves may use.
