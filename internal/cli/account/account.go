@@ -11,6 +11,9 @@ import (
 
 // Command is muster account.
 func Command(s *base.Session) *cobra.Command {
+	s.Argument("SESSION", base.Names(s, func(c *client.Client) base.Lister[client.Session] {
+		return base.Unpaged(c.Account.ListSessions)
+	}, func(v client.Session) []string { return []string{base.Described(v.ID.String(), v.Address)} }))
 	return base.Noun("account", "Your password, your sessions and your data", accountPassword(s), accountSessions(s),
 		accountExport(s), accountDelete(s))
 }

@@ -172,10 +172,20 @@ func orgList(s *base.Session) *cobra.Command {
 	}
 }
 
+// invitations completes ids of the invitations that a list has.
+func invitations(s *base.Session, list func(*client.Client) base.Lister[client.Invitation]) base.Completer {
+	return base.Names(s, list, func(i client.Invitation) []string {
+		return []string{base.Described(i.ID.String(), base.FirstOf(i.Email, i.OrgName), i.Role)}
+	})
+}
+
 func orgJoin(s *base.Session) *cobra.Command {
 	var decline bool
 	cmd := &cobra.Command{
 		Use: "join INVITATION", Short: "Accept an invitation to an organisation", Args: base.Exactly("INVITATION"),
+		ValidArgsFunction: base.First(invitations(s, func(c *client.Client) base.Lister[client.Invitation] {
+			return base.Unpaged(c.Account.ListMyInvitations)
+		})),
 		Example: "  muster org join inv_…",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, err := parseInvitation(args[0])

@@ -1,6 +1,8 @@
 package account
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
 	"github.com/musterhq/muster/client"
@@ -11,9 +13,19 @@ import (
 
 // NoticeCommand is muster notice.
 func NoticeCommand(s *base.Session) *cobra.Command {
+	s.Argument("NOTICE", notices(s))
 	cmd := base.Noun("notice", "Read your organisation's notices", noticeList(s), noticeRead(s))
 	cmd.Aliases = []string{"notices"}
 	return cmd
+}
+
+// notices completes ids of notices.
+func notices(s *base.Session) base.Completer {
+	return base.Names(s, func(c *client.Client) base.Lister[client.Notice] {
+		return func(ctx context.Context, p client.PageOf) (client.Page[client.Notice], error) {
+			return c.Notices.List(ctx, client.NoticesQuery{PageOf: p})
+		}
+	}, func(n client.Notice) []string { return []string{base.Described(n.ID.String(), n.Title)} })
 }
 
 func noticeList(s *base.Session) *cobra.Command {
@@ -71,6 +83,10 @@ func noticeRead(s *base.Session) *cobra.Command {
 
 // WebhookCommand is muster webhook.
 func WebhookCommand(s *base.Session) *cobra.Command {
+	s.Argument("NOTICE", notices(s))
+	s.Argument("WEBHOOK", base.Names(s, func(c *client.Client) base.Lister[client.Webhook] {
+		return base.Unpaged(c.Notices.ListWebhooks)
+	}, func(w client.Webhook) []string { return []string{base.Described(w.ID.String(), w.URL)} }))
 	cmd := base.Noun("webhook", "Send your organisation's notices to an address of yours", webhookCreate(s),
 		webhookList(s),
 		webhookDeliveries(s), webhookRetry(s), webhookEnable(s), webhookDelete(s))

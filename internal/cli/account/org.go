@@ -11,6 +11,12 @@ import (
 
 // OrgCommand is muster org.
 func OrgCommand(s *base.Session) *cobra.Command {
+	s.Argument("MEMBER", base.Names(s, func(c *client.Client) base.Lister[client.OrgMember] {
+		return base.Unpaged(c.Org.ListMembers)
+	}, func(m client.OrgMember) []string { return []string{base.Described(m.Email, m.Role)} }))
+	s.Argument("INVITATION", invitations(s, func(c *client.Client) base.Lister[client.Invitation] {
+		return base.Unpaged(c.Org.ListInvitations)
+	}))
 	return base.Noun("org", "Your organisation", orgLegal(s), orgZone(s), orgAudit(s), orgMembers(s),
 		orgList(s), orgJoin(s), orgLeave(s))
 }

@@ -31,11 +31,11 @@ func First(f Completer) Completer {
 	}
 }
 
-// lister reads a page of a list.
-type lister[T any] = func(context.Context, client.PageOf) (client.Page[T], error)
+// Lister reads a page of a list.
+type Lister[T any] = func(context.Context, client.PageOf) (client.Page[T], error)
 
-// names completes from a list that the platform returns.
-func names[T any](s *Session, list func(*client.Client) lister[T], words func(T) []string) Completer {
+// Names completes from a list that the platform returns.
+func Names[T any](s *Session, list func(*client.Client) Lister[T], words func(T) []string) Completer {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
 		defer cancel()
@@ -52,12 +52,12 @@ func names[T any](s *Session, list func(*client.Client) lister[T], words func(T)
 	}
 }
 
-// described is a word with a description, as cobra wants them.
-func described(word string, about ...string) string { return word + "\t" + strings.Join(about, " ") }
+// Described is a word with a description, as cobra wants them.
+func Described(word string, about ...string) string { return word + "\t" + strings.Join(about, " ") }
 
 // Clusters completes names and ids of the clusters that have not ended.
 func (s *Session) Clusters() Completer {
-	return names(s, clusters, func(c client.Cluster) []string {
+	return Names(s, clusters, func(c client.Cluster) []string {
 		if c.State.Ended() {
 			return nil
 		}
@@ -66,41 +66,41 @@ func (s *Session) Clusters() Completer {
 }
 
 // AllClusters completes names and ids of clusters, of ended ones too.
-func (s *Session) AllClusters() Completer { return names(s, clusters, clusterWords) }
+func (s *Session) AllClusters() Completer { return Names(s, clusters, clusterWords) }
 
-func clusters(c *client.Client) lister[client.Cluster] {
+func clusters(c *client.Client) Lister[client.Cluster] {
 	return func(ctx context.Context, p client.PageOf) (client.Page[client.Cluster], error) {
 		return c.Clusters.List(ctx, client.ClustersQuery{PageOf: p})
 	}
 }
 
 func clusterWords(c client.Cluster) []string {
-	return []string{described(c.Name, string(c.State)), described(c.ID.String(), c.Name, string(c.State))}
+	return []string{Described(c.Name, string(c.State)), Described(c.ID.String(), c.Name, string(c.State))}
 }
 
 // Hosts completes names and ids of hosts.
 func (s *Session) Hosts() Completer {
-	return names(s, func(c *client.Client) lister[client.Host] {
+	return Names(s, func(c *client.Client) Lister[client.Host] {
 		return func(ctx context.Context, p client.PageOf) (client.Page[client.Host], error) {
 			return c.Hosts.List(ctx, client.HostsQuery{PageOf: p})
 		}
 	}, func(h client.Host) []string {
-		return []string{described(h.Name, h.Region, h.State), described(h.ID.String(), h.Name)}
+		return []string{Described(h.Name, h.Region, h.State), Described(h.ID.String(), h.Name)}
 	})
 }
 
 // Tokens completes ids of API tokens.
 func (s *Session) Tokens() Completer {
-	return names(s, func(c *client.Client) lister[client.Token] { return c.Tokens.List }, func(t client.Token) []string {
-		return []string{described(t.ID.String(), t.Name)}
+	return Names(s, func(c *client.Client) Lister[client.Token] { return c.Tokens.List }, func(t client.Token) []string {
+		return []string{Described(t.ID.String(), t.Name)}
 	})
 }
 
 // SSHKeys completes ids of SSH keys.
 func (s *Session) SSHKeys() Completer {
-	return names(s, func(c *client.Client) lister[client.SSHKey] { return c.SSHKeys.List },
+	return Names(s, func(c *client.Client) Lister[client.SSHKey] { return c.SSHKeys.List },
 		func(k client.SSHKey) []string {
-			return []string{described(k.ID.String(), k.Name)}
+			return []string{Described(k.ID.String(), k.Name)}
 		})
 }
 

@@ -20,7 +20,7 @@ func (s *Session) Completion(cmd *cobra.Command) {
 		s.Completion(sub)
 	}
 	if cmd.ValidArgsFunction == nil && cmd.Runnable() && (!cmd.HasSubCommands() || cmd.Name() == "quote") {
-		cmd.ValidArgsFunction = s.arguments(cmd)
+		cmd.ValidArgsFunction = s.complete(cmd)
 	}
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		if _, has := cmd.GetFlagCompletionFunc(f.Name); !has && f.Value.Type() != "bool" {
@@ -44,8 +44,8 @@ func words(all ...string) Completer {
 	return cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp)
 }
 
-// arguments completes the arguments of a command by the placeholders of its usage line.
-func (s *Session) arguments(cmd *cobra.Command) Completer {
+// complete completes the arguments of a command by the placeholders of its usage line.
+func (s *Session) complete(cmd *cobra.Command) Completer {
 	holders, command := placeholders(cmd.Use)
 	completers := make([]Completer, len(holders))
 	for i, h := range holders {
@@ -82,8 +82,19 @@ func placeholders(use string) (names []string, command bool) {
 	return names, false
 }
 
+// Argument sets what completes the arguments that usage lines call name, such as BUCKET.
+func (s *Session) Argument(name string, c Completer) {
+	if s.arguments == nil {
+		s.arguments = map[string]Completer{}
+	}
+	s.arguments[name] = c
+}
+
 // placeholder returns what an argument with a name can be, for a command with the given name.
 func (s *Session) placeholder(name, command string) Completer {
+	if c := s.arguments[name]; c != nil {
+		return c
+	}
 	switch name {
 	case "CLUSTER", "CLUSTER|LEASE":
 		if slices.Contains([]string{"show", "logs", "events", "usage", "verify", "suspensions"}, command) {
@@ -96,74 +107,13 @@ func (s *Session) placeholder(name, command string) Completer {
 		return s.Tokens()
 	case "KEY":
 		return s.SSHKeys()
-	case "NOTICE":
-		return names(s, func(c *client.Client) lister[client.Notice] {
-			return func(ctx context.Context, p client.PageOf) (client.Page[client.Notice], error) {
-				return c.Notices.List(ctx, client.NoticesQuery{PageOf: p})
-			}
-		}, func(n client.Notice) []string { return []string{described(n.ID.String(), n.Title)} })
-	case "WEBHOOK":
-		return names(s, func(c *client.Client) lister[client.Webhook] { return unpaged(c.Notices.ListWebhooks) },
-			func(w client.Webhook) []string {
-				return []string{described(w.ID.String(), w.URL)}
-			})
-	case "SHARED":
-		return names(s, func(c *client.Client) lister[client.SharedFS] { return unpaged(c.Shared.List) },
-			func(b client.SharedFS) []string {
-				return []string{described(b.Name, b.Kind)}
-			})
-	case "BUCKET":
-		return names(s, func(c *client.Client) lister[client.Bucket] { return unpaged(c.Buckets.List) },
-			func(b client.Bucket) []string {
-				return []string{described(b.Name, b.Endpoint, b.Bucket)}
-			})
-	case "BUDGET":
-		return names(s, func(c *client.Client) lister[client.Budget] { return unpaged(c.Budgets.List) },
-			func(b client.Budget) []string {
-				return []string{described(b.ID.String(), FirstOf(b.Project, "organisation"))}
-			})
-	case "CARD":
-		return names(s, func(c *client.Client) lister[client.Card] { return unpaged(c.Billing.ListCards) },
-			func(c client.Card) []string {
-				return []string{described(c.ID.String(), c.Brand, c.Last4)}
-			})
-	case "TOPUP":
-		return names(s, func(c *client.Client) lister[client.TopUp] { return c.Billing.ListTopUps },
-			func(t client.TopUp) []string {
-				return []string{described(t.ID.String(), Nano(t.Amount), t.Currency, string(t.State))}
-			})
-	case "MEMBER":
-		return names(s, func(c *client.Client) lister[client.OrgMember] { return unpaged(c.Org.ListMembers) },
-			func(m client.OrgMember) []string {
-				return []string{described(m.Email, m.Role)}
-			})
 	case "TEMPLATE":
-		return names(s, func(c *client.Client) lister[client.Template] { return unpaged(c.Templates.List) },
+		return Names(s, func(c *client.Client) Lister[client.Template] { return Unpaged(c.Templates.List) },
 			func(t client.Template) []string {
-				return []string{described(t.Name, t.Title)}
+				return []string{Described(t.Name, t.Title)}
 			})
 	case "ROLE":
 		return words("owner", "admin", "member", "operator", "billing", "viewer")
-	case "INVITATION":
-		return names(s, func(c *client.Client) lister[client.Invitation] {
-			if command == "join" {
-				return unpaged(c.Account.ListMyInvitations)
-			}
-			return unpaged(c.Org.ListInvitations)
-		}, func(i client.Invitation) []string {
-			return []string{described(i.ID.String(), FirstOf(i.Email, i.OrgName), i.Role)}
-		})
-	case "SESSION":
-		return names(s, func(c *client.Client) lister[client.Session] { return unpaged(c.Account.ListSessions) },
-			func(v client.Session) []string {
-				return []string{described(v.ID.String(), v.Address)}
-			})
-	case "INVOICE":
-		return names(s,
-			func(c *client.Client) lister[client.PostpaidInvoice] { return unpaged(c.Billing.ListPostpaidInvoices) },
-			func(i client.PostpaidInvoice) []string {
-				return []string{described(i.ID, i.Number, i.State)}
-			})
 	case "FILE", "FOLDER", "SOURCE", "TARGET":
 		return files
 	}
@@ -206,14 +156,14 @@ func (s *Session) value(flag string) Completer {
 	return nothing
 }
 
-// unpaged adapts a list that comes in one page.
-func unpaged[T any](list func(context.Context) (client.Page[T], error)) lister[T] {
+// Unpaged adapts a list that comes in one page.
+func Unpaged[T any](list func(context.Context) (client.Page[T], error)) Lister[T] {
 	return func(ctx context.Context, _ client.PageOf) (client.Page[T], error) { return list(ctx) }
 }
 
 // Projects completes the projects of clusters and of budgets.
 func (s *Session) Projects(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-	used, directive := names(s, clusters, func(c client.Cluster) []string {
+	used, directive := Names(s, clusters, func(c client.Cluster) []string {
 		if c.Spec.Project == "" {
 			return nil
 		}
@@ -222,7 +172,7 @@ func (s *Session) Projects(cmd *cobra.Command, args []string, word string) ([]st
 	if directive == cobra.ShellCompDirectiveError {
 		return nil, directive
 	}
-	planned, directive := names(s, func(c *client.Client) lister[client.Budget] { return unpaged(c.Budgets.List) },
+	planned, directive := Names(s, func(c *client.Client) Lister[client.Budget] { return Unpaged(c.Budgets.List) },
 		func(b client.Budget) []string {
 			if b.Project == "" {
 				return nil
@@ -236,7 +186,7 @@ func (s *Session) Projects(cmd *cobra.Command, args []string, word string) ([]st
 
 // regions completes the regions in which GPUs are offered.
 func (s *Session) regions() Completer {
-	return names(s, func(c *client.Client) lister[client.Offer] {
+	return Names(s, func(c *client.Client) Lister[client.Offer] {
 		return func(ctx context.Context, p client.PageOf) (client.Page[client.Offer], error) {
 			page, err := c.Offers.Search(ctx, client.OffersQuery{PageOf: p})
 			return client.Page[client.Offer]{Items: page.Items}, err

@@ -19,6 +19,8 @@ type Session struct {
 	Server  string
 	Profile string
 	curl    bool
+
+	arguments map[string]Completer // by placeholder
 }
 
 // Flags adds the flags that every command of the platform has.

@@ -19,6 +19,17 @@ import (
 
 // Command is muster billing.
 func Command(s *base.Session) *cobra.Command {
+	s.Argument("CARD", base.Names(s, func(c *client.Client) base.Lister[client.Card] {
+		return base.Unpaged(c.Billing.ListCards)
+	}, func(v client.Card) []string { return []string{base.Described(v.ID.String(), v.Brand, v.Last4)} }))
+	s.Argument("TOPUP", base.Names(s, func(c *client.Client) base.Lister[client.TopUp] { return c.Billing.ListTopUps },
+		func(t client.TopUp) []string {
+			return []string{base.Described(t.ID.String(), base.Nano(t.Amount), t.Currency, string(t.State))}
+		}))
+	s.Argument("INVOICE", base.Names(s, func(c *client.Client) base.Lister[client.PostpaidInvoice] {
+		return base.Unpaged(c.Billing.ListPostpaidInvoices)
+	},
+		func(i client.PostpaidInvoice) []string { return []string{base.Described(i.ID, i.Number, i.State)} }))
 	return base.Noun("billing", "Show your balance, add credit and list payments", billingBalance(s),
 		billingStanding(s), billingPostpaid(s),
 		billingTopUp(s), billingTopUps(s), billingReceipt(s), billingCards(s), billingAuto(s), billingRefund(s),

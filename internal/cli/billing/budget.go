@@ -14,6 +14,11 @@ import (
 
 // BudgetCommand is muster budget.
 func BudgetCommand(s *base.Session) *cobra.Command {
+	s.Argument("BUDGET", base.Names(s, func(c *client.Client) base.Lister[client.Budget] {
+		return base.Unpaged(c.Budgets.List)
+	}, func(b client.Budget) []string {
+		return []string{base.Described(b.ID.String(), base.FirstOf(b.Project, "organisation"))}
+	}))
 	return base.Noun("budget", "Limit what your organisation and its projects spend", budgetSet(s), budgetList(s),
 		budgetRemove(s))
 }

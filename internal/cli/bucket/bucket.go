@@ -14,6 +14,9 @@ import (
 
 // Command is muster bucket.
 func Command(s *base.Session) *cobra.Command {
+	s.Argument("BUCKET", base.Names(s, func(c *client.Client) base.Lister[client.Bucket] {
+		return base.Unpaged(c.Buckets.List)
+	}, func(b client.Bucket) []string { return []string{base.Described(b.Name, b.Endpoint, b.Bucket)} }))
 	cmd := base.Noun("bucket", "Your own S3-compatible stores, with their credentials",
 		list(s), show(s), create(s), check(s), rotate(s), remove(s))
 	cmd.Example = `  muster bucket create results --endpoint https://s3.eu-central-1.amazonaws.com --region eu-central-1 --bucket acme-results

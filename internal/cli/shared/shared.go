@@ -15,6 +15,9 @@ import (
 
 // Command is muster shared.
 func Command(s *base.Session) *cobra.Command {
+	s.Argument("SHARED", base.Names(s, func(c *client.Client) base.Lister[client.SharedFS] {
+		return base.Unpaged(c.Shared.List)
+	}, func(b client.SharedFS) []string { return []string{base.Described(b.Name, b.Kind)} }))
 	cmd := base.Noun("shared", "Shared file systems of operators, and your data there",
 		list(s), declare(s), withdraw(s), erase(s))
 	cmd.Example = `  muster shared list

@@ -46,8 +46,7 @@ func (a bucketsAPI) create(ctx context.Context, p account.Principal, in *create[
 }
 
 func (a bucketsAPI) rotate(ctx context.Context, p account.Principal,
-	in *change[id.Bucket, client.BucketCredentials]) (client.Bucket,
-	error) {
+	in *change[id.Bucket, client.BucketCredentials]) (client.Bucket, error) {
 	out, err := a.buckets.Rotate(ctx, p, in.ID,
 		bucket.Credentials{AccessKeyID: in.Body.AccessKeyID, Secret: in.Body.SecretAccessKey})
 	return viewBucket(out), err
