@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/agent/leasefiles"
 	"github.com/musterhq/muster/agent/machine/hostinfo"
 	"github.com/musterhq/muster/agent/net/firewall"
 	"github.com/musterhq/muster/agent/net/overlay"
 	"github.com/musterhq/muster/agent/workload/container"
-	"github.com/musterhq/muster/agent/workload/leasefiles"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

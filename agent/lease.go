@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/agent/leasefiles"
 	"github.com/musterhq/muster/agent/net/overlay"
 	"github.com/musterhq/muster/agent/workload/guest"
-	"github.com/musterhq/muster/agent/workload/leasefiles"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

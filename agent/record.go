@@ -12,8 +12,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/musterhq/muster/agent/leasefiles"
 	"github.com/musterhq/muster/agent/workload/cores"
-	"github.com/musterhq/muster/agent/workload/leasefiles"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

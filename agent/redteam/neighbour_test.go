@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/agent/leasefiles"
 	"github.com/musterhq/muster/agent/net/firewall"
 	"github.com/musterhq/muster/agent/net/overlay"
-	"github.com/musterhq/muster/agent/workload/leasefiles"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

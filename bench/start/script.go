@@ -11,12 +11,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/musterhq/muster/agent/leasefiles"
 	"github.com/musterhq/muster/agent/net/firewall"
 	"github.com/musterhq/muster/agent/net/overlay"
 	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/agent/workload/guest"
 	"github.com/musterhq/muster/agent/workload/image"
-	"github.com/musterhq/muster/agent/workload/leasefiles"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 )

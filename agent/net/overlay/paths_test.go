@@ -16,7 +16,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/musterhq/muster/agent/workload/leasefiles"
+	"github.com/musterhq/muster/agent/leasefiles"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/serve/relay"
 	"github.com/musterhq/muster/internal/testing/testnet"

@@ -10,7 +10,7 @@ import (
 
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
-	"github.com/musterhq/muster/agent/workload/leasefiles"
+	"github.com/musterhq/muster/agent/leasefiles"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

@@ -21,7 +21,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/musterhq/muster/agent/workload/slots"
+	"github.com/musterhq/muster/agent/slots"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 )

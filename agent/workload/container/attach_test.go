@@ -18,8 +18,8 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/system"
 
+	"github.com/musterhq/muster/agent/leasefiles"
 	"github.com/musterhq/muster/agent/workload/guest"
-	"github.com/musterhq/muster/agent/workload/leasefiles"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"

@@ -18,10 +18,10 @@ import (
 	"github.com/moby/moby/client"
 	"golang.org/x/sys/unix"
 
+	"github.com/musterhq/muster/agent/leasefiles"
 	"github.com/musterhq/muster/agent/workload/cores"
 	"github.com/musterhq/muster/agent/workload/guest"
 	"github.com/musterhq/muster/agent/workload/guestenv"
-	"github.com/musterhq/muster/agent/workload/leasefiles"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 )

@@ -14,7 +14,7 @@ import (
 	"github.com/moby/moby/api/types/system"
 	"github.com/moby/moby/client"
 
-	"github.com/musterhq/muster/agent/workload/leasefiles"
+	"github.com/musterhq/muster/agent/leasefiles"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/testing/testnet"

@@ -20,8 +20,8 @@ import (
 
 	"github.com/hashicorp/yamux"
 
+	"github.com/musterhq/muster/agent/slots"
 	"github.com/musterhq/muster/agent/workload/container"
-	"github.com/musterhq/muster/agent/workload/slots"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 )

@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/agent/leasefiles"
 	"github.com/musterhq/muster/agent/machine/gpucheck"
 	"github.com/musterhq/muster/agent/workload/guest"
-	"github.com/musterhq/muster/agent/workload/leasefiles"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

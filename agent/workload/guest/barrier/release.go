@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/musterhq/muster/agent/workload/leasefiles"
+	"github.com/musterhq/muster/agent/leasefiles"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 

@@ -18,10 +18,10 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/musterhq/muster/agent/leasefiles"
 	"github.com/musterhq/muster/agent/net/overlay"
 	"github.com/musterhq/muster/agent/workload/guest"
 	"github.com/musterhq/muster/agent/workload/guestenv"
-	"github.com/musterhq/muster/agent/workload/leasefiles"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/devstack/demoimage"
 )
