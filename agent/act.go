@@ -23,11 +23,11 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 	case actPull:
 		return 0, a.pull(ctx, r, v)
 	case actMakeScratch:
-		return 0, a.makeScratch(ctx, r, v)
+		return 0, a.storage.makeScratch(ctx, r, v)
 	case actMakeVolumes:
-		return 0, a.makeVolumes(ctx, r, v)
+		return 0, a.storage.makeVolumes(ctx, r, v)
 	case actRestore:
-		return a.restoreVolumes(r, v)
+		return a.storage.restore(r, v)
 	case actMountBuckets:
 		return v.buckets.wait()
 	case actMountLazies:
@@ -35,7 +35,7 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 	case actFreeGPUs:
 		return 0, a.freeGPUs(ctx, r, v)
 	case actFlush:
-		return a.flush(ctx, r, v)
+		return a.storage.flush(ctx, r, v)
 	case actStartGuest:
 		return 0, a.startGuest(ctx, r, v)
 	case actStartAgain:
@@ -60,7 +60,9 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 	case actAwaitInit:
 		return a.awaitWorkload(ctx, l, r, v)
 	case actOpenBarrier:
-		if err := a.change(r, func(rec *record) { rec.BarrierOpened, rec.BarrierBoot = true, a.cfg.BootMS() }); err != nil {
+		if err := a.runs.change(r, func(rec *record) {
+			rec.BarrierOpened, rec.BarrierBoot = true, a.cfg.BootMS()
+		}); err != nil {
 			return 0, err
 		}
 		if err := r.files.OpenBarrier(r.ref); err != nil {
@@ -68,12 +70,12 @@ func (a *Agent) act(ctx context.Context, l *lease, r *run, v view, s step) (time
 		}
 		return a.awaitWorkload(ctx, l, r, v)
 	case actNoteStart:
-		if err := a.noteStart(ctx, r, v); err != nil {
+		if err := a.metering.start(ctx, r, v); err != nil {
 			return 0, err
 		}
-		a.mu.Lock()
+		a.runs.mu.Lock()
 		v.rec = r.rec
-		a.mu.Unlock()
+		a.runs.mu.Unlock()
 		a.report(r, v, step{do: actWatch}) // at once: the cluster runs once its last rank has reported this
 		return 0, nil
 	case actWatch:

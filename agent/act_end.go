@@ -20,14 +20,14 @@ func (a *Agent) conclude(r *run, v view, o *outcome) error {
 	}
 	if v.work.State != container.Running {
 		if o.ExitCode != nil {
-			o.ExitBoot, _ = a.lastSign(r, v)
+			o.ExitBoot, _ = a.metering.lastSign(r, v)
 		}
 		v.rec.Outcome = o
-		if err := a.endMeter(r, v); err != nil {
+		if err := a.metering.end(r, v); err != nil {
 			return err
 		}
 	}
-	return a.change(r, func(rec *record) { rec.Outcome = o })
+	return a.runs.change(r, func(rec *record) { rec.Outcome = o })
 }
 
 // maxGrace is the longest time that a renter's program may take to end.
@@ -54,15 +54,14 @@ func (a *Agent) stopWork(ctx context.Context, r *run, v view) error {
 	}
 	// A program that waits for a store that does not answer cannot be killed.
 	stuck := time.AfterFunc(grace+bucketStuck, func() {
-		a.buckets.Interrupt(r.ref)
-		a.lazies.Interrupt(r.ref)
+		a.storage.mounts.interrupt(r.ref)
 	})
 	defer stuck.Stop()
 	return a.cfg.Engine.Stop(ctx, r.ref, container.Work, grace)
 }
 
 func (a *Agent) keepLog(ctx context.Context, r *run, v view) error {
-	if err := a.endMeter(r, v); err != nil {
+	if err := a.metering.end(r, v); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -71,14 +70,14 @@ func (a *Agent) keepLog(ctx context.Context, r *run, v view) error {
 	if err != nil {
 		return err
 	}
-	return a.change(r, func(rec *record) { rec.LogSaved, rec.LogKept = true, kept })
+	return a.runs.change(r, func(rec *record) { rec.LogSaved, rec.LogKept = true, kept })
 }
 
 func (a *Agent) tearDown(ctx context.Context, r *run) error {
 	if err := a.takeDown(ctx, r); err != nil {
 		return err
 	}
-	return a.change(r, func(rec *record) { rec.Down = true })
+	return a.runs.change(r, func(rec *record) { rec.Down = true })
 }
 
 // takeDown removes a run's containers, overlay and firewall entry.
@@ -88,33 +87,33 @@ func (a *Agent) takeDown(ctx context.Context, r *run) error {
 	if err := a.cfg.Engine.Remove(ctx, r.ref, container.Work); err != nil {
 		return err
 	}
-	a.endSelf(r.ref)
+	a.storage.selves.end(r.ref)
 	if err := overlay.Stop(ctx, r.files.Dir); err != nil {
 		return err
 	}
 	if err := a.cfg.Engine.Remove(ctx, r.ref, container.Guest); err != nil {
 		return err
 	}
-	a.countTraffic(ctx) // expel removes the firewall's counters; the overlay has written its last figures
-	if err := a.expel(ctx, r); err != nil {
+	a.network.count(ctx) // expel removes the firewall's counters; the overlay has written its last figures
+	if err := a.network.expel(ctx, r); err != nil {
 		return err
 	}
-	a.mu.Lock()
+	a.runs.mu.Lock()
 	r.overlay, r.peers = nil, nil
-	a.mu.Unlock()
+	a.runs.mu.Unlock()
 	return nil
 }
 
 // wipe makes sure that nothing of the renter's is left on the disk, and that this epoch never runs here again. Only
 // then does it record that the run is gone. Another lease may have the run's GPUs meanwhile: see freeGPUs.
 func (a *Agent) wipe(ctx context.Context, r *run, v view) error {
-	if err := a.endMeter(r, v); err != nil {
+	if err := a.metering.end(r, v); err != nil {
 		return err
 	}
-	if err := a.dropVolumes(ctx, r, v); err != nil {
+	if err := a.storage.dropVolumes(ctx, r, v); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "the lease's volumes cannot be taken away")
 	}
-	if err := a.dropShared(r, v); err != nil {
+	if err := a.shared.drop(r, v); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "the lease's shared folders cannot be taken away")
 	}
 	rec := v.rec
@@ -126,10 +125,10 @@ func (a *Agent) wipe(ctx context.Context, r *run, v view) error {
 	if err := a.disk.wipe(r.ref); err != nil {
 		return fmt.Errorf("wipe: %w", err)
 	}
-	if err := a.change(r, func(rec *record) { rec.Gone, rec.Down = true, true }); err != nil {
+	if err := a.runs.change(r, func(rec *record) { rec.Gone, rec.Down = true, true }); err != nil {
 		return err
 	}
-	a.setStatus(r, func(agentapi.LeaseStatus) agentapi.LeaseStatus { return status })
+	a.runs.setStatus(r, func(agentapi.LeaseStatus) agentapi.LeaseStatus { return status })
 	return nil
 }
 
@@ -137,10 +136,38 @@ func (a *Agent) forget(r *run) error {
 	if err := a.disk.remove(r.ref); err != nil {
 		return err
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	l := a.leases[r.ref.Lease]
+	a.runs.mu.Lock()
+	defer a.runs.mu.Unlock()
+	l := a.runs.leases[r.ref.Lease]
 	l.runs = slices.DeleteFunc(l.runs, func(x *run) bool { return x == r })
 	poke(a.syncNow)
 	return nil
+}
+
+// killOverdrawn ends a run's command at once: memory is short now. The run then ends as its command's own doing.
+func (a *Agent) killOverdrawn(ctx context.Context, r *run) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return a.cfg.Engine.Kill(ctx, r.ref, container.Work)
+}
+
+// freeGPUs makes sure that nothing of an ended run is left but what its uploads need: no memory of its GPUs is in use,
+// they compute, and its own scratch is removed. From then on the server may give the GPUs to another lease, so nothing
+// of this run touches them again.
+func (a *Agent) freeGPUs(ctx context.Context, r *run, v view) error {
+	if gpus := v.spec().GPUs; !a.cfg.Simulated && len(gpus) > 0 && v.rec.ImageID != "" {
+		ctx, cancel := context.WithTimeout(ctx, a.cfg.CleanIn)
+		defer cancel()
+		if err := a.cfg.GPUs.WaitClean(ctx, gpus...); err != nil {
+			return fault.Wrap(err, fault.Unavailable, "memory of the lease's GPUs is still in use")
+		}
+	}
+	if gpus := v.spec().GPUs; a.cfg.Engine.Checks() && len(gpus) > 0 && v.rec.WorkID != "" && !v.superseded {
+		a.checks.check(ctx, gpus) // a later epoch of the lease checks them itself
+	}
+	a.rdma.leave(ctx, r, v)
+	if err := a.storage.dropScratch(r, v); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "the lease's scratch cannot be taken away")
+	}
+	return a.runs.change(r, func(rec *record) { rec.GPUsFree = true })
 }

@@ -3,10 +3,8 @@ package agent
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/musterhq/muster/agent/net/firewall"
@@ -19,13 +17,13 @@ import (
 
 func (a *Agent) pull(ctx context.Context, r *run, v view) error {
 	spec := v.want
-	if bad := slices.IndexFunc(spec.GPUs, func(u string) bool { return a.sick(u) != "" }); bad >= 0 {
+	if bad := slices.IndexFunc(spec.GPUs, func(u string) bool { return a.use.sick(u) != "" }); bad >= 0 {
 		return container.Refusal{Reason: agentapi.ReasonGPUFailed, Detail: "GPU " + spec.GPUs[bad] + " is quarantined"}
 	}
-	if err := a.yieldCheck(ctx, spec.GPUs); err != nil {
+	if err := a.checks.yield(ctx, spec.GPUs); err != nil {
 		return err
 	}
-	if err := a.refuseInUse(ctx, spec.GPUs); err != nil {
+	if err := a.use.refuseInUse(ctx, spec.GPUs); err != nil {
 		return err
 	}
 	max := int64(1) << 50
@@ -39,7 +37,7 @@ func (a *Agent) pull(ctx context.Context, r *run, v view) error {
 		MaxBytes: max,
 	},
 		func(p agentapi.Progress) {
-			a.setStatus(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
+			a.runs.setStatus(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
 				st.Progress = p
 				return st
 			})
@@ -47,59 +45,11 @@ func (a *Agent) pull(ctx context.Context, r *run, v view) error {
 	if err != nil {
 		return err
 	}
-	a.reportImages()
-	a.noteUse(ctx, spec.GPUs)
-	return a.change(r, func(rec *record) {
+	a.images.report()
+	a.use.noteUse(ctx, spec.GPUs)
+	return a.runs.change(r, func(rec *record) {
 		rec.Spec, rec.ImageID, rec.ImageDigest, rec.ImagePin = withoutSecrets(*spec), img.ID, img.Digest, img.Pin
 	})
-}
-
-// refuseInUse refuses a node whose GPUs the host's owner uses: both would run out of memory. The market does not offer
-// such a GPU; this check catches an owner who began within the last seconds. The renter sees which GPU it is, but not
-// what its owner runs.
-func (a *Agent) refuseInUse(ctx context.Context, gpus []string) error {
-	if len(gpus) == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
-	defer cancel()
-	used := a.cfg.GPUs.InUse(ctx, gpus...)
-	if len(used) == 0 {
-		return nil
-	}
-	a.log.Warn("a lease is refused: its GPUs are in use on the host itself", "use", used)
-	return container.Refusal{
-		Reason: agentapi.ReasonGPUInUse,
-		Detail: "in use by the host's owner: " + strings.Join(slices.Sorted(maps.Keys(used)), ", "),
-	}
-}
-
-// noteUse records which processes use a lease's GPUs before anything of the renter's runs, such as the owner's desktop:
-// wipe does not wait for these processes. It must be called before the record has an image: without an image wipe waits
-// for nothing.
-func (a *Agent) noteUse(ctx context.Context, gpus []string) {
-	if a.cfg.Simulated || len(gpus) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
-	defer cancel()
-	if err := a.cfg.GPUs.NoteBefore(ctx, gpus...); err != nil {
-		a.log.Warn("who uses the GPUs before the lease is not known: its end may wait for them", "err", err)
-	}
-}
-
-// reportImages sends the inventory if the images that it names have changed.
-func (a *Agent) reportImages() {
-	names := map[string]string{}
-	for _, i := range a.cfg.Images.Cached() {
-		names[i.Ref] = i.Digest
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !maps.Equal(names, a.images) {
-		a.images = names
-		poke(a.inventory)
-	}
 }
 
 func (a *Agent) startGuest(ctx context.Context, r *run, v view) error {
@@ -107,19 +57,19 @@ func (a *Agent) startGuest(ctx context.Context, r *run, v view) error {
 		return err
 	}
 	// The firewall table exists before any container: a container whose egress is not set yet reaches nothing.
-	if err := a.ensureFirewall(ctx); err != nil {
+	if err := a.network.ensure(ctx); err != nil {
 		return err
 	}
 	c, err := a.cfg.Engine.EnsureGuest(ctx, v.spec(), r.files)
 	if err != nil {
 		return err
 	}
-	if err := a.change(r, func(rec *record) {
+	if err := a.runs.change(r, func(rec *record) {
 		rec.BootID, rec.GuestID, rec.GuestIP = a.cfg.BootID, c.ID, c.IP
 	}); err != nil {
 		return err
 	}
-	return a.admit(ctx, r, c, v.spec().Egress)
+	return a.network.admit(ctx, r, c, v.spec().Egress)
 }
 
 // startAgain removes what is left of a node that died while it was starting; the next steps are those after the pull.
@@ -128,12 +78,12 @@ func (a *Agent) startGuest(ctx context.Context, r *run, v view) error {
 func (a *Agent) startAgain(ctx context.Context, r *run, v view, s step) error {
 	a.log.Warn("a node died while it was starting: it is started again", "lease", r.ref, "reason", s.outcome.Reason,
 		"detail", s.outcome.Detail)
-	if err := a.change(r, func(rec *record) { rec.Died, rec.WGKey, rec.Endpoints = s.outcome, "", nil }); err != nil {
+	if err := a.runs.change(r, func(rec *record) { rec.Died, rec.WGKey, rec.Endpoints = s.outcome, "", nil }); err != nil {
 		return err
 	}
-	a.mu.Lock()
+	a.runs.mu.Lock()
 	v.rec = r.rec
-	a.mu.Unlock()
+	a.runs.mu.Unlock()
 	a.report(r, v, s)
 	if err := a.takeDown(ctx, r); err != nil {
 		return err
@@ -141,7 +91,7 @@ func (a *Agent) startAgain(ctx context.Context, r *run, v view, s step) error {
 	if err := r.files.ForgetStart(); err != nil {
 		return err
 	}
-	return a.change(r, func(rec *record) {
+	return a.runs.change(r, func(rec *record) {
 		rec.Deaths++
 		rec.BootID, rec.GuestID, rec.GuestIP, rec.WorkID = "", "", netip.Addr{}, ""
 		// The next guest's counters start at zero; the overlay's folder stays.
@@ -150,8 +100,8 @@ func (a *Agent) startAgain(ctx context.Context, r *run, v view, s step) error {
 }
 
 func (a *Agent) startOverlay(ctx context.Context, l *lease, r *run, v view) error {
-	if !a.admitted(r, v.guest, v.spec().Egress) { // after a restart of the agent
-		if err := a.admit(ctx, r, v.guest, v.spec().Egress); err != nil {
+	if !a.network.admitted(r, v.guest, v.spec().Egress) { // after a restart of the agent
+		if err := a.network.admit(ctx, r, v.guest, v.spec().Egress); err != nil {
 			return err
 		}
 	}
@@ -177,15 +127,15 @@ func (a *Agent) startOverlay(ctx context.Context, l *lease, r *run, v view) erro
 		return err
 	}
 	// Stored before r.overlay is set: once the overlay counts as started, its key and endpoints are not read again.
-	if err := a.change(r, func(rec *record) { rec.WGKey, rec.Endpoints = h.PublicKey(), h.Endpoints() }); err != nil {
+	if err := a.runs.change(r, func(rec *record) { rec.WGKey, rec.Endpoints = h.PublicKey(), h.Endpoints() }); err != nil {
 		return err
 	}
-	a.mu.Lock()
+	a.runs.mu.Lock()
 	r.overlay, r.peers, r.relays = h, nil, relays
 	if len(n.Peers) == 0 {
 		r.peers = n.Peers
 	}
-	a.mu.Unlock()
+	a.runs.mu.Unlock()
 	a.workers.Go(func() { // restarts a killed overlay before a job notices
 		if h.Wait(a.ctx) == nil {
 			poke(l.kick)
@@ -216,36 +166,36 @@ func sendRelays(ctx context.Context, h *overlay.Handle, n agentapi.Network) (rel
 }
 
 func (a *Agent) setRelays(ctx context.Context, r *run, v view) error {
-	a.mu.Lock()
+	a.runs.mu.Lock()
 	h := r.overlay
-	a.mu.Unlock()
+	a.runs.mu.Unlock()
 	relays, err := sendRelays(ctx, h, v.spec().Network)
 	if err != nil {
 		return err
 	}
-	a.mu.Lock()
+	a.runs.mu.Lock()
 	r.relays = relays
-	a.mu.Unlock()
+	a.runs.mu.Unlock()
 	return nil
 }
 
 func (a *Agent) setPeers(ctx context.Context, r *run, v view) error {
 	peers := v.spec().Network.Peers
-	a.mu.Lock()
+	a.runs.mu.Lock()
 	h := r.overlay
-	a.mu.Unlock()
+	a.runs.mu.Unlock()
 	if err := a.setRelays(ctx, r, v); err != nil {
 		return err
 	}
 	if err := h.SetPeers(ctx, peers); err != nil {
 		return err
 	}
-	if err := a.change(r, func(rec *record) { rec.Spec = withoutSecrets(v.spec()) }); err != nil {
+	if err := a.runs.change(r, func(rec *record) { rec.Spec = withoutSecrets(v.spec()) }); err != nil {
 		return err // stored too: an agent without a server has only what is on the disk
 	}
-	a.mu.Lock()
+	a.runs.mu.Lock()
 	r.peers = peers
-	a.mu.Unlock()
+	a.runs.mu.Unlock()
 	return nil
 }
 
@@ -271,9 +221,9 @@ func (a *Agent) preflight(ctx context.Context, l *lease, r *run, v view) error {
 		begun <- nil
 	}
 	r.withdrawn = false
-	a.mu.Lock()
+	a.runs.mu.Lock()
 	h := r.overlay
-	a.mu.Unlock()
+	a.runs.mu.Unlock()
 	settled(asking, h)
 	p, err := guest.Dial(r.files.HoldSocket).Preflight(asking, guest.PreflightOf(v.spec()))
 	if err := <-begun; err != nil {
@@ -285,7 +235,7 @@ func (a *Agent) preflight(ctx context.Context, l *lease, r *run, v view) error {
 		}
 		return err
 	}
-	return a.change(r, func(rec *record) { rec.Preflight = &p })
+	return a.runs.change(r, func(rec *record) { rec.Preflight = &p })
 }
 
 // settled waits until the overlay has the tunnel that the workload will have, as far as that is foreseeable.
@@ -316,7 +266,7 @@ func (a *Agent) withdraw(ctx context.Context, r *run, v view) error {
 	}
 	r.withdrawn = true
 	if p := v.rec.Preflight; p != nil && !p.OK {
-		return a.change(r, func(rec *record) { rec.Preflight = nil })
+		return a.runs.change(r, func(rec *record) { rec.Preflight = nil })
 	}
 	return nil
 }
@@ -331,7 +281,7 @@ func (a *Agent) standBy(ctx context.Context, r *run, v view) error {
 }
 
 func (a *Agent) startWork(ctx context.Context, r *run, v view) error {
-	if err := a.ensureFirewall(ctx); err != nil {
+	if err := a.network.ensure(ctx); err != nil {
 		return err
 	}
 	if p := v.rec.Preflight; p != nil && p.OK { // for a restarted guest: other ranks may still measure
@@ -339,7 +289,7 @@ func (a *Agent) startWork(ctx context.Context, r *run, v view) error {
 			a.log.Warn("the guest does not stand by for the other ranks' preflight", "lease", r.ref, "err", err)
 		}
 	}
-	ports, err := a.rdmaOf(ctx, r, *v.want)
+	ports, err := a.rdma.of(ctx, r, *v.want)
 	if err != nil {
 		return err
 	}
@@ -347,11 +297,11 @@ func (a *Agent) startWork(ctx context.Context, r *run, v view) error {
 	if err != nil {
 		return err
 	}
-	folders, err := a.bindShared(ctx, r.ref, v)
+	folders, err := a.shared.bind(ctx, r.ref, v)
 	if err != nil {
 		return err
 	}
-	a.serveSelf(r, v)
+	a.storage.selves.serve(r, v)
 	c, err := a.cfg.Engine.EnsureWorkload(ctx, container.WorkloadSpec{
 		Lease:   *v.want,
 		Guest:   v.guest.ID,
@@ -359,7 +309,7 @@ func (a *Agent) startWork(ctx context.Context, r *run, v view) error {
 		Files:   r.files,
 		Cores:   set,
 		Scratch: scratchOf(v),
-		Binds:   slices.Concat(bindsOf(v), a.bucketBinds(r.ref, v), a.lazyBinds(r.ref, v), folders),
+		Binds:   slices.Concat(a.storage.binds(r.ref, v), folders),
 		Resume:  v.volumes.label,
 		Devices: a.cfg.GPUs.DeviceNodes(v.want.GPUs...),
 		RDMA:    ports,
@@ -370,7 +320,7 @@ func (a *Agent) startWork(ctx context.Context, r *run, v view) error {
 		}
 		return err
 	}
-	return a.change(r, func(rec *record) {
+	return a.runs.change(r, func(rec *record) {
 		rec.WorkID = c.ID
 		holdCores(rec, c)
 	})

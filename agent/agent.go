@@ -15,7 +15,6 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/netip"
 	"path/filepath"
@@ -27,11 +26,8 @@ import (
 	"github.com/musterhq/muster/agent/machine/hostmem"
 	"github.com/musterhq/muster/agent/net/firewall"
 	"github.com/musterhq/muster/agent/self/update"
-	"github.com/musterhq/muster/agent/storage/bucket"
-	"github.com/musterhq/muster/agent/storage/lazy"
 	"github.com/musterhq/muster/agent/storage/scratch"
 	"github.com/musterhq/muster/agent/storage/sharedfs"
-	"github.com/musterhq/muster/agent/storage/snapd"
 	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/agent/workload/cores"
 	"github.com/musterhq/muster/agent/workload/image"
@@ -127,51 +123,34 @@ type Config struct {
 
 // Agent runs the leases of a host.
 type Agent struct {
-	cfg     Config
-	log     *slog.Logger
-	disk    disk
-	journal *journal.Journal
-	volumes *snapd.Client
-	buckets *bucket.Mounts
-	lazies  *lazy.Mounts // volumes that are read on demand
-	shares  shares
-	selves  selves // what workloads request of their own nodes
+	cfg         Config
+	log         *slog.Logger
+	disk        disk
+	journal     *journal.Journal
+	desired     *desired
+	shared      *sharedFolders
+	memory      *memoryWatch
+	network     *network
+	storage     *storage
+	images      *images
+	inventories *inventories
+	telemetry   *telemetry
+	metering    *metering
+	use         *gpuUse
+	checks      *gpuChecks
+	resets      *gpuResets
+	rdma        *rdmaPorts
 
-	syncNow    chan struct{}            // a report is due
-	inventory  chan struct{}            // the inventory must be sent
-	rescan     chan struct{}            // Docker's list must be read again
-	fetch      chan struct{}            // there may be popular images to fetch
-	resets     chan struct{}            // the operator asks for the reset of a GPU
-	shareNow   map[string]chan struct{} // by shared file system: its folders are to be looked at
-	woken      chan struct{}            // a desired state came with a wake
-	following  sync.Mutex               // serialises changes of what the host should run
-	admitting  sync.Mutex               // serialises changes of the firewall and of the state it shall have
-	firewall   firewall.Keeper
-	mountProbe mountProbe
-	checking   freeCheck
+	syncNow chan struct{} // a report is due
+	rescan  chan struct{} // Docker's list must be read again
 
-	mu      sync.Mutex
-	leases  map[string]*lease
-	seen    seen
-	pushed  *agentapi.Desired // came with a wake and is not applied yet
-	known   bool              // this process has accepted a desired state
-	scanned bool              // Docker's list was read, and no read has failed since
-	seq     uint64
-	older   bool              // the server speaks the protocol before this agent's
-	images  map[string]string // public images on the host, name to digest, as last reported
-	popular []string          // from the server's last answer
-	bound   popularBound
-	pulls   pulls
-	memory  memoryNotes
+	runs  *runs // whose lock guards what follows
+	seq   uint64
+	older bool // the server speaks the protocol before this agent's
 
-	requalifies requalifies
-	watched     time.Time // end of live telemetry
-	scratchUsed map[agentapi.LeaseRef]int64
-	// readingScratch: a goroutine reads scratchUsed again, which takes long if a disk hangs.
-	readingScratch bool
-	born           time.Time
-	ctx            context.Context
-	workers        sync.WaitGroup
+	born    time.Time
+	ctx     context.Context
+	workers sync.WaitGroup
 }
 
 // New reads the state that the host has stored. It starts nothing.
@@ -186,41 +165,24 @@ func New(cfg Config) (*Agent, error) {
 		cfg.CleanIn = 30 * time.Second
 	}
 	a := &Agent{
-		cfg:       cfg,
-		log:       cfg.Log,
-		disk:      disk{cfg.StateDir},
-		leases:    map[string]*lease{},
-		syncNow:   make(chan struct{}, 1),
-		inventory: make(chan struct{}, 1),
-		rescan:    make(chan struct{}, 1),
-		fetch:     make(chan struct{}, 1),
-		resets:    make(chan struct{}, 1),
-		shareNow:  map[string]chan struct{}{},
-		woken:     make(chan struct{}, 1),
-		born:      cfg.Now(),
+		cfg:     cfg,
+		log:     cfg.Log,
+		disk:    disk{cfg.StateDir},
+		syncNow: make(chan struct{}, 1),
+		rescan:  make(chan struct{}, 1),
+		born:    cfg.Now(),
 	}
-	for _, s := range cfg.Shared {
-		a.shareNow[s.Name] = make(chan struct{}, 1)
-	}
-	a.volumes = a.newVolumes(filepath.Join(cfg.StateDir, "snapd"))
-	a.buckets, a.lazies = a.newBuckets(), a.newLazies()
 	if err := a.disk.prepare(); err != nil {
 		return nil, fmt.Errorf("prepare the state folder: %w", err)
 	}
 	var err error
-	if a.seen, err = a.disk.loadSeen(); err != nil {
-		return nil, fmt.Errorf("load the revisions seen: %w", err)
-	}
-	if a.pulls, err = a.openPulls(); err != nil {
-		return nil, fmt.Errorf("open the pulls: %w", err)
-	}
-	if err := readJSON(a.disk.memoryNotes(), &a.memory); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		a.log.Warn("what was noted of the host's memory cannot be read", "err", err)
-	}
 	a.journal, err = journal.Open(filepath.Join(cfg.StateDir, "journal"),
 		journal.Config{Host: cfg.Host.String(), Key: cfg.Key, BootID: cfg.BootID, Now: cfg.Now, Log: cfg.Log})
 	if err != nil {
 		return nil, err
+	}
+	if err := a.wire(); err != nil {
+		return nil, errors.Join(err, a.journal.Close())
 	}
 	refs, err := a.disk.refs()
 	if err != nil {
@@ -233,87 +195,90 @@ func New(cfg Config) (*Agent, error) {
 			a.log.Error("lease folder is damaged", "lease", ref, "err", err)
 			rec = record{Spec: agentapi.LeaseSpec{LeaseRef: ref}}
 		}
-		a.addRun(ref, rec)
+		a.runs.add(ref, rec)
 	}
 	return a, nil
 }
 
+// wire makes what the agent consists of.
+func (a *Agent) wire() (err error) {
+	cfg := a.cfg
+	a.runs = &runs{disk: a.disk, boot: cfg.BootID, now: cfg.Now, log: cfg.Log, report: a.syncNow,
+		leases: map[string]*lease{}}
+	inventory := make(chan struct{}, 1)
+	a.memory = newMemoryWatch(cfg, a.runs, inventory)
+	a.inventories = &inventories{read: cfg.Inventory, link: cfg.Link, gpus: cfg.GPUs, memory: a.memory, runs: a.runs,
+		log: cfg.Log, due: inventory}
+	a.use = &gpuUse{gpus: cfg.GPUs, simulated: cfg.Simulated, log: cfg.Log}
+	a.checks = &gpuChecks{gpus: cfg.GPUs, engine: cfg.Engine, runs: a.runs, log: cfg.Log}
+	a.resets = newGPUResets(cfg, a.runs)
+	a.rdma = &rdmaPorts{lent: cfg.RDMA, partitions: cfg.Partitions, runs: a.runs, log: cfg.Log}
+	a.metering = &metering{journal: a.journal, engine: cfg.Engine, gpus: cfg.GPUs, runs: a.runs, tick: cfg.Tick,
+		bootMS: cfg.BootMS, now: cfg.Now, log: cfg.Log}
+	a.telemetry = &telemetry{gpus: cfg.GPUs, link: cfg.Link, journal: a.journal, runs: a.runs, bootMS: cfg.BootMS,
+		now: cfg.Now, log: cfg.Log}
+	a.network = &network{host8: container.Host8(cfg.Host), caps: cfg.Caps, every: cfg.FirewallEvery, now: cfg.Now,
+		log: cfg.Log, runs: a.runs}
+	a.shared = newSharedFolders(cfg, a.runs)
+	server := &volumeServer{link: cfg.Link, journal: a.journal, bootMS: cfg.BootMS}
+	a.storage = newStorage(cfg, a.runs, a.network, server.send)
+	a.desired = &desired{runs: a.runs, disk: a.disk, journal: a.journal, shared: a.shared, resets: a.resets, log: cfg.Log,
+		woken: make(chan struct{}, 1)}
+	if a.desired.seen, err = a.disk.loadSeen(); err != nil {
+		return fmt.Errorf("load the revisions seen: %w", err)
+	}
+	a.images, err = newImages(cfg, a.runs, inventory)
+	return err
+}
+
 // Run works until ctx ends. The host's workloads continue without the agent; the next agent process adopts them.
 func (a *Agent) Run(ctx context.Context) error {
-	a.mu.Lock()
-	a.ctx = ctx
-	for _, l := range a.leases {
+	a.runs.mu.Lock()
+	a.ctx, a.runs.begin = ctx, a.startWorker
+	for _, l := range a.runs.leases {
 		a.startWorker(l)
 	}
-	a.mu.Unlock()
-	a.cfg.GPUs.LeasedBy(a.busyGPUs)
+	a.runs.mu.Unlock()
+	a.cfg.GPUs.LeasedBy(a.checks.busy)
 	var loops sync.WaitGroup
 	for _, loop := range []func(context.Context){
-		a.syncLoop, a.wakeLoop, a.inventoryLoop, a.meterLoop, a.telemetryLoop, a.cleanLoop,
-		a.scanLoop, a.firewallLoop, a.prefetchLoop, a.sweepScratch, a.sweepBuckets, a.sweepLazies, a.sweepMounts,
-		a.sweepShared, a.checkLoop, a.memoryLoop,
-		a.resetLoop, a.volumes.Run, a.sharedLoop,
+		a.syncLoop, a.desired.run, a.inventories.run, a.metering.run, a.telemetry.run, a.images.clean,
+		a.scanLoop, a.network.run, a.storage.sweepScratch, a.storage.mounts.sweepBuckets, a.storage.mounts.sweepLazies,
+		a.network.sweep, a.shared.sweep, a.checks.run, a.resets.run, a.storage.client.Run, a.shared.run,
 		func(ctx context.Context) { a.cfg.Engine.Watch(ctx, a.containerChanged) }} {
 		loops.Go(func() { loop(ctx) })
 	}
+	if a.cfg.Prefetch {
+		loops.Go(func() { a.images.prefetchLoop(ctx) })
+	}
+	// Simulated GPUs pin nothing, and share the machine with programs that are not the agent's.
+	if !a.cfg.Simulated || a.cfg.Memory != (hostmem.Reader{}) {
+		loops.Go(func() { a.memory.run(ctx) })
+	}
 	loops.Wait()
 	a.workers.Wait()
-	a.buckets.Close()
-	a.lazies.Close()
-	a.countPulls() // the next process reports it
+	a.storage.selves.close()
+	a.storage.mounts.close()
+	a.images.countPulls() // the next process reports it
 	return a.journal.Close()
 }
 
 // Connected notifies the agent that the link is up, the first time or again.
 func (a *Agent) Connected() {
-	poke(a.inventory)
+	poke(a.inventories.due)
 	poke(a.syncNow)
 }
 
 // InventoryChanged notifies the agent that its inventory has changed, so that it is sent at once.
-func (a *Agent) InventoryChanged() { poke(a.inventory) }
+func (a *Agent) InventoryChanged() { poke(a.inventories.due) }
 
 // Wake notifies the agent that the server has a newer state, which may be in the message, or that a person watches its
 // telemetry. It does not wait.
 func (a *Agent) Wake(w agentapi.Wake) {
-	a.mu.Lock()
 	if w.Watch {
-		a.watched = a.cfg.Now().Add(time.Minute)
+		a.telemetry.watch()
 	}
-	behind := w.Revision > a.seen.Revision || !a.known
-	here := behind && w.Desired != nil && w.Desired.ControlEpoch == a.seen.ControlEpoch
-	if here && (a.pushed == nil || w.Desired.Revision > a.pushed.Revision) {
-		a.pushed = w.Desired
-	}
-	a.mu.Unlock()
-	switch {
-	case here:
-		poke(a.woken)
-	case behind:
-		poke(a.syncNow)
-	}
-}
-
-// wakeLoop applies desired states that came with a wake. If it cannot, the next report gets them.
-func (a *Agent) wakeLoop(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-a.woken:
-		}
-		a.mu.Lock()
-		d := a.pushed
-		a.pushed = nil
-		a.mu.Unlock()
-		if d == nil {
-			continue
-		}
-		if err := a.follow(*d); err != nil {
-			a.log.Error("cannot apply the desired state of a wake", "revision", d.Revision, "err", err)
-			poke(a.syncNow)
-		}
-	}
+	a.desired.wake(w)
 }
 
 // poke makes a channel of capacity one ready. It does nothing if the channel is ready already.

@@ -9,10 +9,10 @@ import (
 )
 
 // well reports whether a run that was observed is well, for the steps at which this is known.
-func (a *Agent) well(v view, s step, sick string) bool {
+func (v view) well(s step, sick string) bool {
 	switch s.do {
 	case actWatch, actSetPeers, actSetRelays, actStartOverlay:
-		return v.rec.Started && v.overlay && sick == "" && v.scratchLost == "" && v.partitionLost == ""
+		return v.rec.Started && v.overlay && sick == "" && v.scratchLost == "" && v.volumes.lost == "" && v.partitionLost == ""
 	}
 	return false
 }
@@ -36,17 +36,17 @@ func (a *Agent) attest(r *run, v view, s step) {
 	if !v.rec.Started || v.rec.BootID != v.boot || v.rec.Outcome != nil {
 		return
 	}
-	a.mu.Lock()
+	a.runs.mu.Lock()
 	hidden := a.hides(r)
-	a.mu.Unlock()
+	a.runs.mu.Unlock()
 	if hidden && (s.do == "" || s.do == actStartOverlay) {
 		return // this process has not found the overlay yet: the rank's condition in between is unknown
 	}
-	c := journal.Condition{Up: a.well(v, s, a.sick(v.spec().GPUs...)), Tail: v.dismissed || v.superseded, Deaf: v.deaf}
+	c := journal.Condition{Up: v.well(s, a.use.sick(v.spec().GPUs...)), Tail: v.dismissed || v.superseded, Deaf: v.deaf}
 	if s.do == actConclude { // no new observation of the condition
-		a.mu.Lock()
+		a.runs.mu.Lock()
 		c.Up = r.status.Good
-		a.mu.Unlock()
+		a.runs.mu.Unlock()
 	}
 	if s.do != "" && v.work.State == container.Running {
 		c.SeenBootMS = v.seenBoot

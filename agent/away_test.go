@@ -50,13 +50,13 @@ func TestAStartWithoutAnEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.journal.Close()
-	a.scanned = true
+	a.runs.scanned = true
 	if s, _ := a.sync(); s.EngineAway == nil || s.EngineAway.Detail == "" || s.Full {
 		t.Errorf("it reports %+v, full: %t", s.EngineAway, s.Full)
 	}
-	r := a.addRun(ref, record{Spec: agentapi.LeaseSpec{LeaseRef: ref}})
+	r := a.runs.add(ref, record{Spec: agentapi.LeaseSpec{LeaseRef: ref}})
 	r.want = &agentapi.LeaseSpec{LeaseRef: ref}
-	l := a.leases[ref.Lease]
+	l := a.runs.leases[ref.Lease]
 	a.step(ctx, l, r)
 	if st := r.status; st.State != agentapi.NodePulling || !strings.Contains(st.Progress.WaitingFor,
 		"engine does not answer") ||

@@ -109,13 +109,13 @@ func onStrictLink(t *testing.T, loop func(*Agent, context.Context), check func(*
 		}
 		defer a.journal.Close()
 		ref := agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}
-		a.mu.Lock()
-		a.addRun(ref, record{
+		a.runs.mu.Lock()
+		a.runs.add(ref, record{
 			Spec:    agentapi.LeaseSpec{LeaseRef: ref},
 			Gone:    true,
 			Outcome: &outcome{State: agentapi.NodeStopped},
 		})
-		a.mu.Unlock()
+		a.runs.mu.Unlock()
 		for _, err := range []error{
 			a.journal.SetAnchor(agentapi.Anchor{BootID: "b1", Number: 1, BootMS: 1000, ServerMS: 5_000_000}),
 			a.journal.Start(ref, 1500, nil), a.journal.Tick([]journal.Tick{{
@@ -136,7 +136,7 @@ func onStrictLink(t *testing.T, loop func(*Agent, context.Context), check func(*
 					return
 				}
 				poke(a.syncNow)
-				poke(a.inventory)
+				poke(a.inventories.due)
 			}
 		}()
 		<-l.answered
@@ -179,8 +179,8 @@ func TestAnInventoryThatIsOneTooManyWaits(t *testing.T) {
 	t.Parallel()
 	gpus := make(chan struct{})
 	onStrictLink(t, func(a *Agent, ctx context.Context) {
-		a.cfg.GPUs = changingGPUs{changed: gpus}
-		a.inventoryLoop(ctx)
+		a.inventories.gpus = changingGPUs{changed: gpus}
+		a.inventories.run(ctx)
 	}, func(t *testing.T, _ *Agent, l *strictLink, _ string) {
 		if l.inventories != 4 {
 			t.Errorf("%d inventories", l.inventories)

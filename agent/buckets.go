@@ -4,16 +4,59 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/musterhq/muster/agent/storage/bucket"
+	"github.com/musterhq/muster/agent/storage/lazy"
 	"github.com/musterhq/muster/agent/storage/scratch"
+	"github.com/musterhq/muster/agent/storage/volume"
 	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/id"
 )
+
+// mounts are the buckets and the lazily read volumes that the host mounts for runs.
+type mounts struct {
+	buckets *bucket.Mounts
+	lazies  *lazy.Mounts   // volumes that are read on demand
+	scratch *scratch.Store // nil: the host offers none
+	runs    *runs
+	log     *slog.Logger
+	probe   mountProbe
+}
+
+func newMounts(cfg Config, rs *runs, n *network, server volume.Server) *mounts {
+	return &mounts{
+		buckets: bucket.New(bucket.Config{
+			Dir: bucketDir(cfg.Host), Program: cfg.MountProgram, AnyAddress: cfg.AnyStore, Confine: n.confine,
+			Log: cfg.Log, Changed: rs.kickAll,
+		}),
+		lazies: lazy.New(lazy.Config{
+			Dir: lazyDir(cfg.Host), Program: cfg.MountProgram, Server: server, Env: storeEnv(),
+			Confine: n.confine, Log: cfg.Log, Changed: rs.kickAll,
+		}),
+		scratch: cfg.Scratch, runs: rs, log: cfg.Log,
+	}
+}
+
+// interrupt ends what a run's workload waits for in its mounts.
+func (ms *mounts) interrupt(ref agentapi.LeaseRef) {
+	ms.buckets.Interrupt(ref)
+	ms.lazies.Interrupt(ref)
+}
+
+// detach unmounts a run's mounts.
+func (ms *mounts) detach(ctx context.Context, ref agentapi.LeaseRef) error {
+	return errors.Join(ms.buckets.Detach(ctx, ref), ms.lazies.Detach(ctx, ref))
+}
+
+func (ms *mounts) close() {
+	ms.buckets.Close()
+	ms.lazies.Close()
+}
 
 // bucketView is how a run's buckets are. Its zero value is that of a run without buckets.
 type bucketView struct {
@@ -24,15 +67,15 @@ type bucketView struct {
 }
 
 // bucketsOf mounts the buckets that a run needs, and returns how they are. made: their caches are there.
-func (a *Agent) bucketsOf(v view, r *run, made bool) (out bucketView) {
+func (ms *mounts) bucketsOf(v view, r *run, made bool) (out bucketView) {
 	for _, b := range v.spec().Buckets {
 		if made && v.wantsBuckets() {
-			a.buckets.Want(bucket.Wanted{
+			ms.buckets.Want(bucket.Wanted{
 				Ref: r.ref, Mount: b, Cache: scratch.Data(v.rec.Volumes[b.Bucket]), PID: workPID(v),
 				Ended: v.rec.Outcome != nil && v.work.State != container.Running,
 			})
 		}
-		st := a.buckets.State(r.ref, b.Bucket)
+		st := ms.buckets.State(r.ref, b.Bucket)
 		out.add(fmt.Sprintf("the bucket %s at %s", b.Name, b.Path), st.Ready, st.Refused, st.Problem, st.ByHost)
 		if b.Mode == agentapi.MountRW {
 			out.uploading = out.uploading || !st.Uploaded
@@ -92,10 +135,69 @@ func dataRooms(spec agentapi.LeaseSpec) map[string]dataRoom {
 // supersededFlush is how long the run before a newer epoch may go on to upload: the newer one waits for it.
 const supersededFlush = time.Minute
 
-// lostUploads returns what of a run's buckets is not in their stores.
-func (a *Agent) lostUploads(r *run, v view, why string) (out []agentapi.NotUploaded) {
+// uploadsEvery is the shortest time between reports of what is not uploaded yet, of which there may be something new
+// all the time.
+const uploadsEvery = 10 * time.Second
+
+// uploadsToReport returns what to report of a running node's uploads: at once whether there is anything, and how much
+// it is from time to time. Callers hold runs.mu.
+func (r *run) uploadsToReport(v view, now time.Time) *agentapi.Uploads {
+	u := v.buckets.uploads
+	if u == (agentapi.Uploads{}) {
+		return nil
+	}
+	if before := r.status.Progress.Uploads; before != nil && now.Sub(r.uploadsAt) < uploadsEvery {
+		return before
+	}
+	r.uploadsAt = now
+	return &u
+}
+
+// bucketBinds returns what a workload's container mounts of its buckets.
+func (ms *mounts) bucketBinds(ref agentapi.LeaseRef, v view) (out []container.Bind) {
 	for _, b := range v.spec().Buckets {
-		st := a.buckets.State(r.ref, b.Bucket)
+		out = append(out, container.Bind{
+			Source: ms.buckets.Point(ref, b.Bucket), Target: b.Path, ReadOnly: b.Mode == agentapi.MountRO,
+		})
+	}
+	return out
+}
+
+// bucketDir is where the buckets of a host are mounted. It is not in the state folder, which is removed recursively.
+func bucketDir(host id.Host) string {
+	return filepath.Join("/run/muster-agent", container.Host8(host), "buckets")
+}
+
+// offered reports whether nodes with buckets can run here.
+func (ms *mounts) offered() bool {
+	return ms.scratch != nil && ms.scratch.HoldsVolumes() && ms.buckets.Usable() &&
+		ms.probe.ok(context.Background())
+}
+
+// sweepBuckets ends mounts that belong to no known run. It is called once.
+func (ms *mounts) sweepBuckets(ctx context.Context) {
+	err := ms.buckets.Sweep(ctx, ms.runs.here)
+	if err != nil && !errors.Is(err, context.Canceled) {
+		ms.log.Warn("buckets of former leases are left mounted", "err", err)
+	}
+}
+
+// hasData reports whether a run has volumes or buckets.
+func hasData(spec agentapi.LeaseSpec) bool {
+	return len(spec.Mounts)+len(spec.Buckets)+len(spec.Lazy) > 0
+}
+
+// knowsBuckets reports whether something of a run's buckets can still be uploaded.
+func (ms *mounts) knowsBuckets(ref agentapi.LeaseRef, v view) bool {
+	return slices.ContainsFunc(v.spec().Buckets, func(b agentapi.BucketMount) bool {
+		return ms.buckets.Known(ref, b.Bucket) || ms.buckets.State(ref, b.Bucket).Ready
+	})
+}
+
+// lostUploads returns what of a run's buckets is not in their stores.
+func (ms *mounts) lostUploads(r *run, v view, why string) (out []agentapi.NotUploaded) {
+	for _, b := range v.spec().Buckets {
+		st := ms.buckets.State(r.ref, b.Bucket)
 		if b.Mode != agentapi.MountRW || st.Uploaded {
 			continue
 		}
@@ -112,76 +214,4 @@ func (a *Agent) lostUploads(r *run, v view, why string) (out []agentapi.NotUploa
 			Uploads: agentapi.Uploads{Files: st.Files, Bytes: st.Bytes}})
 	}
 	return out
-}
-
-// uploadsEvery is the shortest time between reports of what is not uploaded yet, of which there may be something new
-// all the time.
-const uploadsEvery = 10 * time.Second
-
-// uploadsToReport returns what to report of a running node's uploads: at once whether there is anything, and how much
-// it is from time to time. Callers hold a.mu.
-func (r *run) uploadsToReport(v view, now time.Time) *agentapi.Uploads {
-	u := v.buckets.uploads
-	if u == (agentapi.Uploads{}) {
-		return nil
-	}
-	if before := r.status.Progress.Uploads; before != nil && now.Sub(r.uploadsAt) < uploadsEvery {
-		return before
-	}
-	r.uploadsAt = now
-	return &u
-}
-
-// bucketBinds returns what a workload's container mounts of its buckets.
-func (a *Agent) bucketBinds(ref agentapi.LeaseRef, v view) (out []container.Bind) {
-	for _, b := range v.spec().Buckets {
-		out = append(out, container.Bind{
-			Source: a.buckets.Point(ref, b.Bucket), Target: b.Path, ReadOnly: b.Mode == agentapi.MountRO,
-		})
-	}
-	return out
-}
-
-// bucketDir is where the buckets of a host are mounted. It is not in the state folder, which is removed recursively.
-func bucketDir(host id.Host) string {
-	return filepath.Join("/run/muster-agent", container.Host8(host), "buckets")
-}
-
-// newBuckets returns the mounts of the host's buckets.
-func (a *Agent) newBuckets() *bucket.Mounts {
-	return bucket.New(bucket.Config{
-		Dir: bucketDir(a.cfg.Host), Program: a.cfg.MountProgram, AnyAddress: a.cfg.AnyStore, Confine: a.confine,
-		Log: a.log, Changed: a.kickAll,
-	})
-}
-
-// offersBuckets reports whether nodes with buckets can run here.
-func (a *Agent) offersBuckets() bool {
-	return a.cfg.Scratch != nil && a.cfg.Scratch.HoldsVolumes() && a.buckets.Usable() &&
-		a.mountProbe.ok(context.Background())
-}
-
-// sweepBuckets ends mounts that belong to no known run. It is called once.
-func (a *Agent) sweepBuckets(ctx context.Context) {
-	err := a.buckets.Sweep(ctx, func(ref agentapi.LeaseRef) bool {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		r := a.find(ref)
-		return r != nil && !r.rec.Gone
-	})
-	if err != nil && !errors.Is(err, context.Canceled) {
-		a.log.Warn("buckets of former leases are left mounted", "err", err)
-	}
-}
-
-// hasData reports whether a run has volumes or buckets.
-func hasData(spec agentapi.LeaseSpec) bool {
-	return len(spec.Mounts)+len(spec.Buckets)+len(spec.Lazy) > 0
-}
-
-// knowsBuckets reports whether something of a run's buckets can still be uploaded.
-func (a *Agent) knowsBuckets(ref agentapi.LeaseRef, v view) bool {
-	return slices.ContainsFunc(v.spec().Buckets, func(b agentapi.BucketMount) bool {
-		return a.buckets.Known(ref, b.Bucket) || a.buckets.State(ref, b.Bucket).Ready
-	})
 }

@@ -13,9 +13,9 @@ import (
 // another agent process too, gets the same set.
 func (a *Agent) giveCores(r *run, spec agentapi.LeaseSpec) (cores.Set, error) {
 	var set cores.Set
-	err := a.change(r, func(rec *record) {
+	err := a.runs.change(r, func(rec *record) {
 		if rec.Cores == nil {
-			near, _ := a.cfg.Cores.Pick(spec.GPUs, spec.CPUs, spec.RAMMB, a.coresTaken(r))
+			near, _ := a.cfg.Cores.Pick(spec.GPUs, spec.CPUs, spec.RAMMB, a.runs.coresTaken(r))
 			rec.Cores = &near
 		}
 		set = *rec.Cores
@@ -45,22 +45,9 @@ func holdCores(rec *record, c container.Container) {
 func (a *Agent) freeCores(ctx context.Context, r *run) {
 	c, err := a.cfg.Engine.Inspect(ctx, r.ref, container.Work)
 	if err == nil && c.State == container.Absent {
-		err = a.change(r, func(rec *record) { rec.Cores = nil })
+		err = a.runs.change(r, func(rec *record) { rec.Cores = nil })
 	}
 	if err != nil && ctx.Err() == nil {
 		a.log.Warn("the processors of a workload that was refused are still held for it", "lease", r.ref, "err", err)
 	}
-}
-
-// coresTaken returns the sets of all other runs whose containers may exist. Callers hold a.mu.
-func (a *Agent) coresTaken(but *run) []cores.Set {
-	var out []cores.Set
-	for _, l := range a.leases {
-		for _, r := range l.runs {
-			if r != but && r.rec.Cores != nil && !r.rec.Down && !r.rec.Gone {
-				out = append(out, *r.rec.Cores)
-			}
-		}
-	}
-	return out
 }

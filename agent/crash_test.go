@@ -83,14 +83,14 @@ func (a *Agent) ran(t *testing.T, ref agentapi.LeaseRef) {
 func TestTheReplayForANewEpochIsNotLost(t *testing.T) {
 	t.Parallel()
 	a, again, ref := crashing(t)
-	must(t, a.followEpoch(1))
+	must(t, a.desired.followEpoch(1))
 	a.ran(t, ref)
 	a.journal.Close()
-	if err := a.followEpoch(2); err == nil {
+	if err := a.desired.followEpoch(2); err == nil {
 		t.Fatal("replayed from a closed journal")
 	}
 	a = again()
-	must(t, a.followEpoch(2))
+	must(t, a.desired.followEpoch(2))
 	if n := len(a.journal.Pending(10)); n != 1 {
 		t.Errorf("%d segments are offered again, want 1", n)
 	}
@@ -107,14 +107,14 @@ func TestTheEndIsToldTheSameTwice(t *testing.T) {
 		Number:   1,
 		ServerMS: 1_000_000,
 	}), a.journal.Start(ref, 1000, nil))
-	before, open := a.lastSign(a.find(ref), v)
+	before, open := a.metering.lastSign(a.runs.find(ref), v)
 	if before != 4000 || !open {
 		t.Fatalf("it ended at %d, open %v", before, open)
 	}
 	must(t, a.journal.End(ref, before))
 	for _, what := range []string{"ended", "acknowledged"} {
 		a = again()
-		if at, open := a.lastSign(a.find(ref), v); at != before || open {
+		if at, open := a.metering.lastSign(a.runs.find(ref), v); at != before || open {
 			t.Errorf("%s: it ended at %d, open %v; before at %d", what, at, open, before)
 		}
 		must(t, a.journal.Ack([]agentapi.UsageAck{{LeaseRef: ref, BootID: "b1", Through: 1}}))
@@ -134,7 +134,7 @@ func TestTheAuthorisedEndOutlivesTheAgent(t *testing.T) {
 		Extensions: []agentapi.LeaseExtension{{LeaseRef: ref, RunUntilMS: 5_000}},
 	}
 	must(t, a.take(agentapi.Sync{}, nil, reply))
-	if until := again().find(ref).rec.RunUntilMS; until != 5_000 {
+	if until := again().runs.find(ref).rec.RunUntilMS; until != 5_000 {
 		t.Errorf("it may run until %d", until)
 	}
 }
@@ -155,7 +155,7 @@ func TestTheFirewallRemembersGuests(t *testing.T) {
 		must(t, a.disk.save(rec.Spec.LeaseRef, rec))
 	}
 	want := map[netip.Addr]firewall.Egress{addr(2): firewall.EgressFull, addr(3): firewall.EgressLimited}
-	if got := again().egresses(); !maps.Equal(got, want) {
+	if got := again().network.egresses(); !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }

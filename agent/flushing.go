@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/fault"
 )
 
 // flushing is how far the upload of a run's buckets has come since it ended. A restarted agent begins again. Only the
@@ -51,38 +50,59 @@ func (f flushing) next(nowMS int64, left agentapi.Uploads, sent func() int64) (n
 }
 
 // flushStuck reports whether nothing of a run's buckets is being uploaded any more.
-func (a *Agent) flushStuck(ctx context.Context, r *run, v view) (stuck bool) {
+func (s *storage) flushStuck(ctx context.Context, r *run, v view) (stuck bool) {
 	if !v.buckets.uploading {
 		return false
 	}
-	r.flushing, stuck = r.flushing.next(a.cfg.BootMS(), v.buckets.uploads, func() int64 {
-		a.admitting.Lock()
-		a.countMounts(ctx, r.ref)
-		a.admitting.Unlock()
-		a.mu.Lock()
-		defer a.mu.Unlock()
+	r.flushing, stuck = r.flushing.next(s.bootMS(), v.buckets.uploads, func() int64 {
+		s.network.mu.Lock()
+		s.network.countMounts(ctx, r.ref)
+		s.network.mu.Unlock()
+		s.runs.mu.Lock()
+		defer s.runs.mu.Unlock()
 		return r.rec.Traffic.Up
 	})
 	return stuck
 }
 
-// freeGPUs makes sure that nothing of an ended run is left but what its uploads need: no memory of its GPUs is in use,
-// they compute, and its own scratch is removed. From then on the server may give the GPUs to another lease, so nothing
-// of this run touches them again.
-func (a *Agent) freeGPUs(ctx context.Context, r *run, v view) error {
-	if gpus := v.spec().GPUs; !a.cfg.Simulated && len(gpus) > 0 && v.rec.ImageID != "" {
-		ctx, cancel := context.WithTimeout(ctx, a.cfg.CleanIn)
-		defer cancel()
-		if err := a.cfg.GPUs.WaitClean(ctx, gpus...); err != nil {
-			return fault.Wrap(err, fault.Unavailable, "memory of the lease's GPUs is still in use")
+// flush waits until what a run's volumes have that is not durable yet is committed and their sessions are closed, and
+// until its buckets are uploaded: after its end, for a time that is bounded.
+func (s *storage) flush(ctx context.Context, r *run, v view) (time.Duration, error) {
+	over := func(why string) (time.Duration, error) {
+		if why != "" {
+			s.log.Warn("a volume keeps what was last committed", "lease", r.ref, "reason", why)
 		}
+		var lost []agentapi.NotUploaded
+		if v.rec.Started && v.buckets.uploading { // after a restart of the host all that was not uploaded is lost
+			lost = s.mounts.lostUploads(r, v, why)
+			s.log.Warn("not all of the buckets was uploaded", "lease", r.ref, "reason", why, "buckets", len(lost))
+		}
+		return 0, s.runs.change(r, func(rec *record) { rec.Flushed, rec.NotUploaded = true, lost })
 	}
-	if gpus := v.spec().GPUs; a.cfg.Engine.Checks() && len(gpus) > 0 && v.rec.WorkID != "" && !v.superseded {
-		a.checkGPUs(ctx, gpus) // a later epoch of the lease checks them itself
+	waited := s.bootMS() - v.rec.FlushBoot
+	switch {
+	case !v.rec.Started, v.superseded && !v.buckets.uploading:
+		return over("")
+	case v.volumes.closed && !v.buckets.uploading:
+		return over(v.volumes.refused)
+	case v.rec.BootID != v.boot:
+		return over("the host was restarted")
+	case v.rec.FlushBoot == 0:
+		return 0, s.runs.change(r, func(rec *record) { rec.FlushBoot = s.bootMS() })
+	case waited > agentapi.VolumeFlushMaxS*1000, v.superseded && waited > supersededFlush.Milliseconds():
+		return over("the time for it is over")
+	case v.dismissed && !s.attachedAny(r.ref, v) && !s.mounts.knowsBuckets(r.ref, v):
+		return over("the agent was restarted, and the lease's keys are gone")
+	case s.flushStuck(ctx, r, v) && v.volumes.closed:
+		return over("nothing was uploaded any more")
 	}
-	a.leavePartition(ctx, r, v)
-	if err := a.dropScratch(r, v); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "the lease's scratch cannot be taken away")
-	}
-	return a.change(r, func(rec *record) { rec.GPUsFree = true })
+	s.runs.setStatus(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
+		st.Progress.WaitingFor = "the last snapshot of the node's volumes is being stored"
+		if v.volumes.closed {
+			st.Progress.WaitingFor = "the node's buckets are being uploaded"
+		}
+		st.Progress.Uploads = r.uploadsToReport(v, s.now())
+		return st
+	})
+	return watchEvery / 4, nil
 }

@@ -12,15 +12,15 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// inventories is a link that keeps what problems were sent, and when.
-type inventories struct {
+// keptInventories is a link that keeps what problems were sent, and when.
+type keptInventories struct {
 	Link
 	codes []string
 	at    []time.Duration
 	start time.Time
 }
 
-func (l *inventories) Inventory(_ context.Context, inv agentapi.Inventory) error {
+func (l *keptInventories) Inventory(_ context.Context, inv agentapi.Inventory) error {
 	code := ""
 	for _, p := range inv.Problems {
 		code += p.Code
@@ -33,7 +33,7 @@ func (l *inventories) Inventory(_ context.Context, inv agentapi.Inventory) error
 func TestInventory_IsSentWhenProblemsChange(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := &inventories{start: time.Now()}
+		l := &keptInventories{start: time.Now()}
 		_, key, err := ed25519.GenerateKey(nil)
 		if err != nil {
 			t.Fatal(err)
@@ -54,7 +54,7 @@ func TestInventory_IsSentWhenProblemsChange(t *testing.T) {
 		defer a.journal.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour)
 		defer cancel()
-		a.inventoryLoop(ctx)
+		a.inventories.run(ctx)
 		want := []time.Duration{0, 6 * time.Minute, time.Hour + 6*time.Minute}
 		if len(l.at) != len(want) {
 			t.Fatalf("sent %q at %v, want %v", l.codes, l.at, want)

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/musterhq/muster/agent/leasefiles"
@@ -19,7 +18,7 @@ type lease struct {
 	working bool
 }
 
-// run is one epoch of a lease. Agent.mu guards its fields; only its lease's worker changes status and the handles,
+// run is one epoch of a lease. runs.mu guards its fields; only its lease's worker changes status and the handles,
 // and rec except for Overdrawn.
 type run struct {
 	ref    agentapi.LeaseRef
@@ -56,32 +55,6 @@ type run struct {
 	hearing         overlay.Hearing  // messages received from peers; only the worker uses it
 }
 
-// addRun adds a run to its lease, and starts the lease's worker if there is none. Callers hold a.mu, or are New.
-func (a *Agent) addRun(ref agentapi.LeaseRef, rec record) *run {
-	l := a.leases[ref.Lease]
-	if l == nil {
-		l = &lease{id: ref.Lease, kick: make(chan struct{}, 1)}
-		a.leases[ref.Lease] = l
-	}
-	i, found := slices.BinarySearchFunc(l.runs, ref.Epoch, func(r *run, epoch int) int { return r.ref.Epoch - epoch })
-	if found {
-		return l.runs[i]
-	}
-	r := &run{
-		ref:    ref,
-		files:  a.disk.layout(ref),
-		rec:    rec,
-		looked: rec.Outcome != nil,
-		egress: remembered(rec, a.cfg.BootID),
-	}
-	r.status = statusOf(ref, view{rec: rec, boot: a.cfg.BootID}, agentapi.Progress{})
-	l.runs = slices.Insert(l.runs, i, r)
-	if a.ctx != nil {
-		a.startWorker(l)
-	}
-	return r
-}
-
 func (a *Agent) startWorker(l *lease) {
 	if l.working {
 		poke(l.kick)
@@ -99,9 +72,9 @@ func (a *Agent) work(ctx context.Context, l *lease) {
 			return
 		}
 		stepCtx, cancel := context.WithCancel(ctx)
-		a.mu.Lock()
+		a.runs.mu.Lock()
 		r.cancel = cancel
-		a.mu.Unlock()
+		a.runs.mu.Unlock()
 		wait := a.step(stepCtx, l, r)
 		cancel()
 		if wait > 0 {
@@ -112,10 +85,10 @@ func (a *Agent) work(ctx context.Context, l *lease) {
 
 // pick is the oldest run that is not gone, else the newest one; nil, and the worker's end, when there is none left.
 func (a *Agent) pick(l *lease) *run {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.runs.mu.Lock()
+	defer a.runs.mu.Unlock()
 	if len(l.runs) == 0 {
-		delete(a.leases, l.id)
+		delete(a.runs.leases, l.id)
 		l.working = false
 		return nil
 	}
@@ -125,15 +98,6 @@ func (a *Agent) pick(l *lease) *run {
 		}
 	}
 	return l.runs[len(l.runs)-1]
-}
-
-// kickAll makes every worker look again.
-func (a *Agent) kickAll() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, l := range a.leases {
-		poke(l.kick)
-	}
 }
 
 // step does one thing for a run, and returns how long to wait before the next unless something happens.
@@ -171,7 +135,7 @@ func (a *Agent) step(ctx context.Context, l *lease, r *run) time.Duration {
 	}
 	if o := final(s.do, err, r.tries, a.cfg.Now().Sub(r.failed)); o != nil {
 		a.log.Warn("lease failed", "lease", r.ref, "step", s.do, "reason", o.Reason, "err", err)
-		if err := a.change(r, func(rec *record) { rec.Outcome = o }); err != nil {
+		if err := a.runs.change(r, func(rec *record) { rec.Outcome = o }); err != nil {
 			a.log.Error("cannot write a lease's record", "lease", r.ref, "err", err)
 		}
 		return 0
@@ -183,30 +147,17 @@ func (a *Agent) step(ctx context.Context, l *lease, r *run) time.Duration {
 
 // giveUp ends a run of which nothing can be seen. What there may be of it is removed once it can be.
 func (a *Agent) giveUp(r *run, v view, o *outcome) {
-	if err := a.change(r, func(rec *record) { rec.Outcome = o }); err != nil {
+	if err := a.runs.change(r, func(rec *record) { rec.Outcome = o }); err != nil {
 		a.log.Error("cannot write a lease's record", "lease", r.ref, "err", err)
 		return
 	}
 	a.log.Warn("lease failed", "lease", r.ref, "reason", o.Reason, "detail", o.Detail)
 	v.rec.Outcome = o
-	a.setStatus(r, func(agentapi.LeaseStatus) agentapi.LeaseStatus { return statusOf(r.ref, v, agentapi.Progress{}) })
+	a.runs.setStatus(r, func(agentapi.LeaseStatus) agentapi.LeaseStatus { return statusOf(r.ref, v, agentapi.Progress{}) })
 }
 
 // backOff counts a failure and is the wait after it: 0.5 s doubling to 15 s.
 func backOff(failures *int) time.Duration {
 	*failures++
 	return min(250*time.Millisecond<<min(*failures, 8), 15*time.Second)
-}
-
-// change alters a run's record, on the disk first.
-func (a *Agent) change(r *run, f func(*record)) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	rec := r.rec
-	f(&rec)
-	if err := a.disk.save(r.ref, rec); err != nil {
-		return err
-	}
-	r.rec = rec
-	return nil
 }

@@ -2,12 +2,15 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"log/slog"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/musterhq/muster/agent/machine/hostmem"
-	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
@@ -33,28 +36,47 @@ type memoryNote struct {
 	What string    `json:"what,omitempty"`
 }
 
+// memoryWatch ends leases that hold more of the host's memory than they were rented with, and keeps notes of it for the
+// operator.
+type memoryWatch struct {
+	reader    hostmem.Reader
+	runs      *runs
+	disk      disk
+	now       func() time.Time
+	log       *slog.Logger
+	inventory chan struct{} // the inventory, which has the notes, must be sent
+
+	mu    sync.Mutex // guards notes
+	notes memoryNotes
+}
+
+func newMemoryWatch(cfg Config, rs *runs, inventory chan struct{}) *memoryWatch {
+	m := &memoryWatch{reader: cfg.Memory, runs: rs, disk: rs.disk, now: cfg.Now, log: cfg.Log, inventory: inventory}
+	if err := readJSON(m.disk.memoryNotes(), &m.notes); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		m.log.Warn("what was noted of the host's memory cannot be read", "err", err)
+	}
+	return m
+}
+
 func (d disk) memoryNotes() string { return filepath.Join(d.dir, "memory.json") }
 
-// memoryLoop ends a lease that takes the host's memory outside its limit, before the kernel ends a neighbour. See
+// run ends a lease that takes the host's memory outside its limit, before the kernel ends a neighbour. See
 // package hostmem.
-func (a *Agent) memoryLoop(ctx context.Context) {
-	if a.cfg.Simulated && a.cfg.Memory == (hostmem.Reader{}) {
-		return // simulated GPUs pin nothing, and share the machine with programs that are not the agent's
-	}
+func (m *memoryWatch) run(ctx context.Context) {
 	suspect, looks := "", 0
 	for pause(ctx, memoryEvery, nil) {
-		h, err := a.cfg.Memory.Host()
+		h, err := m.reader.Host()
 		if err != nil {
-			a.log.Error("the host's memory cannot be read: nothing keeps leases from pinning all of it", "err", err)
+			m.log.Error("the host's memory cannot be read: nothing keeps leases from pinning all of it", "err", err)
 			return
 		}
 		if !h.Short() {
 			suspect, looks = "", 0
 			continue
 		}
-		r, claim, err := a.overdrawn(h)
+		r, claim, err := m.overdrawn(h)
 		if err != nil {
-			a.log.Warn("the processes that hold the host's memory cannot be read", "err", err)
+			m.log.Warn("the processes that hold the host's memory cannot be read", "err", err)
 			continue
 		}
 		if claim.Container != suspect {
@@ -62,32 +84,30 @@ func (a *Agent) memoryLoop(ctx context.Context) {
 		}
 		switch looks++; {
 		case r != nil && looks == 2: // two looks find the same
-			a.endOverdrawn(r, claim.Detail(h))
+			m.end(r, claim.Detail(h))
 		case r == nil && looks == shortLooks:
 			what := fmt.Sprintf("%d MiB were available, and %d MiB should stay available", h.Available>>20, h.Floor()>>20)
-			a.log.Warn("the host's memory is short, and no lease is to blame", "evidence", what)
-			a.noteMemory(func(n *memoryNotes) { n.Short = memoryNote{a.cfg.Now(), what} })
+			m.log.Warn("the host's memory is short, and no lease is to blame", "evidence", what)
+			m.note(func(n *memoryNotes) { n.Short = memoryNote{m.now(), what} })
 		}
 	}
 }
 
 // overdrawn returns the running lease that exceeds its memory the most, if the host's is short; nil if none does.
-func (a *Agent) overdrawn(h hostmem.Host) (*run, hostmem.Claim, error) {
+func (m *memoryWatch) overdrawn(h hostmem.Host) (*run, hostmem.Claim, error) {
 	var ids []string
 	runs := map[string]*run{}
 	claims := []hostmem.Claim{}
-	a.mu.Lock()
-	for _, l := range a.leases {
-		for _, r := range l.runs {
-			if r.rec.Started && r.rec.WorkID != "" && r.rec.Outcome == nil && r.rec.Overdrawn == "" {
-				ids, runs[r.rec.WorkID] = append(ids, r.rec.WorkID), r
-				claims = append(claims, hostmem.Claim{Container: r.rec.WorkID, Limit: r.rec.Spec.RAMMB << 20,
-					GPUs: len(r.rec.Spec.GPUs)})
-			}
+	m.runs.mu.Lock()
+	for r := range m.runs.all() {
+		if r.rec.Started && r.rec.WorkID != "" && r.rec.Outcome == nil && r.rec.Overdrawn == "" {
+			ids, runs[r.rec.WorkID] = append(ids, r.rec.WorkID), r
+			claims = append(claims, hostmem.Claim{Container: r.rec.WorkID, Limit: r.rec.Spec.RAMMB << 20,
+				GPUs: len(r.rec.Spec.GPUs)})
 		}
 	}
-	a.mu.Unlock()
-	holds, err := a.cfg.Memory.Holds(ids)
+	m.runs.mu.Unlock()
+	holds, err := m.reader.Holds(ids)
 	if err != nil {
 		return nil, hostmem.Claim{}, err
 	}
@@ -98,46 +118,33 @@ func (a *Agent) overdrawn(h hostmem.Host) (*run, hostmem.Claim, error) {
 	return runs[worst.Container], worst, nil
 }
 
-// endOverdrawn records that a run must end because of the memory that it holds; its worker kills it.
-func (a *Agent) endOverdrawn(r *run, why string) {
-	a.log.Warn("a lease took the host's memory outside its limit and is ended", "lease", r.ref, "detail", why)
-	if err := a.change(r, func(rec *record) { rec.Overdrawn = why }); err != nil {
-		a.log.Error("cannot write a lease's record", "lease", r.ref, "err", err)
-		return
+// end ends a run because of the memory that it holds.
+func (m *memoryWatch) end(r *run, why string) {
+	if m.runs.overdraw(r, "a lease took the host's memory outside its limit and is ended", why) {
+		m.note(func(n *memoryNotes) { n.Ended = memoryNote{m.now(), r.ref.Lease + ": " + why} })
 	}
-	a.mu.Lock()
-	a.kick(r.ref)
-	a.mu.Unlock()
-	a.noteMemory(func(n *memoryNotes) { n.Ended = memoryNote{a.cfg.Now(), r.ref.Lease + ": " + why} })
 }
 
-// noteMemory changes what the operator sees about the host's memory.
-func (a *Agent) noteMemory(f func(*memoryNotes)) {
-	a.mu.Lock()
-	f(&a.memory)
-	err := writeJSON(a.disk.memoryNotes(), a.memory)
-	a.mu.Unlock()
+// note changes what the operator sees about the host's memory.
+func (m *memoryWatch) note(f func(*memoryNotes)) {
+	m.mu.Lock()
+	f(&m.notes)
+	err := writeJSON(m.disk.memoryNotes(), m.notes)
+	m.mu.Unlock()
 	if err != nil {
-		a.log.Warn("that the host's memory was short cannot be noted", "err", err)
+		m.log.Warn("that the host's memory was short cannot be noted", "err", err)
 	}
-	poke(a.inventory)
+	poke(m.inventory)
 }
 
-// killOverdrawn ends a run's command at once: memory is short now. The run then ends as its command's own doing.
-func (a *Agent) killOverdrawn(ctx context.Context, r *run) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	return a.cfg.Engine.Kill(ctx, r.ref, container.Work)
-}
-
-// memoryProblems returns what the operator should know about the host's memory.
-func (a *Agent) memoryProblems() []agentapi.Problem {
-	a.mu.Lock()
-	notes := a.memory
-	a.mu.Unlock()
+// problems returns what the operator should know about the host's memory.
+func (m *memoryWatch) problems() []agentapi.Problem {
+	m.mu.Lock()
+	notes := m.notes
+	m.mu.Unlock()
 	var out []agentapi.Problem
 	add := func(n memoryNote, code, cause, fix string) {
-		if n.What == "" || a.cfg.Now().Sub(n.At) > memoryNoteFor {
+		if n.What == "" || m.now().Sub(n.At) > memoryNoteFor {
 			return
 		}
 		out = append(out, agentapi.Problem{

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/agent/net/firewall"
-	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
@@ -24,48 +23,48 @@ func mountRun(ref agentapi.LeaseRef) string { return fmt.Sprintf("%s-e%d", ref.L
 func hasMounts(spec agentapi.LeaseSpec) bool { return len(spec.Buckets)+len(spec.Lazy) > 0 }
 
 // confine gives a process of a run's mounts the run's limits.
-func (a *Agent) confine(ref agentapi.LeaseRef, pid int) error {
+func (n *network) confine(ref agentapi.LeaseRef, pid int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), confineTime)
 	defer cancel()
-	a.admitting.Lock()
-	defer a.admitting.Unlock()
-	cfg, ok := a.mountLimits(ref)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	cfg, ok := n.mountLimits(ref)
 	if !ok {
 		return fmt.Errorf("the run %s is not known", ref)
 	}
-	if err := a.firewall.EnsureMounts(ctx, cfg); err != nil {
+	if err := n.keeper.EnsureMounts(ctx, cfg); err != nil {
 		return err
 	}
 	return firewall.Confine(cfg.Host8, cfg.Run, pid)
 }
 
 // mountLimits returns what limits a run's mounts; ok is false if the run is not known.
-func (a *Agent) mountLimits(ref agentapi.LeaseRef) (cfg firewall.MountsConfig, ok bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	r := a.find(ref)
+func (n *network) mountLimits(ref agentapi.LeaseRef) (cfg firewall.MountsConfig, ok bool) {
+	n.runs.mu.Lock()
+	defer n.runs.mu.Unlock()
+	r := n.runs.find(ref)
 	if r == nil || r.rec.Gone {
 		return cfg, false
 	}
 	return firewall.MountsConfig{
-		Host8: container.Host8(a.cfg.Host), Run: mountRun(ref), Egress: firewall.Egress(r.rec.Spec.Egress),
-		Caps: a.cfg.Caps, Guest: r.egress.addr,
+		Host8: n.host8, Run: mountRun(ref), Egress: firewall.Egress(r.rec.Spec.Egress),
+		Caps: n.caps, Guest: r.egress.addr,
 	}, true
 }
 
 // mounting lists the runs whose mounts are limited: those that have any, from their start until they are detached.
-func (a *Agent) mounting() []agentapi.LeaseRef { return a.present(hasMounts) }
+func (n *network) mounting() []agentapi.LeaseRef { return n.runs.present(hasMounts) }
 
-// ensureMounts makes the limits of all mounts as they should be. firewallLoop tries again what has failed. A failure
-// ends no other run's start: what a run mounts begins with confine, which needs its limits. Callers hold a.admitting.
-func (a *Agent) ensureMounts(ctx context.Context) {
-	for _, ref := range a.mounting() {
-		cfg, ok := a.mountLimits(ref)
+// ensureMounts makes the limits of all mounts as they should be. run tries again what has failed. A failure
+// ends no other run's start: what a run mounts begins with confine, which needs its limits. Callers hold n.mu.
+func (n *network) ensureMounts(ctx context.Context) {
+	for _, ref := range n.mounting() {
+		cfg, ok := n.mountLimits(ref)
 		if !ok {
 			continue
 		}
-		if err := a.firewall.EnsureMounts(ctx, cfg); err != nil && ctx.Err() == nil {
-			a.log.Error("the limits of a run's mounts could not be looked at", "lease", ref, "err", err)
+		if err := n.keeper.EnsureMounts(ctx, cfg); err != nil && ctx.Err() == nil {
+			n.log.Error("the limits of a run's mounts could not be looked at", "lease", ref, "err", err)
 		}
 	}
 }
@@ -89,46 +88,44 @@ func (p *mountProbe) ok(ctx context.Context) bool {
 	return p.limited
 }
 
-// countMounts adds what the mounts of a run have moved to its record. Callers hold a.admitting.
-func (a *Agent) countMounts(ctx context.Context, ref agentapi.LeaseRef) {
-	moved, found, err := firewall.MountsMoved(ctx, container.Host8(a.cfg.Host), mountRun(ref))
+// countMounts adds what the mounts of a run have moved to its record. Callers hold n.mu.
+func (n *network) countMounts(ctx context.Context, ref agentapi.LeaseRef) {
+	moved, found, err := firewall.MountsMoved(ctx, n.host8, mountRun(ref))
 	if err != nil {
 		if ctx.Err() == nil {
-			a.log.Warn("traffic of mounts could not be counted", "lease", ref, "err", err)
+			n.log.Warn("traffic of mounts could not be counted", "lease", ref, "err", err)
 		}
 		return
 	}
 	if !found {
 		return
 	}
-	a.noteMoved(ref, movedRead{Up: int64(moved.Up), Down: int64(moved.Down)},
+	n.noteMoved(ref, movedRead{Up: int64(moved.Up), Down: int64(moved.Down)},
 		func(rec *record) *movedRead { return &rec.MountsRead })
 }
 
 // endMounts counts what the mounts of a run have moved until their end, and removes their limits. The mounts are
 // detached.
-func (a *Agent) endMounts(ctx context.Context, ref agentapi.LeaseRef) error {
-	a.admitting.Lock()
-	defer a.admitting.Unlock()
-	a.countMounts(ctx, ref)
-	return firewall.RemoveMounts(ctx, container.Host8(a.cfg.Host), mountRun(ref))
+func (n *network) endMounts(ctx context.Context, ref agentapi.LeaseRef) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.countMounts(ctx, ref)
+	return firewall.RemoveMounts(ctx, n.host8, mountRun(ref))
 }
 
-// sweepMounts removes limits of mounts that belong to no known run. It is called once.
-func (a *Agent) sweepMounts(ctx context.Context) {
-	err := firewall.SweepMounts(ctx, container.Host8(a.cfg.Host), func(run string) bool {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		for _, l := range a.leases {
-			for _, r := range l.runs {
-				if mountRun(r.ref) == run && !r.rec.Gone {
-					return true
-				}
+// sweep removes limits of mounts that belong to no known run. It is called once.
+func (n *network) sweep(ctx context.Context) {
+	err := firewall.SweepMounts(ctx, n.host8, func(run string) bool {
+		n.runs.mu.Lock()
+		defer n.runs.mu.Unlock()
+		for r := range n.runs.all() {
+			if mountRun(r.ref) == run && !r.rec.Gone {
+				return true
 			}
 		}
 		return false
 	})
 	if err != nil && ctx.Err() == nil {
-		a.log.Warn("limits of former leases' mounts are left", "err", err)
+		n.log.Warn("limits of former leases' mounts are left", "err", err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 // withBucket gives the run of a crashing agent a bucket.
 func withBucket(t *testing.T, a *Agent, ref agentapi.LeaseRef) {
 	t.Helper()
-	rec := a.find(ref).rec
+	rec := a.runs.find(ref).rec
 	rec.Started, rec.Spec.Egress = false, "full"
 	rec.Spec.Buckets = []agentapi.BucketMount{{Bucket: "bkt_a", Path: "/results"}}
 	must(t, a.disk.save(ref, rec))
@@ -38,7 +38,7 @@ func TestWhatMountsMoveIsTraffic(t *testing.T) {
 		}
 	}
 	mounts := func(now movedRead) {
-		a.noteMoved(ref, now, func(rec *record) *movedRead { return &rec.MountsRead })
+		a.network.noteMoved(ref, now, func(rec *record) *movedRead { return &rec.MountsRead })
 	}
 	a = again()
 	mounts(movedRead{Up: 10, Down: 100})
@@ -49,7 +49,7 @@ func TestWhatMountsMoveIsTraffic(t *testing.T) {
 	want("by the next agent", 31, 105)
 	mounts(movedRead{Up: 5, Down: 1}) // the table was deleted
 	want("after a deletion", 36, 106)
-	rec := a.find(ref).rec
+	rec := a.runs.find(ref).rec
 	rec.Down = true
 	must(t, a.disk.save(ref, rec))
 	a = again()
@@ -62,15 +62,13 @@ func TestWhatMountsMoveIsTraffic(t *testing.T) {
 // process of a run that is not known gets no limits, and so mounts nothing.
 func TestMountsAreConfined(t *testing.T) {
 	a, again, ref := crashing(t)
-	a.cfg.Host = id.New[id.Host]()
-	host := a.cfg.Host
 	withBucket(t, a, ref)
+	host8, run := container.Host8(id.New[id.Host]()), mountRun(ref)
 	next := func() {
 		a = again()
-		a.cfg.Host = host
+		a.network.host8 = host8
 	}
 	next()
-	host8, run := container.Host8(host), mountRun(ref)
 	t.Cleanup(func() {
 		if err := firewall.SweepMounts(t.Context(), host8, func(string) bool { return false }); err != nil {
 			t.Log(err)
@@ -96,29 +94,29 @@ func TestMountsAreConfined(t *testing.T) {
 				t.Errorf("%s: in the control group: %t, table: %t, want %t; %v", what, in, found, want, err)
 			}
 		}
-		if err := a.confine(agentapi.LeaseRef{Lease: ref.Lease, Epoch: 2}, pid); err == nil {
+		if err := a.network.confine(agentapi.LeaseRef{Lease: ref.Lease, Epoch: 2}, pid); err == nil {
 			t.Error("a run that is not known has limits")
 		}
 		limited("before", false)
-		must(t, a.confine(ref, pid))
+		must(t, a.network.confine(ref, pid))
 		limited("confined", true)
 		next()
-		a.sweepMounts(t.Context())
-		a.ensureMounts(t.Context())
+		a.network.sweep(t.Context())
+		a.network.ensureMounts(t.Context())
 		limited("after a restart", true)
-		must(t, a.confine(ref, pid))
+		must(t, a.network.confine(ref, pid))
 		limited("adopted", true)
 		must(t, firewall.RemoveMounts(t.Context(), host8, "lse_other-e1"))
 		must(t, cmd.Process.Kill())
 		_ = cmd.Wait()
-		must(t, a.endMounts(t.Context(), ref))
+		must(t, a.network.endMounts(t.Context(), ref))
 		if _, found, err := firewall.MountsMoved(t.Context(), host8, run); err != nil || found {
 			t.Errorf("after the end: table: %t, %v", found, err)
 		}
-		a.ensureMounts(t.Context())
+		a.network.ensureMounts(t.Context())
 		must(t, a.disk.remove(ref))
 		next()
-		a.sweepMounts(t.Context())
+		a.network.sweep(t.Context())
 		if _, found, err := firewall.MountsMoved(t.Context(), host8, run); err != nil || found {
 			t.Errorf("after a sweep: table: %t, %v", found, err)
 		}
@@ -132,7 +130,7 @@ func TestMountsAreConfined(t *testing.T) {
 func TestWhatVolumesMoveIsTraffic(t *testing.T) {
 	t.Parallel()
 	a, again, ref := crashing(t)
-	rec := a.find(ref).rec
+	rec := a.runs.find(ref).rec
 	rec.Started = false
 	rec.Spec.Mounts = []agentapi.Mount{{Volume: "vol_a", Path: "/data"}}
 	must(t, a.disk.save(ref, rec))
@@ -140,8 +138,8 @@ func TestWhatVolumesMoveIsTraffic(t *testing.T) {
 	count := func(what, file string, up, down int64) {
 		t.Helper()
 		must(t, os.WriteFile(a.disk.layout(ref).VolumesMoved, []byte(file), 0o600))
-		for _, ref := range a.restoring() {
-			a.countVolumes(ref)
+		for _, ref := range a.network.restoring() {
+			a.network.countVolumes(ref)
 		}
 		s, _ := a.sync()
 		if len(s.Leases) != 1 || s.Leases[0].Traffic == nil ||
@@ -151,7 +149,7 @@ func TestWhatVolumesMoveIsTraffic(t *testing.T) {
 	}
 	a = again()
 	count("counted", `{"up":10,"down":100}`, 10, 100)
-	a.noteMoved(ref, movedRead{Up: 5}, func(rec *record) *movedRead { return &rec.MountsRead })
+	a.network.noteMoved(ref, movedRead{Up: 5}, func(rec *record) *movedRead { return &rec.MountsRead })
 	count("with mounts", `{"up":12,"down":100}`, 17, 100)
 	a = again() // killed
 	count("by the next agent", `{"up":13,"down":105}`, 18, 105)

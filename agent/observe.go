@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/musterhq/muster/agent/machine/gpu"
 	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/agent/workload/guest"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -17,7 +16,7 @@ import (
 
 // observe looks at a run. An error means that nothing can be concluded.
 func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
-	a.mu.Lock()
+	a.runs.mu.Lock()
 	v := view{
 		want:       r.want,
 		keys:       r.keys,
@@ -27,10 +26,12 @@ func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
 		boot:       a.cfg.BootID,
 		reported:   r.reported,
 	}
-	a.mu.Unlock()
+	a.runs.mu.Unlock()
 	v.withdrawn = r.withdrawn
 	v.drained = a.journal.Drained(r.ref)
-	v.expired, v.ending = a.expires(v.rec, 0), a.expires(v.rec, v.grace())
+	v.left, v.limited = a.authorised(v.rec)
+	v.expired, v.ending = v.limited && v.left <= 0, v.limited && v.left <= v.grace()
+	v.leaving = a.leaving(v)
 	if v.rec.Gone {
 		return v, nil
 	}
@@ -51,9 +52,9 @@ func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
 	if err != nil {
 		return v, err
 	}
-	a.mu.Lock()
+	a.runs.mu.Lock()
 	r.workPID = v.work.PID
-	a.mu.Unlock()
+	a.runs.mu.Unlock()
 	if v.rec.Outcome == nil {
 		if v.interrupted, err = a.interrupted(ctx, v); err != nil {
 			return v, err
@@ -62,12 +63,12 @@ func (a *Agent) observe(ctx context.Context, r *run) (view, error) {
 	if v.scratch, err = scratched(v); err != nil {
 		return v, err
 	}
-	v.scratchLost, v.partitionLost = lostScratch(v), a.lostPartition(v)
-	if v.volumes, err = a.volumesOf(v, r); err != nil {
+	v.scratchLost, v.partitionLost = lostScratch(v), a.rdma.lost(v)
+	if v.volumes, err = a.storage.look(v, r); err != nil {
 		return v, err
 	}
-	v.buckets = a.bucketsOf(v, r, v.volumes.made)
-	v.lazies = a.laziesOf(v, r, v.volumes.made)
+	v.buckets = a.storage.mounts.bucketsOf(v, r, v.volumes.made)
+	v.lazies = a.storage.mounts.laziesOf(v, r, v.volumes.made)
 	// read from its folder: it counts after the guest's death too
 	v.report = guest.KeptWorkload(r.files.Guest, r.ref)
 	if v.guest.State == container.Running && v.rec.Outcome == nil { // the end of a run does not wait for it
@@ -94,9 +95,9 @@ const answerIn = 5 * time.Second
 func (a *Agent) readOverlay(ctx context.Context, r *run, v *view) {
 	ctx, cancel := context.WithTimeout(ctx, answerIn)
 	defer cancel()
-	a.mu.Lock()
+	a.runs.mu.Lock()
 	handle, given, relays := r.overlay, r.peers, r.relays
-	a.mu.Unlock()
+	a.runs.mu.Unlock()
 	if handle == nil {
 		return
 	}
@@ -110,15 +111,9 @@ func (a *Agent) readOverlay(ctx context.Context, r *run, v *view) {
 	v.peers, v.staleRelays = reflect.DeepEqual(given, v.spec().Network.Peers), relays.stale(v.spec().Network)
 }
 
-// expires reports whether a run's authorised time is over within d, on the server's clock. Without a time anchor of
-// this boot the server's clock is unknown, and nothing of an earlier boot runs.
-func (a *Agent) expires(rec record, d time.Duration) bool {
-	left, known := a.authorised(rec)
-	return known && left <= d
-}
-
 // authorised returns how much is left of a run's authorised time, negative once it is over. known is false if the run
-// has no end or the server's clock is not known.
+// has no end, or the server's clock is not known. Without a time anchor of this boot it is not known, and nothing of an
+// earlier boot runs.
 func (a *Agent) authorised(rec record) (left time.Duration, known bool) {
 	anchor, ok := a.journal.Anchor()
 	if !ok || rec.RunUntilMS <= 0 {
@@ -205,16 +200,16 @@ func (a *Agent) report(r *run, v view, s step) {
 		// The end is reported with its cause, once that is recorded: before, it would look like a node that is not well.
 		return
 	}
-	sick := a.sick(v.spec().GPUs...)
-	ownersMB, leaving := a.ownersMB(v), a.leaving(v)
-	a.setStatus(r, func(old agentapi.LeaseStatus) agentapi.LeaseStatus {
+	sick := a.use.sick(v.spec().GPUs...)
+	ownersMB := a.use.ownersMB(v)
+	a.runs.setStatus(r, func(old agentapi.LeaseStatus) agentapi.LeaseStatus {
 		if !r.looked && s.do != actStartOverlay && s.do != actNoteStart {
 			// in one update with the observation: from now on hides no longer holds the run back
 			r.looked = true
 			poke(a.syncNow)
 		}
 		st := statusOf(r.ref, v, old.Progress)
-		st.OwnerMB, st.Leaving = ownersMB, leaving
+		st.OwnerMB, st.Leaving = ownersMB, v.leaving
 		if p, ok := progressOf[s.do]; ok {
 			st.Progress = agentapi.Progress{Step: p}
 		}
@@ -229,7 +224,7 @@ func (a *Agent) report(r *run, v view, s step) {
 		}
 		switch s.do {
 		case actWatch, actSetPeers, actSetRelays, actStartOverlay:
-			st.Good = a.well(v, s, sick)
+			st.Good = v.well(s, sick)
 			switch {
 			case st.Good || !v.rec.Started:
 			case sick != "":
@@ -251,7 +246,7 @@ func (a *Agent) report(r *run, v view, s step) {
 }
 
 // goodSinceBoot records whether a run is good, and returns since when it has been, in CLOCK_BOOTTIME milliseconds; 0:
-// it is not good. Callers hold a.mu.
+// it is not good. Callers hold runs.mu.
 func (r *run) goodSinceBoot(good bool, now int64) int64 {
 	switch {
 	case !good:
@@ -260,20 +255,6 @@ func (r *run) goodSinceBoot(good bool, now int64) int64 {
 		r.goodSince = now
 	}
 	return r.goodSince
-}
-
-// ownersMB returns how much memory of a node's GPUs the host's own programs use while something of the renter's runs,
-// in MiB.
-func (a *Agent) ownersMB(v view) int64 {
-	if !v.rec.Started || v.rec.Outcome != nil {
-		return 0
-	}
-	bytes := int64(0)
-	beside := a.cfg.GPUs.OwnerUse()
-	for _, u := range v.spec().GPUs {
-		bytes += beside[u]
-	}
-	return bytes >> 20
 }
 
 // leaving returns what the machine's cloud announces about it while something of the renter's runs.
@@ -306,53 +287,13 @@ var progressOf = map[action]string{
 // progressEvery is the shortest time between reports of mere progress within a step.
 const progressEvery = time.Second
 
-// setStatus changes a run's status and schedules its report: at once if the change is new information, including
-// another step; if only a number or a cause of delay changed, no sooner than progressEvery after the last report and no
-// later than that after the change. syncLoop decides how many reports are sent: each contains the state of all runs at
-// that moment.
-func (a *Agent) setStatus(r *run, f func(agentapi.LeaseStatus) agentapi.LeaseStatus) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	old, st := r.status, f(r.status)
-	if reflect.DeepEqual(old, st) {
-		return
-	}
-	r.status = st
-	old.Progress, st.Progress = agentapi.Progress{Step: old.Progress.Step}, agentapi.Progress{Step: st.Progress.Step}
-	if ago := a.cfg.Now().Sub(r.reportedAt); reflect.DeepEqual(old, st) && ago >= 0 && ago < progressEvery {
-		if r.owed == nil {
-			var owed *time.Timer
-			owed = time.AfterFunc(progressEvery-ago, func() {
-				a.mu.Lock()
-				defer a.mu.Unlock()
-				if r.owed == owed { // otherwise it was reported while this waited for the lock
-					a.wakeSync(r)
-				}
-			})
-			r.owed = owed
-		}
-		return
-	}
-	a.wakeSync(r)
-}
-
-// wakeSync makes syncLoop report a run's status. Callers hold a.mu.
-func (a *Agent) wakeSync(r *run) {
-	if r.owed != nil {
-		r.owed.Stop()
-		r.owed = nil
-	}
-	r.reportedAt = a.cfg.Now()
-	poke(a.syncNow)
-}
-
 // unseen records that a run cannot be observed: then it is not known to be well, and no report is full.
 func (a *Agent) unseen(r *run, err error) {
-	a.mu.Lock()
-	a.scanned = false
-	a.mu.Unlock()
+	a.runs.mu.Lock()
+	a.runs.scanned = false
+	a.runs.mu.Unlock()
 	poke(a.rescan)
-	a.setStatus(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
+	a.runs.setStatus(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
 		st.Good, st.GoodSinceBootMS, r.goodSince = false, 0, 0
 		if st.Started && st.ExitCode == nil {
 			st.Trouble, st.TroubleDetail = agentapi.ReasonRuntimeFailed, "the host's container engine does not answer"
@@ -384,19 +325,8 @@ func (a *Agent) withoutEngine(v view, now time.Time) *outcome {
 
 // delayed puts what a step waits for into the run's status, for people.
 func (a *Agent) delayed(r *run, err error) {
-	a.setStatus(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
+	a.runs.setStatus(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus {
 		st.Progress.WaitingFor = clipped(safe(err))
 		return st
 	})
-}
-
-// sick returns which of the GPUs is known to be unusable, and why, or "" if none is.
-func (a *Agent) sick(uuids ...string) string {
-	health := a.cfg.GPUs.Health()
-	for _, u := range uuids {
-		if h := health[u]; h.State == gpu.Quarantined {
-			return u + ": " + h.Reason
-		}
-	}
-	return ""
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/musterhq/muster/agent/net/overlay"
 	"github.com/musterhq/muster/agent/workload/container"
@@ -103,6 +104,9 @@ type view struct {
 	superseded bool                // a later epoch of the lease is wanted
 	expired    bool                // run_until has passed
 	ending     bool                // it passes within the grace period: a running command must be asked to end
+	left       time.Duration       // of the authorised time, if limited; negative once it is over
+	limited    bool                // the run has an end, and the server's clock is known
+	leaving    string              // what the machine's cloud announces about it, once the command has started
 	rec        record
 	boot       string // id of the present boot
 

@@ -71,13 +71,13 @@ func newReporter(t *testing.T, leases int) (*Agent, *reports, []*run) {
 	var runs []*run
 	for range leases {
 		ref := agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}
-		runs = append(runs, a.addRun(ref, record{Spec: agentapi.LeaseSpec{LeaseRef: ref}}))
+		runs = append(runs, a.runs.add(ref, record{Spec: agentapi.LeaseSpec{LeaseRef: ref}}))
 	}
 	return a, link, runs
 }
 
 func (a *Agent) progress(r *run, p agentapi.Progress) {
-	a.setStatus(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus { st.Progress = p; return st })
+	a.runs.setStatus(r, func(st agentapi.LeaseStatus) agentapi.LeaseStatus { st.Progress = p; return st })
 }
 
 // Another step is reported at once, however short ago the last report was.

@@ -125,9 +125,9 @@ func TestARestartedAgentSignsNothingItHasNotSeen(t *testing.T) {
 	must(t, err)
 	defer a.journal.Close()
 	ref := agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}
-	a.mu.Lock()
-	r := a.addRun(ref, record{Spec: agentapi.LeaseSpec{LeaseRef: ref}, BootID: "b1", Started: true})
-	a.mu.Unlock()
+	a.runs.mu.Lock()
+	r := a.runs.add(ref, record{Spec: agentapi.LeaseSpec{LeaseRef: ref}, BootID: "b1", Started: true})
+	a.runs.mu.Unlock()
 	must(t, a.journal.SetAnchor(agentapi.Anchor{BootID: "b1", Number: 1, BootMS: 1000, ServerMS: 5_000_000}))
 	must(t, a.journal.Start(ref, 1500, nil))
 	must(t, a.journal.Tick([]journal.Tick{{LeaseRef: ref, BootMS: 10_000}}))

@@ -92,7 +92,7 @@ func TestTheLineBoundsWhatIsFetchedAhead(t *testing.T) {
 	}
 	want := func(what string, left int64, bounded bool) {
 		t.Helper()
-		if l, b := a.lineRoom(); l != left || b != bounded {
+		if l, b := a.images.lineRoom(); l != left || b != bounded {
 			t.Errorf("%s: %d %v, want %d %v", what, l, b, left, bounded)
 		}
 	}
@@ -109,7 +109,7 @@ func TestTheLineBoundsWhatIsFetchedAhead(t *testing.T) {
 	want("it was", 290, true)
 	received += 400
 	want("more than was left", -110, true)
-	if a.prefetch(t.Context(), "index.docker.io/library/a:1") { // there is nothing to fetch with: it is not tried
+	if a.images.prefetch(t.Context(), "index.docker.io/library/a:1") { // there is nothing to fetch with: it is not tried
 		t.Error("an image that the line has no room for is done with")
 	}
 }

@@ -38,10 +38,10 @@ func TestWhoGetsRDMA(t *testing.T) {
 		own := &run{ref: agentapi.LeaseRef{Lease: "lease_own", Epoch: 1}, rec: record{WorkID: "mine"}}
 		other := &run{ref: agentapi.LeaseRef{Lease: "lease_other", Epoch: 1},
 			rec: record{WorkID: tc.other, Down: tc.other == "removed"}}
-		a := &Agent{cfg: Config{RDMA: tc.lent}, leases: map[string]*lease{
+		ports := &rdmaPorts{lent: tc.lent, runs: &runs{leases: map[string]*lease{
 			"lease_own": {runs: []*run{own}}, "lease_other": {runs: []*run{other}},
-		}}
-		got, err := a.rdmaOf(t.Context(), own, agentapi.LeaseSpec{Network: agentapi.Network{Fabric: tc.fabric}})
+		}}}
+		got, err := ports.of(t.Context(), own, agentapi.LeaseSpec{Network: agentapi.Network{Fabric: tc.fabric}})
 		if len(got) != tc.want || (err == nil) != (tc.detail == "") {
 			t.Errorf("%s: %+v, %v", tc.name, got, err)
 			continue
@@ -85,34 +85,37 @@ func TestPartitionOfARun(t *testing.T) {
 		Partition: &agentapi.Partition{Fabric: "rack", Cluster: "cluster_a", PKey: 0x2001}}}
 	own := &run{ref: agentapi.LeaseRef{Lease: "lease_own", Epoch: 1}}
 	board := &switchboard{}
-	a := &Agent{log: slog.New(slog.DiscardHandler), leases: map[string]*lease{"lease_own": {runs: []*run{own}}}}
-	a.cfg.RDMA = func() []agentapi.HCA {
-		return []agentapi.HCA{{Device: "mlx5_0", Port: 1, Verbs: "uverbs0", Lent: true}}
+	ports := &rdmaPorts{
+		lent: func() []agentapi.HCA {
+			return []agentapi.HCA{{Device: "mlx5_0", Port: 1, Verbs: "uverbs0", Lent: true}}
+		},
+		runs: &runs{leases: map[string]*lease{"lease_own": {runs: []*run{own}}}},
+		log:  slog.New(slog.DiscardHandler),
 	}
 	var refusal container.Refusal
-	if got, err := a.rdmaOf(t.Context(), own, spec); !errors.As(err, &refusal) {
+	if got, err := ports.of(t.Context(), own, spec); !errors.As(err, &refusal) {
 		t.Errorf("a host without partitions hands out %+v, %v", got, err)
 	}
-	a.cfg.Partitions = board
+	ports.partitions = board
 	board.fail = errors.New("no subnet manager")
-	if got, err := a.rdmaOf(t.Context(), own, spec); got != nil || err == nil || errors.As(err, &refusal) {
+	if got, err := ports.of(t.Context(), own, spec); got != nil || err == nil || errors.As(err, &refusal) {
 		t.Errorf("ports that did not join, which may be tried again: %+v, %v", got, err)
 	}
 	board.fail = nil
-	if got, err := a.rdmaOf(t.Context(), own, spec); err != nil || len(got) != 1 || got[0].PKeyIndex.Or(0) != 1 {
+	if got, err := ports.of(t.Context(), own, spec); err != nil || len(got) != 1 || got[0].PKeyIndex.Or(0) != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	used, unused := record{WorkID: "mine", Spec: spec}, record{Spec: spec}
 	plain := record{WorkID: "mine"}
 	board.did = nil
 	for _, v := range []view{{rec: unused}, {rec: plain}, {rec: used, superseded: true}} {
-		a.leavePartition(t.Context(), own, v)
+		ports.leave(t.Context(), own, v)
 	}
 	if len(board.did) > 0 {
 		t.Errorf("ports that a run does not use, or another does: %q", board.did)
 	}
 	board.fail = errors.New("no subnet manager") // the run ends all the same
-	a.leavePartition(t.Context(), own, view{rec: used})
+	ports.leave(t.Context(), own, view{rec: used})
 	running, over := used, used
 	running.Started, over.Started, over.Outcome = true, true, &outcome{}
 	for _, tc := range []struct {
@@ -127,11 +130,11 @@ func TestPartitionOfARun(t *testing.T) {
 	} {
 		board.fail = tc.fail
 		v := view{rec: tc.rec, overlay: true}
-		v.partitionLost = a.lostPartition(v)
+		v.partitionLost = ports.lost(v)
 		if v.partitionLost != tc.lost {
 			t.Errorf("%v: lost %q", tc.fail, v.partitionLost)
 		}
-		if well := a.well(v, step{do: actWatch}, ""); well != (tc.rec.Started && tc.lost == "") {
+		if well := v.well(step{do: actWatch}, ""); well != (tc.rec.Started && tc.lost == "") {
 			t.Errorf("%v: well %v", tc.fail, well)
 		}
 	}

@@ -12,22 +12,22 @@ import (
 
 // makeScratch makes a run's scratch. Its location is written to the disk first, so that the wipe finds it whatever
 // happens.
-func (a *Agent) makeScratch(ctx context.Context, r *run, v view) error {
-	if a.cfg.Scratch == nil {
+func (s *storage) makeScratch(ctx context.Context, r *run, v view) error {
+	if s.scratch == nil {
 		return container.Refusal{Reason: agentapi.ReasonNotOffered, Detail: "this host offers no scratch any more"}
 	}
-	path := a.cfg.Scratch.Path(r.ref)
+	path := s.scratch.Path(r.ref)
 	if old := v.rec.Scratch; old != path {
 		if old != "" { // the operator has configured another folder
 			if err := scratch.Release(old); err != nil {
 				return err
 			}
 		}
-		if err := a.change(r, func(rec *record) { rec.Scratch = path }); err != nil {
+		if err := s.runs.change(r, func(rec *record) { rec.Scratch = path }); err != nil {
 			return err
 		}
 	}
-	return a.cfg.Scratch.Make(ctx, r.ref, v.spec().ScratchGB)
+	return s.scratch.Make(ctx, r.ref, v.spec().ScratchGB)
 }
 
 // scratched reports whether a run has the scratch that it needs. It does not check a workload that runs: it was started
@@ -66,13 +66,13 @@ func scratchOf(v view) string {
 
 // dropScratch removes a run's scratch, at the location in its record and, in case the record is lost, at the default
 // location.
-func (a *Agent) dropScratch(r *run, v view) error {
+func (s *storage) dropScratch(r *run, v view) error {
 	var errs []error
 	if v.rec.Scratch != "" {
 		errs = append(errs, scratch.Release(v.rec.Scratch))
 	}
-	if a.cfg.Scratch != nil && a.cfg.Scratch.Path(r.ref) != v.rec.Scratch {
-		errs = append(errs, scratch.Release(a.cfg.Scratch.Path(r.ref)))
+	if s.scratch != nil && s.scratch.Path(r.ref) != v.rec.Scratch {
+		errs = append(errs, scratch.Release(s.scratch.Path(r.ref)))
 	}
 	return errors.Join(errs...)
 }
@@ -80,18 +80,13 @@ func (a *Agent) dropScratch(r *run, v view) error {
 // sweepScratch removes scratches that belong to no known run, because their lease folders were removed by hand. It is
 // called once and runs concurrently with everything else, so that a disk that hangs delays nothing. A run that begins
 // meanwhile is known before its scratch is made.
-func (a *Agent) sweepScratch(context.Context) {
-	if a.cfg.Scratch == nil {
+func (s *storage) sweepScratch(context.Context) {
+	if s.scratch == nil {
 		return
 	}
-	err := a.cfg.Scratch.Sweep(func(ref agentapi.LeaseRef) bool {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		r := a.find(ref)
-		return r != nil && !r.rec.Gone
-	})
+	err := s.scratch.Sweep(s.runs.here)
 	if err != nil {
-		a.log.Warn("scratch of former leases is left", "err", err)
+		s.log.Warn("scratch of former leases is left", "err", err)
 	}
 }
 

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -45,7 +44,7 @@ func (a *Agent) syncLoop(ctx context.Context) {
 			a.log.Info("the control plane answers again")
 		}
 		if down = err != nil; down {
-			next = retryDelay(failures, a.leased())
+			next = retryDelay(failures, a.runs.leased())
 			failures++
 		} else {
 			failures = 0
@@ -69,7 +68,7 @@ func retryDelay(failures int, leased bool) time.Duration {
 func (a *Agent) syncOnce(ctx context.Context) (next time.Duration, err error) {
 	s, gone := a.bounded(a.sync())
 	if a.cfg.Awake != nil {
-		a.cfg.Awake(a.leased())
+		a.cfg.Awake(a.runs.leased())
 	}
 	reply, err := a.cfg.Link.Sync(ctx, s)
 	if err != nil {
@@ -91,7 +90,7 @@ func (a *Agent) syncOnce(ctx context.Context) (next time.Duration, err error) {
 	}
 	a.applyUpdateReply(s, reply)
 	switch {
-	case reply.Desired == nil && reply.Revision > a.revision(), len(a.journal.Pending(1)) > 0 &&
+	case reply.Desired == nil && reply.Revision > a.desired.revision(), len(a.journal.Pending(1)) > 0 &&
 		len(s.Segments) == agentapi.MaxSegments:
 		return 0, nil
 	case reply.NextSyncMS > 0:
@@ -106,8 +105,8 @@ func (a *Agent) syncOnce(ctx context.Context) (next time.Duration, err error) {
 // of its protocol, so that it must be sent again in the previous protocol. A newer protocol only adds to the previous
 // one.
 func (a *Agent) noteProtocol(s agentapi.Sync, reply agentapi.SyncReply) (again bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.runs.mu.Lock()
+	defer a.runs.mu.Unlock()
 	switch {
 	case reply.Protocol > 0:
 		a.older = reply.Protocol < agentapi.Protocol
@@ -131,7 +130,7 @@ func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 	if a.cfg.Scratch != nil && a.cfg.Scratch.HoldsVolumes() {
 		s.Capabilities = append(s.Capabilities, agentapi.CapVolumes)
 	}
-	if a.offersBuckets() {
+	if a.storage.mounts.offered() {
 		s.Capabilities = append(s.Capabilities, agentapi.CapBuckets, agentapi.CapLazy)
 	}
 	s.Health = slices.Clone(s.Health)
@@ -143,34 +142,32 @@ func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 		s.Update = &st
 	}
 	s.Segments, s.SegmentsSignature = a.journal.Report(agentapi.MaxSegments)
-	s.Pulled = a.countPulls()
+	s.Pulled = a.images.countPulls()
+	s.Requalified, s.Shared = a.resets.toReport(), a.shared.toReport()
 	_, why, away := a.cfg.Engine.Away()
 	if away {
 		s.EngineAway = &agentapi.EngineAway{Detail: clipped(why)}
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.runs.mu.Lock()
+	defer a.runs.mu.Unlock()
 	if a.older {
 		s.Protocol = agentapi.Protocol - 1
 	}
-	s.Requalified, s.Shared = a.requalified(), a.sharedUses()
 	a.seq++
-	s.Seq, s.BootMS, s.ControlEpoch, s.Full = a.seq, a.cfg.BootMS(), a.seen.ControlEpoch, a.scanned && !away
-	if a.known {
-		s.Revision = a.seen.Revision // otherwise 0: the desired state with its secrets must be sent again
+	s.Seq, s.BootMS, s.ControlEpoch, s.Full = a.seq, a.cfg.BootMS(), a.desired.seen.ControlEpoch, a.runs.scanned && !away
+	if a.runs.known {
+		s.Revision = a.desired.seen.Revision // otherwise 0: the desired state with its secrets must be sent again
 	}
-	for _, l := range a.leases {
-		for _, r := range l.runs {
-			if a.hides(r) {
-				s.Full = false
-				continue
-			}
-			st := r.status
-			st.Traffic = r.trafficOf()
-			s.Leases = append(s.Leases, st)
-			if r.status.Gone {
-				gone = append(gone, r)
-			}
+	for r := range a.runs.all() {
+		if a.hides(r) {
+			s.Full = false
+			continue
+		}
+		st := r.status
+		st.Traffic = r.trafficOf()
+		s.Leases = append(s.Leases, st)
+		if r.status.Gone {
+			gone = append(gone, r)
 		}
 	}
 	slices.SortFunc(s.Leases, func(x, y agentapi.LeaseStatus) int {
@@ -214,53 +211,12 @@ func (a *Agent) applyUpdateReply(s agentapi.Sync, reply agentapi.SyncReply) {
 	}
 }
 
-// leased reports whether anything of a lease is on the host.
-func (a *Agent) leased() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, l := range a.leases {
-		if slices.ContainsFunc(l.runs, func(r *run) bool { return !r.rec.Gone }) {
-			return true
-		}
-	}
-	return false
-}
-
-// busyGPUs returns the GPUs that the agent's own containers may use: those of leases, and those that are being checked.
-func (a *Agent) busyGPUs() map[string]bool {
-	out := a.leasedGPUs()
-	a.checking.mu.Lock()
-	defer a.checking.mu.Unlock()
-	for _, uuid := range a.checking.gpus {
-		out[uuid] = true
-	}
-	return out
-}
-
-// leasedGPUs returns the GPUs that leases on the host may use, by UUID.
-func (a *Agent) leasedGPUs() map[string]bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	out := map[string]bool{}
-	for _, l := range a.leases {
-		for _, r := range l.runs {
-			if r.rec.Gone || r.rec.GPUsFree {
-				continue
-			}
-			for _, uuid := range r.rec.Spec.GPUs {
-				out[uuid] = true
-			}
-		}
-	}
-	return out
-}
-
 // takeUp is how long a process that was just started may take to observe its runs.
 const takeUp = 30 * time.Second
 
 // hides reports whether a run must not be reported yet: it has started, and this process has not observed it. A report
 // would contain that the run is not well, and the server would take it for lost. This includes a run that has ended
-// meanwhile, until its end is in its status. Callers hold a.mu.
+// meanwhile, until its end is in its status. Callers hold runs.mu.
 func (a *Agent) hides(r *run) bool {
 	return r.rec.Started && !r.looked && a.cfg.Now().Sub(a.born) < takeUp
 }
@@ -276,206 +232,51 @@ func (a *Agent) take(s agentapi.Sync, gone []*run, reply agentapi.SyncReply) err
 	if reply.HealthAck > 0 {
 		failed = append(failed, a.cfg.GPUs.Ack(reply.HealthAck))
 	}
-	failed = append(failed, a.followEpoch(reply.ControlEpoch))
+	failed = append(failed, a.desired.followEpoch(reply.ControlEpoch))
 	if reply.Desired != nil {
-		failed = append(failed, a.follow(*reply.Desired))
+		failed = append(failed, a.desired.follow(*reply.Desired))
 	}
-	a.mu.Lock()
+	a.runs.mu.Lock()
 	for _, x := range reply.Extensions {
-		if r := a.find(x.LeaseRef); r != nil {
-			a.extend(r, x.RunUntilMS)
-			a.renewRelays(r, x.RelayToken)
+		if r := a.runs.find(x.LeaseRef); r != nil {
+			a.runs.extend(r, x.RunUntilMS)
+			a.desired.renewRelays(r, x.RelayToken)
 		}
 	}
-	a.mu.Unlock()
+	a.runs.mu.Unlock()
 	a.acknowledge(s, gone, reply)
-	a.takePopular(s, reply)
-	return errors.Join(failed...)
-}
-
-// followEpoch accepts a newer epoch of the control plane: its database was restored, and an admin has confirmed that
-// its desired state now counts. Revisions start again, and usage of the last days is sent again.
-func (a *Agent) followEpoch(epoch int64) error {
-	a.following.Lock()
-	defer a.following.Unlock()
-	a.mu.Lock()
-	old := a.seen
-	a.mu.Unlock()
-	if epoch <= old.ControlEpoch {
-		return nil
-	}
-	if old.ControlEpoch > 0 { // not the first contact
-		a.log.Warn("the control plane begins a new epoch", "from", old.ControlEpoch, "to", epoch)
-		// Done before the epoch is noted: an agent that dies in between repeats it, and a repetition does no harm.
-		if err := a.journal.Replay(); err != nil {
-			return err
-		}
-	}
-	if err := a.disk.saveSeen(seen{ControlEpoch: epoch}); err != nil {
-		return err
-	}
-	a.mu.Lock()
-	a.seen, a.known = seen{ControlEpoch: epoch}, false
-	a.mu.Unlock()
-	return nil
-}
-
-// follow applies a desired state, unless it is older than one applied before: the reply to a report may come after a
-// wake with a newer state.
-func (a *Agent) follow(d agentapi.Desired) error {
-	a.following.Lock()
-	defer a.following.Unlock()
-	a.mu.Lock()
-	now, known := a.seen, a.known
-	a.mu.Unlock()
-	if d.ControlEpoch != now.ControlEpoch || d.Revision < now.Revision || (known && d.Revision == now.Revision) {
-		if d.ControlEpoch < now.ControlEpoch || d.Revision < now.Revision {
-			a.log.Info("desired state is older than what was seen: nothing is changed", "revision", d.Revision, "seen",
-				now.Revision,
-				"control_epoch", d.ControlEpoch, "seen_epoch", now.ControlEpoch)
-		}
-		return nil
-	}
-	if err := a.disk.saveSeen(seen{d.ControlEpoch, d.Revision}); err != nil {
-		return err
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.seen, a.known = seen{d.ControlEpoch, d.Revision}, true
-	a.takeRequests(d.Requalify)
-	a.shares.orders = d.SharedErase
-	for _, o := range d.SharedErase {
-		poke(a.shareNow[o.Name]) // nil, which nothing waits on, if this host does not have it
-	}
-	wanted := map[string]agentapi.LeaseSpec{}
-	news := !known
-	var failed []error
-	for _, spec := range d.Leases {
-		wanted[spec.Lease] = spec
-		news = news || a.find(spec.LeaseRef) == nil
-		if err := a.want(spec); err != nil { // only this lease waits
-			a.known = false // the next report asks for the state again
-			failed = append(failed, fmt.Errorf("lease %s: %w", spec.LeaseRef, err))
-		}
-	}
-	a.keepKeys(d.Ending)
-	if a.dismissRest(wanted) || news {
-		poke(a.syncNow) // the server learns at once of new runs, and that this host knows what has ended
+	if len(s.Leases) == 0 {
+		a.images.takePopular(reply)
 	}
 	return errors.Join(failed...)
-}
-
-// want marks a run as wanted. A run that has ended here is only reported. Callers hold a.mu.
-func (a *Agent) want(spec agentapi.LeaseSpec) error {
-	t, ended, err := a.disk.tombstone(spec.Lease)
-	if err != nil {
-		return err
-	}
-	if l := a.leases[spec.Lease]; ended && spec.Epoch <= t.Epoch &&
-		(l == nil || !slices.ContainsFunc(l.runs, func(r *run) bool { return r.ref == spec.LeaseRef })) {
-		rec := record{
-			Spec:    withoutSecrets(spec),
-			Gone:    true,
-			Down:    true,
-			Outcome: &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonSuperseded},
-		}
-		if st := t.Status; st.Epoch == spec.Epoch {
-			rec.Started = st.Started
-			rec.Outcome = &outcome{State: st.State, Reason: st.Reason, Detail: st.Detail, ExitCode: st.ExitCode}
-		}
-		a.addRun(spec.LeaseRef, rec)
-		return nil
-	}
-	r := a.find(spec.LeaseRef)
-	if r == nil { // its first step writes the record
-		r = a.addRun(spec.LeaseRef, record{Spec: withoutSecrets(spec), RunUntilMS: spec.RunUntilMS})
-	} else if spec.RunUntilMS > 0 {
-		a.extend(r, spec.RunUntilMS)
-	}
-	r.want, r.dismissed, r.superseded = &spec, false, false
-	poke(a.leases[spec.Lease].kick)
-	return nil
-}
-
-// dismissRest ends every run that is not wanted, and reports whether there was one that had been wanted. Callers hold
-// a.mu.
-func (a *Agent) dismissRest(wanted map[string]agentapi.LeaseSpec) (some bool) {
-	for _, l := range a.leases {
-		spec, other := wanted[l.id]
-		for _, r := range l.runs {
-			if other && r.ref == spec.LeaseRef {
-				continue
-			}
-			some = some || !r.dismissed
-			r.want, r.dismissed, r.superseded = nil, true, other && spec.Epoch > r.ref.Epoch
-			if r.cancel != nil && r.rec.Outcome == nil {
-				r.cancel() // of a present pull or preflight; ending steps go on
-			}
-		}
-		poke(l.kick)
-	}
-	return some
-}
-
-// keepKeys keeps the keys with which runs that have ended store what their volumes have. Callers hold a.mu.
-func (a *Agent) keepKeys(ending []agentapi.EndingLease) {
-	for _, l := range ending {
-		r := a.find(l.LeaseRef)
-		if r == nil {
-			continue
-		}
-		r.keys = make(map[string][]byte, len(l.Keys))
-		for _, k := range l.Keys {
-			r.keys[k.Volume] = k.Key
-		}
-	}
-}
-
-// extend moves a run's authorised end. The new end is on the disk before it counts, so that an agent without a server
-// stops the run in time, and not before. Callers hold a.mu.
-func (a *Agent) extend(r *run, untilMS int64) {
-	if r.rec.Gone || r.rec.RunUntilMS == untilMS {
-		return
-	}
-	r.rec.RunUntilMS = untilMS
-	if err := a.disk.save(r.ref, r.rec); err != nil {
-		a.log.Error("cannot write a lease's record", "lease", r.ref, "err", err)
-	}
-}
-
-// renewRelays stores the token that opens the relays from now on. Callers hold a.mu.
-func (a *Agent) renewRelays(r *run, token string) {
-	if token == "" || r.want == nil || r.want.Network.RelayToken == token {
-		return
-	}
-	spec := *r.want // a copy, as views have the old one
-	spec.Network.RelayToken = token
-	r.want = &spec
-	a.kick(r.ref)
 }
 
 // acknowledge records what the server has committed.
 func (a *Agent) acknowledge(s agentapi.Sync, gone []*run, reply agentapi.SyncReply) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.ackRequalified(s, reply.RequalifyAck)
-	a.ackShared(s, reply.SharedAck)
+	if reply.RequalifyAck != 0 && reply.RequalifyAck == s.Seq {
+		a.resets.acknowledge(s.Requalified)
+	}
+	if reply.SharedAck != 0 && reply.SharedAck == s.Seq {
+		a.shared.acknowledge(s.Shared)
+	}
+	if reply.StatusAck == s.Seq && s.Pulled != nil {
+		a.images.pullsReported(*s.Pulled)
+	}
+	a.runs.mu.Lock()
+	defer a.runs.mu.Unlock()
 	if reply.StatusAck == s.Seq {
-		if s.Pulled != nil {
-			a.pulls.reported = *s.Pulled
-		}
 		for _, r := range gone {
 			r.reported = true
-			a.kick(r.ref)
+			a.runs.kick(r.ref)
 		}
 		for _, st := range s.Leases {
-			if r := a.find(st.LeaseRef); r != nil && st.Traffic != nil {
+			if r := a.runs.find(st.LeaseRef); r != nil && st.Traffic != nil {
 				r.reportedTraffic = *st.Traffic
 			}
 		}
 	}
 	for _, ref := range reply.LogsStored {
-		r := a.find(ref)
+		r := a.runs.find(ref)
 		if r == nil || !r.rec.LogKept {
 			continue
 		}
@@ -484,35 +285,6 @@ func (a *Agent) acknowledge(s agentapi.Sync, gone []*run, reply agentapi.SyncRep
 		if err := a.disk.dropLog(r.ref, r.rec); err != nil {
 			a.log.Error("cannot remove a stored log", "lease", r.ref, "err", err)
 		}
-		a.kick(r.ref)
+		a.runs.kick(r.ref)
 	}
-}
-
-// kick makes a lease's worker look at it again. The lease may have been forgotten while its report was being sent.
-// Callers hold a.mu.
-func (a *Agent) kick(ref agentapi.LeaseRef) {
-	if l := a.leases[ref.Lease]; l != nil {
-		poke(l.kick)
-	}
-}
-
-// find returns a run, or nil. Callers hold a.mu.
-func (a *Agent) find(ref agentapi.LeaseRef) *run {
-	if l := a.leases[ref.Lease]; l != nil {
-		for _, r := range l.runs {
-			if r.ref == ref {
-				return r
-			}
-		}
-	}
-	return nil
-}
-
-func (a *Agent) revision() int64 {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.known {
-		return 0
-	}
-	return a.seen.Revision
 }

@@ -43,7 +43,7 @@ func TestNothingIsSaidOfARunThatWasNotLookedAt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.journal.Close()
-	a.scanned = true
+	a.runs.scanned = true
 	if s, _ := a.sync(); len(s.Leases) != 0 || s.Full {
 		t.Errorf("before a look: full %v, %+v", s.Full, s.Leases)
 	}
@@ -51,11 +51,11 @@ func TestNothingIsSaidOfARunThatWasNotLookedAt(t *testing.T) {
 	if s, _ := a.sync(); len(s.Leases) != 1 || !s.Full || s.Leases[0].Good {
 		t.Errorf("after a long while: full %v, %+v", s.Full, s.Leases)
 	}
-	if !a.leased() {
+	if !a.runs.leased() {
 		t.Error("the host may sleep")
 	}
 	now = now.Add(-takeUp)
-	a.find(ref).looked = true
+	a.runs.find(ref).looked = true
 	if s, _ := a.sync(); len(s.Leases) != 1 || !s.Full {
 		t.Errorf("after a look: full %v, %+v", s.Full, s.Leases)
 	}
@@ -80,7 +80,7 @@ func TestTheFirstLookIsSaidInOne(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := a.addRun(ref, rec)
+		r := a.runs.add(ref, rec)
 		looked := make(chan struct{})
 		go func() {
 			defer close(looked)
@@ -118,7 +118,7 @@ func TestAnEndThatIsFoundIsSaidInOne(t *testing.T) {
 	a, err := New(cfg)
 	must(t, err)
 	defer func() { a.journal.Close() }()
-	r, code := a.find(ref), 0
+	r, code := a.runs.find(ref), 0
 	v := view{rec: rec, boot: "b1"}
 	v.work.State = container.Exited
 	end := &outcome{State: agentapi.NodeStopped, Reason: agentapi.ReasonExited, ExitCode: &code}
@@ -172,7 +172,7 @@ func TestRelayTokensAreRenewed(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	r := a.find(ref)
+	r := a.runs.find(ref)
 	before := r.want
 	given := relayAccess{spec.Network.Relays, "first"}
 	if given.stale(r.want.Network) {
@@ -248,7 +248,7 @@ func TestTake_ABadLeaseCostsOnlyItself(t *testing.T) {
 	s, gone := a.sync()
 	s.Pulled = &agentapi.Pulled{Counter: "c", Bytes: 7}
 	err := a.take(s, gone, agentapi.SyncReply{ControlEpoch: 1, Desired: desiredAt(1, 6, bad, good), StatusAck: s.Seq})
-	if r := a.find(good); err == nil || r == nil || r.want == nil || a.pulls.reported != *s.Pulled {
+	if r := a.runs.find(good); err == nil || r == nil || r.want == nil || a.images.pulls.reported != *s.Pulled {
 		t.Errorf("%v; run %+v", err, r)
 	}
 }
@@ -257,15 +257,15 @@ func TestTake_ABadLeaseCostsOnlyItself(t *testing.T) {
 func TestBounded_WhatIsLeftOutIsNotGone(t *testing.T) {
 	t.Parallel()
 	a := newWoken(t)
-	a.scanned = true
+	a.runs.scanned = true
 	for n := range agentapi.MaxStatuses + 50 {
-		a.addRun(agentapi.LeaseRef{Lease: fmt.Sprintf("ls_%d", n), Epoch: 1}, record{Gone: true})
+		a.runs.add(agentapi.LeaseRef{Lease: fmt.Sprintf("ls_%d", n), Epoch: 1}, record{Gone: true})
 	}
-	a.mu.Lock()
-	for _, l := range a.leases {
+	a.runs.mu.Lock()
+	for _, l := range a.runs.leases {
 		l.runs[0].status = agentapi.LeaseStatus{LeaseRef: l.runs[0].ref, Gone: true}
 	}
-	a.mu.Unlock()
+	a.runs.mu.Unlock()
 	s, gone := a.bounded(a.sync())
 	if len(s.Leases) != agentapi.MaxStatuses || len(gone) != len(s.Leases) || s.Full {
 		t.Errorf("%d leases, %d gone, full %v", len(s.Leases), len(gone), s.Full)

@@ -58,11 +58,12 @@ func TestTelemetryIsQuickWhileWatched(t *testing.T) {
 	defer j.Close()
 	synctest.Test(t, func(t *testing.T) {
 		s := &sampled{born: time.Now()}
-		a := &Agent{cfg: Config{Now: time.Now, GPUs: s, Link: s}, journal: j, known: true, syncNow: make(chan struct{}, 1),
-			leases: map[string]*lease{"lease": {runs: []*run{{}}}}}
+		rs := &runs{known: true, leases: map[string]*lease{"lease": {runs: []*run{{}}}}}
+		a := &Agent{runs: rs, desired: &desired{runs: rs},
+			telemetry: &telemetry{gpus: s, link: s, journal: j, runs: rs, now: time.Now}}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go a.telemetryLoop(ctx)
+		go a.telemetry.run(ctx)
 		until := func(second int) {
 			time.Sleep(time.Duration(second)*time.Second + time.Millisecond - time.Since(s.born))
 			synctest.Wait()
@@ -92,9 +93,9 @@ func TestTelemetryIsQuickWhileWatched(t *testing.T) {
 		every("still watched", 150, 210, 60, telemetryLive)
 		until(310)
 		every("not watched any more", 210, 310, 10, telemetryIdle)
-		a.mu.Lock()
-		clear(a.leases)
-		a.mu.Unlock()
+		a.runs.mu.Lock()
+		clear(a.runs.leases)
+		a.runs.mu.Unlock()
 		until(1510)
 		if got := s.between(310, 1510); len(got) < 4 || len(got) > 5 {
 			t.Errorf("without a lease: %d samples in 20 minutes: %v", len(got), got)

@@ -8,7 +8,6 @@ import (
 	"github.com/musterhq/muster/agent/net/firewall"
 	"github.com/musterhq/muster/agent/net/line"
 	"github.com/musterhq/muster/agent/net/overlay"
-	"github.com/musterhq/muster/agent/workload/container"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
@@ -16,52 +15,37 @@ import (
 // also are at the end of a run.
 const trafficEvery = 5 * time.Minute
 
-// countTraffic adds the counters of the firewall, the overlays and the mounts of every run to its record. Figures that
+// count adds the counters of the firewall, the overlays and the mounts of every run to its record. Figures that
 // cannot be read or written now are added the next time: all keep counting.
-func (a *Agent) countTraffic(ctx context.Context) {
-	a.admitting.Lock() // no element of the table is added or removed between reading and note
-	defer a.admitting.Unlock()
-	flows, err := firewall.Flows(ctx, container.Host8(a.cfg.Host))
+func (n *network) count(ctx context.Context) {
+	n.mu.Lock() // no element of the table is added or removed between reading and note
+	defer n.mu.Unlock()
+	flows, err := firewall.Flows(ctx, n.host8)
 	if err != nil && ctx.Err() == nil {
-		a.log.Warn("traffic could not be counted", "err", err)
+		n.log.Warn("traffic could not be counted", "err", err)
 	}
-	a.noteTraffic(flows)
-	for _, ref := range a.mounting() {
-		a.countMounts(ctx, ref)
+	n.note(flows)
+	for _, ref := range n.mounting() {
+		n.countMounts(ctx, ref)
 	}
-	for _, ref := range a.restoring() {
-		a.countVolumes(ref)
+	for _, ref := range n.restoring() {
+		n.countVolumes(ref)
 	}
 }
 
 // restoring lists the runs whose volumes may be restored or uploaded: those that have any, until they are detached.
-func (a *Agent) restoring() []agentapi.LeaseRef {
-	return a.present(func(spec agentapi.LeaseSpec) bool { return len(spec.Mounts) > 0 })
-}
-
-// present lists the runs of this boot that are not gone, and that want holds for.
-func (a *Agent) present(want func(agentapi.LeaseSpec) bool) (refs []agentapi.LeaseRef) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, l := range a.leases {
-		for _, r := range l.runs {
-			now := r.rec.BootID == "" || r.rec.BootID == a.cfg.BootID
-			if now && want(r.rec.Spec) && !r.rec.Gone {
-				refs = append(refs, r.ref)
-			}
-		}
-	}
-	return refs
+func (n *network) restoring() []agentapi.LeaseRef {
+	return n.runs.present(func(spec agentapi.LeaseSpec) bool { return len(spec.Mounts) > 0 })
 }
 
 // countVolumes adds what the volumes of a run have moved to its record.
-func (a *Agent) countVolumes(ref agentapi.LeaseRef) {
-	moved, err := line.Read(a.disk.layout(ref).VolumesMoved)
+func (n *network) countVolumes(ref agentapi.LeaseRef) {
+	moved, err := line.Read(n.runs.disk.layout(ref).VolumesMoved)
 	if err != nil {
-		a.log.Warn("traffic of volumes could not be counted", "lease", ref, "err", err)
+		n.log.Warn("traffic of volumes could not be counted", "lease", ref, "err", err)
 		return
 	}
-	a.noteMoved(ref, movedRead(moved), func(rec *record) *movedRead { return &rec.VolumesRead })
+	n.noteMoved(ref, movedRead(moved), func(rec *record) *movedRead { return &rec.VolumesRead })
 }
 
 // movedRead is what counters of what is moved for a run, outside of its containers, were at the last reading.
@@ -72,10 +56,10 @@ type movedRead struct {
 
 // noteMoved adds to a run's traffic what counters have counted since the last reading, which is in its record. Counters
 // that went back started again from zero: their table or file was deleted.
-func (a *Agent) noteMoved(ref agentapi.LeaseRef, now movedRead, last func(*record) *movedRead) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	r := a.find(ref)
+func (n *network) noteMoved(ref agentapi.LeaseRef, now movedRead, last func(*record) *movedRead) {
+	n.runs.mu.Lock()
+	defer n.runs.mu.Unlock()
+	r := n.runs.find(ref)
 	if r == nil {
 		return
 	}
@@ -90,42 +74,40 @@ func (a *Agent) noteMoved(ref agentapi.LeaseRef, now movedRead, last func(*recor
 	}
 	rec.Traffic.Up += now.Up - before.Up
 	rec.Traffic.Down += now.Down - before.Down
-	if err := a.disk.save(ref, rec); err != nil {
-		a.log.Warn("traffic could not be written down", "lease", ref, "err", err)
+	if err := n.runs.disk.save(ref, rec); err != nil {
+		n.log.Warn("traffic could not be written down", "lease", ref, "err", err)
 		return
 	}
 	r.rec = rec
 }
 
-func (a *Agent) noteTraffic(flows map[netip.Addr]firewall.Traffic) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, l := range a.leases {
-		for _, r := range l.runs {
-			if r.rec.Down {
-				continue
-			}
-			read := r.rec.TrafficRead
-			if f, ok := flows[r.egress.addr]; ok {
-				read = withFlow(read, f)
-			}
-			if o, err := overlay.ReadTraffic(r.files.Dir); err == nil {
-				read.OverlayUp, read.OverlayDown, read.RanksSent, read.RanksReceived = o.Up, o.Down, o.Sent, o.Received
-			} else {
-				a.log.Warn("traffic between ranks could not be counted", "lease", r.ref, "err", err)
-			}
-			sum := added(r.rec.Traffic, r.rec.TrafficRead, read)
-			if sum == r.rec.Traffic && read == r.rec.TrafficRead {
-				continue
-			}
-			rec := r.rec
-			rec.Traffic, rec.TrafficRead = sum, read
-			if err := a.disk.save(r.ref, rec); err != nil {
-				a.log.Warn("traffic could not be written down", "lease", r.ref, "err", err)
-				continue
-			}
-			r.rec = rec
+func (n *network) note(flows map[netip.Addr]firewall.Traffic) {
+	n.runs.mu.Lock()
+	defer n.runs.mu.Unlock()
+	for r := range n.runs.all() {
+		if r.rec.Down {
+			continue
 		}
+		read := r.rec.TrafficRead
+		if f, ok := flows[r.egress.addr]; ok {
+			read = withFlow(read, f)
+		}
+		if o, err := overlay.ReadTraffic(r.files.Dir); err == nil {
+			read.OverlayUp, read.OverlayDown, read.RanksSent, read.RanksReceived = o.Up, o.Down, o.Sent, o.Received
+		} else {
+			n.log.Warn("traffic between ranks could not be counted", "lease", r.ref, "err", err)
+		}
+		sum := added(r.rec.Traffic, r.rec.TrafficRead, read)
+		if sum == r.rec.Traffic && read == r.rec.TrafficRead {
+			continue
+		}
+		rec := r.rec
+		rec.Traffic, rec.TrafficRead = sum, read
+		if err := n.runs.disk.save(r.ref, rec); err != nil {
+			n.log.Warn("traffic could not be written down", "lease", r.ref, "err", err)
+			continue
+		}
+		r.rec = rec
 	}
 }
 
@@ -156,7 +138,7 @@ func added(sum, before, now agentapi.Traffic) agentapi.Traffic {
 	return sum
 }
 
-// trafficOf returns the traffic to report of a run: what is not in an accepted report yet. Callers hold a.mu.
+// trafficOf returns the traffic to report of a run: what is not in an accepted report yet. Callers hold runs.mu.
 func (r *run) trafficOf() *agentapi.Traffic {
 	if r.rec.Traffic == r.reportedTraffic {
 		return nil

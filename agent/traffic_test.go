@@ -18,11 +18,11 @@ func TestTrafficIsSummedAndTold(t *testing.T) {
 	t.Parallel()
 	a, again, ref := crashing(t)
 	guest := netip.MustParseAddr("10.200.0.9")
-	rec := a.find(ref).rec
+	rec := a.runs.find(ref).rec
 	rec.Started, rec.BootID, rec.GuestIP, rec.Spec.Egress = false, "b1", guest, "full"
 	must(t, a.disk.save(ref, rec))
 	count := func(opened, up uint64) {
-		a.noteTraffic(map[netip.Addr]firewall.Traffic{guest: {Opened: opened, Refused: 1, Up: up, Down: 2 * up}})
+		a.network.note(map[netip.Addr]firewall.Traffic{guest: {Opened: opened, Refused: 1, Up: up, Down: 2 * up}})
 	}
 	reported := func() *agentapi.Traffic {
 		s, _ := a.sync()
@@ -57,7 +57,7 @@ func TestTrafficBetweenRanksIsSummedAndTold(t *testing.T) {
 	t.Parallel()
 	a, again, ref := crashing(t)
 	guest := netip.MustParseAddr("10.200.0.9")
-	rec := a.find(ref).rec
+	rec := a.runs.find(ref).rec
 	rec.Started, rec.BootID, rec.GuestIP, rec.Spec.Egress = false, "b1", guest, "full"
 	must(t, a.disk.save(ref, rec))
 	dir := a.disk.layout(ref).Overlay
@@ -66,7 +66,7 @@ func TestTrafficBetweenRanksIsSummedAndTold(t *testing.T) {
 		t.Helper()
 		b, err := json.Marshal(map[string]overlay.Traffic{"sum": {Up: up, Down: 2 * up, Sent: 3 * up, Received: 4 * up}})
 		must(t, err, os.WriteFile(filepath.Join(dir, "traffic.json"), b, 0o600))
-		a.noteTraffic(map[netip.Addr]firewall.Traffic{guest: {Opened: opened}})
+		a.network.note(map[netip.Addr]firewall.Traffic{guest: {Opened: opened}})
 	}
 	want := func(what string, opened, up int64) {
 		t.Helper()
@@ -93,12 +93,12 @@ func TestTrafficBetweenRanksIsSummedAndTold(t *testing.T) {
 	want("after a flush", 3, 170)
 	count(1, 10) // the file was damaged
 	want("after damage", 3, 180)
-	a.noteTraffic(nil) // the firewall cannot be read
+	a.network.note(nil) // the firewall cannot be read
 	want("without the firewall", 3, 180)
-	rec = a.find(ref).rec
+	rec = a.runs.find(ref).rec
 	rec.Down = true
 	must(t, a.disk.save(ref, rec), os.RemoveAll(dir))
 	a = again()
-	a.noteTraffic(nil)
+	a.network.note(nil)
 	want("once it is down", 3, 180)
 }

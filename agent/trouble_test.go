@@ -62,7 +62,7 @@ func TestTheKindOfTroubleIsTold(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer a.journal.Close()
-			r := a.addRun(ref, rec)
+			r := a.runs.add(ref, rec)
 			v := view{rec: rec, boot: "b1", overlay: true}
 			a.report(r, v, step{do: actWatch})
 			v.overlay = tc.overlay

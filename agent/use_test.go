@@ -47,14 +47,14 @@ func TestAnAnnouncementIsToldWhileALeaseRuns(t *testing.T) {
 // those GPUs.
 func TestOwnersMemoryIsToldWhileALeaseRuns(t *testing.T) {
 	t.Parallel()
-	a := &Agent{cfg: Config{GPUs: &notedGPUs{}}}
+	use := &gpuUse{gpus: &notedGPUs{}}
 	spec := agentapi.LeaseSpec{GPUs: []string{"GPU-1", "GPU-2"}}
 	for want, rec := range map[int64]record{4096: {Spec: spec, Started: true}, 0: {Spec: spec}} {
-		if got := a.ownersMB(view{rec: rec}); got != want {
+		if got := use.ownersMB(view{rec: rec}); got != want {
 			t.Errorf("%d MB, want %d", got, want)
 		}
 	}
-	if got := a.ownersMB(view{rec: record{Spec: spec, Started: true, Outcome: &outcome{}}}); got != 0 {
+	if got := use.ownersMB(view{rec: record{Spec: spec, Started: true, Outcome: &outcome{}}}); got != 0 {
 		t.Errorf("%d MB after the end", got)
 	}
 }
@@ -64,9 +64,9 @@ func TestWhoUsesTheGPUsBeforeIsNoted(t *testing.T) {
 	t.Parallel()
 	for simulated, want := range map[bool][]string{false: {"GPU-1", "GPU-2"}, true: nil} {
 		g := &notedGPUs{}
-		a := &Agent{cfg: Config{GPUs: g, Simulated: simulated}, log: slog.New(slog.DiscardHandler)}
-		a.noteUse(t.Context(), []string{"GPU-1", "GPU-2"})
-		a.noteUse(t.Context(), nil)
+		use := &gpuUse{gpus: g, simulated: simulated, log: slog.New(slog.DiscardHandler)}
+		use.noteUse(t.Context(), []string{"GPU-1", "GPU-2"})
+		use.noteUse(t.Context(), nil)
 		if !slices.Equal(g.noted, want) {
 			t.Errorf("simulated %t: noted %v, want %v", simulated, g.noted, want)
 		}

@@ -58,12 +58,12 @@ func TestWake_AppliesItsStateWithoutASync(t *testing.T) {
 	a, ref := newWoken(t), agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}
 	ctx, cancel := context.WithCancel(t.Context())
 	var loop sync.WaitGroup
-	loop.Go(func() { a.wakeLoop(ctx) })
+	loop.Go(func() { a.desired.run(ctx) })
 	a.Wake(wakeOf(desiredAt(1, 6, ref)))
 	<-a.syncNow
 	cancel()
 	loop.Wait()
-	if r := a.find(ref); r == nil || r.want == nil {
+	if r := a.runs.find(ref); r == nil || r.want == nil {
 		t.Fatal("the run is not wanted")
 	}
 	if s, _ := a.sync(); s.Revision != 6 || len(s.Leases) != 1 || s.Leases[0].LeaseRef != ref {
@@ -75,7 +75,7 @@ func TestWake_OfTheStateThatIsKnownDoesNothing(t *testing.T) {
 	t.Parallel()
 	a := newWoken(t)
 	a.Wake(wakeOf(desiredAt(1, 5, agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1})))
-	if poked(a.woken) || poked(a.syncNow) {
+	if poked(a.desired.woken) || poked(a.syncNow) {
 		t.Error("it is applied, or asked for again")
 	}
 }
@@ -85,7 +85,7 @@ func TestWake_OfAnotherEpochAsksForTheState(t *testing.T) {
 	t.Parallel()
 	a := newWoken(t)
 	a.Wake(wakeOf(desiredAt(2, 6)))
-	if poked(a.woken) || !poked(a.syncNow) {
+	if poked(a.desired.woken) || !poked(a.syncNow) {
 		t.Error("it is applied, or not asked for")
 	}
 }
@@ -94,7 +94,7 @@ func TestWake_WithoutAStateAsksForIt(t *testing.T) {
 	t.Parallel()
 	a := newWoken(t)
 	a.Wake(agentapi.Wake{Revision: 6})
-	if poked(a.woken) || !poked(a.syncNow) {
+	if poked(a.desired.woken) || !poked(a.syncNow) {
 		t.Error("no report is due")
 	}
 }
@@ -104,10 +104,10 @@ func TestWake_OvertakesAReply(t *testing.T) {
 	t.Parallel()
 	a, ref := newWoken(t), agentapi.LeaseRef{Lease: id.New[id.Lease]().String(), Epoch: 1}
 	s, gone := a.sync()
-	must(t, a.follow(*desiredAt(1, 7, ref)))
+	must(t, a.desired.follow(*desiredAt(1, 7, ref)))
 	must(t, a.take(s, gone, agentapi.SyncReply{ControlEpoch: 1, Revision: 6, Desired: desiredAt(1, 6)}))
-	if r := a.find(ref); a.revision() != 7 || r == nil || r.dismissed {
-		t.Errorf("revision %d, run %+v", a.revision(), r)
+	if r := a.runs.find(ref); a.desired.revision() != 7 || r == nil || r.dismissed {
+		t.Errorf("revision %d, run %+v", a.desired.revision(), r)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestWake_InTheWrongOrder(t *testing.T) {
 	a := newWoken(t)
 	a.Wake(wakeOf(desiredAt(1, 7)))
 	a.Wake(wakeOf(desiredAt(1, 6)))
-	if a.pushed == nil || a.pushed.Revision != 7 {
-		t.Errorf("%+v", a.pushed)
+	if a.desired.pushed == nil || a.desired.pushed.Revision != 7 {
+		t.Errorf("%+v", a.desired.pushed)
 	}
 }
