@@ -107,7 +107,7 @@ func (p *platform) topUp(who account.Principal, n money.Nano) {
 
 func (p *platform) deliver() {
 	p.t.Helper()
-	for _, d := range p.fake.Deliveries() {
+	for _, d := range p.fake.Webhooks.Deliveries() {
 		if err := p.in.Receive(p.t.Context(), d.Payload, d.Signature); err != nil {
 			p.t.Fatal(err)
 		}
@@ -171,8 +171,8 @@ func (p *platform) balance(a ledger.Account) money.Nano {
 // wants asserts what Stripe did in all, and what the ledger of this database has.
 func (p *platform) wants(when string, charges, transfers int, paid, wallet, earned money.Nano) {
 	p.t.Helper()
-	n, _ := p.fake.Charged()
-	m, cents := p.fake.Transferred("")
+	n, _ := p.fake.Charges.Total()
+	m, cents := p.fake.Transfers.Total("")
 	w := p.balance(ledger.Wallet(p.renter.Org, eur))
 	e := p.balance(ledger.HostPending(p.operator.Org, eur)) + p.balance(ledger.HostPayable(p.operator.Org, eur))
 	p.t.Logf("%s: %d charges, %d transfers of %d cents in all, wallet %s, owed to the operator %s", when, n, m, cents, w,
@@ -205,7 +205,7 @@ func play(w *world) (backup string) {
 	if _, _, err := p.out.Onboard(w.t.Context(), w.operator, "DE", idem.Request{}); err != nil {
 		w.t.Fatal(err)
 	}
-	w.fake.Onboard(w.fake.Accounts()[0])
+	w.fake.Accounts.Onboard(w.fake.Accounts.IDs()[0])
 	p.deliver()
 	p.earn(40 * money.Unit)
 	p.exec("INSERT INTO pulse (listener, first_ms, last_ms, control_epoch) VALUES ('n1', 1, 1, 1)")

@@ -160,8 +160,8 @@ func (a *adoption) holds(url, sql string, args ...any) (yes bool) {
 
 // moved returns how many charges and transfers Stripe has made.
 func (a *adoption) moved() [2]int {
-	charges, _ := a.fake.Charged()
-	transfers, _ := a.fake.Transferred("")
+	charges, _ := a.fake.Charges.Total()
+	transfers, _ := a.fake.Transfers.Total("")
 	return [2]int{charges, transfers}
 }
 
@@ -200,8 +200,8 @@ func (a *adoption) setUp(url string) {
 		must(err)
 		_, _, err = paying.Onboard(ctx, people["operator"], "DE", idem.Request{})
 		must(err)
-		a.fake.Onboard(a.fake.Accounts()[0])
-		for _, x := range a.fake.Deliveries() {
+		a.fake.Accounts.Onboard(a.fake.Accounts.IDs()[0])
+		for _, x := range a.fake.Webhooks.Deliveries() {
 			must(in.Receive(ctx, x.Payload, x.Signature))
 		}
 		_, err = in.Process(ctx)
@@ -284,7 +284,7 @@ func TestRestoredProcessesRepeatNoPayment(t *testing.T) {
 	a.serve(backup, func() bool {
 		return a.holds(backup, "count(*) = 2 FROM payout WHERE state = 'paid' AND stripe_transfer IS NOT NULL")
 	})
-	if _, cents := a.fake.Transferred(""); a.moved() != [2]int{1, 2} || cents != 55_00 {
+	if _, cents := a.fake.Transfers.Total(""); a.moved() != [2]int{1, 2} || cents != 55_00 {
 		t.Errorf("after the restore: %v charges and transfers, %d cents paid out; want 1 and 2, 5500 cents", a.moved(), cents)
 	}
 }

@@ -90,7 +90,7 @@ func (s *Server) openSandbox(ctx context.Context) (c stripe.Config, err error) {
 	})
 	go func() {
 		defer close(pushed)
-		fake.Push(push, "http://"+s.people.addr()+"/stripe/webhook")
+		fake.Webhooks.Push(push, "http://"+s.people.addr()+"/stripe/webhook")
 	}()
 	return c, nil
 }

@@ -47,7 +47,7 @@ func TestTransfer_ConnectedAccount(t *testing.T) {
 	if _, err := send("early", 100); stripe.As(err) == nil || stripe.As(err).Outcome != stripe.Rejected {
 		t.Fatal(err)
 	}
-	fake.Onboard(a.ID)
+	fake.Accounts.Onboard(a.ID)
 	if a, err = c.Account(t.Context(), a.ID); err != nil || !a.Ready() || !a.Submitted || len(a.Due) != 0 {
 		t.Fatalf("%+v %v", a, err)
 	}
@@ -81,13 +81,13 @@ func TestTransfer_ConnectedAccount(t *testing.T) {
 		t.Fatal(r, err)
 	}
 	for range 12 { // more than a transfer shows of itself
-		fake.Reverse(first.ID, 10)
+		fake.Transfers.Reverse(first.ID, 10)
 	}
 	now, err := c.Transfer(t.Context(), first.ID)
 	if err != nil || len(now.Reversals) != 13 {
 		t.Fatal(now, err)
 	}
-	if n, cents := fake.Transferred(a.ID); n != 1 || cents != 2_000-300-120 {
+	if n, cents := fake.Transfers.Total(a.ID); n != 1 || cents != 2_000-300-120 {
 		t.Fatal(n, cents)
 	}
 	if _, err := c.Transfer(t.Context(), "tr_gone"); stripe.As(err) == nil || stripe.As(err).Outcome != stripe.Missing {

@@ -98,8 +98,8 @@ func (b *billed) use(v money.Micro) {
 // last is the customer's newest invoice.
 func (b *billed) last() stripe.Invoice {
 	b.t.Helper()
-	b.fake.Bill()
-	ids := b.fake.InvoicesOf(b.customer)
+	b.fake.Billing.Run()
+	ids := b.fake.Invoices.Of(b.customer)
 	in, err := b.c.Invoice(b.t.Context(), ids[len(ids)-1])
 	if err != nil {
 		b.t.Fatal(err)
@@ -251,16 +251,16 @@ func TestMeter_UsageCountsOnce(t *testing.T) {
 	t.Parallel()
 	b := newBilled(t, utc(2026, 3, 1, 0, 0), "")
 	e := stripe.UsageEvent{Identifier: "x", Customer: b.customer, Value: 5, At: b.now()}
-	b.fake.Fail(sandbox.Error500)
+	b.fake.Faults.Fail(sandbox.Error500)
 	if err := b.c.SendUsage(t.Context(), e); stripe.As(err) == nil || stripe.As(err).Outcome != stripe.Unknown {
 		t.Fatal(err)
 	}
-	b.fake.ForgetKeys()
+	b.fake.Keys.Forget()
 	for range 3 {
 		if err := b.c.SendUsage(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
-		b.fake.ForgetKeys()
+		b.fake.Keys.Forget()
 	}
 	count := func(want money.Micro) {
 		t.Helper()
@@ -297,7 +297,7 @@ func TestInvoice_CardDeclined(t *testing.T) {
 		b := newBilled(t, utc(2026, 3, 1, 0, 0), card)
 		b.use(10_000_000)
 		b.to(b.sub.End.Add(2 * time.Hour))
-		b.fake.Bill()
+		b.fake.Billing.Run()
 		for i := 1; i < 6; i++ {
 			in := b.last()
 			if want := min(i, 4); in.Status != stripe.InvoiceOpen || in.Attempts != want ||
@@ -319,7 +319,8 @@ func TestInvoice_CardDeclined(t *testing.T) {
 		if in, err := b.c.GiveUpInvoice(t.Context(), "g", in.ID); err != nil || in.Status != stripe.InvoiceUncollectible {
 			t.Fatal(in, err)
 		}
-		if b.fake.PayHere(in.ID, "pm_card_visa_chargeDeclined") || !b.fake.PayHere(in.ID, "pm_card_authenticationRequired") {
+		if b.fake.Invoices.PayHere(in.ID, "pm_card_visa_chargeDeclined") ||
+			!b.fake.Invoices.PayHere(in.ID, "pm_card_authenticationRequired") {
 			t.Fatal("the payer may try another card")
 		}
 		if in := b.last(); in.Status != stripe.InvoicePaid || in.AmountPaid != 1000 {
@@ -358,7 +359,7 @@ func TestInvoice_SmallAmountCarriedOver(t *testing.T) {
 	}
 	b.use(1_000_000)
 	b.to(utc(2026, 6, 1, 1, 0))
-	b.fake.Bill()
+	b.fake.Billing.Run()
 	if in := b.last(); in.Status != stripe.InvoicePaid || in.Total != 100 || in.AmountPaid != 89 || in.EndingBalance != 0 {
 		t.Fatalf("%+v", in)
 	}

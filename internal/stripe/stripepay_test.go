@@ -88,7 +88,7 @@ func TestPayment_KeyWorksOnce(t *testing.T) {
 		stripe.As(err).Code != stripe.CodeKeyReused {
 		t.Fatalf("another amount under a known key: %v", err)
 	}
-	if n, cents := fake.Charged(); n != 1 || cents != 1234 {
+	if n, cents := fake.Charges.Total(); n != 1 || cents != 1234 {
 		t.Fatal(n, cents)
 	}
 	got, err := c.Payment(t.Context(), first.ID)
@@ -138,7 +138,7 @@ func TestErrors_Outcomes(t *testing.T) {
 		{sandbox.Down, stripe.Unknown, ""}, {sandbox.Error500, stripe.Unknown, ""},
 		{sandbox.Truncated, stripe.Unknown, "no_answer"}, {sandbox.Timeout, stripe.Unknown, "no_answer"},
 	} {
-		fake.Fail(f.fault)
+		fake.Faults.Fail(f.fault)
 		if c = patient; f.fault == sandbox.Timeout {
 			c = hasty
 		}
@@ -146,10 +146,10 @@ func TestErrors_Outcomes(t *testing.T) {
 	}
 	c = patient
 	// on a used connection the transport sends again by itself, under the same key
-	fake.Fail(sandbox.LostAnswer, sandbox.LostAnswer)
+	fake.Faults.Fail(sandbox.LostAnswer, sandbox.LostAnswer)
 	want("lost", pay("l", cus, "pm_card_visa", 100), stripe.Unknown, "no_answer")
-	fake.Heal()
-	if n, _ := fake.Charged(); n != 4 { // error 500, truncated, timeout, lost: they took effect
+	fake.Faults.Heal()
+	if n, _ := fake.Charges.Total(); n != 4 { // error 500, truncated, timeout, lost: they took effect
 		t.Fatalf("charged %d times", n)
 	}
 	for _, key := range []string{"f3", "f4", "f5", "l"} { // and the same key finds out
@@ -157,7 +157,7 @@ func TestErrors_Outcomes(t *testing.T) {
 			t.Errorf("%s: %v", key, err)
 		}
 	}
-	if n, _ := fake.Charged(); n != 4 {
+	if n, _ := fake.Charges.Total(); n != 4 {
 		t.Fatalf("charged %d times in the end", n)
 	}
 }
@@ -204,7 +204,7 @@ func TestCheckout(t *testing.T) {
 		page.Payment != "" {
 		t.Fatalf("%+v %v", page, err)
 	}
-	if !fake.Pay(page.ID, "pm_card_visa") || fake.Pay(page.ID, "pm_card_visa") {
+	if !fake.Checkout.Pay(page.ID, "pm_card_visa") || fake.Checkout.Pay(page.ID, "pm_card_visa") {
 		t.Fatal("a page is paid once")
 	}
 	page, err = c.Checkout(t.Context(), page.ID)

@@ -35,7 +35,7 @@ func TestWebhook_RefusalsNotifyAdmins(t *testing.T) {
 	s := newShop(t, "pm_card_visa")
 	boss := s.Admin().Org
 	s.topUp(money.Unit)
-	good := s.stripe.Deliveries()[0]
+	good := s.stripe.Webhooks.Deliveries()[0]
 	now := time.Now()
 	nothing := `{"id":"evt_1","type":"x","data":{"object":{}}}`
 	for reason, c := range map[string]struct{ body, signature, says string }{

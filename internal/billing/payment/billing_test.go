@@ -28,15 +28,15 @@ func TestBilling_Afterwards(t *testing.T) {
 	b.use(1_234_567)
 	b.use(9_999)
 	b.SendAll(b.p.out)
-	if n, sum := b.stripe.Metered(b.customer()); n != 2 || sum != 1_244_566 {
+	if n, sum := b.stripe.Meters.Metered(b.customer()); n != 2 || sum != 1_244_566 {
 		t.Fatal(n, sum)
 	}
-	b.stripe.Deliveries()
-	draft := b.stripe.EndPeriod(b.customer())[0]
-	b.Deliver(b.in, b.stripe.Deliveries())
+	b.stripe.Webhooks.Deliveries()
+	draft := b.stripe.Billing.EndPeriod(b.customer())[0]
+	b.Deliver(b.in, b.stripe.Webhooks.Deliveries())
 	b.SendAll(b.p.out) // a residue of −0.01, then final
-	b.stripe.Bill()
-	b.Deliver(b.in, b.stripe.Deliveries())
+	b.stripe.Billing.Run()
+	b.Deliver(b.in, b.stripe.Webhooks.Deliveries())
 	in, err := b.p.stripe.Invoice(t.Context(), draft)
 	if err != nil || in.Status != stripe.InvoicePaid || in.Total != 124 || in.Metered != 124 {
 		t.Fatalf("%+v %v", in, err)
@@ -48,11 +48,11 @@ func TestBilling_Afterwards(t *testing.T) {
 	b.use(7_777) // 0.9999… cents short of the next: 1252343 µ in all
 	b.use(7_000)
 	b.SendAll(b.p.out)
-	b.stripe.EndPeriod(b.customer())
-	b.Deliver(b.in, b.stripe.Deliveries())
+	b.stripe.Billing.EndPeriod(b.customer())
+	b.Deliver(b.in, b.stripe.Webhooks.Deliveries())
 	b.SendAll(b.p.out)
-	b.stripe.Bill()
-	b.Deliver(b.in, b.stripe.Deliveries())
+	b.stripe.Billing.Run()
+	b.Deliver(b.in, b.stripe.Webhooks.Deliveries())
 	b.reconcile()
 	b.even(124) // a cent is too little to charge: it is owed still
 	if len(b.refused) != 0 {
@@ -79,25 +79,25 @@ func TestBilling_EventsInAnyOrder(t *testing.T) {
 			case 0, 1, 2:
 				b.use(money.Micro(r.IntN(3_000_000)))
 			case 3:
-				invoices = append(invoices, b.stripe.EndPeriod(b.customer())...)
+				invoices = append(invoices, b.stripe.Billing.EndPeriod(b.customer())...)
 				b.move(time.Minute)
 			case 4:
 				if len(invoices) > 0 {
-					b.stripe.HourOver(invoices[r.IntN(len(invoices))])
+					b.stripe.Billing.HourOver(invoices[r.IntN(len(invoices))])
 				}
 			case 5:
 				for range r.IntN(4) {
-					b.stripe.Fail(faults[r.IntN(len(faults))])
+					b.stripe.Faults.Fail(faults[r.IntN(len(faults))])
 				}
 				b.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
 				if _, err := b.p.out.SendDue(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				b.stripe.Heal()
+				b.stripe.Faults.Heal()
 			case 6:
 				b.reconcile()
 			case 7:
-				ds := append(b.stripe.Deliveries(), kept...)
+				ds := append(b.stripe.Webhooks.Deliveries(), kept...)
 				ds = append(ds, ds...)
 				r.Shuffle(len(ds), func(i, j int) { ds[i], ds[j] = ds[j], ds[i] })
 				kept = ds[r.IntN(len(ds)+1):]
@@ -105,32 +105,32 @@ func TestBilling_EventsInAnyOrder(t *testing.T) {
 			}
 		}
 		// The rest of the events is lost.
-		b.stripe.Deliveries()
+		b.stripe.Webhooks.Deliveries()
 		for range 3 { // the draft is seen, closed, and paid
 			b.SendAll(b.p.out)
 			b.refresh()
-			b.stripe.Bill()
+			b.stripe.Billing.Run()
 		}
 		b.reconcile()
-		_, cents := b.stripe.Charged()
+		_, cents := b.stripe.Charges.Total()
 		b.even(cents)
 		// One last period: the invoices equal the usage, to the cent.
 		b.use(1_000_000)
 		b.SendAll(b.p.out)
-		b.stripe.EndPeriod(b.customer())
+		b.stripe.Billing.EndPeriod(b.customer())
 		for range 3 {
 			b.refresh()
 			b.SendAll(b.p.out)
-			b.stripe.Bill()
+			b.stripe.Billing.Run()
 		}
 		b.reconcile()
-		_, cents = b.stripe.Charged()
+		_, cents = b.stripe.Charges.Total()
 		b.even(cents)
 		var billed int64
 		for _, w := range b.wanted {
 			billed += w
 		}
-		if n, sum := b.stripe.Metered(b.customer()); billed != int64(b.used/10_000) || sum != int64(b.used) ||
+		if n, sum := b.stripe.Meters.Metered(b.customer()); billed != int64(b.used/10_000) || sum != int64(b.used) ||
 			len(b.refused) != 0 {
 			t.Fatalf("billed %d of %d; Stripe counts %d events of %d; refused %v", billed, b.used, n, sum, b.refused)
 		}
@@ -145,17 +145,17 @@ func TestBilling_UsageAnswerLostForADay(t *testing.T) {
 		b := newTab(t, dbtest.New(t), "pm_card_visa")
 		b.p.out.SendNow(t.Context(), b.subscribe())
 		b.use(1_000_000)
-		b.stripe.Fail(fault, fault)
+		b.stripe.Faults.Fail(fault, fault)
 		b.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state = 'pending'")
 		if _, err := b.p.out.SendDue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		b.stripe.Heal()
+		b.stripe.Faults.Heal()
 		b.move(25 * time.Hour)
-		b.stripe.ForgetKeys()
+		b.stripe.Keys.Forget()
 		b.Exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '25 hours'")
 		b.SendAll(b.p.out)
-		if n, sum := b.stripe.Metered(b.customer()); n != 1 || sum != 1_000_000 {
+		if n, sum := b.stripe.Meters.Metered(b.customer()); n != 1 || sum != 1_000_000 {
 			t.Fatal(fault, n, sum)
 		}
 	}
@@ -181,16 +181,16 @@ func TestBilling_LastSubscriptionChangeWins(t *testing.T) {
 	}
 	b.subscribe()
 	b.subscribe()
-	b.stripe.Fail(sandbox.Error500, sandbox.Error500, sandbox.Truncated, sandbox.Error500)
+	b.stripe.Faults.Fail(sandbox.Error500, sandbox.Error500, sandbox.Truncated, sandbox.Error500)
 	b.SendAll(b.p.out)
-	if b.sub.Status != "active" || len(b.stripe.InvoicesOf(b.customer())) != 1 {
-		t.Fatalf("%+v %v", b.sub, b.stripe.InvoicesOf(b.customer()))
+	if b.sub.Status != "active" || len(b.stripe.Invoices.Of(b.customer())) != 1 {
+		t.Fatalf("%+v %v", b.sub, b.stripe.Invoices.Of(b.customer()))
 	}
 	first := b.sub.ID
 	off(false)
 	b.subscribe()
 	off(false)
-	b.stripe.Fail(sandbox.Down, sandbox.Error500)
+	b.stripe.Faults.Fail(sandbox.Down, sandbox.Error500)
 	b.SendAll(b.p.out)
 	if b.sub.ID != first || !b.sub.Ending {
 		t.Fatalf("%+v", b.sub)
@@ -203,7 +203,7 @@ func TestBilling_LastSubscriptionChangeWins(t *testing.T) {
 	b.use(2_000_000)
 	b.SendAll(b.p.out)
 	off(true)
-	b.stripe.Fail(sandbox.Error500)
+	b.stripe.Faults.Fail(sandbox.Error500)
 	b.SendAll(b.p.out)
 	if b.sub.ID != first || b.sub.Status != "canceled" {
 		t.Fatalf("%+v", b.sub)
@@ -211,7 +211,7 @@ func TestBilling_LastSubscriptionChangeWins(t *testing.T) {
 	for range 3 {
 		b.refresh() // the last invoice
 		b.SendAll(b.p.out)
-		b.stripe.Bill()
+		b.stripe.Billing.Run()
 	}
 	b.reconcile()
 	b.even(200)
@@ -229,10 +229,10 @@ func TestBilling_CollectedAndDisputed(t *testing.T) {
 	b.p.out.SendNow(t.Context(), b.subscribe())
 	b.use(5_000_000)
 	b.SendAll(b.p.out)
-	in := b.stripe.EndPeriod(b.customer())[0]
+	in := b.stripe.Billing.EndPeriod(b.customer())[0]
 	b.refresh()
 	b.SendAll(b.p.out)
-	b.stripe.Bill()
+	b.stripe.Billing.Run()
 	collect := func() {
 		b.do(func(ctx context.Context, tx *db.Tx) ([]id.Outbox, error) {
 			return b.p.CollectInvoice(ctx, tx, b.payer.Org, in)
@@ -253,11 +253,11 @@ func TestBilling_CollectedAndDisputed(t *testing.T) {
 	if err != nil || now.Status != stripe.InvoicePaid {
 		t.Fatalf("%+v %v", now, err)
 	}
-	dispute := b.stripe.Dispute(now.Payment, 500)
+	dispute := b.stripe.Disputes.Open(now.Payment, 500)
 	b.reconcile() // no event came
 	b.even(0)
-	b.stripe.Decide(dispute, true)
-	b.Deliver(b.in, b.stripe.Deliveries())
+	b.stripe.Disputes.Decide(dispute, true)
+	b.Deliver(b.in, b.stripe.Webhooks.Deliveries())
 	b.reconcile()
 	b.even(500)
 }
@@ -270,8 +270,8 @@ func TestBilling_InvoiceMadeByHand(t *testing.T) {
 	b.p.out.SendNow(t.Context(), b.subscribe())
 	b.use(5_000_000)
 	b.SendAll(b.p.out)
-	in := b.stripe.InvoiceByHand(b.customer(), "eur", 700)
-	b.Deliver(b.in, b.stripe.Deliveries())
+	in := b.stripe.Billing.InvoiceByHand(b.customer(), "eur", 700)
+	b.Deliver(b.in, b.stripe.Webhooks.Deliveries())
 	if r := b.reconcile(); r.New != 1 || r.Matched != 0 {
 		t.Fatalf("%+v", r)
 	}
@@ -300,10 +300,10 @@ func TestBilling_DefaultCardPays(t *testing.T) {
 		}
 		b.SendAll(b.p.out)
 		row, err := b.DB.Q.OutboxByKey(t.Context(), "setup:"+x.ID.String())
-		if err != nil || !b.stripe.Pay(row.ResultID, card) {
+		if err != nil || !b.stripe.Checkout.Pay(row.ResultID, card) {
 			t.Fatal(err)
 		}
-		b.Deliver(b.in, b.stripe.Deliveries())
+		b.Deliver(b.in, b.stripe.Webhooks.Deliveries())
 		b.SendAll(b.p.out)
 		return x
 	}
@@ -311,10 +311,10 @@ func TestBilling_DefaultCardPays(t *testing.T) {
 	b.SendAll(b.p.out)
 	b.use(5_000_000)
 	b.SendAll(b.p.out)
-	in := b.stripe.EndPeriod(b.customer())[0]
-	b.Deliver(b.in, b.stripe.Deliveries())
+	in := b.stripe.Billing.EndPeriod(b.customer())[0]
+	b.Deliver(b.in, b.stripe.Webhooks.Deliveries())
 	b.SendAll(b.p.out)
-	b.stripe.Bill()
+	b.stripe.Billing.Run()
 	tried := func(attempts int, status string) {
 		t.Helper()
 		got, err := b.p.stripe.Invoice(t.Context(), in)
@@ -325,7 +325,7 @@ func TestBilling_DefaultCardPays(t *testing.T) {
 	tried(1, stripe.InvoiceOpen)
 	save("pm_card_chargeCustomerFail")
 	b.move(73 * time.Hour)
-	b.stripe.Bill()
+	b.stripe.Billing.Run()
 	tried(2, stripe.InvoiceOpen)
 	save("pm_card_visa")
 	cards, err := b.p.Cards(t.Context(), b.payer.Org)
@@ -337,9 +337,9 @@ func TestBilling_DefaultCardPays(t *testing.T) {
 	}
 	b.SendAll(b.p.out)
 	b.move(73 * time.Hour)
-	b.stripe.Bill()
+	b.stripe.Billing.Run()
 	tried(3, stripe.InvoicePaid)
-	b.Deliver(b.in, b.stripe.Deliveries())
+	b.Deliver(b.in, b.stripe.Webhooks.Deliveries())
 	b.reconcile()
 	b.even(500)
 }

@@ -26,7 +26,7 @@ func (s *shop) card(method string) CardSetup {
 	if err != nil || c.State != Pending || c.URL == "" {
 		s.T.Fatal(c, err)
 	}
-	s.stripe.Pay(s.session("setup:"+c.ID.String()), method)
+	s.stripe.Checkout.Pay(s.session("setup:"+c.ID.String()), method)
 	if c, err = s.p.RefreshSetup(s.T.Context(), s.payer.Org, c.ID); err != nil {
 		s.T.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestCards_SaveChooseRemove(t *testing.T) {
 		t.Fatalf("%+v", c)
 	}
 	s.card("pm_card_mastercard")
-	s.deliver(s.stripe.Deliveries()) // the webhooks repeat it
+	s.deliver(s.stripe.Webhooks.Deliveries()) // the webhooks repeat it
 	list := s.cards()
 	if len(list) != 2 || list[0].Brand != "mastercard" || list[0].Default || list[1].Last4 != "4242" || !list[1].Default {
 		t.Fatalf("%+v", list)
@@ -119,13 +119,13 @@ func TestTopUp_BankAuthentication(t *testing.T) {
 		}
 	}
 	s.square(0)
-	s.stripe.Authenticate(s.session(topupKey(yes.ID)), true)
-	s.stripe.Authenticate(s.session(topupKey(no.ID)), false)
+	s.stripe.Payments.Authenticate(s.session(topupKey(yes.ID)), true)
+	s.stripe.Payments.Authenticate(s.session(topupKey(no.ID)), false)
 	got, err := s.p.Refresh(t.Context(), s.payer.Org, yes.ID) // the payer comes back before any webhook
 	if err != nil || got.State != Succeeded || got.ActionURL != "" || got.ReceiptURL == "" {
 		t.Fatalf("%+v %v", got, err)
 	}
-	s.deliver(s.stripe.Deliveries())
+	s.deliver(s.stripe.Webhooks.Deliveries())
 	if got := s.want(no, Failed); got.Failure == "" {
 		t.Fatal("no reason")
 	}
@@ -137,7 +137,7 @@ func TestTopUp_BankAuthentication(t *testing.T) {
 	}
 	s.SendAll(s.p.out)
 	s.want(never, Canceled)
-	if s.stripe.Authenticate(s.session(topupKey(never.ID)), true) {
+	if s.stripe.Payments.Authenticate(s.session(topupKey(never.ID)), true) {
 		t.Fatal("a cancelled payment was paid")
 	}
 	s.square(1)
@@ -153,7 +153,7 @@ func TestTopUp_LateSuccess(t *testing.T) {
 	if _, err := s.p.Poll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.stripe.Authenticate(s.session(topupKey(top.ID)), true)
+	s.stripe.Payments.Authenticate(s.session(topupKey(top.ID)), true)
 	s.SendAll(s.p.out)
 	s.want(top, Succeeded)
 	s.square(1)
@@ -164,7 +164,7 @@ func TestReceipts(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	top := s.want(s.topUp(2*money.Unit), Succeeded)
-	s.deliver(s.stripe.Deliveries())
+	s.deliver(s.stripe.Webhooks.Deliveries())
 	if got := s.want(top, Succeeded); got.ReceiptURL == "" {
 		t.Fatal("no receipt")
 	}

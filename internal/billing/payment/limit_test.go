@@ -49,7 +49,7 @@ func TestLimit_Unverified(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.verifyEmail()
-	s.deliver(s.stripe.Deliveries())
+	s.deliver(s.stripe.Webhooks.Deliveries())
 	if st, err = s.p.Standing(t.Context(), s.payer.Org); err != nil || !st.EmailVerified {
 		t.Fatalf("%+v %v", st, err)
 	}

@@ -28,11 +28,11 @@ func TestOutbox_EveryFaultChargesOnce(t *testing.T) {
 				patience = time.Second
 			}
 			s := newShopWith(t, d, "pm_card_visa", patience)
-			s.stripe.Fail(f, sandbox.None, f, f) // the customer once, then the payment twice
+			s.stripe.Faults.Fail(f, sandbox.None, f, f) // the customer once, then the payment twice
 			first := s.topUp(7 * money.Unit)
 			s.sendMine()
 			s.want(first, Succeeded)
-			n, cents := s.stripe.Charged()
+			n, cents := s.stripe.Charges.Total()
 			if n != 1 || cents != 700 || s.wallet() != 7*money.Unit {
 				t.Fatalf("charged %d times, %d cents, wallet %s", n, cents, s.wallet())
 			}
@@ -86,7 +86,7 @@ func TestOutbox_DeadSenderReplaced(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	s.topUp(money.Unit) // the customer is made
-	s.stripe.Fail(sandbox.Error500)
+	s.stripe.Faults.Fail(sandbox.Error500)
 	second := s.topUp(3 * money.Unit)
 	s.want(second, Pending)
 	s.Exec("UPDATE stripe_outbox SET state = 'sent', next_at = clock_timestamp() + interval '90 seconds' WHERE state = " +
@@ -104,11 +104,11 @@ func TestOutbox_ForgottenKeyLookedUp(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	s.topUp(money.Unit)
-	s.stripe.Fail(sandbox.Error500, sandbox.Down)
+	s.stripe.Faults.Fail(sandbox.Error500, sandbox.Down)
 	charged, refused := s.topUp(3*money.Unit), s.topUp(4*money.Unit)
 	s.want(charged, Pending)
 	s.want(refused, Pending)
-	s.stripe.ForgetKeys()
+	s.stripe.Keys.Forget()
 	s.Exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '1 day' WHERE state = 'unknown'")
 	s.SendAll(s.p.out)
 	s.want(charged, Succeeded)
@@ -126,7 +126,7 @@ func TestOutbox_ManySendersRandomFaults(t *testing.T) {
 	kinds := []sandbox.Fault{sandbox.None, sandbox.None, sandbox.LostAnswer, sandbox.Error500, sandbox.RateLimited,
 		sandbox.Refused, sandbox.Truncated, sandbox.InUse, sandbox.Slow}
 	for range 60 {
-		s.stripe.Fail(kinds[r.IntN(len(kinds))])
+		s.stripe.Faults.Fail(kinds[r.IntN(len(kinds))])
 	}
 	var wg sync.WaitGroup
 	for i := range 20 {
@@ -148,7 +148,7 @@ func TestOutbox_ManySendersRandomFaults(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		s.deliver(s.stripe.Deliveries())
+		s.deliver(s.stripe.Webhooks.Deliveries())
 	}
 	s.SendAll(s.p.out)
 	s.square(20)

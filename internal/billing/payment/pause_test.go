@@ -28,20 +28,20 @@ func TestSending_Pause(t *testing.T) {
 	s.square(1)
 	s.verifyEmail()
 	// A payment and a refund that were decided before the pause and not sent yet.
-	s.stripe.Throttle(0)
+	s.stripe.Faults.Throttle(0)
 	waiting := s.topUp(10 * money.Unit)
 	if _, err := s.giveBack(5 * money.Unit); err != nil {
 		t.Fatal(err)
 	}
-	s.stripe.Heal()
+	s.stripe.Faults.Heal()
 	if x := s.setSending(true); !x.Paused || x.Reason != "a restore" || x.Since == nil {
 		t.Fatalf("%+v", x)
 	}
 	s.SendAll(s.p.out)
-	if n, _ := s.stripe.Charged(); n != 1 || s.get(waiting).State != Pending {
+	if n, _ := s.stripe.Charges.Total(); n != 1 || s.get(waiting).State != Pending {
 		t.Fatalf("%d charges while paused, %+v", n, s.get(waiting))
 	}
-	if n := len(s.stripe.Refunds()); n != 0 {
+	if n := len(s.stripe.Refunds.IDs()); n != 0 {
 		t.Fatalf("%d refunds were made while paused", n)
 	}
 	_, _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: 10 * money.Unit}, idem.Request{})
@@ -55,10 +55,10 @@ func TestSending_Pause(t *testing.T) {
 		t.Fatalf("%+v", x)
 	}
 	s.SendAll(s.p.out)
-	if n, _ := s.stripe.Charged(); n != 2 || s.get(waiting).State != Succeeded {
+	if n, _ := s.stripe.Charges.Total(); n != 2 || s.get(waiting).State != Succeeded {
 		t.Fatalf("%d charges after the pause, %+v", n, s.get(waiting))
 	}
-	if n := len(s.stripe.Refunds()); n != 1 {
+	if n := len(s.stripe.Refunds.IDs()); n != 1 {
 		t.Fatalf("%d refunds were made after the pause", n)
 	}
 	var acts int

@@ -114,7 +114,7 @@ func (s *shop) wallet() money.Nano {
 // square asserts that the card was charged so often, and that the wallet has exactly what was charged.
 func (s *shop) square(times int) {
 	s.T.Helper()
-	n, cents := s.stripe.Charged()
+	n, cents := s.stripe.Charges.Total()
 	if n != times || s.wallet() != money.Nano(cents)*money.Cent {
 		s.T.Fatalf("charged %d times, %d cents; wallet %s; want %d times", n, cents, s.wallet(), times)
 	}
@@ -156,7 +156,7 @@ func TestTopUp_Succeeds(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The webhook that comes later changes nothing.
-	s.deliver(s.stripe.Deliveries())
+	s.deliver(s.stripe.Webhooks.Deliveries())
 	s.square(2)
 }
 
@@ -190,7 +190,7 @@ func TestTopUp_DeclinedCard(t *testing.T) {
 		if got := s.want(s.topUp(c.amount), Failed); got.Failure != c.want {
 			t.Errorf("%+v: %q", c, got.Failure)
 		}
-		s.deliver(s.stripe.Deliveries())
+		s.deliver(s.stripe.Webhooks.Deliveries())
 		s.SendAll(s.p.out) // it is final: nothing is tried again
 		s.square(0)
 		var notices int
@@ -218,9 +218,9 @@ func TestWebhook_AnyOrder(t *testing.T) {
 				x.ID).Scan(&pi); err != nil {
 				t.Fatal(err)
 			}
-			s.stripe.Finish(pi, x.ID == good.ID)
+			s.stripe.Payments.Finish(pi, x.ID == good.ID)
 		}
-		ds := s.stripe.Deliveries()
+		ds := s.stripe.Webhooks.Deliveries()
 		ds = append(ds, ds...)
 		r.Shuffle(len(ds), func(i, j int) { ds[i], ds[j] = ds[j], ds[i] })
 		s.deliver(ds[:r.IntN(len(ds)+1)])
@@ -231,7 +231,7 @@ func TestWebhook_AnyOrder(t *testing.T) {
 		if got := s.want(bad, Failed); got.Failure != "Your card was declined." {
 			t.Fatal(got.Failure)
 		}
-		if n, _ := s.stripe.Charged(); n != 1 || s.wallet() != 2*money.Unit {
+		if n, _ := s.stripe.Charges.Total(); n != 1 || s.wallet() != 2*money.Unit {
 			t.Fatalf("charged %d times, wallet %s", n, s.wallet())
 		}
 		s.deliver(ds)
@@ -252,15 +252,15 @@ func TestCheckout_SavesCard(t *testing.T) {
 		}
 		return cs
 	}
-	if s.stripe.Pay(session(first), "pm_card_visa_chargeDeclined") {
+	if s.stripe.Checkout.Pay(session(first), "pm_card_visa_chargeDeclined") {
 		t.Fatal("a bad card paid")
 	}
-	s.deliver(s.stripe.Deliveries())
+	s.deliver(s.stripe.Webhooks.Deliveries())
 	s.want(first, Pending) // another card may be tried
-	if !s.stripe.Pay(session(first), "pm_card_visa") {
+	if !s.stripe.Checkout.Pay(session(first), "pm_card_visa") {
 		t.Fatal("not paid")
 	}
-	s.deliver(s.stripe.Deliveries())
+	s.deliver(s.stripe.Webhooks.Deliveries())
 	if got := s.want(first, Succeeded); got.CheckoutURL != "" {
 		t.Fatal("a paid page is still offered")
 	}
@@ -269,8 +269,8 @@ func TestCheckout_SavesCard(t *testing.T) {
 
 	other := newShopOn(t, s.DB, "")
 	left := other.topUp(money.Unit)
-	other.stripe.Expire(session(left))
-	other.deliver(other.stripe.Deliveries())
+	other.stripe.Checkout.Expire(session(left))
+	other.deliver(other.stripe.Webhooks.Deliveries())
 	other.want(left, Canceled)
 }
 
@@ -278,7 +278,7 @@ func TestWebhook_Verified(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	s.topUp(money.Unit)
-	d := s.stripe.Deliveries()[0]
+	d := s.stripe.Webhooks.Deliveries()[0]
 	now := time.Now()
 	for name, sig := range map[string]string{
 		"none":       "",

@@ -31,7 +31,7 @@ func (s *shop) level() client.Reconciliation {
 	if err != nil {
 		s.T.Fatal(err)
 	}
-	cents := s.stripe.BalanceCents("eur")
+	cents := s.stripe.Balance.Cents("eur")
 	if r.Difference != 0 || r.Clearing != money.Nano(cents)*money.Cent || len(r.Open) != 0 || len(r.Unproven) != 0 {
 		s.T.Fatalf("Stripe holds %d cents; %+v", cents, r)
 	}
@@ -89,8 +89,8 @@ func TestRefund_UnusedBalance(t *testing.T) {
 	}
 	s.level()
 	// A bank sends one back days later: the money is in the wallet again.
-	s.stripe.FailRefund(s.stripe.Refunds()[0])
-	s.deliver(s.stripe.Deliveries())
+	s.stripe.Refunds.Fail(s.stripe.Refunds.IDs()[0])
+	s.deliver(s.stripe.Webhooks.Deliveries())
 	if s.wallet() != 3*money.Unit+list[0].Amount && s.wallet() != 3*money.Unit+list[1].Amount {
 		t.Fatal(s.wallet())
 	}
@@ -266,9 +266,9 @@ func TestDisputes(t *testing.T) {
 			if c.spent > 0 {
 				s.spend(c.spent)
 			}
-			dp := s.stripe.Dispute(s.session(topupKey(top.ID)), 1000)
+			dp := s.stripe.Disputes.Open(s.session(topupKey(top.ID)), 1000)
 			if !late {
-				s.deliver(s.stripe.Deliveries())
+				s.deliver(s.stripe.Webhooks.Deliveries())
 				if s.wallet() != 0 {
 					t.Fatalf("%s: %s is still there to spend", name, s.wallet())
 				}
@@ -276,8 +276,8 @@ func TestDisputes(t *testing.T) {
 					t.Fatalf("%s: a disputed payment was refunded: %v", name, err)
 				}
 			}
-			s.stripe.Decide(dp, c.won)
-			ds := s.stripe.Deliveries()
+			s.stripe.Disputes.Decide(dp, c.won)
+			ds := s.stripe.Webhooks.Deliveries()
 			s.deliver(append(ds, ds...))
 			if s.wallet() != c.wallet || s.balanceOf(ledger.DisputeHold(s.payer.Org, "EUR")) != 0 ||
 				bad-s.balanceOf(ledger.BadDebt("EUR")) != c.bad {
@@ -300,13 +300,13 @@ func TestReconciliation(t *testing.T) {
 	if r := s.level(); r.Matched != 1 || s.balanceOf(ledger.StripeFees("EUR")) != -59*money.Cent {
 		t.Fatalf("%+v, fees %s", r, s.balanceOf(ledger.StripeFees("EUR")))
 	}
-	s.stripe.Stray("payout", "eur", -500)
-	s.stripe.Stray("stripe_fee", "eur", -7)
+	s.stripe.Balance.Stray("payout", "eur", -500)
+	s.stripe.Balance.Stray("stripe_fee", "eur", -7)
 	if s.level(); s.balanceOf(ledger.Bank("EUR")) != -5*money.Unit {
 		t.Fatal(s.balanceOf(ledger.Bank("EUR")))
 	}
 	boss := s.Admin().Org
-	s.stripe.Stray("charge", "eur", 1234) // a charge made by hand in Stripe's dashboard
+	s.stripe.Balance.Stray("charge", "eur", 1234) // a charge made by hand in Stripe's dashboard
 	if _, err := s.rec.Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -339,7 +339,7 @@ func TestReconciliation_FindsLostPayment(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	s.topUp(money.Unit)
-	s.stripe.Fail(sandbox.Error500)
+	s.stripe.Faults.Fail(sandbox.Error500)
 	lost := s.topUp(8 * money.Unit)
 	s.want(lost, Pending)
 	s.level()
@@ -353,7 +353,7 @@ func TestReconciliation_SuspenseResolved(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	s.topUp(10 * money.Unit)
-	s.stripe.Stray("transfer", "eur", -300)
+	s.stripe.Balance.Stray("transfer", "eur", -300)
 	for range 2 {
 		if _, err := s.rec.Reconcile(t.Context()); err != nil {
 			t.Fatal(err)
@@ -395,7 +395,7 @@ func TestRefund_RandomFaults(t *testing.T) {
 		sandbox.Truncated, sandbox.InUse, sandbox.Down}
 	s.topUp(5 * money.Unit)
 	for range 40 {
-		s.stripe.Fail(kinds[r.IntN(len(kinds))])
+		s.stripe.Faults.Fail(kinds[r.IntN(len(kinds))])
 	}
 	for i := range 30 {
 		switch r.IntN(4) {
@@ -415,13 +415,13 @@ func TestRefund_RandomFaults(t *testing.T) {
 				t.Fatal(err)
 			}
 			if top := list[r.IntN(len(list))]; top.State == Succeeded {
-				if dp := s.stripe.Dispute(s.session(topupKey(top.ID)), 100); dp != "" {
-					s.stripe.Decide(dp, i%2 == 0)
+				if dp := s.stripe.Disputes.Open(s.session(topupKey(top.ID)), 100); dp != "" {
+					s.stripe.Disputes.Decide(dp, i%2 == 0)
 				}
 			}
 		}
 		s.Exec("UPDATE payment_standing SET state = 'ok'") // what disputes forbid is tested elsewhere
-		if ds := s.stripe.Deliveries(); r.IntN(3) > 0 {
+		if ds := s.stripe.Webhooks.Deliveries(); r.IntN(3) > 0 {
 			ds = append(ds, ds...)
 			r.Shuffle(len(ds), func(i, j int) { ds[i], ds[j] = ds[j], ds[i] })
 			s.deliver(ds)
@@ -435,7 +435,7 @@ func TestRefund_RandomFaults(t *testing.T) {
 			s.deliver(kept)
 		}
 	}
-	s.stripe.Heal()
+	s.stripe.Faults.Heal()
 	s.SendAll(s.p.out)
 	if _, err := s.p.poll(t.Context(), 0); err != nil {
 		t.Fatal(err)

@@ -114,10 +114,10 @@ func TestRefundLimit_SharedByCard(t *testing.T) {
 	payBy := func(card string) account.Principal {
 		s.payer = account.Principal{Org: s.Org(), User: id.New[id.User](), Email: "a@b.c", OrgName: "o"}
 		bought := s.topUp(80 * u)
-		if !s.stripe.Pay(s.session(topupKey(bought.ID)), card) {
+		if !s.stripe.Checkout.Pay(s.session(topupKey(bought.ID)), card) {
 			t.Fatal("not paid")
 		}
-		s.deliver(s.stripe.Deliveries())
+		s.deliver(s.stripe.Webhooks.Deliveries())
 		s.want(bought, Succeeded)
 		return s.payer
 	}

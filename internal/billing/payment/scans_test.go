@@ -66,7 +66,7 @@ func TestPoll_AbandonedPagesDoNotDelayOthers(t *testing.T) {
 			topupKey(id.FromUUID[id.TopUp](uuid.MustParse(before(i)))))
 	}
 	paid := s.topUp(9 * money.Unit)
-	if !s.stripe.Pay(s.session(topupKey(paid.ID)), "pm_card_visa") {
+	if !s.stripe.Checkout.Pay(s.session(topupKey(paid.ID)), "pm_card_visa") {
 		t.Fatal("not paid")
 	}
 	s.Exec("UPDATE topup SET created_at = clock_timestamp() - interval '1 hour' WHERE id = $1", paid.ID)
@@ -84,7 +84,7 @@ func TestOutbox_SharedBySenders(t *testing.T) {
 	s := newShop(t, "pm_card_visa")
 	s.topUp(money.Unit) // the customer is made
 	for range 30 {
-		s.stripe.Fail(sandbox.Down)
+		s.stripe.Faults.Fail(sandbox.Down)
 		s.topUp(money.Unit)
 	}
 	s.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state = 'unknown' OR state = 'pending'")
@@ -122,19 +122,19 @@ func TestOutbox_RateLimitPausesAll(t *testing.T) {
 	s := newShopAt(w, fake, "pm_card_visa")
 	s.topUp(money.Unit)
 	for range 40 {
-		s.stripe.Fail(sandbox.Down)
+		s.stripe.Faults.Fail(sandbox.Down)
 		s.topUp(money.Unit)
 	}
-	s.stripe.Heal()
-	s.stripe.Throttle(10) // then 429
+	s.stripe.Faults.Heal()
+	s.stripe.Faults.Throttle(10) // then 429
 	s.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('unknown', 'pending')")
-	calls := s.stripe.Calls()
+	calls := s.stripe.Faults.Calls()
 	if _, err := s.p.out.SendDue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	// Ten get through; those under way at that moment, one for each of the outbox's eight workers, meet the 429; the
 	// rest is not tried.
-	if n := s.stripe.Calls() - calls; n < 11 || n > 10+8 {
+	if n := s.stripe.Faults.Calls() - calls; n < 11 || n > 10+8 {
 		t.Errorf("%d calls were made", n)
 	}
 	var failed int
@@ -142,8 +142,8 @@ func TestOutbox_RateLimitPausesAll(t *testing.T) {
 		"SELECT count(*) FROM topup WHERE state = 'failed'").Scan(&failed); err != nil || failed != 0 {
 		t.Errorf("%d top-ups failed (%v)", failed, err)
 	}
-	calls = s.stripe.Calls()
-	if top := s.topUp(money.Unit); top.State != Pending || s.stripe.Calls() != calls {
-		t.Errorf("%s, %d calls during the pause", top.State, s.stripe.Calls()-calls)
+	calls = s.stripe.Faults.Calls()
+	if top := s.topUp(money.Unit); top.State != Pending || s.stripe.Faults.Calls() != calls {
+		t.Errorf("%s, %d calls during the pause", top.State, s.stripe.Faults.Calls()-calls)
 	}
 }

@@ -52,12 +52,12 @@ func TestSetUp_AfterLostAnswers(t *testing.T) {
 	s := newShop(t, "")
 	failed := 0
 	for i := range 40 {
-		s.stripe.Fail([]sandbox.Fault{sandbox.None, sandbox.Error500, sandbox.RateLimited, sandbox.Truncated}[i%4],
+		s.stripe.Faults.Fail([]sandbox.Fault{sandbox.None, sandbox.Error500, sandbox.RateLimited, sandbox.Truncated}[i%4],
 			sandbox.Error500)
 		if _, err := SetUpStripe(t.Context(), s.p.stripe, "EUR", hook); err != nil {
 			failed++
 		}
-		s.stripe.Heal()
+		s.stripe.Faults.Heal()
 	}
 	if failed == 0 {
 		t.Fatal("nothing was lost")
@@ -74,7 +74,7 @@ func TestSetUp_RepairsEndpoint(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "")
 	we := s.setUp().Endpoint
-	s.stripe.EditEndpoint(we, "2019-01-01", "refund.created", "customer.created")
+	s.stripe.Endpoints.Edit(we, "2019-01-01", "refund.created", "customer.created")
 	mended := s.setUp()
 	if !slices.Equal(mended.Changed, []string{"endpoint"}) || mended.Made != nil || len(mended.Warnings) != 1 ||
 		!strings.Contains(mended.Warnings[0], "2019-01-01") {
@@ -92,7 +92,7 @@ func TestSetUp_RepairsEndpoint(t *testing.T) {
 	if again := s.setUp(); again.Changed != nil {
 		t.Fatal("changed again")
 	}
-	s.stripe.EditEndpoint(we, stripe.APIVersion, "*")
+	s.stripe.Endpoints.Edit(we, stripe.APIVersion, "*")
 	if all := s.setUp(); all.Changed == nil || all.Warnings != nil { // it was switched off
 		t.Fatalf("%+v", all)
 	}
@@ -105,7 +105,7 @@ func TestSetUp_RepairsEndpoint(t *testing.T) {
 func TestSetUp_RefusesOtherPrice(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "")
-	s.stripe.Deactivate(s.setUp().Meter)
+	s.stripe.Meters.Deactivate(s.setUp().Meter)
 	x, err := SetUpStripe(t.Context(), s.p.stripe, "EUR", hook)
 	if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "lookup key muster_usage_eur") {
 		t.Fatalf("%+v %v", x, err)

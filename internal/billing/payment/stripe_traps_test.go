@@ -17,10 +17,10 @@ func TestCheckout_CardsOnly(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "")
 	page := s.session(topupKey(s.topUp(9 * money.Unit).ID))
-	if s.stripe.Pay(page, "pm_sepa") {
+	if s.stripe.Checkout.Pay(page, "pm_sepa") {
 		t.Error("a debit that takes days was accepted")
 	}
-	if !s.stripe.Pay(page, "pm_card_visa") {
+	if !s.stripe.Checkout.Pay(page, "pm_card_visa") {
 		t.Error("a card was not accepted")
 	}
 }
@@ -32,7 +32,7 @@ func (s *shop) refundOf(amount money.Nano) (Refund, string) {
 	if err != nil || len(made) != 1 {
 		s.T.Fatal(made, err)
 	}
-	all := s.stripe.Refunds()
+	all := s.stripe.Refunds.IDs()
 	return made[0], all[len(all)-1]
 }
 
@@ -58,8 +58,8 @@ func TestRefund_Pending(t *testing.T) {
 			t.Fatalf("%s, wallet %s", got.State, s.wallet())
 		}
 		s.level()
-		s.stripe.FinishRefund(re, well)
-		s.deliver(s.stripe.Deliveries())
+		s.stripe.Refunds.Finish(re, well)
+		s.deliver(s.stripe.Webhooks.Deliveries())
 		got, want, wallet := s.refundNow(r), Succeeded, money.Nano(0)
 		if !well {
 			want, wallet = Failed, 10*money.Unit
@@ -80,15 +80,15 @@ func TestRefund_Pending(t *testing.T) {
 func TestRefund_WaitsForFunds(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
-	s.stripe.NeedFunds()
+	s.stripe.Refunds.NeedFunds()
 	s.topUp(10 * money.Unit) // of which Stripe keeps its fee
 	r, re := s.refundOf(10 * money.Unit)
 	if got := s.refundNow(r); got.State != Pending {
 		t.Fatal(got.State)
 	}
-	s.stripe.Stray("topup", "eur", 100)
-	s.stripe.FinishRefund(re, true)
-	s.deliver(s.stripe.Deliveries())
+	s.stripe.Balance.Stray("topup", "eur", 100)
+	s.stripe.Refunds.Finish(re, true)
+	s.deliver(s.stripe.Webhooks.Deliveries())
 	if got := s.refundNow(r); got.State != Succeeded {
 		t.Fatal(got.State)
 	}
@@ -99,7 +99,7 @@ func TestOutbox_ReusedKeyLookedUp(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	s.topUp(money.Unit) // the customer is made
-	s.stripe.Fail("error_500")
+	s.stripe.Faults.Fail("error_500")
 	charged := s.topUp(8 * money.Unit) // the outcome is unknown
 	s.Exec(`UPDATE stripe_outbox SET params = jsonb_set(params, '{description}', '"another version''s words"') WHERE
 		idem_key = $1`, topupKey(charged.ID))
@@ -108,7 +108,7 @@ func TestOutbox_ReusedKeyLookedUp(t *testing.T) {
 	s.square(2)
 
 	// Nothing is found, and the first request may still be running: the top-up is not called failed for an hour.
-	s.stripe.Fail("down")
+	s.stripe.Faults.Fail("down")
 	lost := s.topUp(3 * money.Unit)
 	customer := ""
 	if err := s.DB.Pool.QueryRow(t.Context(), "SELECT customer_id FROM stripe_customer").Scan(&customer); err != nil {
@@ -142,14 +142,14 @@ func TestDispute_Inquiry(t *testing.T) {
 	for _, disputed := range []bool{true, false} {
 		s := newShop(t, "pm_card_visa")
 		pi := s.paymentOf(s.topUp(10 * money.Unit))
-		dp := s.stripe.Inquire(pi, 1000)
-		s.deliver(s.stripe.Deliveries())
+		dp := s.stripe.Disputes.Inquire(pi, 1000)
+		s.deliver(s.stripe.Webhooks.Deliveries())
 		s.level()
-		s.stripe.Escalate(dp, disputed)
-		s.deliver(s.stripe.Deliveries())
+		s.stripe.Disputes.Escalate(dp, disputed)
+		s.deliver(s.stripe.Webhooks.Deliveries())
 		if disputed {
-			s.stripe.Decide(dp, false)
-			s.deliver(s.stripe.Deliveries())
+			s.stripe.Disputes.Decide(dp, false)
+			s.deliver(s.stripe.Webhooks.Deliveries())
 		}
 		s.level()
 		want := 10 * money.Unit
@@ -168,8 +168,8 @@ func TestDispute_Prevented(t *testing.T) {
 	t.Parallel()
 	for back, want := range map[int64]money.Nano{1000: 0, 0: 10 * money.Unit} {
 		s := newShop(t, "pm_card_visa")
-		s.stripe.Prevent(s.paymentOf(s.topUp(10*money.Unit)), 1000, back)
-		s.deliver(s.stripe.Deliveries())
+		s.stripe.Disputes.Prevent(s.paymentOf(s.topUp(10*money.Unit)), 1000, back)
+		s.deliver(s.stripe.Webhooks.Deliveries())
 		s.level()
 		if s.wallet() != want || s.balanceOf(ledger.DisputeHold(s.payer.Org, "EUR")) != 0 {
 			t.Errorf("%d cents given back: wallet %s, set aside %s", back, s.wallet(),
@@ -194,8 +194,8 @@ func TestFraudWarning_StopsAutoTopUp(t *testing.T) {
 	boss := s.Admin().Org
 	pi := s.paymentOf(s.topUp(10 * money.Unit))
 	s.wish(AutoTopUp{Enabled: true, Threshold: 5 * money.Unit, Amount: 10 * money.Unit, DailyCap: 10 * money.Unit})
-	s.stripe.Warn(pi)
-	ds := s.stripe.Deliveries()
+	s.stripe.Warnings.Warn(pi)
+	ds := s.stripe.Webhooks.Deliveries()
 	s.deliver(append(ds, ds...))
 	a, err := s.p.AutoTopUp(t.Context(), s.payer.Org)
 	if told := s.noticeTitles(boss, "fraud_warning:"); err != nil || a.Enabled || len(told) != 1 ||
@@ -222,7 +222,7 @@ func TestMeterErrors_NotifyAdmins(t *testing.T) {
 			t.Fatal("refused at once:", err)
 		}
 	}
-	s.deliver(s.stripe.Deliveries())
+	s.deliver(s.stripe.Webhooks.Deliveries())
 	if told := s.noticeTitles(boss, "meter_errors:"); len(told) != 1 { // over midnight twice
 		t.Errorf("told %q", told)
 	}

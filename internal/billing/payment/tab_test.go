@@ -179,7 +179,7 @@ func (b *tab) even(paidCents int64) {
 		b.T.Fatalf("owed %s, want %s", got, want)
 	}
 	if got, want := -balance(ledger.StripeClearing("EUR")),
-		money.Nano(b.stripe.BalanceCents("eur"))*money.Cent; got != want {
+		money.Nano(b.stripe.Balance.Cents("eur"))*money.Cent; got != want {
 		b.T.Fatalf("clearing %s, Stripe has %s", got, want)
 	}
 	if x, err := ledger.Check(context.Background(), b.DB); err != nil || !x.Balanced() {

@@ -31,7 +31,7 @@ func TestTax_RandomFaults(t *testing.T) {
 				sandbox.RateLimited,
 				sandbox.Truncated, sandbox.InUse, sandbox.Down}
 			for range 40 {
-				s.stripe.Fail(kinds[r.IntN(len(kinds))])
+				s.stripe.Faults.Fail(kinds[r.IntN(len(kinds))])
 			}
 			for range 40 {
 				m.step()
@@ -42,7 +42,7 @@ func TestTax_RandomFaults(t *testing.T) {
 				}
 				s.owed()
 			}
-			s.stripe.Heal()
+			s.stripe.Faults.Heal()
 			s.SendAll(s.p.out)
 			m.finishAll()
 			if _, err := s.p.poll(t.Context(), 0); err != nil {
@@ -100,13 +100,13 @@ func (m *taxModel) step() {
 			if m.r.IntN(2) == 0 {
 				cents = 1 + m.r.Int64N(cents)
 			}
-			if dp := m.stripe.Dispute(m.session(topupKey(top.ID)), cents); dp != "" && m.r.IntN(3) > 0 {
-				m.stripe.Decide(dp, m.r.IntN(2) == 0)
+			if dp := m.stripe.Disputes.Open(m.session(topupKey(top.ID)), cents); dp != "" && m.r.IntN(3) > 0 {
+				m.stripe.Disputes.Decide(dp, m.r.IntN(2) == 0)
 			}
 		}
 	case 7:
-		if all := m.stripe.Refunds(); len(all) > 0 {
-			m.stripe.FailRefund(all[m.r.IntN(len(all))])
+		if all := m.stripe.Refunds.IDs(); len(all) > 0 {
+			m.stripe.Refunds.Fail(all[m.r.IntN(len(all))])
 		}
 	case 8:
 		if w := m.spendable(); w > money.Unit {
@@ -133,7 +133,7 @@ func (m *taxModel) expected(cents int64) int64 {
 // receive delivers Stripe's events, shuffled, repeated or partly lost.
 func (m *taxModel) receive() {
 	m.T.Helper()
-	ds := m.stripe.Deliveries()
+	ds := m.stripe.Webhooks.Deliveries()
 	if m.r.IntN(3) > 0 {
 		ds = append(ds, ds...)
 	}
@@ -155,7 +155,7 @@ func (m *taxModel) finishAll() {
 		if err := rows.Scan(&pi); err != nil {
 			m.T.Fatal(err)
 		}
-		m.stripe.Finish(pi, m.r.IntN(4) > 0)
+		m.stripe.Payments.Finish(pi, m.r.IntN(4) > 0)
 	}
 }
 
@@ -177,7 +177,7 @@ func (m *taxModel) check() {
 			charged += int64(top.Total / money.Cent)
 		}
 	}
-	if _, cents := m.stripe.Charged(); cents != charged {
+	if _, cents := m.stripe.Charges.Total(); cents != charged {
 		m.T.Errorf("charged %d cents, payments say %d", cents, charged)
 	}
 	var over string

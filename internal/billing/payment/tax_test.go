@@ -77,7 +77,7 @@ func TestTax_TopUp(t *testing.T) {
 		top.Total != 119*money.Unit || top.Tax.Name != "VAT" {
 		t.Fatalf("%+v", top)
 	}
-	if n, cents := s.stripe.Charged(); n != 1 || cents != 11900 || s.wallet() != 100*money.Unit ||
+	if n, cents := s.stripe.Charges.Total(); n != 1 || cents != 11900 || s.wallet() != 100*money.Unit ||
 		s.owed() != 19*money.Unit {
 		t.Fatalf("%d charges, %d cents, wallet %s, tax %s", n, cents, s.wallet(), s.owed())
 	}
@@ -114,7 +114,7 @@ func TestTax_TopUp(t *testing.T) {
 		fault.Unavailable) {
 		t.Fatal(err)
 	}
-	if n, _ := s.stripe.Charged(); n != 3 || s.owed() != 35*money.Unit {
+	if n, _ := s.stripe.Charges.Total(); n != 3 || s.owed() != 35*money.Unit {
 		t.Fatal(n, s.owed())
 	}
 	s.level()
@@ -131,9 +131,9 @@ func TestTax_FrozenWhilePending(t *testing.T) {
 	s.lives("US", "")
 	s.Exec("UPDATE topup SET state = 'failed' WHERE id = $1", late.ID)
 	for _, x := range []TopUp{first, late} {
-		s.stripe.Finish(s.session(topupKey(x.ID)), true)
+		s.stripe.Payments.Finish(s.session(topupKey(x.ID)), true)
 	}
-	s.deliver(s.stripe.Deliveries())
+	s.deliver(s.stripe.Webhooks.Deliveries())
 	for x, want := range map[id.TopUp]money.Nano{first.ID: 190 * money.Cent, late.ID: 380 * money.Cent} {
 		if got := s.want(TopUp{ID: x}, Succeeded); got.Tax.Amount != want || got.Tax.Country != "DE" ||
 			got.Tax.Percent != "19" {
@@ -168,8 +168,8 @@ func TestTax_Refund(t *testing.T) {
 	}
 	s.level()
 	// One that a bank sends back brings its tax back too.
-	s.stripe.FailRefund(s.stripe.Refunds()[2])
-	s.deliver(s.stripe.Deliveries())
+	s.stripe.Refunds.Fail(s.stripe.Refunds.IDs()[2])
+	s.deliver(s.stripe.Webhooks.Deliveries())
 	if s.wallet() != 333*money.Cent || s.owed() != 63*money.Cent {
 		t.Fatal(s.wallet(), s.owed())
 	}
@@ -204,13 +204,13 @@ func TestTax_Dispute(t *testing.T) {
 			if c.spent > 0 {
 				s.spend(c.spent)
 			}
-			dp := s.stripe.Dispute(s.session(topupKey(top.ID)), c.cents)
-			s.deliver(s.stripe.Deliveries())
+			dp := s.stripe.Disputes.Open(s.session(topupKey(top.ID)), c.cents)
+			s.deliver(s.stripe.Webhooks.Deliveries())
 			if s.owed() != 190*money.Cent {
 				t.Errorf("open: %s", s.owed())
 			}
-			s.stripe.Decide(dp, c.won)
-			ds := s.stripe.Deliveries()
+			s.stripe.Disputes.Decide(dp, c.won)
+			ds := s.stripe.Webhooks.Deliveries()
 			s.deliver(append(ds, ds...))
 			if s.wallet() != c.wallet || s.owed() != c.owed || -s.balanceOf(ledger.BadDebt("EUR")) != c.bad ||
 				s.balanceOf(ledger.DisputeHold(s.payer.Org, "EUR")) != 0 {
@@ -247,7 +247,7 @@ func TestTax_AutoTopUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n, cents := s.stripe.Charged(); n != 2 || cents != 2380 || s.wallet() != 20*money.Unit ||
+	if n, cents := s.stripe.Charges.Total(); n != 2 || cents != 2380 || s.wallet() != 20*money.Unit ||
 		s.owed() != 380*money.Cent {
 		t.Fatal(n, cents, s.wallet(), s.owed())
 	}

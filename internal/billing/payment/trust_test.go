@@ -36,18 +36,18 @@ func (s *shop) must(err error) {
 // dispute opens a dispute of a whole payment and delivers Stripe's events about it.
 func (s *shop) dispute(top TopUp) (id string) {
 	s.T.Helper()
-	id = s.stripe.Dispute(s.session(topupKey(top.ID)), int64(top.Total/money.Cent))
+	id = s.stripe.Disputes.Open(s.session(topupKey(top.ID)), int64(top.Total/money.Cent))
 	if id == "" {
 		s.T.Fatal("the payment cannot be disputed")
 	}
-	s.deliver(s.stripe.Deliveries())
+	s.deliver(s.stripe.Webhooks.Deliveries())
 	return id
 }
 
 func (s *shop) decide(dispute string, won bool) {
 	s.T.Helper()
-	s.stripe.Decide(dispute, won)
-	s.deliver(s.stripe.Deliveries())
+	s.stripe.Disputes.Decide(dispute, won)
+	s.deliver(s.stripe.Webhooks.Deliveries())
 }
 
 func (s *shop) spendable() money.Nano {
@@ -121,13 +121,13 @@ func TestDispute_CreditCoversItFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.spend(20 * u)
-	dp := s.stripe.Dispute(s.session(topupKey(disputed.ID)), 5000)
-	s.deliver(s.stripe.Deliveries())
+	dp := s.stripe.Disputes.Open(s.session(topupKey(disputed.ID)), 5000)
+	s.deliver(s.stripe.Webhooks.Deliveries())
 	if st := s.standing(); st.Short != 50*u {
 		t.Fatalf("%+v", st)
 	}
-	s.stripe.FailRefund(s.stripe.Refunds()[0])
-	s.deliver(s.stripe.Deliveries())
+	s.stripe.Refunds.Fail(s.stripe.Refunds.IDs()[0])
+	s.deliver(s.stripe.Webhooks.Deliveries())
 	if n := s.spendable(); n != 0 {
 		t.Fatalf("%s of a failed refund can be spent", n)
 	}
@@ -253,8 +253,8 @@ func TestDispute_LostBlocksCard(t *testing.T) {
 	other := newShopOn(t, s.DB, "")
 	other.p, other.stripe = s.p, s.stripe
 	page := other.topUp(7 * u)
-	s.stripe.Pay(s.session(topupKey(page.ID)), "pm_card_visa")
-	s.deliver(s.stripe.Deliveries())
+	s.stripe.Checkout.Pay(s.session(topupKey(page.ID)), "pm_card_visa")
+	s.deliver(s.stripe.Webhooks.Deliveries())
 	s.SendAll(s.p.out)
 	if other.wallet() != 0 || len(other.cards()) != 0 {
 		t.Fatalf("%s paid with a blocked card, %d cards kept", other.wallet(), len(other.cards()))
@@ -263,8 +263,8 @@ func TestDispute_LostBlocksCard(t *testing.T) {
 		list[0].State != Succeeded || list[0].Amount != 7*u {
 		t.Fatal(list, err)
 	}
-	s.stripe.Pay(s.session(topupKey(other.topUp(8*u).ID)), "pm_card_mastercard")
-	s.deliver(s.stripe.Deliveries())
+	s.stripe.Checkout.Pay(s.session(topupKey(other.topUp(8*u).ID)), "pm_card_mastercard")
+	s.deliver(s.stripe.Webhooks.Deliveries())
 	if other.wallet() != 8*u {
 		t.Fatal(other.wallet())
 	}
@@ -343,8 +343,8 @@ func disputeAtRandom(t *testing.T, r *rand.Rand) {
 			if n, err := s.p.Refundable(ctx, s.payer.Org); err == nil && n >= money.Cent {
 				_, _ = s.giveBack(money.Cent * (1 + money.Nano(r.Int64N(int64(n/money.Cent)))))
 			}
-			if all := s.stripe.Refunds(); len(all) > 0 && r.IntN(2) == 0 {
-				s.stripe.FailRefund(all[r.IntN(len(all))])
+			if all := s.stripe.Refunds.IDs(); len(all) > 0 && r.IntN(2) == 0 {
+				s.stripe.Refunds.Fail(all[r.IntN(len(all))])
 			}
 		case 5:
 			if len(tops) > 0 {
@@ -352,20 +352,20 @@ func disputeAtRandom(t *testing.T, r *rand.Rand) {
 				key := tops[r.IntN(len(tops))]
 				k.Left.Store(0)
 				pi = s.session(key)
-				if dp := s.stripe.Dispute(pi, int64(50+r.IntN(50))); dp != "" {
+				if dp := s.stripe.Disputes.Open(pi, int64(50+r.IntN(50))); dp != "" {
 					open = append(open, dp)
 				}
 			}
 		case 6:
 			if len(open) > 0 {
 				j := r.IntN(len(open))
-				s.stripe.Decide(open[j], r.IntN(2) == 0)
+				s.stripe.Disputes.Decide(open[j], r.IntN(2) == 0)
 				open = append(open[:j], open[j+1:]...)
 			}
 		case 7:
 			_, _ = s.p.CollectClaims(ctx)
 		}
-		ds := s.stripe.Deliveries()
+		ds := s.stripe.Webhooks.Deliveries()
 		r.Shuffle(len(ds), func(i, j int) { ds[i], ds[j] = ds[j], ds[i] })
 		for _, e := range ds {
 			for range r.IntN(3) { // lost, once, twice
@@ -376,10 +376,10 @@ func disputeAtRandom(t *testing.T, r *rand.Rand) {
 		check(fmt.Sprint("step ", i, " of kind ", what))
 		s.Exec("UPDATE payment_standing SET state = 'ok'")
 	}
-	s.stripe.Heal()
+	s.stripe.Faults.Heal()
 	s.SendAll(s.p.out)
 	s.Exec("UPDATE stripe_event SET next_at = clock_timestamp() WHERE processed_at IS NULL")
-	s.deliver(s.stripe.Deliveries())
+	s.deliver(s.stripe.Webhooks.Deliveries())
 	if _, err := s.p.poll(ctx, 0); err != nil {
 		t.Fatal(err)
 	}

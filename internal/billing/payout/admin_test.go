@@ -93,9 +93,9 @@ func (x *admin) onboard() (acct string) {
 	if _, _, err := x.p.Onboard(x.T.Context(), x.owner, "DE", idem.Request{}); err != nil {
 		x.T.Fatal(err)
 	}
-	acct = x.fake.Accounts()[0]
-	x.fake.Onboard(acct)
-	x.Deliver(x.in, x.fake.Deliveries())
+	acct = x.fake.Accounts.IDs()[0]
+	x.fake.Accounts.Onboard(acct)
+	x.Deliver(x.in, x.fake.Webhooks.Deliveries())
 	return acct
 }
 
@@ -132,7 +132,7 @@ func (x *admin) payDue() int {
 // sent asserts how many transfers the operator got, and what of them was not taken back.
 func (x *admin) sent(what string, transfers int, net money.Nano) {
 	x.T.Helper()
-	if n, cents := x.fake.Transferred(""); n != transfers || money.Nano(cents)*money.Cent != net {
+	if n, cents := x.fake.Transfers.Total(""); n != transfers || money.Nano(cents)*money.Cent != net {
 		x.T.Fatalf("%s: %d transfers of %d cents, want %d of %s", what, n, cents, transfers, net)
 	}
 }
@@ -163,7 +163,7 @@ func (x *admin) square() {
 	if err != nil || r.Difference != 0 || r.Waiting != 0 || r.Suspense != 0 {
 		x.T.Fatalf("reconciliation: %+v %v", r, err)
 	}
-	if cents := x.fake.BalanceCents("eur"); r.Clearing != money.Nano(cents)*money.Cent {
+	if cents := x.fake.Balance.Cents("eur"); r.Clearing != money.Nano(cents)*money.Cent {
 		x.T.Fatalf("the books say that Stripe holds %s, and it holds %d cents", r.Clearing, cents)
 	}
 }

@@ -29,7 +29,7 @@ func stolen(t *testing.T) (x *admin, dispute string) {
 	x.keepAll()
 	x.earn(85 * u)
 	x.Move(ledger.Wallet(x.renter.Org, eur), ledger.Fee(eur), 15*u)
-	x.fake.Stray("topup", "eur", 100_000) // others' money at Stripe
+	x.fake.Balance.Stray("topup", "eur", 100_000) // others' money at Stripe
 	x.payable()
 	if kept := x.Balance(ledger.HostBond(x.operator, eur)); kept != 85*u {
 		t.Fatalf("%s are in the bond", kept)
@@ -39,8 +39,8 @@ func stolen(t *testing.T) (x *admin, dispute string) {
 
 func (x *admin) lose(dispute string) {
 	x.T.Helper()
-	x.fake.Decide(dispute, false)
-	x.Deliver(x.in, x.fake.Deliveries())
+	x.fake.Disputes.Decide(dispute, false)
+	x.Deliver(x.in, x.fake.Webhooks.Deliveries())
 }
 
 // kept asserts that nothing of the bond of 85.00 can be withdrawn or paid out, whatever else is pending.

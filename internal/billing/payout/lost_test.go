@@ -14,10 +14,10 @@ import (
 // openDispute opens a dispute of a top-up at Stripe and delivers Stripe's events about it.
 func (x *admin) openDispute(payment string, amount money.Nano) (dispute string) {
 	x.T.Helper()
-	if dispute = x.fake.Dispute(payment, int64(amount/money.Cent)); dispute == "" {
+	if dispute = x.fake.Disputes.Open(payment, int64(amount/money.Cent)); dispute == "" {
 		x.T.Fatal("the payment cannot be disputed")
 	}
-	x.Deliver(x.in, x.fake.Deliveries())
+	x.Deliver(x.in, x.fake.Webhooks.Deliveries())
 	return dispute
 }
 
@@ -49,8 +49,8 @@ func TestReview_LostDispute(t *testing.T) {
 		x.payable()
 		x.payDue()
 		x.sent("while it is open", 1, 30*u)
-		x.fake.Decide(dp, false)
-		x.Deliver(x.in, x.fake.Deliveries())
+		x.fake.Disputes.Decide(dp, false)
+		x.Deliver(x.in, x.fake.Webhooks.Deliveries())
 		if x.payDue(); !paid { // before anything matures again
 			x.payable()
 		}

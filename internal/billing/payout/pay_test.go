@@ -42,25 +42,25 @@ func TestPayout_Paid(t *testing.T) {
 	if n := x.payDue(); n != 0 {
 		t.Fatal("paid into an account that cannot receive")
 	}
-	acct := x.fake.Accounts()[0]
-	x.fake.Onboard(acct, "external_account")
-	x.Deliver(x.in, x.fake.Deliveries())
+	acct := x.fake.Accounts.IDs()[0]
+	x.fake.Accounts.Onboard(acct, "external_account")
+	x.Deliver(x.in, x.fake.Webhooks.Deliveries())
 	if a := state(Incomplete); len(a.Due) != 1 || a.Due[0] != "external_account" {
 		t.Fatalf("%+v", a)
 	}
-	x.fake.Onboard(acct)
-	x.fake.Deliveries() // the event is lost, and the operator comes back
+	x.fake.Accounts.Onboard(acct)
+	x.fake.Webhooks.Deliveries() // the event is lost, and the operator comes back
 	if err := x.p.RefreshAccount(t.Context(), x.operator); err != nil {
 		t.Fatal(err)
 	}
 	state(Ready)
-	if _, _, err := x.p.Onboard(t.Context(), x.owner, "", idem.Request{}); err != nil || len(x.fake.Accounts()) != 1 {
-		t.Fatal(err, x.fake.Accounts())
+	if _, _, err := x.p.Onboard(t.Context(), x.owner, "", idem.Request{}); err != nil || len(x.fake.Accounts.IDs()) != 1 {
+		t.Fatal(err, x.fake.Accounts.IDs())
 	}
 	if n := x.payDue(); n != 1 {
 		t.Fatal(n)
 	}
-	if got := x.last(); got.State != Paid || got.Amount != 30*money.Unit || got.Transfer != x.fake.Transfers()[0] ||
+	if got := x.last(); got.State != Paid || got.Amount != 30*money.Unit || got.Transfer != x.fake.Transfers.IDs()[0] ||
 		got.SettledAt == nil {
 		t.Fatalf("%+v", got)
 	}
@@ -92,7 +92,7 @@ func TestPayout_Paid(t *testing.T) {
 func TestOnboard_RefusedAccountRetried(t *testing.T) {
 	t.Parallel()
 	x := newAdmin(t)
-	x.fake.Fail(sandbox.RateLimited)
+	x.fake.Faults.Fail(sandbox.RateLimited)
 	if _, _, err := x.p.Onboard(t.Context(), x.owner, "DE", idem.Request{}); fault.KindOf(err) != fault.Unavailable {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestOnboard_RefusedAccountRetried(t *testing.T) {
 	}
 	x.SendAll(x.p.out)
 	if url, _, err := x.p.Onboard(t.Context(), x.owner, "DE", idem.Request{}); err != nil || url == "" ||
-		len(x.fake.Accounts()) != 1 {
+		len(x.fake.Accounts.IDs()) != 1 {
 		t.Fatal(url, err)
 	}
 }
@@ -110,10 +110,10 @@ func TestOnboard_RefusedAccountRetried(t *testing.T) {
 func TestOnboard_MoreInformationNeeded(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 1000*money.Unit)
-	acct := x.fake.Accounts()[0]
+	acct := x.fake.Accounts.IDs()[0]
 	x.earn(20 * money.Unit)
 	x.payable()
-	x.fake.Onboard(acct, "individual.verification.document") // and the event has not come yet
+	x.fake.Accounts.Onboard(acct, "individual.verification.document") // and the event has not come yet
 	if x.payDue() != 1 {
 		t.Fatal("not tried")
 	}
@@ -121,7 +121,7 @@ func TestOnboard_MoreInformationNeeded(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	x.want("a failed payout is payable again", 0, 20*money.Unit)
-	x.Deliver(x.in, x.fake.Deliveries())
+	x.Deliver(x.in, x.fake.Webhooks.Deliveries())
 	if x.payDue() != 0 {
 		t.Fatal("paid into an account that is known to be off")
 	}
@@ -130,7 +130,7 @@ func TestOnboard_MoreInformationNeeded(t *testing.T) {
 		x.operator).Scan(&notices); err != nil || notices != 2 {
 		t.Fatal(notices, err)
 	}
-	x.fake.Onboard(acct)
+	x.fake.Accounts.Onboard(acct)
 	x.Exec("UPDATE payout_account SET checked_at = clock_timestamp() - interval '2 days'")
 	if n, err := x.p.PollAccounts(t.Context()); n != 1 || err != nil { // no event at all
 		t.Fatal(n, err)
@@ -174,7 +174,7 @@ func TestReverse_RefusedByStripe(t *testing.T) {
 	x.earn(50 * money.Unit)
 	x.payable()
 	x.payDue()
-	x.fake.Reverse(x.fake.Transfers()[0], 4000) // in Stripe's dashboard, and no event has arrived
+	x.fake.Transfers.Reverse(x.fake.Transfers.IDs()[0], 4000) // in Stripe's dashboard, and no event has arrived
 	reverse := func(n money.Nano) error {
 		return billingtest.Err(x.p.Reverse(x.T.Context(), x.boss, ReversalRequest{
 			Payout: x.last().ID,
@@ -182,7 +182,7 @@ func TestReverse_RefusedByStripe(t *testing.T) {
 			Reason: "sent twice",
 		}, idem.Request{}))
 	}
-	x.fake.Fail(sandbox.RateLimited)
+	x.fake.Faults.Fail(sandbox.RateLimited)
 	if err := reverse(50 * money.Unit); err != nil {
 		t.Fatal(err)
 	}
@@ -228,8 +228,8 @@ func TestReverse_RefusedAndNoLongerNeeded(t *testing.T) {
 	x.earn(50 * money.Unit)
 	x.payable()
 	x.payDue()
-	tr := x.fake.Transfers()[0]
-	x.fake.Reverse(tr, 1)
+	tr := x.fake.Transfers.IDs()[0]
+	x.fake.Transfers.Reverse(tr, 1)
 	if err := billingtest.Err(x.p.Reverse(x.T.Context(), x.boss, ReversalRequest{
 		Payout: x.last().ID,
 		Amount: 0,
@@ -241,7 +241,7 @@ func TestReverse_RefusedAndNoLongerNeeded(t *testing.T) {
 	if r := x.last().Reversal; r == nil || r.State != ReversalRefused {
 		t.Fatalf("%+v", r)
 	}
-	x.fake.Reverse(tr, 4999)
+	x.fake.Transfers.Reverse(tr, 4999)
 	x.square()
 	if got := x.last(); got.Reversed != 50*money.Unit || got.Reversal != nil {
 		t.Fatalf("%+v", got)
@@ -272,12 +272,12 @@ func TestReverse_TakenBack(t *testing.T) {
 	if err := reverse(x.boss, money.Unit, " "); fault.KindOf(err) != fault.Invalid {
 		t.Fatal(err)
 	}
-	x.fake.Fail(sandbox.Error500, sandbox.Error500)
+	x.fake.Faults.Fail(sandbox.Error500, sandbox.Error500)
 	if err := reverse(x.boss, 20*money.Unit, "sent twice by hand"); err != nil {
 		t.Fatal(err)
 	}
 	x.SendAll(x.p.out)
-	x.fake.Heal()
+	x.fake.Faults.Heal()
 	x.SendAll(x.p.out)
 	if got := x.last(); got.Reversed != 20*money.Unit || got.State != Paid {
 		t.Fatalf("%+v", got)
@@ -293,8 +293,8 @@ func TestReverse_TakenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A person takes a part back in Stripe's dashboard, and no event comes: the reconciliation finds out.
-	x.fake.Reverse(x.fake.Transfers()[0], 500)
-	x.fake.Deliveries()
+	x.fake.Transfers.Reverse(x.fake.Transfers.IDs()[0], 500)
+	x.fake.Webhooks.Deliveries()
 	x.square()
 	if got := x.last(); got.Reversed != 25*money.Unit {
 		t.Fatalf("%+v", got)
@@ -335,8 +335,8 @@ func TestHeld_Disputes(t *testing.T) {
 		top.ID).Scan(&intent); err != nil {
 		t.Fatal(err)
 	}
-	dp := x.fake.Dispute(intent, 7000)
-	x.Deliver(x.in, x.fake.Deliveries())
+	dp := x.fake.Disputes.Open(intent, 7000)
+	x.Deliver(x.in, x.fake.Webhooks.Deliveries())
 	s, err := x.p.Standing(t.Context(), x.operator)
 	if err != nil || s.Disputed != 70*money.Unit || s.Pending != 20*money.Unit || s.Payable != 60*money.Unit {
 		t.Fatalf("%+v %v", s, err)
@@ -348,8 +348,8 @@ func TestHeld_Disputes(t *testing.T) {
 	}
 	x.payDue()
 	x.sent("while it is open", 1, 10*money.Unit)
-	x.fake.Decide(dp, true)
-	x.Deliver(x.in, x.fake.Deliveries())
+	x.fake.Disputes.Decide(dp, true)
+	x.Deliver(x.in, x.fake.Webhooks.Deliveries())
 	x.payable()
 	if x.payDue() != 1 {
 		t.Fatal("not paid")
@@ -362,10 +362,10 @@ func TestHeld_Disputes(t *testing.T) {
 func TestOnboard_DisconnectedAccount(t *testing.T) {
 	t.Parallel()
 	x := funded(t, 1000*money.Unit)
-	acct := x.fake.Accounts()[0]
+	acct := x.fake.Accounts.IDs()[0]
 	x.earn(20 * money.Unit)
 	x.payable()
-	x.fake.Deauthorize(acct)
+	x.fake.Accounts.Deauthorize(acct)
 	x.payDue()
 	if got := x.last(); got.State != Failed {
 		t.Fatalf("%+v", got)
@@ -380,7 +380,7 @@ func TestOnboard_DisconnectedAccount(t *testing.T) {
 	}
 	gone("the transfer")
 	x.Exec("UPDATE payout_account SET disabled = '', ready = true")
-	x.Deliver(x.in, x.fake.Deliveries())
+	x.Deliver(x.in, x.fake.Webhooks.Deliveries())
 	gone("the event")
 	if x.payDue() != 0 {
 		t.Fatal("paid into an account that is gone")
@@ -393,7 +393,7 @@ func TestOnboard_DisconnectedAccount(t *testing.T) {
 func TestPayout_PendingFundsNotPaid(t *testing.T) {
 	t.Parallel()
 	x := newAdmin(t)
-	x.fake.SettleAfter(48 * time.Hour)
+	x.fake.Balance.SettleAfter(48 * time.Hour)
 	x.topUp(1000 * money.Unit)
 	x.onboard()
 	x.earn(20 * money.Unit)
@@ -410,7 +410,7 @@ func TestPayout_PendingFundsNotPaid(t *testing.T) {
 		t.Fatalf("%+v", waiting)
 	}
 	x.sent("while pending", 0, 0)
-	x.fake.Arrive()
+	x.fake.Balance.Arrive()
 	x.SendAll(x.p.out)
 	if got := x.last(); got.ID != waiting.ID || got.State != Paid || got.Failure != "" {
 		t.Fatalf("%+v", got)
@@ -430,7 +430,7 @@ func TestPollAccounts_DeadAccountsDoNotDelayOthers(t *testing.T) {
 			VALUES ($1, 'DE', $2, clock_timestamp(), clock_timestamp() - interval '9 days', clock_timestamp() - interval
 			'30 days')`, org, fmt.Sprintf("acct_dead%d", i))
 	}
-	x.fake.Onboard(acct, "external_account") // and no event comes
+	x.fake.Accounts.Onboard(acct, "external_account") // and no event comes
 	x.Exec("UPDATE payout_account SET checked_at = clock_timestamp() - interval '8 days' WHERE stripe_account = $1", acct)
 	for range 2 {
 		_, _ = x.p.PollAccounts(t.Context()) // the dead ones are errors

@@ -100,7 +100,7 @@ func payAtRandom(t *testing.T, r *rand.Rand) {
 			_, _ = Mature(ctx, x.DB, 0)
 		case 5, 6:
 			for range r.IntN(4) {
-				x.fake.Fail(faults[r.IntN(len(faults))])
+				x.fake.Faults.Fail(faults[r.IntN(len(faults))])
 			}
 			_, _ = x.DB.Pool.Exec(ctx, "UPDATE payout_account SET next_at = clock_timestamp() - interval '1 second', pay_at = "+
 				"'epoch'")
@@ -110,7 +110,7 @@ func payAtRandom(t *testing.T, r *rand.Rand) {
 				"'sent', 'unknown')")
 			_, _ = x.p.out.SendDue(ctx)
 		case 8:
-			for _, d := range append(late, x.fake.Deliveries()...) {
+			for _, d := range append(late, x.fake.Webhooks.Deliveries()...) {
 				for range r.IntN(3) { // lost, delivered, delivered twice
 					_ = x.in.Receive(ctx, d.Payload, d.Signature)
 				}
@@ -122,9 +122,9 @@ func payAtRandom(t *testing.T, r *rand.Rand) {
 			_, _ = x.in.Process(ctx)
 		case 9:
 			x.k.Left.Store(0)
-			switch all := x.fake.Transfers(); {
+			switch all := x.fake.Transfers.IDs(); {
 			case len(all) > 0 && r.IntN(3) == 0:
-				x.fake.Reverse(all[r.IntN(len(all))], 1+r.Int64N(500))
+				x.fake.Transfers.Reverse(all[r.IntN(len(all))], 1+r.Int64N(500))
 			case len(all) > 0 && r.IntN(3) == 0 && x.last().State == Paid:
 				err := billingtest.Err(x.p.Reverse(t.Context(), x.boss, ReversalRequest{
 					Payout: x.last().ID,
@@ -135,7 +135,7 @@ func payAtRandom(t *testing.T, r *rand.Rand) {
 					_ = x.stop(x.boss, false, "a test")
 				}
 			case r.IntN(3) == 0: // a day without an answer
-				x.fake.ForgetKeys()
+				x.fake.Keys.Forget()
 				x.Exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '1 day' WHERE first_sent_at IS NOT " +
 					"NULL AND done_at IS NULL")
 			}
@@ -143,13 +143,13 @@ func payAtRandom(t *testing.T, r *rand.Rand) {
 		x.k.Left.Store(0)
 		x.owed(earned)
 	}
-	x.fake.Heal()
+	x.fake.Faults.Heal()
 	x.SendAll(x.p.out)
 	x.Exec("UPDATE stripe_event SET next_at = clock_timestamp() WHERE processed_at IS NULL")
-	x.Deliver(x.in, x.fake.Deliveries())
+	x.Deliver(x.in, x.fake.Webhooks.Deliveries())
 	x.square()
 	x.owed(earned)
-	n, cents := x.fake.Transferred("")
+	n, cents := x.fake.Transfers.Total("")
 	s, err := x.p.Standing(ctx, x.operator)
 	if err != nil || s.Sending != 0 || s.Paid != money.Nano(cents)*money.Cent || n == 0 {
 		t.Fatalf("%d transfers of %d cents at Stripe; %+v %v", n, cents, s, err)

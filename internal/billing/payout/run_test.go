@@ -38,7 +38,7 @@ func TestUpcoming_MatchesTheRun(t *testing.T) {
 	if n := x.run(); n.Amount != 25*money.Unit || n.Why != "" || n.NextAt == nil || n.OrgName != "o" {
 		t.Fatalf("%+v", n)
 	}
-	x.fake.Onboard(x.fake.Accounts()[0], "individual.verification.document") // and the event has not come yet
+	x.fake.Accounts.Onboard(x.fake.Accounts.IDs()[0], "individual.verification.document") // and the event has not come yet
 	runs := func(want ...State) {
 		t.Helper()
 		made, _, err := x.p.PayAll(t.Context(), x.boss, "asked for", idem.Request{})
@@ -55,8 +55,8 @@ func TestUpcoming_MatchesTheRun(t *testing.T) {
 	if n := x.run(); n.Failures != 1 || n.Failure == "" || n.Amount != 25*money.Unit {
 		t.Fatalf("%+v", n)
 	}
-	x.fake.Onboard(x.fake.Accounts()[0])
-	x.Deliver(x.in, x.fake.Deliveries())
+	x.fake.Accounts.Onboard(x.fake.Accounts.IDs()[0])
+	x.Deliver(x.in, x.fake.Webhooks.Deliveries())
 	runs(Paid)
 	if n := x.run(); n.Failures != 0 || n.Failure != "" || n.Amount != 0 || n.Payable != 7 ||
 		!strings.Contains(n.Why, "the minimum is") {

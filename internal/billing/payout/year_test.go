@@ -18,8 +18,8 @@ func TestYear_TaxReturn(t *testing.T) {
 	x.Move(ledger.HostPending(x.operator, eur), ledger.Wallet(x.renter.Org, eur), 5*money.Unit)
 	x.payable()
 	x.payDue()
-	x.fake.Reverse(x.fake.Transfers()[0], 250)
-	x.Deliver(x.in, x.fake.Deliveries())
+	x.fake.Transfers.Reverse(x.fake.Transfers.IDs()[0], 250)
+	x.Deliver(x.in, x.fake.Webhooks.Deliveries())
 	year := strconv.Itoa(x.Now().Year())
 	y, err := x.p.Year(t.Context(), x.operator, year)
 	if err != nil || len(y.Months) != 1 {

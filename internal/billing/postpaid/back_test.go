@@ -59,7 +59,7 @@ func TestDispute_FreezesEarnings(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		dispute := w.fake.Dispute(payment, 1190)
+		dispute := w.fake.Disputes.Open(payment, 1190)
 		ask := func() error {
 			_, err := w.in.Refresh(t.Context(), dispute)
 			return err
@@ -76,9 +76,9 @@ func TestDispute_FreezesEarnings(t *testing.T) {
 			rows[0].Earned != int64(10*money.Unit) || rows[0].RenterOrgID != w.org {
 			t.Errorf("frozen: %+v", rows)
 		}
-		w.fake.Decide(dispute, won)
+		w.fake.Disputes.Decide(dispute, won)
 		w.dies(k, "decided", ask)
-		w.Deliver(w.in, w.fake.Deliveries())
+		w.Deliver(w.in, w.fake.Webhooks.Deliveries())
 		owed, left := money.Nano(0), 4*money.Unit
 		if !won { // what was set aside pays a part
 			owed, left = 790*money.Cent, 0
@@ -121,22 +121,22 @@ func TestRefund_InvoiceRefundedAtStripe(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, want := -w.Balance(ledger.StripeClearing(eur)),
-			money.Nano(w.fake.BalanceCents("eur"))*money.Cent; got != want {
+			money.Nano(w.fake.Balance.Cents("eur"))*money.Cent; got != want {
 			t.Errorf("%s: clearing %s, Stripe has %s", when, got, want)
 		}
 	}
-	first := w.fake.RefundByHand(payment, 500)
+	first := w.fake.Refunds.ByHand(payment, 500)
 	w.dies(k, "refunded", func() error {
 		_, err := w.in.Refresh(t.Context(), first)
 		return err
 	})
 	stands("a part", 421*money.Cent, 111*money.Cent, 1) // ⌊190 × 500 / 1190⌋ = 79
-	w.fake.RefundByHand(payment, 690)
+	w.fake.Refunds.ByHand(payment, 690)
 	if _, err := w.rec.Reconcile(t.Context()); err != nil { // no event came
 		t.Fatal(err)
 	}
 	stands("all of it", 10*money.Unit, 0, 2)
-	w.Deliver(w.in, w.fake.Deliveries())
+	w.Deliver(w.in, w.fake.Webhooks.Deliveries())
 	stands("heard again", 10*money.Unit, 0, 2)
 	if now := w.terms(); now.Left != 50*money.Unit {
 		t.Errorf("%+v", now)
@@ -167,7 +167,7 @@ func TestRefund_InvoiceRefundedAtStripe(t *testing.T) {
 		t.Error(err)
 	}
 	stands("released", 10*money.Unit, 0, 1)
-	w.fake.FailRefund(w.fake.Refunds()[1])
-	w.Deliver(w.in, w.fake.Deliveries())
+	w.fake.Refunds.Fail(w.fake.Refunds.IDs()[1])
+	w.Deliver(w.in, w.fake.Webhooks.Deliveries())
 	stands("one comes back", 421*money.Cent, 111*money.Cent, 0)
 }

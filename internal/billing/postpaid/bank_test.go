@@ -37,8 +37,8 @@ func (w *world) lostInvoice(own money.Nano) (invoice, dispute string) {
 			w.T.Fatal(err)
 		}
 	}
-	dispute = w.fake.Dispute(payment, 1190)
-	w.fake.Decide(dispute, false)
+	dispute = w.fake.Disputes.Open(payment, 1190)
+	w.fake.Disputes.Decide(dispute, false)
 	if _, err := w.in.Refresh(w.T.Context(), dispute); err != nil {
 		w.T.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestBank_PaysWrittenOff(t *testing.T) {
 	if err := w.byBank(invoice, "T 2", 291*money.Cent); !fault.Is(err, fault.Invalid) {
 		t.Error("too much:", err)
 	}
-	w.fake.GiveAgain(dispute, 90) // and the bank some
+	w.fake.Disputes.GiveAgain(dispute, 90) // and the bank some
 	if _, err := w.in.Refresh(t.Context(), dispute); err != nil {
 		t.Fatal(err)
 	}
@@ -207,12 +207,12 @@ func TestBank_AdminOnly(t *testing.T) {
 		}
 	}
 	book("never disputed", w.boss, w.org, invoice, good, fault.Conflict)
-	dispute := w.fake.Dispute(payment, 1190)
+	dispute := w.fake.Disputes.Open(payment, 1190)
 	if _, err := w.in.Refresh(t.Context(), dispute); err != nil {
 		t.Fatal(err)
 	}
 	book("not decided", w.boss, w.org, invoice, good, fault.Conflict)
-	w.fake.Decide(dispute, false)
+	w.fake.Disputes.Decide(dispute, false)
 	if _, err := w.in.Refresh(t.Context(), dispute); err != nil {
 		t.Fatal(err)
 	}

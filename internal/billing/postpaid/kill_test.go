@@ -69,7 +69,7 @@ func (w *world) away() {
 	for i := range down {
 		down[i] = sandbox.Down
 	}
-	w.fake.Fail(down...)
+	w.fake.Faults.Fail(down...)
 }
 
 // The server may die at any statement of what bills an org: nothing is written of what it died in, and done again it is
@@ -103,7 +103,7 @@ func TestCharge_KilledAtEachStatement(t *testing.T) {
 	w.SendAll(w.p.out)
 	w.pass(time.Minute)
 	w.Exec("UPDATE postpaid_org SET period_end = clock_timestamp()")
-	draft := w.fake.EndPeriod(w.customer())[0]
+	draft := w.fake.Billing.EndPeriod(w.customer())[0]
 	w.taxes.Flat = tax.Flat{Home: "DE", Rates: map[string]int64{"DE": 190_000}}
 	ask := func() error {
 		_, err := w.pay.RefreshInvoice(t.Context(), draft)
@@ -111,7 +111,7 @@ func TestCharge_KilledAtEachStatement(t *testing.T) {
 	}
 	w.away()
 	w.dies(k, "a draft", ask)
-	w.fake.Heal()
+	w.fake.Faults.Heal()
 	if n := w.Balance(ledger.TaxPayable(eur)); n != 0 {
 		t.Fatalf("%s of tax on a draft", n)
 	}
@@ -127,7 +127,7 @@ func TestCharge_KilledAtEachStatement(t *testing.T) {
 		t.Errorf("%s of tax", n)
 	}
 	w.SendAll(w.p.out)
-	w.fake.Bill()
+	w.fake.Billing.Run()
 	w.dies(k, "a payment", ask)
 	if paid := w.terms(); paid.Owed != 5_678_901 {
 		t.Errorf("%+v", paid)
@@ -168,7 +168,7 @@ func TestInvoice_UnpaidStopsCredit(t *testing.T) {
 	}
 	w.SendAll(w.p.out)
 	w.pass(time.Minute)
-	draft := w.fake.EndPeriod(w.customer())[0]
+	draft := w.fake.Billing.EndPeriod(w.customer())[0]
 	w.settle()
 	stopped := w.terms()
 	if stopped.State != On || stopped.Stopped == "" || stopped.Left != 0 || stopped.Owed != 10*money.Unit {
@@ -191,7 +191,7 @@ func TestInvoice_UnpaidStopsCredit(t *testing.T) {
 	if now := w.terms(); now.Stopped == "" || now.Left != 0 || now.Owed != 12*money.Unit {
 		t.Errorf("%+v", now)
 	}
-	if !w.fake.PayHere(draft, "pm_card_visa") {
+	if !w.fake.Invoices.PayHere(draft, "pm_card_visa") {
 		t.Fatal("the page takes no card")
 	}
 	w.settle()

@@ -24,15 +24,15 @@ func TestWriteOff_RestOfLostDispute(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	dispute := w.fake.Dispute(payment, 1190)
+	dispute := w.fake.Disputes.Open(payment, 1190)
 	if _, err := w.in.Refresh(t.Context(), dispute); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.giveUp(invoice); !fault.Is(err, fault.Conflict) {
 		t.Error("given up while it is open:", err)
 	}
-	w.fake.Decide(dispute, false)
-	w.Deliver(w.in, w.fake.Deliveries())
+	w.fake.Disputes.Decide(dispute, false)
+	w.Deliver(w.in, w.fake.Webhooks.Deliveries())
 	w.stands("lost", 790*money.Cent, 0, 190*money.Cent) // 4.00 were set aside and paid a part
 	w.set(Change{Reason: "over"})
 	w.settle()
@@ -59,7 +59,7 @@ func TestWriteOff_RestOfLostDispute(t *testing.T) {
 		t.Error("given up twice:", err)
 	}
 	w.refresh(invoice)
-	w.Deliver(w.in, w.fake.Deliveries())
+	w.Deliver(w.in, w.fake.Webhooks.Deliveries())
 	w.settle()
 	given("heard again")
 	if now := w.set(Change{On: true, Limit: 50 * money.Unit, Reason: "again"}); now.Left != 0 || now.Stopped == "" {
@@ -67,7 +67,7 @@ func TestWriteOff_RestOfLostDispute(t *testing.T) {
 	}
 	w.settle()
 
-	w.fake.GiveAgain(dispute, 500)
+	w.fake.Disputes.GiveAgain(dispute, 500)
 	w.dies(k, "a part comes again", func() error {
 		_, err := w.in.Refresh(t.Context(), dispute)
 		return err
@@ -76,8 +76,8 @@ func TestWriteOff_RestOfLostDispute(t *testing.T) {
 	if now := w.terms(); now.WrittenOff != 290*money.Cent || now.Left != 0 {
 		t.Errorf("%+v", now)
 	}
-	w.fake.GiveAgain(dispute, 290)
-	w.Deliver(w.in, w.fake.Deliveries())
+	w.fake.Disputes.GiveAgain(dispute, 290)
+	w.Deliver(w.in, w.fake.Webhooks.Deliveries())
 	if _, err := w.in.Refresh(t.Context(), dispute); err != nil {
 		t.Fatal(err)
 	}

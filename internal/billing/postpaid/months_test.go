@@ -122,14 +122,14 @@ func (x *play) card(method string) {
 func (x *play) resolve() {
 	x.T.Helper()
 	if x.open != "" && x.r.IntN(3) > 0 {
-		x.fake.Fail(faults[x.r.IntN(len(faults))], faults[x.r.IntN(len(faults))])
+		x.fake.Faults.Fail(faults[x.r.IntN(len(faults))], faults[x.r.IntN(len(faults))])
 		x.must(func() error {
 			if err := x.giveUp(x.open); !fault.Is(err, fault.Conflict) { // it was given up, and what died came after
 				return err
 			}
 			return nil
 		})
-		x.fake.Heal()
+		x.fake.Faults.Heal()
 		x.given, x.open = append(x.given, x.open), ""
 	} else if x.open != "" {
 		x.pays(x.open)
@@ -142,7 +142,7 @@ func (x *play) resolve() {
 
 func (x *play) pays(invoice string) {
 	x.T.Helper()
-	if !x.fake.PayHere(invoice, "pm_card_visa") {
+	if !x.fake.Invoices.PayHere(invoice, "pm_card_visa") {
 		x.T.Fatal("the page takes no card")
 	}
 }
@@ -185,25 +185,25 @@ func TestInvoice_EqualsLedger(t *testing.T) {
 			for range 3 + x.r.IntN(5) {
 				x.hour()
 				for range x.r.IntN(4) {
-					x.fake.Fail(faults[x.r.IntN(len(faults))])
+					x.fake.Faults.Fail(faults[x.r.IntN(len(faults))])
 				}
 				x.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
 				if _, err := x.p.out.SendDue(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				x.fake.Heal()
+				x.fake.Faults.Heal()
 			}
 			x.pass(time.Minute)
 			before := x.invoices()
 			if seed > 0 {
 				x.taxes.Flat = tax.Flat{Home: "DE", Rates: map[string]int64{"DE": 190_000 + int64(month)*2_500}}
 			}
-			draft := x.fake.EndPeriod(x.customer())[0]
+			draft := x.fake.Billing.EndPeriod(x.customer())[0]
 			missed := month == 2 && seed != 1
 			if missed { // no event about it arrives within its hour
-				x.fake.HourOver(draft)
+				x.fake.Billing.HourOver(draft)
 			}
-			ds := append(x.fake.Deliveries(), kept...)
+			ds := append(x.fake.Webhooks.Deliveries(), kept...)
 			ds = append(ds, ds...)
 			x.r.Shuffle(len(ds), func(i, j int) { ds[i], ds[j] = ds[j], ds[i] })
 			kept = ds[x.r.IntN(len(ds)+1):]
@@ -258,7 +258,7 @@ func TestInvoice_EqualsLedger(t *testing.T) {
 			}
 			x.even()
 		}
-		if n, sum := x.fake.Metered(x.customer()); sum != int64(x.billed/1000) {
+		if n, sum := x.fake.Meters.Metered(x.customer()); sum != int64(x.billed/1000) {
 			t.Errorf("seed %d: Stripe counts %d micro-units in %d events, %d were billed", seed, sum, n, x.billed)
 		}
 
@@ -315,7 +315,7 @@ func (x *play) even() {
 		x.T.Fatal(err)
 	}
 	if got, want := -x.Balance(ledger.StripeClearing(eur)),
-		money.Nano(x.fake.BalanceCents("eur"))*money.Cent; got != want {
+		money.Nano(x.fake.Balance.Cents("eur"))*money.Cent; got != want {
 		x.T.Errorf("clearing %s, Stripe has %s", got, want)
 	}
 	var charged, paid, taxed money.Nano

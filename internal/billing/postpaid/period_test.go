@@ -89,7 +89,7 @@ func TestInvoice_Pay(t *testing.T) {
 	}
 	w.SendAll(w.p.out)
 	w.pass(time.Minute)
-	draft := w.fake.EndPeriod(w.customer())[0]
+	draft := w.fake.Billing.EndPeriod(w.customer())[0]
 	w.settle()
 	pay := func(org id.Org, invoice string) error {
 		return billingtest.Err(w.p.Pay(t.Context(), org, invoice, idem.Request{}))
@@ -104,7 +104,7 @@ func TestInvoice_Pay(t *testing.T) {
 	if w.terms().Stopped == "" {
 		t.Error("a card that never pays has paid")
 	}
-	if !w.fake.PayHere(draft, "pm_card_visa") {
+	if !w.fake.Invoices.PayHere(draft, "pm_card_visa") {
 		t.Fatal("the page takes no card")
 	}
 	w.settle()

@@ -50,7 +50,7 @@ func TestInvoice_HasStorage(t *testing.T) {
 	about("charged", lines.Charged)
 	w.SendAll(w.p.out)
 	w.pass(time.Minute)
-	w.fake.EndPeriod(w.customer())
+	w.fake.Billing.EndPeriod(w.customer())
 	w.settle()
 	w.ofOnly(stripe.InvoicePaid, 12*money.Unit, 0)
 	w.MustBalance()

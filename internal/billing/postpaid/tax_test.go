@@ -31,7 +31,7 @@ func (w *world) invoiced() (draft string) {
 	}
 	w.SendAll(w.p.out)
 	w.pass(time.Minute)
-	return w.fake.EndPeriod(w.customer())[0]
+	return w.fake.Billing.EndPeriod(w.customer())[0]
 }
 
 // ofOnly asserts what the only invoice is, for its payer.

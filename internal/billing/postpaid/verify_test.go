@@ -118,7 +118,7 @@ func TestProof_BillOnCredit(t *testing.T) {
 	w.SendAll(w.p.out)
 	verify("when it is billed", back)
 	w.pass(time.Minute)
-	invoice := w.fake.EndPeriod(w.customer())[0]
+	invoice := w.fake.Billing.EndPeriod(w.customer())[0]
 	w.settle()
 	w.pass(2 * time.Hour)
 	w.settle()

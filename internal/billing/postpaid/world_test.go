@@ -163,7 +163,7 @@ func (w *world) settle() {
 		if _, err := w.p.refresh(w.T.Context(), 0); err != nil {
 			w.T.Fatal(err)
 		}
-		w.fake.Bill()
+		w.fake.Billing.Run()
 	}
 }
 

@@ -24,11 +24,11 @@ func (w *world) giveUp(invoice string) error {
 // decide is giveUp while Stripe is away.
 func (w *world) decide(invoice string) {
 	w.T.Helper()
-	w.fake.Fail(sandbox.Down)
+	w.fake.Faults.Fail(sandbox.Down)
 	if err := w.giveUp(invoice); err != nil {
 		w.T.Fatal(err)
 	}
-	w.fake.Heal()
+	w.fake.Faults.Heal()
 }
 
 // refresh asks Stripe for an invoice and takes in the answer.
@@ -77,10 +77,10 @@ func TestWriteOff_Invoice(t *testing.T) {
 	if err := w.giveUp(draft); !fault.Is(err, fault.Conflict) {
 		t.Error("given up twice:", err)
 	}
-	w.fake.Fail(sandbox.LostAnswer)
+	w.fake.Faults.Fail(sandbox.LostAnswer)
 	w.SendAll(w.p.out)
 	w.refresh(draft)
-	w.Deliver(w.in, w.fake.Deliveries())
+	w.Deliver(w.in, w.fake.Webhooks.Deliveries())
 	w.stands("given up", 0, 10*money.Unit, 0)
 	if x := w.writeOff(); x.State != Booked || x.Amount != 1190*money.Cent || x.Tax != 190*money.Cent ||
 		x.Reason != "insolvent" || x.BookedAt == nil {
@@ -93,7 +93,7 @@ func TestWriteOff_Invoice(t *testing.T) {
 		t.Error("what was written off is lent again")
 	}
 	w.pass(31 * 24 * time.Hour)
-	w.fake.EndPeriod(w.customer())
+	w.fake.Billing.EndPeriod(w.customer())
 	w.settle()
 	w.stands("a month later", 0, 10*money.Unit, 0)
 	for _, in := range w.invoices() {
@@ -101,7 +101,7 @@ func TestWriteOff_Invoice(t *testing.T) {
 			t.Errorf("what was written off is billed again: %+v", in)
 		}
 	}
-	if !w.fake.PayHere(draft, "pm_card_visa") {
+	if !w.fake.Invoices.PayHere(draft, "pm_card_visa") {
 		t.Fatal("the page takes no card")
 	}
 	for range 2 {
@@ -155,7 +155,7 @@ func TestWriteOff_Overtaken(t *testing.T) {
 	draft := w.invoiced()
 	w.settle()
 	w.decide(draft)
-	if !w.fake.PayHere(draft, "pm_card_visa") {
+	if !w.fake.Invoices.PayHere(draft, "pm_card_visa") {
 		t.Fatal("the page takes no card")
 	}
 	w.SendAll(w.p.out)
@@ -190,7 +190,7 @@ func TestWriteOff_Overtaken(t *testing.T) {
 	}
 	w.stands("void", 10*money.Unit, 0, 0)
 	w.pass(31 * 24 * time.Hour)
-	w.fake.EndPeriod(w.customer())
+	w.fake.Billing.EndPeriod(w.customer())
 	w.settle()
 	w.stands("billed again", 1190*money.Cent, 0, 190*money.Cent)
 }
@@ -222,7 +222,7 @@ func TestWriteOff_RefusedByStripe(t *testing.T) {
 	}
 	w.SendAll(w.p.out)
 	w.stands("again", 0, 10*money.Unit, 0)
-	if !w.fake.PaidByHand(draft) {
+	if !w.fake.Invoices.PaidByHand(draft) {
 		t.Fatal("it cannot be marked as paid")
 	}
 	w.refresh(draft)
@@ -278,7 +278,7 @@ func TestWriteOff_KilledAtEachStatement(t *testing.T) {
 		}
 		return nil
 	})
-	w.fake.Heal()
+	w.fake.Faults.Heal()
 	if _, err := w.fake.Client.GiveUpInvoice(t.Context(), "k", draft); err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +290,7 @@ func TestWriteOff_KilledAtEachStatement(t *testing.T) {
 	w.stands("booked", 0, 10*money.Unit, 0)
 	w.SendAll(w.p.out)
 	w.stands("and said", 0, 10*money.Unit, 0)
-	if !w.fake.PayHere(draft, "pm_card_visa") {
+	if !w.fake.Invoices.PayHere(draft, "pm_card_visa") {
 		t.Fatal("the page takes no card")
 	}
 	w.dies(k, "paid after all", ask)

@@ -94,8 +94,8 @@ func TestARunOfPayouts(t *testing.T) {
 	const path = "/api/v1/admin/payout-run"
 	w.fund(renter, "500.00")
 	w.want(w.call(operator, "POST", "/api/v1/payouts/account", `{"country":"DE"}`), 201, "")
-	w.stripe.Onboard(w.stripe.Accounts()[0])
-	for _, d := range w.stripe.Deliveries() {
+	w.stripe.Accounts.Onboard(w.stripe.Accounts.IDs()[0])
+	for _, d := range w.stripe.Webhooks.Deliveries() {
 		w.want(w.call("", "POST", "/stripe/webhook", string(d.Payload), "Stripe-Signature", d.Signature), 200, "")
 	}
 	if _, err := w.in.Process(t.Context()); err != nil {
@@ -144,7 +144,7 @@ func TestARunOfPayouts(t *testing.T) {
 			t.Error(r.raw)
 		}
 	}
-	if n, cents := w.stripe.Transferred(""); n != 1 || cents != 4200 {
+	if n, cents := w.stripe.Transfers.Total(""); n != 1 || cents != 4200 {
 		t.Errorf("%d transfers, %d cents", n, cents)
 	}
 }

@@ -336,7 +336,7 @@ func TestCards(t *testing.T) {
 	setup := "/api/v1/billing/card-setups/" + page.text("id")
 	w.want(w.call(stranger, "GET", setup, nil), 404, "not_found")
 	session := page.text("url")[strings.LastIndex(page.text("url"), "/")+1:]
-	if !w.stripe.Pay(session, "pm_card_authenticationRequired") {
+	if !w.stripe.Checkout.Pay(session, "pm_card_authenticationRequired") {
 		t.Fatal("the card was not saved")
 	}
 	if r := w.want(w.call(payer, "GET", setup, nil), 200, ""); r.text("state") != "succeeded" {

@@ -50,7 +50,7 @@ func TestPayouts(t *testing.T) {
 			t.Error(r.raw)
 		}
 	}
-	if made := w.stripe.Accounts(); len(made) != 1 {
+	if made := w.stripe.Accounts.IDs(); len(made) != 1 {
 		t.Fatal(made)
 	}
 	org, err := id.Parse[id.Org](w.want(w.call(operator, "GET", "/api/v1/me", nil), 200, "").text("org.id"))
@@ -61,8 +61,8 @@ func TestPayouts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.stripe.Onboard(w.stripe.Accounts()[0])
-	for _, d := range w.stripe.Deliveries() {
+	w.stripe.Accounts.Onboard(w.stripe.Accounts.IDs()[0])
+	for _, d := range w.stripe.Webhooks.Deliveries() {
 		w.want(w.call("", "POST", "/stripe/webhook", string(d.Payload), "Stripe-Signature", d.Signature), 200, "")
 	}
 	if _, err := w.in.Process(t.Context()); err != nil {
@@ -96,7 +96,7 @@ func TestPayouts(t *testing.T) {
 		t.Fatal(list)
 	}
 	one := list[0].(map[string]any)
-	if one["state"] != "paid" || one["transfer"] != w.stripe.Transfers()[0] {
+	if one["state"] != "paid" || one["transfer"] != w.stripe.Transfers.IDs()[0] {
 		t.Errorf("%v", one)
 	}
 	own := p + "/" + one["id"].(string)
@@ -119,7 +119,7 @@ func TestPayouts(t *testing.T) {
 		`{"amount":"42.01","reason":"x"}`} {
 		w.want(w.call(boss, "POST", back, body), 422, "validation_failed")
 	}
-	w.stripe.Reverse(one["transfer"].(string), 100) // by hand: Stripe has less than we know of
+	w.stripe.Transfers.Reverse(one["transfer"].(string), 100) // by hand: Stripe has less than we know of
 	w.want(w.call(boss, "POST", back, `{"reason":"sent twice"}`), 202, "")
 	for _, path := range []string{own, "/api/v1/admin/payouts?org_id=" + org.String()} {
 		r := w.want(w.call(map[bool]string{true: operator, false: boss}[path == own], "GET", path, nil), 200, "")

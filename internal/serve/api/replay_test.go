@@ -285,8 +285,8 @@ func (w *world) orgOf(token string) id.Org {
 func (w *world) onboard(operator string) {
 	w.t.Helper()
 	w.want(w.call(operator, "POST", "/api/v1/payouts/account", `{"country":"DE"}`), 201, "")
-	w.stripe.Onboard(w.stripe.Accounts()[0])
-	for _, d := range w.stripe.Deliveries() {
+	w.stripe.Accounts.Onboard(w.stripe.Accounts.IDs()[0])
+	for _, d := range w.stripe.Webhooks.Deliveries() {
 		w.want(w.call("", "POST", "/stripe/webhook", string(d.Payload), "Stripe-Signature", d.Signature), 200, "")
 	}
 	if _, err := w.in.Process(w.t.Context()); err != nil {

@@ -70,7 +70,7 @@ func TestReconcile_FailedReadingLeavesNoGap(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 120 { // two pages
-		w.stripe.Stray("stripe_fee", "eur", -7)
+		w.stripe.Balance.Stray("stripe_fee", "eur", -7)
 	}
 	broken := true
 	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -113,7 +113,7 @@ func TestReconcile_FailedReadingLeavesNoGap(t *testing.T) {
 func TestReconcile_ComparesBalance(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.stripe.Stray("payout_cancel", "eur", 10_000)
+	w.stripe.Balance.Stray("payout_cancel", "eur", 10_000)
 	held := 100 * money.Unit
 	funds := func() *client.StripeFunds {
 		t.Helper()
@@ -153,7 +153,7 @@ func TestReconcile_SuspenseDoesNotDelayOthers(t *testing.T) {
 		SELECT 'txn_x' || n, 'charge', 'ch_x' || n, 0, 0, 'EUR', '{}', 'suspense', clock_timestamp() - interval '2 days',
 		clock_timestamp() - interval '2 days'
 		FROM generate_series(1, $1) n`, 2*reconcileRows)
-	w.stripe.Stray("stripe_fee", "eur", -7)
+	w.stripe.Balance.Stray("stripe_fee", "eur", -7)
 	matched := 0
 	for range 4 {
 		matched += w.reconcile().Matched

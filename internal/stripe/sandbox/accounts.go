@@ -78,10 +78,17 @@ type accountLink struct {
 
 const linkLife = 5 * time.Minute
 
-func (s *Server) accountRoutes() {
-	s.onPost("/v1/accounts", s.createAccount)
-	s.onGet("/v1/accounts/{id}", func(r *http.Request) answer {
-		if a := s.s.Accounts.get(r.PathValue("id")); a != nil {
+// Accounts are the connected accounts, which receive transfers.
+type Accounts struct {
+	store  *store
+	events *events
+	url    string // where browsers reach the pages
+}
+
+func (as *Accounts) routes(f *front) {
+	f.onPost("/v1/accounts", as.create)
+	f.onGet("/v1/accounts/{id}", func(r *http.Request) answer {
+		if a := as.store.Accounts.get(r.PathValue("id")); a != nil {
 			if a.Gone {
 				return accountGone(a.ID)
 			}
@@ -89,16 +96,16 @@ func (s *Server) accountRoutes() {
 		}
 		return missing("account", r.PathValue("id"))
 	})
-	s.onPost("/v1/account_links", s.createAccountLink)
-	s.pages.HandleFunc("GET /pay/accounts/{id}", s.accountPage)
-	s.pages.HandleFunc("POST /pay/accounts/{id}", s.accountClicked)
+	f.onPost("/v1/account_links", as.createLink)
+	f.pages.HandleFunc("GET /pay/accounts/{id}", as.page)
+	f.pages.HandleFunc("POST /pay/accounts/{id}", as.clicked)
 }
 
 // wanted is what Stripe wants to know of everybody.
 var wanted = []string{"business_type", "external_account", "individual.first_name", "individual.last_name",
 	"tos_acceptance.date"}
 
-func (s *Server) createAccount(_ *http.Request, form url.Values) answer {
+func (as *Accounts) create(_ *http.Request, form url.Values) answer {
 	if form.Get("type") != "express" {
 		return invalid("type", "only Express accounts are imitated")
 	}
@@ -123,11 +130,11 @@ func (s *Server) createAccount(_ *http.Request, form url.Values) answer {
 		Email:        orNull(form.Get("email")),
 		Capabilities: map[string]string{"transfers": "inactive"},
 		Currency:     "eur",
-		Created:      s.now(),
+		Created:      as.store.now(),
 		Metadata:     nested(form, "metadata"),
 	}
 	a.want(wanted, "requirements.past_due")
-	s.s.Accounts.put(a.ID, a)
+	as.store.Accounts.put(a.ID, a)
 	return ok(a)
 }
 
@@ -149,8 +156,8 @@ func (a *account) want(due []string, disabled string) {
 	}
 }
 
-func (s *Server) createAccountLink(_ *http.Request, form url.Values) answer {
-	if s.s.Accounts.get(form.Get("account")) == nil {
+func (as *Accounts) createLink(_ *http.Request, form url.Values) answer {
+	if as.store.Accounts.get(form.Get("account")) == nil {
 		return missing("account", form.Get("account"))
 	}
 	if form.Get("type") != "account_onboarding" || form.Get("refresh_url") == "" || form.Get("return_url") == "" {
@@ -161,25 +168,25 @@ func (s *Server) createAccountLink(_ *http.Request, form url.Values) answer {
 		Account: form.Get("account"),
 		Refresh: form.Get("refresh_url"),
 		Return:  form.Get("return_url"),
-		Expires: s.cfg.Now().Add(linkLife).Unix(),
+		Expires: as.store.clock().Add(linkLife).Unix(),
 	}
-	s.s.Links.put(l.ID, l)
+	as.store.Links.put(l.ID, l)
 	return ok(map[string]any{
 		"object":     "account_link",
-		"created":    s.now(),
+		"created":    as.store.now(),
 		"expires_at": l.Expires,
-		"url":        s.cfg.PublicURL + "/pay/accounts/" + l.ID,
+		"url":        as.url + "/pay/accounts/" + l.ID,
 	})
 }
 
-func (s *Server) accountPage(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	l := s.s.Links.get(r.PathValue("id"))
+func (as *Accounts) page(w http.ResponseWriter, r *http.Request) {
+	as.store.mu.Lock()
+	l := as.store.Links.get(r.PathValue("id"))
 	refresh, spent := "", false
 	if l != nil {
-		refresh, spent = l.Refresh, l.Used || s.now() > l.Expires
+		refresh, spent = l.Refresh, l.Used || as.store.now() > l.Expires
 	}
-	s.mu.Unlock()
+	as.store.mu.Unlock()
 	switch {
 	case l == nil:
 		http.NotFound(w, r)
@@ -190,8 +197,8 @@ func (s *Server) accountPage(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *Server) accountClicked(w http.ResponseWriter, r *http.Request) {
-	back := s.filledIn(r)
+func (as *Accounts) clicked(w http.ResponseWriter, r *http.Request) {
+	back := as.filledIn(r)
 	if back == "" {
 		http.NotFound(w, r)
 		return
@@ -200,36 +207,36 @@ func (s *Server) accountClicked(w http.ResponseWriter, r *http.Request) {
 }
 
 // filledIn stores what an account's owner entered, and returns the URL they go to next; "": there is no such page.
-func (s *Server) filledIn(r *http.Request) (back string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l := s.s.Links.get(r.PathValue("id"))
+func (as *Accounts) filledIn(r *http.Request) (back string) {
+	as.store.mu.Lock()
+	defer as.store.mu.Unlock()
+	l := as.store.Links.get(r.PathValue("id"))
 	switch {
 	case l == nil:
-	case l.Used || s.now() > l.Expires:
+	case l.Used || as.store.now() > l.Expires:
 		back = l.Refresh
 	default:
 		l.Used, back = true, l.Return
-		a := s.s.Accounts.get(l.Account)
+		a := as.store.Accounts.get(l.Account)
 		switch r.FormValue("answer") {
 		case "all":
-			s.fillIn(a, nil)
+			as.fillIn(a, nil)
 		case "no_bank":
-			s.fillIn(a, []string{"external_account"})
+			as.fillIn(a, []string{"external_account"})
 		case "document":
-			s.fillIn(a, []string{"individual.verification.document"})
+			as.fillIn(a, []string{"individual.verification.document"})
 		}
-		s.save()
+		as.store.save()
 	}
 	return back
 }
 
 // fillIn is an owner who has filled in the form, with what is missing still.
-func (s *Server) fillIn(a *account, due []string) {
+func (as *Accounts) fillIn(a *account, due []string) {
 	a.Submitted = true
 	a.want(due, "requirements.past_due")
-	s.emitAt(a.ID, "account.updated", a)
-	s.emitAt(a.ID, "capability.updated", capability{
+	as.events.emitAt(a.ID, "account.updated", a)
+	as.events.emitAt(a.ID, "capability.updated", capability{
 		ID:        "transfers",
 		Object:    "capability",
 		Account:   a.ID,
@@ -239,34 +246,34 @@ func (s *Server) fillIn(a *account, due []string) {
 }
 
 // Deauthorize disconnects an account from the platform, as its owner or Stripe may.
-func (s *Server) Deauthorize(accountID string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if a := s.s.Accounts.get(accountID); a != nil {
+func (as *Accounts) Deauthorize(accountID string) {
+	as.store.mu.Lock()
+	defer as.store.mu.Unlock()
+	if a := as.store.Accounts.get(accountID); a != nil {
 		a.Gone = true
-		s.emitAt(a.ID, "account.application.deauthorized", map[string]any{
+		as.events.emitAt(a.ID, "account.application.deauthorized", map[string]any{
 			"id":     newID("ca"),
 			"object": "application",
 			"name":   "Muster",
 		})
-		s.save()
+		as.store.save()
 	}
 }
 
 // Onboard is an account's owner telling Stripe everything but what is named as due. It is also how Stripe asks for more
 // later on.
-func (s *Server) Onboard(accountID string, due ...string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if a := s.s.Accounts.get(accountID); a != nil {
-		s.fillIn(a, due)
-		s.save()
+func (as *Accounts) Onboard(accountID string, due ...string) {
+	as.store.mu.Lock()
+	defer as.store.mu.Unlock()
+	if a := as.store.Accounts.get(accountID); a != nil {
+		as.fillIn(a, due)
+		as.store.save()
 	}
 }
 
-// Accounts are the ids of all connected accounts, oldest first.
-func (s *Server) Accounts() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.s.Accounts.Order)
+// IDs are the ids of all connected accounts, oldest first.
+func (as *Accounts) IDs() []string {
+	as.store.mu.Lock()
+	defer as.store.mu.Unlock()
+	return slices.Clone(as.store.Accounts.Order)
 }

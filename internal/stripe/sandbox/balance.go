@@ -35,29 +35,35 @@ type feeDetail struct {
 	Type        string  `json:"type"`
 }
 
+// Balance is the money that Stripe holds for the platform.
+type Balance struct {
+	store       *store
+	settleAfter time.Duration // until the money of a charge is available
+}
+
 // SettleAfter makes the money of charges available so long after they are made; until then it is pending.
-func (s *Server) SettleAfter(d time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.settleAfter = d
+func (bal *Balance) SettleAfter(d time.Duration) {
+	bal.store.mu.Lock()
+	defer bal.store.mu.Unlock()
+	bal.settleAfter = d
 }
 
 // Arrive makes all pending money available now.
-func (s *Server) Arrive() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id := range s.s.Balance.Objects {
-		if b := s.s.Balance.get(id); b.Status == "pending" {
-			b.AvailableOn, b.Status = s.now(), "available"
+func (bal *Balance) Arrive() {
+	bal.store.mu.Lock()
+	defer bal.store.mu.Unlock()
+	for id := range bal.store.Balance.Objects {
+		if b := bal.store.Balance.get(id); b.Status == "pending" {
+			b.AvailableOn, b.Status = bal.store.now(), "available"
 		}
 	}
-	s.save()
+	bal.store.save()
 }
 
 // available is what of the balance in a currency, lower case, can be sent now.
-func (s *Server) available(currency string) (cents int64) {
-	for _, b := range s.s.Balance.Objects {
-		if b.Currency == currency && (b.AvailableOn <= s.now() || b.Net < 0) {
+func (bal *Balance) available(currency string) (cents int64) {
+	for _, b := range bal.store.Balance.Objects {
+		if b.Currency == currency && (b.AvailableOn <= bal.store.now() || b.Net < 0) {
 			cents += b.Net
 		}
 	}
@@ -65,10 +71,10 @@ func (s *Server) available(currency string) (cents int64) {
 }
 
 // settle marks changes whose money has become available.
-func (s *Server) settle() {
-	for id, b := range s.s.Balance.Objects {
-		if b.Status == "pending" && b.AvailableOn <= s.now() {
-			s.s.Balance.get(id).Status = "available"
+func (bal *Balance) settle() {
+	for id, b := range bal.store.Balance.Objects {
+		if b.Status == "pending" && b.AvailableOn <= bal.store.now() {
+			bal.store.Balance.get(id).Status = "available"
 		}
 	}
 }
@@ -80,11 +86,11 @@ type balanceAmount struct {
 	SourceTypes map[string]int64 `json:"source_types"`
 }
 
-// balance is what Stripe holds for the platform now: what can be sent, what is on its way, and what it keeps for
+// retrieve is what Stripe holds for the platform now: what can be sent, what is on its way, and what it keeps for
 // connected accounts that are below zero, of which there are none here.
-func (s *Server) balance() answer {
+func (bal *Balance) retrieve() answer {
 	totals := map[string]int64{}
-	for _, b := range s.s.Balance.Objects {
+	for _, b := range bal.store.Balance.Objects {
 		totals[b.Currency] += b.Net
 	}
 	out := struct {
@@ -101,16 +107,16 @@ func (s *Server) balance() answer {
 		amount := func(cents int64) balanceAmount {
 			return balanceAmount{cents, currency, map[string]int64{"card": cents}}
 		}
-		now := s.available(currency)
+		now := bal.available(currency)
 		out.Available, out.Pending = append(out.Available, amount(now)), append(out.Pending, amount(totals[currency]-now))
 		out.Reserved = append(out.Reserved, amount(0))
 	}
 	return ok(out)
 }
 
-func (s *Server) balanceRoutes() {
-	s.onGet("/v1/balance", func(*http.Request) answer { return s.balance() })
-	s.onGet("/v1/balance_transactions", func(r *http.Request) answer {
+func (bal *Balance) routes(f *front) {
+	f.onGet("/v1/balance", func(*http.Request) answer { return bal.retrieve() })
+	f.onGet("/v1/balance_transactions", func(r *http.Request) answer {
 		keep := func(q url.Values, b *balanceTx) bool {
 			since, err := strconv.ParseInt(q.Get("created[gte]"), 10, 64)
 			until, err2 := strconv.ParseInt(q.Get("created[lt]"), 10, 64)
@@ -118,18 +124,18 @@ func (s *Server) balanceRoutes() {
 				(q.Get("source") == "" || b.Source == q.Get("source"))
 		}
 		if !expands(r.URL.Query(), "data.source") {
-			return pageOf(&s.s.Balance, r, keep)
+			return pageOf(&bal.store.Balance, r, keep)
 		}
-		whole := shelf[balanceTx]{Objects: map[string]*balanceTx{}, Order: s.s.Balance.Order}
-		for id, b := range s.s.Balance.Objects {
+		whole := shelf[balanceTx]{Objects: map[string]*balanceTx{}, Order: bal.store.Balance.Order}
+		for id, b := range bal.store.Balance.Objects {
 			shown := *b
-			shown.Source = s.source(b.Source)
+			shown.Source = bal.source(b.Source)
 			whole.Objects[id] = &shown
 		}
-		return pageOf(&whole, r, func(q url.Values, b *balanceTx) bool { return keep(q, s.s.Balance.Objects[b.ID]) })
+		return pageOf(&whole, r, func(q url.Values, b *balanceTx) bool { return keep(q, bal.store.Balance.Objects[b.ID]) })
 	})
-	s.onGet("/v1/balance_transactions/{id}", func(r *http.Request) answer {
-		if b := s.s.Balance.get(r.PathValue("id")); b != nil {
+	f.onGet("/v1/balance_transactions/{id}", func(r *http.Request) answer {
+		if b := bal.store.Balance.get(r.PathValue("id")); b != nil {
 			return ok(b)
 		}
 		return missing("balance transaction", r.PathValue("id"))
@@ -143,21 +149,21 @@ var reporting = map[string]string{
 }
 
 // source is the object that an id of a change's source names, whole; the id when we do not keep such objects.
-func (s *Server) source(id any) any {
+func (bal *Balance) source(id any) any {
 	name, _ := id.(string)
-	if c := s.s.Charges.get(name); c != nil {
+	if c := bal.store.Charges.get(name); c != nil {
 		return c
 	}
-	if r := s.s.Refunds.get(name); r != nil {
+	if r := bal.store.Refunds.get(name); r != nil {
 		return r
 	}
-	if d := s.s.Disputes.get(name); d != nil {
+	if d := bal.store.Disputes.get(name); d != nil {
 		return d
 	}
-	if t := s.s.Transfers.get(name); t != nil {
+	if t := bal.store.Transfers.get(name); t != nil {
 		return t.shown()
 	}
-	if x := s.reversalByID(name); x != nil {
+	if x := reversalByID(&bal.store.Transfers, name); x != nil {
 		return x
 	}
 	return id
@@ -165,7 +171,7 @@ func (s *Server) source(id any) any {
 
 // book changes the balance by cents (negative: out of it) less a fee. kind is Stripe's type: charge, refund,
 // refund_failure, adjustment, transfer, transfer_refund, stripe_fee, payout.
-func (s *Server) book(kind, source, currency string, cents, fee int64) *balanceTx {
+func (bal *Balance) book(kind, source, currency string, cents, fee int64) *balanceTx {
 	b := &balanceTx{
 		ID:          newID("txn"),
 		Object:      "balance_transaction",
@@ -178,11 +184,11 @@ func (s *Server) book(kind, source, currency string, cents, fee int64) *balanceT
 		Reporting:   reporting[kind],
 		Source:      source,
 		Status:      "available",
-		AvailableOn: s.now(),
-		Created:     s.now(),
+		AvailableOn: bal.store.now(),
+		Created:     bal.store.now(),
 	}
-	if kind == "charge" && s.settleAfter > 0 {
-		b.AvailableOn, b.Status = s.cfg.Now().Add(s.settleAfter).Unix(), "pending"
+	if kind == "charge" && bal.settleAfter > 0 {
+		b.AvailableOn, b.Status = bal.store.clock().Add(bal.settleAfter).Unix(), "pending"
 	}
 	if fee != 0 {
 		b.FeeDetails = []feeDetail{{
@@ -192,24 +198,24 @@ func (s *Server) book(kind, source, currency string, cents, fee int64) *balanceT
 			Type:        "stripe_fee",
 		}}
 	}
-	return s.s.Balance.put(b.ID, b)
+	return bal.store.Balance.put(b.ID, b)
 }
 
 // Stray changes the balance behind Muster's back, such as a payment made in Stripe's dashboard. It returns the id of
 // the balance transaction.
-func (s *Server) Stray(kind, currency string, cents int64) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	b := s.book(kind, newID("x"), currency, cents, 0)
-	s.save()
+func (bal *Balance) Stray(kind, currency string, cents int64) string {
+	bal.store.mu.Lock()
+	defer bal.store.mu.Unlock()
+	b := bal.book(kind, newID("x"), currency, cents, 0)
+	bal.store.save()
 	return b.ID
 }
 
-// BalanceCents is what Stripe holds for the platform.
-func (s *Server) BalanceCents(currency string) (cents int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, b := range s.s.Balance.Objects {
+// Cents is what Stripe holds for the platform.
+func (bal *Balance) Cents(currency string) (cents int64) {
+	bal.store.mu.Lock()
+	defer bal.store.mu.Unlock()
+	for _, b := range bal.store.Balance.Objects {
 		if b.Currency == currency {
 			cents += b.Net
 		}

@@ -22,11 +22,11 @@ func TestConform_Billing(t *testing.T) {
 	k := newTalk(t)
 	var at atomic.Int64
 	at.Store(time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC).Unix())
-	k.s.cfg.Now = func() time.Time { return time.Unix(at.Load(), 0) }
+	k.s.store.clock = func() time.Time { return time.Unix(at.Load(), 0) }
 	get, post := http.MethodGet, http.MethodPost
 	cus := k.do(post, "/v1/customers", 200, "email", "a@b.c")
 	k.do(post, "/v1/customers/"+cus, 200, "invoice_settings[default_payment_method]", "pm_card_chargeCustomerFail")
-	k.do(post, "/v1/customers/"+cus, 400, "invoice_settings[default_payment_method]", k.s.method("pm_card_visa").ID)
+	k.do(post, "/v1/customers/"+cus, 400, "invoice_settings[default_payment_method]", k.s.methods.named("pm_card_visa").ID)
 	k.do(post, "/v1/customers/"+cus, 404, "invoice_settings[default_payment_method]", "pm_none")
 	k.do(get, "/v1/customers/"+cus, 200)
 	mtr := k.do(post, "/v1/billing/meters", 200, "event_name", "u", "display_name", "U", "default_aggregation[formula]",
@@ -61,8 +61,8 @@ func TestConform_Billing(t *testing.T) {
 	k.do(post, "/v1/invoiceitems", 200, "customer", cus, "amount", "-3", "currency", "eur", "description", "for the next")
 
 	at.Store(time.Date(2026, 2, 28, 12, 0, 0, 0, time.UTC).Unix())
-	k.s.Bill()
-	ids := k.s.InvoicesOf(cus)
+	k.s.Billing.Run()
+	ids := k.s.Invoices.Of(cus)
 	in := ids[len(ids)-1]
 	k.do(get, "/v1/invoices/"+in, 200)
 	for range 12 { // more than the invoice shows of itself
@@ -77,12 +77,12 @@ func TestConform_Billing(t *testing.T) {
 	k.do(post, "/v1/invoices/"+in+"/finalize", 200, "auto_advance", "true")
 	k.do(post, "/v1/invoices/"+in+"/finalize", 400)
 	k.do(post, "/v1/invoiceitems", 400, "customer", cus, "invoice", in, "amount", "1", "currency", "eur")
-	k.s.Bill()
+	k.s.Billing.Run()
 	k.do(get, "/v1/invoices", 200, "status", "open", "created[gte]", "1")
 	k.do(post, "/v1/invoices/"+in+"/pay", 402)
 	k.do(post, "/v1/invoices/"+in+"/mark_uncollectible", 200)
 	k.do(post, "/v1/invoices/"+in+"/mark_uncollectible", 400)
-	if !k.s.PayHere(in, "pm_card_visa") || k.s.PayHere(in, "pm_card_visa") {
+	if !k.s.Invoices.PayHere(in, "pm_card_visa") || k.s.Invoices.PayHere(in, "pm_card_visa") {
 		t.Fatal("an invoice is paid once")
 	}
 	k.do(get, "/v1/invoices/"+in, 200)
@@ -92,17 +92,17 @@ func TestConform_Billing(t *testing.T) {
 
 	use(200, "5000000")
 	at.Add(60)
-	k.s.EndPeriod(cus)
-	ids = k.s.InvoicesOf(cus)
+	k.s.Billing.EndPeriod(cus)
+	ids = k.s.Invoices.Of(cus)
 	gone := ids[len(ids)-1]
-	k.s.HourOver(gone)
+	k.s.Billing.HourOver(gone)
 	k.do(post, "/v1/invoices/"+gone+"/void", 200)
 	use(200, "5000000")
 	at.Add(60)
-	byHand := k.s.EndPeriod(cus)[0]
+	byHand := k.s.Billing.EndPeriod(cus)[0]
 	k.do(post, "/v1/invoices/"+byHand+"/finalize", 200)
 	k.do(post, "/v1/invoices/"+byHand+"/pay", 200, "paid_out_of_band", "true")
-	k.do(get, "/v1/invoices/"+k.s.InvoiceByHand(cus, "eur", 700), 200)
+	k.do(get, "/v1/invoices/"+k.s.Billing.InvoiceByHand(cus, "eur", 700), 200)
 	k.do(post, "/v1/subscriptions/"+sub, 200, "cancel_at_period_end", "true")
 	k.do(post, "/v1/subscriptions/"+sub, 200, "cancel_at_period_end", "false")
 	use(200, "5000000")
@@ -116,7 +116,7 @@ func TestConform_Billing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ds := k.s.Deliveries()
+	ds := k.s.Webhooks.Deliveries()
 	if len(ds) < 30 {
 		t.Fatal(len(ds))
 	}
@@ -180,7 +180,7 @@ func TestShared_BillOnce(t *testing.T) {
 		}
 	}
 	post(0, "/v1/customers", url.Values{"email": {"a@b.c"}})
-	cus := servers[0].s.Customers.Order[0]
+	cus := servers[0].store.Customers.Order[0]
 	post(1, "/v1/customers/"+cus, url.Values{"invoice_settings[default_payment_method]": {"pm_card_visa"}})
 	post(1, "/v1/billing/meters", url.Values{
 		"event_name":                   {"u"},
@@ -194,9 +194,9 @@ func TestShared_BillOnce(t *testing.T) {
 		"unit_amount_decimal":   {"0.0001"},
 		"recurring[interval]":   {"month"},
 		"recurring[usage_type]": {"metered"},
-		"recurring[meter]":      {servers[1].s.Meters.Order[0]},
+		"recurring[meter]":      {servers[1].store.Meters.Order[0]},
 	})
-	post(0, "/v1/subscriptions", url.Values{"customer": {cus}, "items[0][price]": {servers[2].s.Prices.Order[0]}})
+	post(0, "/v1/subscriptions", url.Values{"customer": {cus}, "items[0][price]": {servers[2].store.Prices.Order[0]}})
 	for i := range servers {
 		post(i, "/v1/billing/meter_events", url.Values{
 			"event_name":                  {"u"},
@@ -206,14 +206,14 @@ func TestShared_BillOnce(t *testing.T) {
 	}
 	at.Store(time.Date(2026, 4, 1, 1, 0, 0, 0, time.UTC).Unix())
 	for _, s := range servers {
-		s.Bill()
+		s.Billing.Run()
 	}
 	for _, s := range servers {
-		if n, sum := s.Metered(cus); n != 3 || sum != 3_000_000 {
+		if n, sum := s.Meters.Metered(cus); n != 3 || sum != 3_000_000 {
 			t.Fatal(n, sum)
 		}
-		if n, cents := s.Charged(); n != 1 || cents != 300 || len(s.InvoicesOf(cus)) != 2 {
-			t.Fatal(n, cents, s.InvoicesOf(cus))
+		if n, cents := s.Charges.Total(); n != 1 || cents != 300 || len(s.Invoices.Of(cus)) != 2 {
+			t.Fatal(n, cents, s.Invoices.Of(cus))
 		}
 	}
 }
@@ -231,7 +231,7 @@ func TestPages_Invoice(t *testing.T) {
 		"recurring[interval]", "month", "recurring[usage_type]", "metered", "recurring[meter]", mtr)
 	k.do(post, "/v1/subscriptions", 200, "customer", cus, "items[0][price]", price)
 	k.do(post, "/v1/invoiceitems", 200, "customer", cus, "amount", "705", "currency", "eur")
-	in := k.s.EndPeriod(cus)[0]
+	in := k.s.Billing.EndPeriod(cus)[0]
 	page := func(body url.Values, want string) {
 		t.Helper()
 		w := httptest.NewRecorder()
@@ -246,7 +246,7 @@ func TestPages_Invoice(t *testing.T) {
 		}
 	}
 	page(nil, "404")
-	k.s.HourOver(in)
+	k.s.Billing.HourOver(in)
 	page(nil, "Pay 7.05 eur")
 	page(url.Values{"method": {"pm_card_visa_chargeDeclined"}}, "?failed=1")
 	page(url.Values{"method": {"pm_card_visa"}}, "303 http://pay.test/pay/invoices/"+in)

@@ -40,20 +40,29 @@ type automaticTax struct {
 	Status  *string `json:"status"`
 }
 
-func (s *Server) checkoutRoutes() {
-	s.onPost("/v1/checkout/sessions", s.createSession)
-	s.onGet("/v1/checkout/sessions/{id}", func(r *http.Request) answer {
-		if x := s.s.Sessions.get(r.PathValue("id")); x != nil {
+// Checkout is the pages on which payers pay, or save a card.
+type Checkout struct {
+	store    *store
+	events   *events
+	payments *Payments
+	setups   *setups
+	url      string // where browsers reach the pages
+}
+
+func (co *Checkout) routes(f *front) {
+	f.onPost("/v1/checkout/sessions", co.create)
+	f.onGet("/v1/checkout/sessions/{id}", func(r *http.Request) answer {
+		if x := co.store.Sessions.get(r.PathValue("id")); x != nil {
 			return ok(x)
 		}
 		return missing("checkout session", r.PathValue("id"))
 	})
-	s.pages.HandleFunc("GET /pay/{id}", s.payPage)
-	s.pages.HandleFunc("POST /pay/{id}", s.payClicked)
+	f.pages.HandleFunc("GET /pay/{id}", co.page)
+	f.pages.HandleFunc("POST /pay/{id}", co.clicked)
 }
 
-func (s *Server) createSession(_ *http.Request, form url.Values) answer {
-	if c := form.Get("customer"); c != "" && s.s.Customers.get(c) == nil {
+func (co *Checkout) create(_ *http.Request, form url.Values) answer {
+	if c := form.Get("customer"); c != "" && co.store.Customers.get(c) == nil {
 		return missing("customer", c)
 	}
 	x := &session{
@@ -62,7 +71,7 @@ func (s *Server) createSession(_ *http.Request, form url.Values) answer {
 		CustomFields: []any{},
 		Customer:     orNull(form.Get("customer")),
 		Reference:    orNull(form.Get("client_reference_id")),
-		ExpiresAt:    s.now() + 24*3600,
+		ExpiresAt:    co.store.now() + 24*3600,
 		MethodTypes:  listed(form, "payment_method_types"),
 		Mode:         form.Get("mode"),
 		Status:       "open",
@@ -70,7 +79,7 @@ func (s *Server) createSession(_ *http.Request, form url.Values) answer {
 		Shipping:     []any{},
 		SuccessURL:   form.Get("success_url"),
 		CancelURL:    form.Get("cancel_url"),
-		Created:      s.now(),
+		Created:      co.store.now(),
 	}
 	if x.MethodTypes == nil {
 		x.MethodTypes = dashboardMethods
@@ -87,12 +96,12 @@ func (s *Server) createSession(_ *http.Request, form url.Values) answer {
 		x.PaymentReceipt = form.Get("payment_intent_data[receipt_email]")
 	case "setup":
 		x.PayStatus = "no_payment_required"
-		x.Setup = &s.newSetup(form.Get("customer"), nested(form, "setup_intent_data[metadata]")).ID
+		x.Setup = &co.setups.add(form.Get("customer"), nested(form, "setup_intent_data[metadata]")).ID
 	default:
 		return invalid("mode", "mode must be payment or setup")
 	}
-	x.URL = orNull(s.cfg.PublicURL + "/pay/" + x.ID)
-	s.s.Sessions.put(x.ID, x)
+	x.URL = orNull(co.url + "/pay/" + x.ID)
+	co.store.Sessions.put(x.ID, x)
 	return ok(x)
 }
 
@@ -102,42 +111,42 @@ var dashboardMethods = []string{"card", "link", "sepa_debit"}
 
 // Pay is the payer paying, or saving a card, on a page with a payment method; done reports whether the card was good.
 // The payer is there: a bank that asks is answered.
-func (s *Server) Pay(sessionID, method string) (done bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	x := s.s.Sessions.get(sessionID)
+func (co *Checkout) Pay(sessionID, method string) (done bool) {
+	co.store.mu.Lock()
+	defer co.store.mu.Unlock()
+	x := co.store.Sessions.get(sessionID)
 	if x == nil || x.Status != "open" || !slices.Contains(x.MethodTypes, cards[method].kind()) {
 		return false
 	}
 	if x.Mode == "setup" {
-		done = s.confirmSetup(s.s.Setups.get(*x.Setup), method).Status == http.StatusOK
+		done = co.setups.confirm(co.store.Setups.get(*x.Setup), method).Status == http.StatusOK
 	} else {
-		done = s.payHere(x, method)
+		done = co.payHere(x, method)
 	}
 	if done {
 		x.Status, x.URL = "complete", nil
-		s.emit("checkout.session.completed", x)
+		co.events.emit("checkout.session.completed", x)
 	}
-	s.save()
+	co.store.save()
 	return done
 }
 
 // payHere tries a card on the page; the first try makes the payment, later ones go on with it.
-func (s *Server) payHere(x *session, method string) bool {
+func (co *Checkout) payHere(x *session, method string) bool {
 	if x.Payment == nil {
 		customer := ""
 		if x.Customer != nil {
 			customer = *x.Customer
 		}
-		p := s.newPayment(*x.Amount, *x.Currency, customer, x.PaymentMeta)
+		p := co.payments.add(*x.Amount, *x.Currency, customer, x.PaymentMeta)
 		p.MethodTypes = x.MethodTypes
 		p.FutureUsage, p.ReceiptEmail = orNull(x.PaymentUsage), orNull(x.PaymentReceipt)
 		x.Payment = &p.ID
 	}
-	p := s.s.Payments.get(*x.Payment)
-	a := s.charge(p, method, x.SuccessURL, nil)
+	p := co.store.Payments.get(*x.Payment)
+	a := co.payments.charge(p, method, x.SuccessURL, nil)
 	if p.Status == "requires_action" {
-		s.collect(p)
+		co.payments.collect(p)
 	}
 	if a.Status != http.StatusOK {
 		return false
@@ -149,12 +158,44 @@ func (s *Server) payHere(x *session, method string) bool {
 }
 
 // Expire ends a page on which nothing was paid.
-func (s *Server) Expire(sessionID string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if x := s.s.Sessions.get(sessionID); x != nil && x.Status == "open" {
+func (co *Checkout) Expire(sessionID string) {
+	co.store.mu.Lock()
+	defer co.store.mu.Unlock()
+	if x := co.store.Sessions.get(sessionID); x != nil && x.Status == "open" {
 		x.Status, x.URL = "expired", nil
-		s.emit("checkout.session.expired", x)
-		s.save()
+		co.events.emit("checkout.session.expired", x)
+		co.store.save()
+	}
+}
+
+func (co *Checkout) page(w http.ResponseWriter, r *http.Request) {
+	co.store.mu.Lock()
+	d := pageData{Title: "Sandbox checkout", What: "Save a card", Failed: r.URL.Query().Has("failed")}
+	x := co.store.Sessions.get(r.PathValue("id"))
+	if x != nil {
+		d.Back = x.CancelURL
+		if x.Mode == "payment" {
+			d.What = "Pay " + cents(*x.Amount, *x.Currency)
+		}
+	}
+	co.store.mu.Unlock()
+	if x == nil {
+		http.NotFound(w, r)
+		return
+	}
+	show(w, "pay", d)
+}
+
+func (co *Checkout) clicked(w http.ResponseWriter, r *http.Request) {
+	co.store.mu.Lock()
+	x := co.store.Sessions.get(r.PathValue("id"))
+	co.store.mu.Unlock()
+	switch {
+	case x == nil:
+		http.NotFound(w, r)
+	case co.Pay(x.ID, r.FormValue("method")):
+		http.Redirect(w, r, x.SuccessURL, http.StatusSeeOther)
+	default:
+		http.Redirect(w, r, co.url+"/pay/"+x.ID+"?failed=1", http.StatusSeeOther)
 	}
 }

@@ -86,12 +86,12 @@ func TestConform_Answers(t *testing.T) {
 		"pm_card_visa_chargeDeclined")
 	cs := k.do(post, "/v1/checkout/sessions", 200, "mode", "setup", "customer", cus, "success_url", "http://m/ok",
 		"cancel_url", "http://m/no")
-	if !k.s.Pay(cs, "pm_card_mastercard") {
+	if !k.s.Checkout.Pay(cs, "pm_card_mastercard") {
 		t.Fatal("the card was not saved")
 	}
 	k.do(get, "/v1/checkout/sessions/"+cs, 200)
 	k.do(get, "/v1/customers/"+cus+"/payment_methods", 200)
-	pm := k.s.s.Methods.Order[0]
+	pm := k.s.store.Methods.Order[0]
 	k.do(get, "/v1/payment_methods/"+pm, 200)
 
 	pay := func(want int, amount, method string, more ...string) string {
@@ -103,7 +103,7 @@ func TestConform_Answers(t *testing.T) {
 	good := pay(200, "1000", pm)
 	k.do(get, "/v1/payment_intents/"+good, 200, "expand[0]", "latest_charge", "expand[1]", "payment_method")
 	k.do(get, "/v1/payment_intents", 200, "customer", cus)
-	k.do(get, "/v1/charges/"+k.s.s.Charges.Order[0], 200)
+	k.do(get, "/v1/charges/"+k.s.store.Charges.Order[0], 200)
 	for _, bad := range []string{"pm_card_visa_chargeDeclined", "pm_card_chargeDeclinedExpiredCard",
 		"pm_card_authenticationRequired"} {
 		pay(402, "1000", bad, "off_session", "true")
@@ -111,24 +111,24 @@ func TestConform_Answers(t *testing.T) {
 	pay(400, "1", pm)
 	asks := pay(200, "1000", "pm_card_authenticationRequired", "return_url", "http://m/back")
 	k.do(get, "/v1/payment_intents/"+asks, 200)
-	if !k.s.Authenticate(asks, true) || k.s.Authenticate(asks, true) {
+	if !k.s.Payments.Authenticate(asks, true) || k.s.Payments.Authenticate(asks, true) {
 		t.Fatal("a bank asks once")
 	}
 	left := pay(200, "1000", "pm_card_authenticationRequired", "return_url", "http://m/back")
 	k.do(post, "/v1/payment_intents/"+left+"/cancel", 200)
 	k.do(post, "/v1/payment_intents/"+left+"/cancel", 400)
 	slow := pay(200, "1000", "pm_slow")
-	k.s.Finish(slow, false)
+	k.s.Payments.Finish(slow, false)
 
 	re := k.do(post, "/v1/refunds", 200, "payment_intent", good, "amount", "400")
 	k.do(get, "/v1/refunds/"+re, 200)
 	k.do(get, "/v1/refunds", 200, "payment_intent", good)
 	k.do(post, "/v1/refunds", 400, "payment_intent", good, "amount", "601")
-	k.s.FailRefund(re)
-	dp := k.s.Dispute(good, 1000)
+	k.s.Refunds.Fail(re)
+	dp := k.s.Disputes.Open(good, 1000)
 	k.do(get, "/v1/disputes/"+dp, 200)
 	k.do(post, "/v1/refunds", 400, "payment_intent", good)
-	k.s.Decide(dp, true)
+	k.s.Disputes.Decide(dp, true)
 	k.do(get, "/v1/disputes", 200, "payment_intent", good)
 	k.do(get, "/v1/disputes/"+dp, 200)
 
@@ -136,7 +136,7 @@ func TestConform_Answers(t *testing.T) {
 		"cancel_url", "http://m/no",
 		"line_items[0][price_data][unit_amount]", "700", "line_items[0][price_data][currency]", "eur",
 		"payment_intent_data[setup_future_usage]", "off_session")
-	if k.s.Pay(cs, "pm_card_visa_chargeDeclined") || !k.s.Pay(cs, "pm_card_authenticationRequired") {
+	if k.s.Checkout.Pay(cs, "pm_card_visa_chargeDeclined") || !k.s.Checkout.Pay(cs, "pm_card_authenticationRequired") {
 		t.Fatal("the payer may try another card")
 	}
 	k.do(get, "/v1/checkout/sessions/"+cs, 200)
@@ -144,13 +144,13 @@ func TestConform_Answers(t *testing.T) {
 	k.do(get, "/v1/balance", 200)
 	k.do(get, "/v1/balance_transactions", 200, "limit", "100")
 	k.do(get, "/v1/balance_transactions", 200, "limit", "100", "expand[0]", "data.source")
-	k.do(get, "/v1/balance_transactions/"+k.s.s.Balance.Order[0], 200)
+	k.do(get, "/v1/balance_transactions/"+k.s.store.Balance.Order[0], 200)
 
 	o, err := published()
 	if err != nil {
 		t.Fatal(err)
 	}
-	ds := k.s.Deliveries()
+	ds := k.s.Webhooks.Deliveries()
 	if len(ds) < 20 {
 		t.Fatal(len(ds))
 	}
@@ -166,13 +166,13 @@ func TestBalance_AddsUp(t *testing.T) {
 	want := 10000 - feeOf(10000)
 	k.do(http.MethodPost, "/v1/refunds", 200, "payment_intent", pi, "amount", "2500")
 	want -= 2500
-	k.s.FailRefund(k.s.Refunds()[0])
+	k.s.Refunds.Fail(k.s.Refunds.IDs()[0])
 	want += 2500
-	dp := k.s.Dispute(pi, 10000)
+	dp := k.s.Disputes.Open(pi, 10000)
 	want -= 10000 + disputeFee
-	k.s.Decide(dp, true)
+	k.s.Disputes.Decide(dp, true)
 	want += 10000
-	if got := k.s.BalanceCents("eur"); got != want {
+	if got := k.s.Balance.Cents("eur"); got != want {
 		t.Fatal(got, want)
 	}
 }

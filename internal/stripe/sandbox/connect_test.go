@@ -31,9 +31,9 @@ func TestConform_Connect(t *testing.T) {
 			"po_1", "metadata[payout]", "po_1")
 	}
 	send(400, "100", acct) // not onboarded
-	k.s.Onboard(acct, "external_account")
+	k.s.Accounts.Onboard(acct, "external_account")
 	send(400, "100", acct)
-	k.s.Onboard(acct)
+	k.s.Accounts.Onboard(acct)
 	k.do(get, "/v1/accounts/"+acct, 200)
 	tr := send(200, "2000", acct)
 	send(400, "100000", acct) // more than there is
@@ -44,24 +44,24 @@ func TestConform_Connect(t *testing.T) {
 	k.do(post, "/v1/transfers/"+tr+"/reversals", 200, "amount", "500", "metadata[reversal]", "r1")
 	k.do(post, "/v1/transfers/"+tr+"/reversals", 400, "amount", "1501")
 	for range 11 {
-		if k.s.Reverse(tr, 1) == "" {
+		if k.s.Transfers.Reverse(tr, 1) == "" {
 			t.Fatal("not reversed")
 		}
 	}
 	k.do(get, "/v1/transfers/"+tr+"/reversals", 200, "limit", "100")
 	k.do(get, "/v1/transfers/"+tr, 200)
 	k.do(get, "/v1/balance_transactions", 200, "expand[0]", "data.source", "limit", "100")
-	if n, cents := k.s.Transferred(acct); n != 1 || cents != 1489 {
+	if n, cents := k.s.Transfers.Total(acct); n != 1 || cents != 1489 {
 		t.Fatal(n, cents)
 	}
-	if got, want := k.s.BalanceCents("eur"), 10000-feeOf(10000)-1489; got != want {
+	if got, want := k.s.Balance.Cents("eur"), 10000-feeOf(10000)-1489; got != want {
 		t.Fatal(got, want)
 	}
 	o, err := published()
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.eventsAsPublished(t, k.s.Deliveries())
+	o.eventsAsPublished(t, k.s.Webhooks.Deliveries())
 }
 
 // The onboarding page takes one visit; a spent link leads to where a new one is made.
@@ -74,7 +74,7 @@ func TestPages_Onboarding(t *testing.T) {
 	}); status != 200 {
 		t.Fatal(status, body)
 	}
-	acct := s.Accounts()[0]
+	acct := s.Accounts.IDs()[0]
 	link := func(key string) string {
 		t.Helper()
 		form := url.Values{
@@ -86,7 +86,7 @@ func TestPages_Onboarding(t *testing.T) {
 		if status, body := call(t, srv, "/v1/account_links", key, form); status != 200 {
 			t.Fatal(status, body)
 		}
-		return srv.URL + "/pay/accounts/" + s.s.Links.Order[len(s.s.Links.Order)-1]
+		return srv.URL + "/pay/accounts/" + s.store.Links.Order[len(s.store.Links.Order)-1]
 	}
 	srv.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	click := func(page, answer string) string {
@@ -109,13 +109,13 @@ func TestPages_Onboarding(t *testing.T) {
 		t.Fatal(string(b), err)
 	}
 	if to := click(first, "no_bank"); to != "/back" ||
-		s.s.Accounts.get(acct).Requirements.CurrentlyDue[0] != "external_account" {
+		s.store.Accounts.get(acct).Requirements.CurrentlyDue[0] != "external_account" {
 		t.Fatal(to)
 	}
-	if to := click(first, "all"); to != "/again" || s.s.Accounts.get(acct).Payouts {
+	if to := click(first, "all"); to != "/again" || s.store.Accounts.get(acct).Payouts {
 		t.Fatal(to)
 	}
-	if to := click(link("c"), "all"); to != "/back" || !s.s.Accounts.get(acct).Payouts {
+	if to := click(link("c"), "all"); to != "/back" || !s.store.Accounts.get(acct).Payouts {
 		t.Fatal(to)
 	}
 }

@@ -22,46 +22,53 @@ type invoiceSettings struct {
 	Method *string `json:"default_payment_method"`
 }
 
-func (s *Server) customerRoutes() {
-	s.onPost("/v1/customers", s.createCustomer)
-	s.onGet("/v1/customers/{id}", s.customer)
-	s.onPost("/v1/customers/{id}", s.updateCustomer)
+// customers are who pays, with the card that pays their invoices.
+type customers struct {
+	store   *store
+	events  *events
+	methods *methods
 }
 
-func (s *Server) createCustomer(_ *http.Request, form url.Values) answer {
+func (cs *customers) routes(f *front) {
+	f.onPost("/v1/customers", cs.create)
+	f.onGet("/v1/customers/{id}", cs.retrieve)
+	f.onPost("/v1/customers/{id}", cs.update)
+}
+
+func (cs *customers) create(_ *http.Request, form url.Values) answer {
 	c := &customer{
 		ID:       newID("cus"),
 		Object:   "customer",
 		Name:     form.Get("name"),
 		Email:    form.Get("email"),
-		Created:  s.now(),
+		Created:  cs.store.now(),
 		Metadata: nested(form, "metadata"),
 	}
-	s.s.Customers.put(c.ID, c)
-	s.emit("customer.created", c)
+	cs.store.Customers.put(c.ID, c)
+	cs.events.emit("customer.created", c)
 	return ok(c)
 }
 
-func (s *Server) customer(r *http.Request) answer {
-	if c := s.s.Customers.get(r.PathValue("id")); c != nil {
+func (cs *customers) retrieve(r *http.Request) answer {
+	if c := cs.store.Customers.get(r.PathValue("id")); c != nil {
 		return ok(c)
 	}
 	return missing("customer", r.PathValue("id"))
 }
 
-// updateCustomer sets the card that pays invoices. Unlike Stripe it takes the name of a test card too, and saves it.
-func (s *Server) updateCustomer(r *http.Request, form url.Values) answer {
-	c := s.s.Customers.get(r.PathValue("id"))
+// update sets the card that pays invoices. Unlike Stripe it takes the name of a test card too, and saves it.
+func (cs *customers) update(r *http.Request, form url.Values) answer {
+	c := cs.store.Customers.get(r.PathValue("id"))
 	if c == nil {
 		return missing("customer", r.PathValue("id"))
 	}
 	if name := form.Get("invoice_settings[default_payment_method]"); name != "" {
-		m := s.method(name)
+		m := cs.methods.named(name)
 		if m == nil {
 			return missing("PaymentMethod", name)
 		}
 		if m.ID != name {
-			s.attach(m, c.ID)
+			cs.methods.attach(m, c.ID)
 		}
 		if m.Customer == nil || *m.Customer != c.ID {
 			return invalid("invoice_settings[default_payment_method]",
@@ -70,6 +77,6 @@ func (s *Server) updateCustomer(r *http.Request, form url.Values) answer {
 		}
 		c.Settings.Method = &m.ID
 	}
-	s.emit("customer.updated", c)
+	cs.events.emit("customer.updated", c)
 	return ok(c)
 }

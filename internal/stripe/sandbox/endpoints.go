@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// endpoint is a webhook endpoint. The fake keeps it and sends nothing there: see Push.
+// endpoint is a webhook endpoint. The fake keeps it and sends nothing there: see Webhooks.Push.
 type endpoint struct {
 	ID          string            `json:"id"`
 	Object      string            `json:"object"`
@@ -25,13 +25,16 @@ type endpoint struct {
 
 const maxEndpoints = 16
 
-func (s *Server) endpointRoutes() {
-	s.onPost("/v1/webhook_endpoints", s.createEndpoint)
-	s.onGet("/v1/webhook_endpoints", func(r *http.Request) answer {
-		return pageOf(&s.s.Endpoints, r, func(url.Values, *endpoint) bool { return true })
+// Endpoints are the webhook endpoints.
+type Endpoints struct{ store *store }
+
+func (es *Endpoints) routes(f *front) {
+	f.onPost("/v1/webhook_endpoints", es.create)
+	f.onGet("/v1/webhook_endpoints", func(r *http.Request) answer {
+		return pageOf(&es.store.Endpoints, r, func(url.Values, *endpoint) bool { return true })
 	})
-	s.onPost("/v1/webhook_endpoints/{id}", func(r *http.Request, form url.Values) answer {
-		e := s.s.Endpoints.get(r.PathValue("id"))
+	f.onPost("/v1/webhook_endpoints/{id}", func(r *http.Request, form url.Values) answer {
+		e := es.store.Endpoints.get(r.PathValue("id"))
 		if e == nil {
 			return missing("webhook endpoint", r.PathValue("id"))
 		}
@@ -48,12 +51,12 @@ func (s *Server) endpointRoutes() {
 	})
 }
 
-func (s *Server) createEndpoint(_ *http.Request, form url.Values) answer {
+func (es *Endpoints) create(_ *http.Request, form url.Values) answer {
 	e := &endpoint{
 		ID:          newID("we"),
 		Object:      "webhook_endpoint",
 		APIVersion:  orNull(form.Get("api_version")),
-		Created:     s.now(),
+		Created:     es.store.now(),
 		Description: orNull(form.Get("description")),
 		Events:      listed(form, "enabled_events"),
 		Metadata:    nested(form, "metadata"),
@@ -65,10 +68,10 @@ func (s *Server) createEndpoint(_ *http.Request, form url.Values) answer {
 		return invalid("url", "Invalid URL: An explicit scheme (such as https) must be provided.")
 	case len(e.Events) == 0:
 		return invalid("enabled_events", "Missing required param: enabled_events.")
-	case len(s.s.Endpoints.Order) >= maxEndpoints:
+	case len(es.store.Endpoints.Order) >= maxEndpoints:
 		return invalid("", "You have reached the maximum of %d test webhook endpoints.", maxEndpoints)
 	}
-	s.s.Endpoints.put(e.ID, e)
+	es.store.Endpoints.put(e.ID, e)
 	told := *e
 	told.Secret = newID("whsec")
 	return ok(told)
@@ -85,20 +88,13 @@ func listed(form url.Values, name string) (out []string) {
 	return out
 }
 
-// EditEndpoint changes an endpoint as a person can in Stripe's dashboard; version "" leaves it to the account's
+// Edit changes an endpoint as a person can in Stripe's dashboard; version "" leaves it to the account's
 // default.
-func (s *Server) EditEndpoint(endpointID, version string, events ...string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if e := s.s.Endpoints.get(endpointID); e != nil {
+func (es *Endpoints) Edit(endpointID, version string, events ...string) {
+	es.store.mu.Lock()
+	defer es.store.mu.Unlock()
+	if e := es.store.Endpoints.get(endpointID); e != nil {
 		e.APIVersion, e.Events, e.Status = orNull(version), events, "disabled"
-		s.save()
+		es.store.save()
 	}
-}
-
-// Kept is how many meters, products, prices and webhook endpoints there are.
-func (s *Server) Kept() [4]int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return [4]int{len(s.s.Meters.Order), len(s.s.Products.Order), len(s.s.Prices.Order), len(s.s.Endpoints.Order)}
 }

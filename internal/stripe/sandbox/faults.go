@@ -28,48 +28,57 @@ const (
 // slowness is how late a Slow answer is.
 const slowness = 50 * time.Millisecond
 
+// Faults is how a server misbehaves.
+type Faults struct {
+	store     *store // its lock
+	faults    []Fault
+	calls     int  // changing requests
+	throttled bool // only room more of them are let through
+	room      int
+}
+
 // Fail makes the next changing requests misbehave, one fault each, in order.
-func (s *Server) Fail(faults ...Fault) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.faults = append(s.faults, faults...)
+func (fs *Faults) Fail(faults ...Fault) {
+	fs.store.mu.Lock()
+	defer fs.store.mu.Unlock()
+	fs.faults = append(fs.faults, faults...)
 }
 
 // Heal forgets the faults that were not used.
-func (s *Server) Heal() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.faults, s.throttled = nil, false
+func (fs *Faults) Heal() {
+	fs.store.mu.Lock()
+	defer fs.store.mu.Unlock()
+	fs.faults, fs.throttled = nil, false
 }
 
 // Throttle lets so many changing requests through and answers the further ones with 429, until Heal.
-func (s *Server) Throttle(requests int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.throttled, s.room = true, requests
+func (fs *Faults) Throttle(requests int) {
+	fs.store.mu.Lock()
+	defer fs.store.mu.Unlock()
+	fs.throttled, fs.room = true, requests
 }
 
 // Calls is how many changing requests there were.
-func (s *Server) Calls() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.calls
+func (fs *Faults) Calls() int {
+	fs.store.mu.Lock()
+	defer fs.store.mu.Unlock()
+	return fs.calls
 }
 
-func (s *Server) nextFault() Fault {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.calls++
-	if s.throttled {
-		if s.room--; s.room < 0 {
+func (fs *Faults) next() Fault {
+	fs.store.mu.Lock()
+	defer fs.store.mu.Unlock()
+	fs.calls++
+	if fs.throttled {
+		if fs.room--; fs.room < 0 {
 			return RateLimited
 		}
 	}
-	if len(s.faults) == 0 {
+	if len(fs.faults) == 0 {
 		return None
 	}
-	f := s.faults[0]
-	s.faults = s.faults[1:]
+	f := fs.faults[0]
+	fs.faults = fs.faults[1:]
 	return f
 }
 

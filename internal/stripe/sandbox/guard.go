@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -22,7 +21,7 @@ import (
 const patience = 30 * time.Second
 
 // guard is the lock around the state. Where servers share it in a database, it is the lock of all of them, and the
-// server that takes it first learns what the others changed. What is changed under it is kept by Server.save, and else
+// server that takes it first learns what the others changed. What is changed under it is kept by store.save, and else
 // forgotten.
 type guard struct {
 	mu      sync.Mutex
@@ -65,17 +64,6 @@ func (g *guard) Unlock() {
 		k.settle()
 	}
 	g.mu.Unlock()
-}
-
-// save keeps what was changed under the lock. Nothing may be changed after it until the lock is taken again.
-func (s *Server) save() {
-	if s.mu.shared == nil {
-		return
-	}
-	if err := s.mu.shared.commit(); err != nil {
-		s.mu.shared.forget()
-		panic(unavailable{err})
-	}
 }
 
 func (h *shared) begin() (err error) {
@@ -220,49 +208,4 @@ func try(f func()) (err error) {
 	}()
 	f()
 	return nil
-}
-
-// keyLife is how long Stripe remembers a key.
-const keyLife = 24 * time.Hour
-
-// once answers a request under a key as it was answered the first time. A key belongs to its path and parameters.
-func (s *Server) once(key string, r *http.Request, f func(*http.Request, url.Values) answer) answer {
-	params := r.URL.Path + "?" + r.PostForm.Encode()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if a := s.s.Keys.get(key); a != nil && !s.expired(a) {
-		if a.Params != params {
-			return apiError{
-				Status: 400,
-				Type:   "idempotency_error",
-				Message: "Keys for idempotent requests can only be used with the same endpoint and parameters they were first " +
-					"used with.",
-			}.answer()
-		}
-		return *a
-	}
-	for len(s.s.Keys.Order) > 0 && s.expired(s.s.Keys.Objects[s.s.Keys.Order[0]]) {
-		s.s.Keys.drop(s.s.Keys.Order[0])
-	}
-	s.bill()
-	s.settle()
-	a := f(r, r.PostForm)
-	if a.Status != 400 && a.Status != 404 { // requests that fail validation are not remembered
-		a.Params, a.At = params, s.now()
-		s.s.Keys.put(key, &a)
-	}
-	s.save()
-	return a
-}
-
-func (s *Server) expired(a *answer) bool { return s.cfg.Now().Sub(time.Unix(a.At, 0)) >= keyLife }
-
-// ForgetKeys is what a day does to idempotency keys.
-func (s *Server) ForgetKeys() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for len(s.s.Keys.Order) > 0 {
-		s.s.Keys.drop(s.s.Keys.Order[0])
-	}
-	s.save()
 }

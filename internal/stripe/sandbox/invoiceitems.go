@@ -25,7 +25,24 @@ type invoiceItem struct {
 	Quantity     int64             `json:"quantity"`
 }
 
-func (s *Server) createItem(_ *http.Request, form url.Values) answer {
+// items are the lines that were added to invoices.
+type items struct {
+	store  *store
+	events *events
+}
+
+func (its *items) routes(f *front) {
+	f.onPost("/v1/invoiceitems", its.create)
+	f.onGet("/v1/invoiceitems", func(r *http.Request) answer {
+		return pageOf(&its.store.Items, r, func(q url.Values, x *invoiceItem) bool {
+			return (q.Get("customer") == "" || x.Customer == q.Get("customer")) && (q.Get("invoice") == "" || x.Invoice != nil &&
+				*x.Invoice == q.Get("invoice")) &&
+				(q.Get("pending") != "true" || x.Invoice == nil)
+		})
+	})
+}
+
+func (its *items) create(_ *http.Request, form url.Values) answer {
 	amount, err := strconv.ParseInt(form.Get("amount"), 10, 64)
 	invoiceID, customer := form.Get("invoice"), form.Get("customer")
 	switch {
@@ -33,11 +50,11 @@ func (s *Server) createItem(_ *http.Request, form url.Values) answer {
 		return invalid("amount", "Invalid integer: %s", form.Get("amount"))
 	case len(form.Get("currency")) != 3:
 		return invalid("currency", "Invalid currency")
-	case s.s.Customers.get(customer) == nil:
+	case its.store.Customers.get(customer) == nil:
 		return missing("customer", customer)
 	}
 	if invoiceID != "" {
-		switch in := s.s.Invoices.get(invoiceID); {
+		switch in := its.store.Invoices.get(invoiceID); {
 		case in == nil || in.Customer != customer:
 			return missing("invoice", invoiceID)
 		case in.Status != "draft":
@@ -52,16 +69,16 @@ func (s *Server) createItem(_ *http.Request, form url.Values) answer {
 		Amount:      amount,
 		Currency:    form.Get("currency"),
 		Customer:    customer,
-		Date:        s.now(),
+		Date:        its.store.now(),
 		Description: orNull(form.Get("description")),
 		Discounts:   []any{},
 		Invoice:     orNull(invoiceID),
 		Metadata:    nested(form, "metadata"),
-		Period:      linePeriod{s.now(), s.now()},
+		Period:      linePeriod{its.store.now(), its.store.now()},
 		Quantity:    1,
 	}
-	s.s.Items.put(x.ID, x)
-	s.emit("invoiceitem.created", x)
+	its.store.Items.put(x.ID, x)
+	its.events.emit("invoiceitem.created", x)
 	return ok(x)
 }
 

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"math/big"
 	"net/http"
 	"net/url"
 	"slices"
@@ -102,55 +103,56 @@ type linePeriod struct {
 	Start int64 `json:"start"`
 }
 
-func (s *Server) invoiceRoutes() {
-	s.onGet("/v1/invoices", s.listInvoices)
-	s.onGet("/v1/invoices/{id}", func(r *http.Request) answer {
-		if in := s.s.Invoices.get(r.PathValue("id")); in != nil {
-			return ok(s.shownInvoice(in))
+// Invoices are what customers owe, from the draft until they are paid: see also collection.go.
+type Invoices struct {
+	store    *store
+	events   *events
+	meters   *Meters
+	payments *Payments
+	url      string // where browsers reach the pages
+}
+
+func (ins *Invoices) routes(f *front) {
+	f.onGet("/v1/invoices", ins.list)
+	f.onGet("/v1/invoices/{id}", func(r *http.Request) answer {
+		if in := ins.store.Invoices.get(r.PathValue("id")); in != nil {
+			return ok(ins.shown(in))
 		}
 		return missing("invoice", r.PathValue("id"))
 	})
-	s.onGet("/v1/invoices/{id}/lines", func(r *http.Request) answer {
-		in := s.s.Invoices.get(r.PathValue("id"))
+	f.onGet("/v1/invoices/{id}/lines", func(r *http.Request) answer {
+		in := ins.store.Invoices.get(r.PathValue("id"))
 		if in == nil {
 			return missing("invoice", r.PathValue("id"))
 		}
 		all := shelf[invoiceLine]{}
-		for _, l := range slices.Backward(s.lines(in)) { // a page is newest first
+		for _, l := range slices.Backward(ins.lines(in)) { // a page is newest first
 			all.put(l.ID, l)
 		}
 		return pageOf(&all, r, func(url.Values, *invoiceLine) bool { return true })
 	})
-	s.changesInvoice("finalize", s.finaliseInvoice)
-	s.changesInvoice("pay", s.payInvoice)
-	s.changesInvoice("void", s.voidInvoice)
-	s.changesInvoice("mark_uncollectible", s.giveUpInvoice)
-	s.onPost("/v1/invoiceitems", s.createItem)
-	s.onGet("/v1/invoiceitems", func(r *http.Request) answer {
-		return pageOf(&s.s.Items, r, func(q url.Values, x *invoiceItem) bool {
-			return (q.Get("customer") == "" || x.Customer == q.Get("customer")) && (q.Get("invoice") == "" || x.Invoice != nil &&
-				*x.Invoice == q.Get("invoice")) &&
-				(q.Get("pending") != "true" || x.Invoice == nil)
-		})
-	})
-	s.pages.HandleFunc("GET /pay/invoices/{id}", s.invoicePage)
-	s.pages.HandleFunc("POST /pay/invoices/{id}", s.invoiceClicked)
+	ins.changes(f, "finalize", ins.finaliseInvoice)
+	ins.changes(f, "pay", ins.payInvoice)
+	ins.changes(f, "void", ins.voidInvoice)
+	ins.changes(f, "mark_uncollectible", ins.giveUpInvoice)
+	f.pages.HandleFunc("GET /pay/invoices/{id}", ins.page)
+	f.pages.HandleFunc("POST /pay/invoices/{id}", ins.clicked)
 }
 
-func (s *Server) changesInvoice(how string, f func(in *invoice, form url.Values) answer) {
-	s.onPost("/v1/invoices/{id}/"+how, func(r *http.Request, form url.Values) answer {
-		in := s.s.Invoices.get(r.PathValue("id"))
+func (ins *Invoices) changes(f *front, how string, do func(in *invoice, form url.Values) answer) {
+	f.onPost("/v1/invoices/{id}/"+how, func(r *http.Request, form url.Values) answer {
+		in := ins.store.Invoices.get(r.PathValue("id"))
 		if in == nil {
 			return missing("invoice", r.PathValue("id"))
 		}
-		return f(in, form)
+		return do(in, form)
 	})
 }
 
-func (s *Server) listInvoices(r *http.Request) answer {
-	whole := shelf[invoice]{Objects: map[string]*invoice{}, Order: s.s.Invoices.Order}
-	for id, in := range s.s.Invoices.Objects {
-		whole.Objects[id] = s.shownInvoice(in)
+func (ins *Invoices) list(r *http.Request) answer {
+	whole := shelf[invoice]{Objects: map[string]*invoice{}, Order: ins.store.Invoices.Order}
+	for id, in := range ins.store.Invoices.Objects {
+		whole.Objects[id] = ins.shown(in)
 	}
 	return pageOf(&whole, r, func(q url.Values, in *invoice) bool {
 		since, err := strconv.ParseInt(q.Get("created[gte]"), 10, 64)
@@ -160,10 +162,10 @@ func (s *Server) listInvoices(r *http.Request) answer {
 	})
 }
 
-// newInvoice makes the draft of what a subscription used between two moments, with the lines that wait for the
+// ofPeriod makes the draft of what a subscription used between two moments, with the lines that wait for the
 // customer's next invoice.
-func (s *Server) newInvoice(x *subscription, reason string, start, end, at int64) *invoice {
-	in := s.draft(x.Customer, x.Currency, reason)
+func (ins *Invoices) ofPeriod(x *subscription, reason string, start, end, at int64) *invoice {
+	in := ins.draft(x.Customer, x.Currency, reason)
 	in.Created, in.Start, in.End, in.Subscription, in.SubDetails = at, start, end, &x.ID, &metadataOf{x.Metadata}
 	in.Metered = &invoiceLine{
 		ID:           newID("il"),
@@ -175,67 +177,67 @@ func (s *Server) newInvoice(x *subscription, reason string, start, end, at int64
 		Invoice:      in.ID,
 		Metadata:     x.Metadata,
 		Period:       linePeriod{end, start},
-		Price:        s.s.Prices.Objects[x.Price],
+		Price:        ins.store.Prices.Objects[x.Price],
 		Subscription: &x.ID,
 		SubItem:      x.Item,
 		Type:         "subscription",
 	}
 	x.Latest = &in.ID
-	for _, id := range s.s.Items.Order {
-		if w := s.s.Items.Objects[id]; w.Invoice == nil && w.Customer == in.Customer && w.Currency == in.Currency {
-			s.s.Items.get(id).Invoice = &in.ID
+	for _, id := range ins.store.Items.Order {
+		if w := ins.store.Items.Objects[id]; w.Invoice == nil && w.Customer == in.Customer && w.Currency == in.Currency {
+			ins.store.Items.get(id).Invoice = &in.ID
 		}
 	}
-	s.emit("invoice.created", s.shownInvoice(in))
+	ins.events.emit("invoice.created", ins.shown(in))
 	return in
 }
 
 // draft makes an invoice without lines.
-func (s *Server) draft(customer, currency, reason string) *invoice {
+func (ins *Invoices) draft(customer, currency, reason string) *invoice {
 	in := &invoice{
 		ID:         newID("in"),
 		Object:     "invoice",
 		Advance:    true,
 		Reason:     reason,
 		Collection: "charge_automatically",
-		Created:    s.now(),
+		Created:    ins.store.now(),
 		Currency:   currency,
 		Customer:   customer,
 		TaxRates:   []any{},
 		Issuer:     issuer{"self"},
 		Metadata:   map[string]string{},
 		Settings:   paymentSettings{[]string{"card"}},
-		Start:      s.now(),
-		End:        s.now(),
+		Start:      ins.store.now(),
+		End:        ins.store.now(),
 		Status:     "draft",
 		Discounts:  []any{},
 		Taxes:      []any{},
 	}
-	return s.s.Invoices.put(in.ID, in)
+	return ins.store.Invoices.put(in.ID, in)
 }
 
 // lines are an invoice's, the metered one first: while it is a draft, as much as is counted by now.
-func (s *Server) lines(in *invoice) (out []*invoiceLine) {
+func (ins *Invoices) lines(in *invoice) (out []*invoiceLine) {
 	if in.Metered != nil {
 		l := *in.Metered
 		if in.Status == "draft" {
-			n := s.used(s.s.Meters.Objects[*l.Price.Recurring.Meter], in.Customer, in.Start, in.End)
+			n := ins.meters.used(ins.store.Meters.Objects[*l.Price.Recurring.Meter], in.Customer, in.Start, in.End)
 			l.Quantity, l.Amount = &n, meteredCents(n, *l.Price.UnitDecimal)
 		}
 		out = append(out, &l)
 	}
-	for _, id := range s.s.Items.Order {
-		if x := s.s.Items.Objects[id]; x.Invoice != nil && *x.Invoice == in.ID {
+	for _, id := range ins.store.Items.Order {
+		if x := ins.store.Items.Objects[id]; x.Invoice != nil && *x.Invoice == in.ID {
 			out = append(out, x.line(in.ID))
 		}
 	}
 	return out
 }
 
-// shownInvoice is an invoice with its first lines, and what they come to.
-func (s *Server) shownInvoice(in *invoice) *invoice {
+// shown is an invoice with its first lines, and what they come to.
+func (ins *Invoices) shown(in *invoice) *invoice {
 	out := *in
-	lines := s.lines(in)
+	lines := ins.lines(in)
 	out.Lines = listOf("/v1/invoices/" + in.ID + "/lines")
 	for i, l := range lines {
 		if out.Lines.HasMore = i == 10; out.Lines.HasMore {
@@ -248,7 +250,7 @@ func (s *Server) shownInvoice(in *invoice) *invoice {
 		for _, l := range lines {
 			out.Total += l.Amount
 		}
-		out.Subtotal, out.Starting = out.Total, s.s.Customers.Objects[in.Customer].Balance
+		out.Subtotal, out.Starting = out.Total, ins.store.Customers.Objects[in.Customer].Balance
 		out.AmountDue = max(0, out.Total+out.Starting)
 	}
 	out.Remaining = max(0, out.AmountDue-out.AmountPaid)
@@ -259,16 +261,16 @@ func (s *Server) shownInvoice(in *invoice) *invoice {
 const leastCharge = 50
 
 // finalise ends a draft. What is too little to charge, or negative, goes to the customer's balance.
-func (s *Server) finalise(in *invoice) {
-	final, now := s.shownInvoice(in), s.now()
+func (ins *Invoices) finalise(in *invoice) {
+	final, now := ins.shown(in), ins.store.now()
 	if in.Metered != nil {
-		in.Metered = s.lines(in)[0]
+		in.Metered = ins.lines(in)[0]
 	}
-	c := s.s.Customers.get(in.Customer)
+	c := ins.store.Customers.get(in.Customer)
 	in.Subtotal, in.Total, in.Starting, in.AmountDue = final.Subtotal, final.Total, final.Starting, final.AmountDue
 	in.Status, in.Transitions.Finalized = "open", &now
-	in.Number = orNull(fmt.Sprintf("%s-%04d", strings.ToUpper(c.ID[4:12]), s.finalised(c.ID)))
-	in.URL = orNull(s.cfg.PublicURL + "/pay/invoices/" + in.ID)
+	in.Number = orNull(fmt.Sprintf("%s-%04d", strings.ToUpper(c.ID[4:12]), ins.finalised(c.ID)))
+	in.URL = orNull(ins.url + "/pay/invoices/" + in.ID)
 	left := in.Total + in.Starting
 	if left >= leastCharge {
 		left = 0
@@ -278,22 +280,22 @@ func (s *Server) finalise(in *invoice) {
 	}
 	in.Ending, c.Balance = &left, left
 	if in.AmountDue > 0 {
-		p := s.newPayment(in.AmountDue, in.Currency, in.Customer, map[string]string{})
+		p := ins.payments.add(in.AmountDue, in.Currency, in.Customer, map[string]string{})
 		p.Description, p.Invoice = orNull("Subscription update"), &in.ID
 		in.Payment = &p.ID
 		if in.Advance {
 			in.NextAttempt = &now
 		}
 	}
-	s.emit("invoice.finalized", s.shownInvoice(in))
+	ins.events.emit("invoice.finalized", ins.shown(in))
 	if in.AmountDue == 0 {
-		s.invoiceIsPaid(in, 0)
+		ins.isPaid(in, 0)
 	}
 }
 
 // finalised is how many invoices of a customer are or were final.
-func (s *Server) finalised(customer string) (n int) {
-	for _, in := range s.s.Invoices.Objects {
+func (ins *Invoices) finalised(customer string) (n int) {
+	for _, in := range ins.store.Invoices.Objects {
 		if in.Customer == customer && in.Status != "draft" {
 			n++
 		}
@@ -310,7 +312,7 @@ func notEditable(in *invoice) answer {
 	}.answer()
 }
 
-func (s *Server) finaliseInvoice(in *invoice, form url.Values) answer {
+func (ins *Invoices) finaliseInvoice(in *invoice, form url.Values) answer {
 	if in.Status != "draft" {
 		return refused("This invoice is already finalized, you can't re-finalize a non-draft invoice.")
 	}
@@ -320,11 +322,11 @@ func (s *Server) finaliseInvoice(in *invoice, form url.Values) answer {
 	case "false":
 		in.Advance = false
 	}
-	s.finalise(in)
-	return ok(s.shownInvoice(in))
+	ins.finalise(in)
+	return ok(ins.shown(in))
 }
 
-func (s *Server) payInvoice(in *invoice, form url.Values) answer {
+func (ins *Invoices) payInvoice(in *invoice, form url.Values) answer {
 	switch {
 	case in.Status == "paid":
 		return apiError{
@@ -337,33 +339,59 @@ func (s *Server) payInvoice(in *invoice, form url.Values) answer {
 		return notEditable(in)
 	case form.Get("paid_out_of_band") == "true":
 		in.OutOfBand = true
-		s.invoiceIsPaid(in, in.AmountDue)
-		return ok(s.shownInvoice(in))
+		ins.isPaid(in, in.AmountDue)
+		return ok(ins.shown(in))
 	}
-	if a := s.attemptInvoice(in, form.Get("payment_method")); a.Status != http.StatusOK {
+	if a := ins.attempt(in, form.Get("payment_method")); a.Status != http.StatusOK {
 		return a
 	}
-	return ok(s.shownInvoice(in))
+	return ok(ins.shown(in))
 }
 
-func (s *Server) voidInvoice(in *invoice, _ url.Values) answer {
+func (ins *Invoices) voidInvoice(in *invoice, _ url.Values) answer {
 	if in.Status != "open" && in.Status != "uncollectible" {
 		return notEditable(in)
 	}
-	now := s.now()
+	now := ins.store.now()
 	in.Status, in.Transitions.Voided, in.NextAttempt = "void", &now, nil
-	s.s.Customers.get(in.Customer).Balance += in.Starting - *in.Ending
-	s.givenUp(in, "void_invoice")
-	s.emit("invoice.voided", s.shownInvoice(in))
-	return ok(s.shownInvoice(in))
+	ins.store.Customers.get(in.Customer).Balance += in.Starting - *in.Ending
+	ins.givenUp(in, "void_invoice")
+	ins.events.emit("invoice.voided", ins.shown(in))
+	return ok(ins.shown(in))
 }
 
-func (s *Server) giveUpInvoice(in *invoice, _ url.Values) answer {
+func (ins *Invoices) giveUpInvoice(in *invoice, _ url.Values) answer {
 	if in.Status != "open" {
 		return notEditable(in)
 	}
-	now := s.now()
+	now := ins.store.now()
 	in.Status, in.Transitions.Uncollectible, in.NextAttempt = "uncollectible", &now, nil
-	s.emit("invoice.marked_uncollectible", s.shownInvoice(in))
-	return ok(s.shownInvoice(in))
+	ins.events.emit("invoice.marked_uncollectible", ins.shown(in))
+	return ok(ins.shown(in))
+}
+
+// Of are the ids of a customer's invoices, oldest first.
+func (ins *Invoices) Of(customer string) (ids []string) {
+	ins.store.mu.Lock()
+	defer ins.store.mu.Unlock()
+	for _, id := range ins.store.Invoices.Order {
+		if ins.store.Invoices.Objects[id].Customer == customer {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// meteredCents is what so many units at a decimal number of cents come to: exact, and rounded half up to whole cents.
+func meteredCents(units int64, decimal string) int64 {
+	const places = 12 // of the decimals that Stripe takes
+	whole, frac, _ := strings.Cut(decimal, ".")
+	price, good := new(big.Int).SetString(whole+frac+strings.Repeat("0", places-len(frac)), 10)
+	if !good {
+		panic("sandbox: a price that was not checked: " + decimal)
+	}
+	one := new(big.Int).Exp(big.NewInt(10), big.NewInt(places), nil)
+	x := price.Mul(price, big.NewInt(units))
+	x.Add(x, new(big.Int).Rsh(one, 1))
+	return x.Div(x, one).Int64()
 }

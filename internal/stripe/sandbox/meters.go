@@ -43,23 +43,29 @@ type meterValue struct {
 	Key string `json:"event_payload_key"`
 }
 
-func (s *Server) meterRoutes() {
-	s.onPost("/v1/billing/meters", s.createMeter)
-	s.onGet("/v1/billing/meters", func(r *http.Request) answer {
-		return pageOf(&s.s.Meters, r, func(q url.Values, m *meter) bool {
+// Meters add up what customers use.
+type Meters struct {
+	store  *store
+	events *events
+}
+
+func (ms *Meters) routes(f *front) {
+	f.onPost("/v1/billing/meters", ms.create)
+	f.onGet("/v1/billing/meters", func(r *http.Request) answer {
+		return pageOf(&ms.store.Meters, r, func(q url.Values, m *meter) bool {
 			return q.Get("status") == "" ||
 				m.Status == q.Get("status")
 		})
 	})
-	s.onGet("/v1/billing/meters/{id}", func(r *http.Request) answer {
-		if m := s.s.Meters.get(r.PathValue("id")); m != nil {
+	f.onGet("/v1/billing/meters/{id}", func(r *http.Request) answer {
+		if m := ms.store.Meters.get(r.PathValue("id")); m != nil {
 			return ok(m)
 		}
 		return missing("billing meter", r.PathValue("id"))
 	})
 }
 
-func (s *Server) createMeter(_ *http.Request, form url.Values) answer {
+func (ms *Meters) create(_ *http.Request, form url.Values) answer {
 	event := form.Get("event_name")
 	formula := form.Get("default_aggregation[formula]")
 	switch {
@@ -68,7 +74,7 @@ func (s *Server) createMeter(_ *http.Request, form url.Values) answer {
 	case formula != "sum" && formula != "count":
 		return invalid("default_aggregation", "Invalid formula: must be one of count or sum")
 	}
-	for _, m := range s.s.Meters.Objects {
+	for _, m := range ms.store.Meters.Objects {
 		if m.Event == event && m.Status == "active" {
 			return invalid("event_name", "There is already an active meter with event_name %q.", event)
 		}
@@ -76,8 +82,8 @@ func (s *Server) createMeter(_ *http.Request, form url.Values) answer {
 	m := &meter{
 		ID:          newID("mtr"),
 		Object:      "billing.meter",
-		Created:     s.now(),
-		Updated:     s.now(),
+		Created:     ms.store.now(),
+		Updated:     ms.store.now(),
 		Name:        form.Get("display_name"),
 		Event:       event,
 		Status:      "active",
@@ -85,17 +91,17 @@ func (s *Server) createMeter(_ *http.Request, form url.Values) answer {
 		Aggregation: meterFormula{formula},
 		Value:       meterValue{or(form.Get("value_settings[event_payload_key]"), "value")},
 	}
-	return ok(s.s.Meters.put(m.ID, m))
+	return ok(ms.store.Meters.put(m.ID, m))
 }
 
 // Deactivate switches a meter off, as a person can in Stripe's dashboard.
-func (s *Server) Deactivate(meterID string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if m := s.s.Meters.get(meterID); m != nil {
-		at := s.now()
+func (ms *Meters) Deactivate(meterID string) {
+	ms.store.mu.Lock()
+	defer ms.store.mu.Unlock()
+	if m := ms.store.Meters.get(meterID); m != nil {
+		at := ms.store.now()
 		m.Status, m.Transitions.Deactivated = "inactive", &at
-		s.save()
+		ms.store.save()
 	}
 }
 
@@ -148,15 +154,15 @@ const (
 	aheadOfUsage = 5 * time.Minute
 )
 
-func (s *Server) usageRoutes() {
-	s.onPost("/v1/billing/meter_events", s.createMeterEvent)
-	s.onPost("/v1/billing/meter_event_adjustments", s.adjustMeterEvent)
-	s.onGet("/v1/billing/meters/{id}/event_summaries", s.usageSummary)
+func (ms *Meters) usageRoutes(f *front) {
+	f.onPost("/v1/billing/meter_events", ms.createEvent)
+	f.onPost("/v1/billing/meter_event_adjustments", ms.adjust)
+	f.onGet("/v1/billing/meters/{id}/event_summaries", ms.summary)
 }
 
-// meterOf is the active meter of a kind of event.
-func (s *Server) meterOf(event string) *meter {
-	for _, m := range s.s.Meters.Objects {
+// of is the active meter of a kind of event.
+func (ms *Meters) of(event string) *meter {
+	for _, m := range ms.store.Meters.Objects {
 		if m.Event == event && m.Status == "active" {
 			return m
 		}
@@ -164,16 +170,16 @@ func (s *Server) meterOf(event string) *meter {
 	return nil
 }
 
-func (s *Server) createMeterEvent(_ *http.Request, form url.Values) answer {
+func (ms *Meters) createEvent(_ *http.Request, form url.Values) answer {
 	e := &meterEvent{
 		Object:     "billing.meter_event",
-		Created:    s.now(),
+		Created:    ms.store.now(),
 		Event:      form.Get("event_name"),
 		Identifier: or(form.Get("identifier"), newID("mev")),
 		Payload:    nested(form, "payload"),
-		Timestamp:  s.now(),
+		Timestamp:  ms.store.now(),
 	}
-	m := s.meterOf(e.Event)
+	m := ms.of(e.Event)
 	if m == nil {
 		return refused("No active meter found for event name %s.", e.Event)
 	}
@@ -184,7 +190,7 @@ func (s *Server) createMeterEvent(_ *http.Request, form url.Values) answer {
 		}
 		e.Timestamp = n
 	}
-	now := s.cfg.Now()
+	now := ms.store.clock()
 	value, err := strconv.ParseInt(e.Payload[m.Value.Key], 10, 64)
 	customer := e.Payload[m.Mapping.Key]
 	switch at := time.Unix(e.Timestamp, 0); {
@@ -197,18 +203,18 @@ func (s *Server) createMeterEvent(_ *http.Request, form url.Values) answer {
 	case at.Sub(now) > aheadOfUsage:
 		return refused("The timestamp must be at most 5 minutes in the future.")
 	}
-	if s.s.Customers.get(customer) == nil {
+	if ms.store.Customers.get(customer) == nil {
 		// Customers are validated later: the answer is 200, nothing is counted, and an error report follows.
-		s.emitThin("v1.billing.meter.error_report_triggered", m.ID, "billing.meter", "/v1/billing/meters/"+m.ID)
+		ms.events.emitThin("v1.billing.meter.error_report_triggered", m.ID, "billing.meter", "/v1/billing/meters/"+m.ID)
 		return ok(e)
 	}
-	if was := s.s.Usage.get(e.Identifier); was != nil {
+	if was := ms.store.Usage.get(e.Identifier); was != nil {
 		if now.Sub(time.Unix(was.Created, 0)) < uniqueFor {
 			return refused("An event already exists with identifier %s.", e.Identifier)
 		}
-		s.s.Usage.put(newID("mev"), was) // forgotten by its name, and still counted
+		ms.store.Usage.put(newID("mev"), was) // forgotten by its name, and still counted
 	}
-	return ok(s.s.Usage.put(e.Identifier, e))
+	return ok(ms.store.Usage.put(e.Identifier, e))
 }
 
 // refused is a refusal for which Stripe has no code.
@@ -216,13 +222,13 @@ func refused(format string, args ...any) answer {
 	return apiError{Status: 400, Type: "invalid_request_error", Message: fmt.Sprintf(format, args...)}.answer()
 }
 
-func (s *Server) adjustMeterEvent(_ *http.Request, form url.Values) answer {
+func (ms *Meters) adjust(_ *http.Request, form url.Values) answer {
 	name := form.Get("cancel[identifier]")
-	e := s.s.Usage.get(name)
+	e := ms.store.Usage.get(name)
 	switch {
 	case form.Get("type") != "cancel":
 		return invalid("type", "Invalid type: must be cancel")
-	case e == nil || e.Event != form.Get("event_name") || s.cfg.Now().Sub(time.Unix(e.Created, 0)) >= uniqueFor:
+	case e == nil || e.Event != form.Get("event_name") || ms.store.clock().Sub(time.Unix(e.Created, 0)) >= uniqueFor:
 		return refused("No event of the last 24 hours has the identifier %s.", name)
 	}
 	e.Cancelled = true
@@ -235,8 +241,8 @@ func (s *Server) adjustMeterEvent(_ *http.Request, form url.Values) answer {
 	})
 }
 
-func (s *Server) usageSummary(r *http.Request) answer {
-	m, q := s.s.Meters.get(r.PathValue("id")), r.URL.Query()
+func (ms *Meters) summary(r *http.Request) answer {
+	m, q := ms.store.Meters.get(r.PathValue("id")), r.URL.Query()
 	start, err1 := strconv.ParseInt(q.Get("start_time"), 10, 64)
 	end, err2 := strconv.ParseInt(q.Get("end_time"), 10, 64)
 	switch {
@@ -246,13 +252,13 @@ func (s *Server) usageSummary(r *http.Request) answer {
 		return invalid("start_time", "start_time and end_time are wanted, one before the other")
 	case start%60 != 0 || end%60 != 0:
 		return invalid("start_time", "start_time and end_time must be aligned with minute boundaries")
-	case s.s.Customers.get(q.Get("customer")) == nil:
+	case ms.store.Customers.get(q.Get("customer")) == nil:
 		return missing("customer", q.Get("customer"))
 	}
 	l := listOf(r.URL.Path, meterSummary{
 		ID:     newID("mtrusg"),
 		Object: "billing.meter_event_summary",
-		Sum:    s.used(m, q.Get("customer"), start, end),
+		Sum:    ms.used(m, q.Get("customer"), start, end),
 		Start:  start,
 		End:    end,
 		Meter:  m.ID,
@@ -261,8 +267,8 @@ func (s *Server) usageSummary(r *http.Request) answer {
 }
 
 // used is what a meter counts of a customer from a second until before another.
-func (s *Server) used(m *meter, customer string, start, end int64) (sum int64) {
-	for _, e := range s.s.Usage.Objects {
+func (ms *Meters) used(m *meter, customer string, start, end int64) (sum int64) {
+	for _, e := range ms.store.Usage.Objects {
 		if e.Event != m.Event || e.Cancelled || e.Payload[m.Mapping.Key] != customer || e.Timestamp < start ||
 			e.Timestamp >= end {
 			continue
@@ -281,12 +287,12 @@ func (s *Server) used(m *meter, customer string, start, end int64) (sum int64) {
 }
 
 // Metered is what was counted of a customer in all, in the meter's units, and how many events reported it.
-func (s *Server) Metered(customer string) (events int, sum int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, m := range s.s.Meters.Objects {
-		sum += s.used(m, customer, 0, 1<<62)
-		for _, e := range s.s.Usage.Objects {
+func (ms *Meters) Metered(customer string) (events int, sum int64) {
+	ms.store.mu.Lock()
+	defer ms.store.mu.Unlock()
+	for _, m := range ms.store.Meters.Objects {
+		sum += ms.used(m, customer, 0, 1<<62)
+		for _, e := range ms.store.Usage.Objects {
 			if e.Event == m.Event && e.Payload[m.Mapping.Key] == customer && !e.Cancelled {
 				events++
 			}

@@ -35,23 +35,29 @@ type billingDetails struct {
 	Phone   *string   `json:"phone"`
 }
 
-func (s *Server) methodRoutes() {
-	s.onGet("/v1/payment_methods/{id}", func(r *http.Request) answer {
-		if m := s.s.Methods.get(r.PathValue("id")); m != nil {
+// methods are the payment methods, which test cards become.
+type methods struct {
+	store  *store
+	events *events
+}
+
+func (ms *methods) routes(f *front) {
+	f.onGet("/v1/payment_methods/{id}", func(r *http.Request) answer {
+		if m := ms.store.Methods.get(r.PathValue("id")); m != nil {
 			return ok(m)
 		}
 		return missing("PaymentMethod", r.PathValue("id"))
 	})
-	s.onGet("/v1/customers/{id}/payment_methods", func(r *http.Request) answer {
-		if s.s.Customers.get(r.PathValue("id")) == nil {
+	f.onGet("/v1/customers/{id}/payment_methods", func(r *http.Request) answer {
+		if ms.store.Customers.get(r.PathValue("id")) == nil {
 			return missing("customer", r.PathValue("id"))
 		}
-		return pageOf(&s.s.Methods, r, func(_ url.Values, m *paymentMethod) bool {
+		return pageOf(&ms.store.Methods, r, func(_ url.Values, m *paymentMethod) bool {
 			return m.Customer != nil && *m.Customer == r.PathValue("id")
 		})
 	})
-	s.onPost("/v1/payment_methods/{id}/detach", func(r *http.Request, _ url.Values) answer {
-		m := s.s.Methods.get(r.PathValue("id"))
+	f.onPost("/v1/payment_methods/{id}/detach", func(r *http.Request, _ url.Values) answer {
+		m := ms.store.Methods.get(r.PathValue("id"))
 		switch {
 		case m == nil:
 			return missing("PaymentMethod", r.PathValue("id"))
@@ -59,14 +65,14 @@ func (s *Server) methodRoutes() {
 			return invalid("", "The payment method you provided is not attached to a customer so detachment is impossible.")
 		}
 		m.Customer = nil
-		s.emit("payment_method.detached", m)
+		ms.events.emit("payment_method.detached", m)
 		return ok(m)
 	})
 }
 
-// method finds a payment method by its id, or makes one of a test card's name; nil: there is none.
-func (s *Server) method(name string) *paymentMethod {
-	if m := s.s.Methods.get(name); m != nil {
+// named finds a payment method by its id, or makes one of a test card's name; nil: there is none.
+func (ms *methods) named(name string) *paymentMethod {
+	if m := ms.store.Methods.get(name); m != nil {
 		return m
 	}
 	c, known := cards[name]
@@ -78,29 +84,29 @@ func (s *Server) method(name string) *paymentMethod {
 		ID:       newID("pm"),
 		Object:   "payment_method",
 		Type:     "card",
-		Created:  s.now(),
+		Created:  ms.store.now(),
 		Metadata: map[string]string{},
 		Test:     name,
 		Card: methodCard{
 			Brand:    c.Brand,
 			Last4:    c.Last4,
 			ExpMonth: 12,
-			ExpYear:  s.cfg.Now().Year() + 3,
+			ExpYear:  ms.store.clock().Year() + 3,
 			Funding:  "credit",
 			Country:  &country,
 			Print:    "fp_" + name,
 		},
 	}
-	return s.s.Methods.put(m.ID, m)
+	return ms.store.Methods.put(m.ID, m)
 }
 
 // attach saves a method for a customer.
-func (s *Server) attach(m *paymentMethod, customer string) {
+func (ms *methods) attach(m *paymentMethod, customer string) {
 	if customer == "" || m.Customer != nil {
 		return
 	}
 	m.Customer = &customer
-	s.emit("payment_method.attached", m)
+	ms.events.emit("payment_method.attached", m)
 }
 
 // card is a test card: the attributes of its payment method, and how it behaves.
@@ -109,10 +115,10 @@ type card struct {
 	Decline      *apiError // every charge is refused with it
 	NotSaved     bool      // it is refused already when it is to be saved
 	Challenges   bool      // the bank asks the payer (3-D Secure)
-	Slow         bool      // charges stay in processing until Finish
+	Slow         bool      // charges stay in processing until Payments.Finish
 	Kind         string    // of payment method; "" is card
 
-	RefundsWait bool // refunds stay pending until FinishRefund
+	RefundsWait bool // refunds stay pending until Refunds.Finish
 }
 
 // kind is Stripe's name for the kind of payment method.
@@ -157,77 +163,3 @@ var cards = map[string]card{
 }
 
 var declinedAmounts = map[int64]*apiError{400002: genericDecline, 400095: noFunds, 400069: expiredCard}
-
-type setupIntent struct {
-	ID            string            `json:"id"`
-	Object        string            `json:"object"`
-	Customer      *string           `json:"customer"`
-	PaymentMethod any               `json:"payment_method"` // an id, null, or the method where it is expanded
-	MethodTypes   []string          `json:"payment_method_types"`
-	Status        string            `json:"status"`
-	Usage         string            `json:"usage"`
-	LastError     *apiError         `json:"last_setup_error"`
-	ClientSecret  string            `json:"client_secret"`
-	Created       int64             `json:"created"`
-	Livemode      bool              `json:"livemode"`
-	Metadata      map[string]string `json:"metadata"`
-}
-
-func (s *Server) setupRoutes() {
-	s.onPost("/v1/setup_intents", func(_ *http.Request, form url.Values) answer {
-		c := form.Get("customer")
-		if c != "" && s.s.Customers.get(c) == nil {
-			return missing("customer", c)
-		}
-		x := s.newSetup(c, nested(form, "metadata"))
-		if form.Get("confirm") != "true" {
-			return ok(x)
-		}
-		return s.confirmSetup(x, form.Get("payment_method"))
-	})
-	s.onGet("/v1/setup_intents/{id}", func(r *http.Request) answer {
-		if x := s.s.Setups.get(r.PathValue("id")); x != nil {
-			out := *x
-			if id, is := x.PaymentMethod.(string); is && expands(r.URL.Query(), "payment_method") {
-				out.PaymentMethod = s.s.Methods.get(id)
-			}
-			return ok(out)
-		}
-		return missing("setupintent", r.PathValue("id"))
-	})
-}
-
-func (s *Server) newSetup(customer string, meta map[string]string) *setupIntent {
-	id := newID("seti")
-	return s.s.Setups.put(id, &setupIntent{
-		ID:           id,
-		Object:       "setup_intent",
-		Customer:     orNull(customer),
-		MethodTypes:  []string{"card"},
-		Status:       "requires_payment_method",
-		Usage:        "off_session",
-		ClientSecret: id + "_secret_" + newID("x"),
-		Created:      s.now(),
-		Metadata:     meta,
-	})
-}
-
-// confirmSetup saves a card, which its bank may refuse. Who saves a card is there to answer its bank's question.
-func (s *Server) confirmSetup(x *setupIntent, method string) answer {
-	m := s.method(method)
-	if m == nil {
-		return missing("PaymentMethod", method)
-	}
-	if c := cards[m.Test]; c.NotSaved {
-		bad := *c.Decline
-		x.LastError, x.Status = &bad, "requires_payment_method"
-		s.emit("setup_intent.setup_failed", x)
-		return bad.answer()
-	}
-	x.Status, x.PaymentMethod, x.LastError = "succeeded", m.ID, nil
-	if x.Customer != nil {
-		s.attach(m, *x.Customer)
-	}
-	s.emit("setup_intent.succeeded", x)
-	return ok(x)
-}

@@ -49,35 +49,38 @@ type recurring struct {
 
 var decimalCents = regexp.MustCompile(`^[0-9]{1,12}(\.[0-9]{1,12})?$`)
 
-func (s *Server) priceRoutes() {
-	s.onPost("/v1/products", s.createProduct)
-	s.onGet("/v1/products/{id}", func(r *http.Request) answer {
-		if p := s.s.Products.get(r.PathValue("id")); p != nil {
+// prices are the products and what they cost.
+type prices struct{ store *store }
+
+func (ps *prices) routes(f *front) {
+	f.onPost("/v1/products", ps.createProduct)
+	f.onGet("/v1/products/{id}", func(r *http.Request) answer {
+		if p := ps.store.Products.get(r.PathValue("id")); p != nil {
 			return ok(p)
 		}
 		return missing("product", r.PathValue("id"))
 	})
-	s.onPost("/v1/prices", s.createPrice)
-	s.onGet("/v1/prices", func(r *http.Request) answer {
+	f.onPost("/v1/prices", ps.createPrice)
+	f.onGet("/v1/prices", func(r *http.Request) answer {
 		var keys []string
 		for k, v := range r.URL.Query() {
 			if len(k) > 12 && k[:12] == "lookup_keys[" {
 				keys = append(keys, v...)
 			}
 		}
-		return pageOf(&s.s.Prices, r, func(q url.Values, p *price) bool {
+		return pageOf(&ps.store.Prices, r, func(q url.Values, p *price) bool {
 			return (keys == nil || p.Lookup != nil && slices.Contains(keys, *p.Lookup)) &&
 				(q.Get("active") == "" || strconv.FormatBool(p.Active) == q.Get("active"))
 		})
 	})
 }
 
-func (s *Server) createProduct(_ *http.Request, form url.Values) answer {
+func (ps *prices) createProduct(_ *http.Request, form url.Values) answer {
 	id := or(form.Get("id"), newID("prod"))
 	switch {
 	case form.Get("name") == "":
 		return invalid("name", "Missing required param: name.")
-	case s.s.Products.get(id) != nil:
+	case ps.store.Products.get(id) != nil:
 		return apiError{
 			Status:  400,
 			Type:    "invalid_request_error",
@@ -85,12 +88,12 @@ func (s *Server) createProduct(_ *http.Request, form url.Values) answer {
 			Message: "Product already exists.",
 		}.answer()
 	}
-	return ok(s.s.Products.put(id, &product{
+	return ok(ps.store.Products.put(id, &product{
 		ID:       id,
 		Object:   "product",
 		Active:   true,
-		Created:  s.now(),
-		Updated:  s.now(),
+		Created:  ps.store.now(),
+		Updated:  ps.store.now(),
 		Features: []any{},
 		Images:   []any{},
 		Metadata: nested(form, "metadata"),
@@ -99,13 +102,13 @@ func (s *Server) createProduct(_ *http.Request, form url.Values) answer {
 	}))
 }
 
-func (s *Server) createPrice(_ *http.Request, form url.Values) answer {
+func (ps *prices) createPrice(_ *http.Request, form url.Values) answer {
 	p := &price{
 		ID:       newID("price"),
 		Object:   "price",
 		Active:   true,
 		Scheme:   "per_unit",
-		Created:  s.now(),
+		Created:  ps.store.now(),
 		Currency: form.Get("currency"),
 		Lookup:   orNull(form.Get("lookup_key")),
 		Metadata: nested(form, "metadata"),
@@ -116,14 +119,14 @@ func (s *Server) createPrice(_ *http.Request, form url.Values) answer {
 	switch {
 	case len(p.Currency) != 3:
 		return invalid("currency", "Invalid currency")
-	case s.s.Products.get(p.Product) == nil:
+	case ps.store.Products.get(p.Product) == nil:
 		return missing("product", p.Product)
-	case meter != "" && s.s.Meters.get(meter) == nil:
+	case meter != "" && ps.store.Meters.get(meter) == nil:
 		return missing("billing meter", meter)
 	case meter != "" && form.Get("recurring[usage_type]") != "metered":
 		return invalid("recurring[usage_type]", "A price with a meter is metered.")
 	}
-	for _, x := range s.s.Prices.Objects {
+	for _, x := range ps.store.Prices.Objects {
 		if p.Lookup != nil && x.Lookup != nil && x.Active && *x.Lookup == *p.Lookup {
 			return invalid("lookup_key", "A price (`%s`) already uses that lookup key.", x.ID)
 		}
@@ -145,5 +148,5 @@ func (s *Server) createPrice(_ *http.Request, form url.Values) answer {
 			Usage:    or(form.Get("recurring[usage_type]"), "licensed"),
 		}
 	}
-	return ok(s.s.Prices.put(p.ID, p))
+	return ok(ps.store.Prices.put(p.ID, p))
 }

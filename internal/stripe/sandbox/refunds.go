@@ -22,28 +22,36 @@ type refund struct {
 	Metadata      map[string]string `json:"metadata"`
 }
 
-func (s *Server) refundRoutes() {
-	s.onPost("/v1/refunds", s.createRefund)
-	s.onGet("/v1/refunds", func(r *http.Request) answer {
-		return pageOf(&s.s.Refunds, r, func(q url.Values, x *refund) bool {
+// Refunds are the payments that were given back.
+type Refunds struct {
+	store     *store
+	events    *events
+	balance   *Balance
+	needFunds bool // refunds of more than is available stay pending
+}
+
+func (rs *Refunds) routes(f *front) {
+	f.onPost("/v1/refunds", rs.create)
+	f.onGet("/v1/refunds", func(r *http.Request) answer {
+		return pageOf(&rs.store.Refunds, r, func(q url.Values, x *refund) bool {
 			return q.Get("payment_intent") == "" || x.Payment != nil && *x.Payment == q.Get("payment_intent")
 		})
 	})
-	s.onGet("/v1/refunds/{id}", func(r *http.Request) answer {
-		if x := s.s.Refunds.get(r.PathValue("id")); x != nil {
+	f.onGet("/v1/refunds/{id}", func(r *http.Request) answer {
+		if x := rs.store.Refunds.get(r.PathValue("id")); x != nil {
 			return ok(x)
 		}
 		return missing("refund", r.PathValue("id"))
 	})
 }
 
-func (s *Server) createRefund(_ *http.Request, form url.Values) answer {
-	p := s.s.Payments.get(form.Get("payment_intent"))
+func (rs *Refunds) create(_ *http.Request, form url.Values) answer {
+	p := rs.store.Payments.get(form.Get("payment_intent"))
 	if p == nil {
 		return missing("payment_intent", form.Get("payment_intent"))
 	}
 	id, _ := p.LatestCharge.(string)
-	c := s.s.Charges.get(id)
+	c := rs.store.Charges.get(id)
 	if c == nil {
 		return invalid("payment_intent", "This PaymentIntent does not have a successful charge to refund.")
 	}
@@ -75,93 +83,93 @@ func (s *Server) createRefund(_ *http.Request, form url.Values) answer {
 		Payment:  &p.ID,
 		Status:   "succeeded",
 		Reason:   orNull(form.Get("reason")),
-		Created:  s.now(),
+		Created:  rs.store.now(),
 		Metadata: nested(form, "metadata"),
 	}
-	if s.refundWaits(c, amount) {
+	if rs.waits(c, amount) {
 		x.Status = "pending" // the balance is not changed yet
 	} else {
-		x.BalanceTx = &s.book("refund", x.ID, c.Currency, -amount, 0).ID
+		x.BalanceTx = &rs.balance.book("refund", x.ID, c.Currency, -amount, 0).ID
 	}
 	c.AmountRefunded += amount
 	c.Refunded = c.AmountRefunded == c.Amount
-	s.s.Refunds.put(x.ID, x)
-	s.emit("charge.refunded", c)
-	s.emit("refund.created", x)
+	rs.store.Refunds.put(x.ID, x)
+	rs.events.emit("charge.refunded", c)
+	rs.events.emit("refund.created", x)
 	return ok(x)
 }
 
-// refundWaits reports whether a refund stays pending: by its test card, or because it needs more than is available.
-func (s *Server) refundWaits(c *charge, cents int64) bool {
+// waits reports whether a refund stays pending: by its test card, or because it needs more than is available.
+func (rs *Refunds) waits(c *charge, cents int64) bool {
 	id, _ := c.PaymentMethod.(string)
-	if m := s.s.Methods.get(id); m != nil && cards[m.Test].RefundsWait {
+	if m := rs.store.Methods.get(id); m != nil && cards[m.Test].RefundsWait {
 		return true
 	}
-	return s.needFunds && cents > s.available(c.Currency)
+	return rs.needFunds && cents > rs.balance.available(c.Currency)
 }
 
 // NeedFunds keeps refunds pending that need more than is available, as Stripe does for an account that cannot be below
 // zero.
-func (s *Server) NeedFunds() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.needFunds = true
+func (rs *Refunds) NeedFunds() {
+	rs.store.mu.Lock()
+	defer rs.store.mu.Unlock()
+	rs.needFunds = true
 }
 
-// FinishRefund ends a pending refund: it succeeds, or fails without ever having changed the balance.
-func (s *Server) FinishRefund(refundID string, well bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	x := s.s.Refunds.get(refundID)
+// Finish ends a pending refund: it succeeds, or fails without ever having changed the balance.
+func (rs *Refunds) Finish(refundID string, well bool) {
+	rs.store.mu.Lock()
+	defer rs.store.mu.Unlock()
+	x := rs.store.Refunds.get(refundID)
 	if x == nil || x.Status != "pending" {
 		return
 	}
 	if x.Status = "succeeded"; well {
-		x.BalanceTx = &s.book("refund", x.ID, x.Currency, -x.Amount, 0).ID
+		x.BalanceTx = &rs.balance.book("refund", x.ID, x.Currency, -x.Amount, 0).ID
 	} else {
 		x.Status, x.FailureReason = "failed", orNull("insufficient_funds")
-		c := s.s.Charges.get(*x.Charge)
+		c := rs.store.Charges.get(*x.Charge)
 		c.AmountRefunded -= x.Amount
 		c.Refunded = false
 	}
-	s.emit("refund.updated", x)
-	s.emit("charge.refund.updated", x)
-	s.save()
+	rs.events.emit("refund.updated", x)
+	rs.events.emit("charge.refund.updated", x)
+	rs.store.save()
 }
 
-// RefundByHand refunds a payment, or a part of it (cents), as a person can in Stripe's dashboard. It returns the
+// ByHand refunds a payment, or a part of it (cents), as a person can in Stripe's dashboard. It returns the
 // refund's id, "" when it cannot be given back.
-func (s *Server) RefundByHand(paymentID string, cents int64) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	a := s.createRefund(nil, url.Values{"payment_intent": {paymentID}, "amount": {strconv.FormatInt(cents, 10)}})
+func (rs *Refunds) ByHand(paymentID string, cents int64) string {
+	rs.store.mu.Lock()
+	defer rs.store.mu.Unlock()
+	a := rs.create(nil, url.Values{"payment_intent": {paymentID}, "amount": {strconv.FormatInt(cents, 10)}})
 	if a.Status != http.StatusOK {
 		return ""
 	}
-	s.save()
-	return s.s.Refunds.Order[len(s.s.Refunds.Order)-1]
+	rs.store.save()
+	return rs.store.Refunds.Order[len(rs.store.Refunds.Order)-1]
 }
 
-// FailRefund is a bank sending a refund back, days later.
-func (s *Server) FailRefund(refundID string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	x := s.s.Refunds.get(refundID)
+// Fail is a bank sending a refund back, days later.
+func (rs *Refunds) Fail(refundID string) {
+	rs.store.mu.Lock()
+	defer rs.store.mu.Unlock()
+	x := rs.store.Refunds.get(refundID)
 	if x == nil || x.Status != "succeeded" {
 		return
 	}
 	x.Status, x.FailureReason = "failed", orNull("expired_or_canceled_card")
-	c := s.s.Charges.get(*x.Charge)
+	c := rs.store.Charges.get(*x.Charge)
 	c.AmountRefunded -= x.Amount
 	c.Refunded = false
-	x.FailureTx = &s.book("refund_failure", x.ID, x.Currency, x.Amount, 0).ID
-	s.emit("charge.refund.updated", x)
-	s.save()
+	x.FailureTx = &rs.balance.book("refund_failure", x.ID, x.Currency, x.Amount, 0).ID
+	rs.events.emit("charge.refund.updated", x)
+	rs.store.save()
 }
 
-// Refunds are the ids of all refunds, oldest first.
-func (s *Server) Refunds() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]string(nil), s.s.Refunds.Order...)
+// IDs are the ids of all refunds, oldest first.
+func (rs *Refunds) IDs() []string {
+	rs.store.mu.Lock()
+	defer rs.store.mu.Unlock()
+	return append([]string(nil), rs.store.Refunds.Order...)
 }

@@ -10,7 +10,9 @@
 // Servers that are given a database are one Stripe: what they remember is there, and each change is made under a lock
 // that they share.
 //
-// One file per resource: its objects, its routes (a method …Routes, called by New), and what tests may do to it.
+// One file per resource: its objects, and a type with its routes (a method routes, called by New) and with what tests
+// may do to it. Each of these types knows only those that New makes before it, and all share the store, which holds the
+// objects.
 //
 // Test payment methods are Stripe's; see cards. Whatever the method, an amount of 4000.02 is declined, 4000.95 lacks
 // funds, and 4000.69 meets an expired card (after Stripe's test card numbers).
@@ -20,10 +22,8 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -46,52 +46,28 @@ type Config struct {
 }
 
 // Server is the fake. It is an http.Handler for Stripe's API under /v1 and for the pages a payer sees under /pay and
-// /3ds; Pages serves the latter alone.
+// /3ds; Pages serves the latter alone. Its fields are what tests may do to it, by resource.
 type Server struct {
-	cfg   Config
-	mux   *http.ServeMux
-	pages *http.ServeMux
+	Accounts  *Accounts
+	Balance   *Balance
+	Billing   *Billing
+	Charges   *Charges
+	Checkout  *Checkout
+	Disputes  *Disputes
+	Endpoints *Endpoints
+	Faults    *Faults
+	Invoices  *Invoices
+	Keys      *Keys
+	Meters    *Meters
+	Payments  *Payments
+	Refunds   *Refunds
+	Transfers *Transfers
+	Warnings  *Warnings
+	Webhooks  *Webhooks
 
-	mu     guard
-	s      state
-	faults []Fault
-	calls  int // changing requests
-
-	settleAfter time.Duration // until the money of a charge is available
-	needFunds   bool          // refunds of more than is available stay pending
-
-	throttled bool // only room more of them are let through
-	room      int
-	news      chan struct{} // an event waits; holds one
-}
-
-// state is all the server remembers.
-type state struct {
-	Customers shelf[customer]      `json:"customers"`
-	Methods   shelf[paymentMethod] `json:"payment_methods"`
-	Setups    shelf[setupIntent]   `json:"setup_intents"`
-	Payments  shelf[payment]       `json:"payments"`
-	Charges   shelf[charge]        `json:"charges"`
-	Refunds   shelf[refund]        `json:"refunds"`
-	Disputes  shelf[dispute]       `json:"disputes"`
-	Balance   shelf[balanceTx]     `json:"balance"`
-	Warnings  shelf[fraudWarning]  `json:"early_fraud_warnings"`
-	Sessions  shelf[session]       `json:"sessions"`
-	Accounts  shelf[account]       `json:"accounts"`
-	Links     shelf[accountLink]   `json:"account_links"`
-	Transfers shelf[transfer]      `json:"transfers"`
-	Meters    shelf[meter]         `json:"meters"`
-	Usage     shelf[meterEvent]    `json:"meter_events"`
-	Products  shelf[product]       `json:"products"`
-	Prices    shelf[price]         `json:"prices"`
-	Endpoints shelf[endpoint]      `json:"webhook_endpoints"`
-
-	Subscriptions shelf[subscription] `json:"subscriptions"`
-	Invoices      shelf[invoice]      `json:"invoices"`
-	Items         shelf[invoiceItem]  `json:"invoice_items"`
-
-	Keys   shelf[answer]  `json:"idempotency_keys"`
-	Events shelf[waiting] `json:"waiting_events"`
+	front   *front
+	store   *store
+	methods *methods
 }
 
 // New makes a server with the state that there is. It starts nothing.
@@ -99,54 +75,70 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Server{cfg: cfg, mux: http.NewServeMux(), pages: http.NewServeMux(), news: make(chan struct{}, 1)}
-	s.mu.shelves = s.s.shelves()
+	st := &store{clock: cfg.Now}
+	ev := &events{store: st, news: make(chan struct{}, 1)}
+	st.mu.shelves = st.shelves()
 	if cfg.DB != nil {
-		s.mu.shared = &shared{db: cfg.DB, shelves: s.mu.shelves, learnt: s.ring}
-		if err := s.open(); err != nil {
+		st.mu.shared = &shared{db: cfg.DB, shelves: st.mu.shelves, learnt: ev.ring}
+		if err := st.open(cfg.Earlier); err != nil {
 			return nil, err
 		}
 	}
-	s.customerRoutes()
-	s.methodRoutes()
-	s.setupRoutes()
-	s.paymentRoutes()
-	s.chargeRoutes()
-	s.refundRoutes()
-	s.disputeRoutes()
-	s.warningRoutes()
-	s.balanceRoutes()
-	s.checkoutRoutes()
-	s.meterRoutes()
-	s.usageRoutes()
-	s.subscriptionRoutes()
-	s.invoiceRoutes()
-	s.priceRoutes()
-	s.endpointRoutes()
-	s.accountRoutes()
-	s.transferRoutes()
-	s.mux.Handle("/pay/", s.pages)
-	s.mux.Handle("/3ds/", s.pages)
-	return s, nil
-}
-
-// open reads the state, an earlier version's if that is all there is.
-func (s *Server) open() (err error) {
-	unreached := try(func() {
-		if s.cfg.Earlier != "" {
-			err = s.readEarlier(s.cfg.Earlier)
-			return
-		}
-		s.read(func() answer { return answer{} })
-	})
-	return errors.Join(err, unreached)
+	ms := &methods{store: st, events: ev}
+	cs := &customers{store: st, events: ev, methods: ms}
+	ss := &setups{store: st, events: ev, methods: ms}
+	bal := &Balance{store: st}
+	chs := &Charges{store: st, events: ev, balance: bal, url: cfg.PublicURL}
+	ps := &Payments{store: st, events: ev, methods: ms, charges: chs, url: cfg.PublicURL}
+	co := &Checkout{store: st, events: ev, payments: ps, setups: ss, url: cfg.PublicURL}
+	rs := &Refunds{store: st, events: ev, balance: bal}
+	ds := &Disputes{store: st, events: ev, balance: bal}
+	ws := &Warnings{store: st, events: ev}
+	as := &Accounts{store: st, events: ev, url: cfg.PublicURL}
+	ts := &Transfers{store: st, events: ev, balance: bal}
+	es := &Endpoints{store: st}
+	prs := &prices{store: st}
+	mts := &Meters{store: st, events: ev}
+	its := &items{store: st, events: ev}
+	ins := &Invoices{store: st, events: ev, meters: mts, payments: ps, url: cfg.PublicURL}
+	ps.refused, ps.collected = ins.refused, ins.collected
+	subs := &subscriptions{store: st, events: ev, invoices: ins}
+	bl := &Billing{store: st, events: ev, invoices: ins, subscriptions: subs}
+	wh := &Webhooks{store: st, events: ev, billing: bl, secret: cfg.WebhookSecret, db: cfg.DB}
+	fs := &Faults{store: st}
+	ks := &Keys{store: st, billing: bl, balance: bal}
+	f := &front{mux: http.NewServeMux(), pages: http.NewServeMux(), store: st, faults: fs, keys: ks, billing: bl}
+	cs.routes(f)
+	ms.routes(f)
+	ss.routes(f)
+	ps.routes(f)
+	chs.routes(f)
+	rs.routes(f)
+	ds.routes(f)
+	ws.routes(f)
+	bal.routes(f)
+	co.routes(f)
+	mts.routes(f)
+	mts.usageRoutes(f)
+	subs.routes(f)
+	ins.routes(f)
+	its.routes(f)
+	prs.routes(f)
+	es.routes(f)
+	as.routes(f)
+	ts.routes(f)
+	f.mux.Handle("/pay/", f.pages)
+	f.mux.Handle("/3ds/", f.pages)
+	return &Server{Accounts: as, Balance: bal, Billing: bl, Charges: chs, Checkout: co, Disputes: ds, Endpoints: es,
+		Faults: fs, Invoices: ins, Keys: ks, Meters: mts, Payments: ps, Refunds: rs, Transfers: ts, Warnings: ws,
+		Webhooks: wh, front: f, store: st, methods: ms}, nil
 }
 
 // Pages serves what a payer's browser sees, and not the API: it may stand in the open.
 func (s *Server) Pages() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer reached(w)
-		s.pages.ServeHTTP(w, r)
+		s.front.pages.ServeHTTP(w, r)
 	})
 }
 
@@ -163,44 +155,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	s.mux.ServeHTTP(w, r)
+	s.front.mux.ServeHTTP(w, r)
 }
 
-// onGet answers a reading request.
-func (s *Server) onGet(path string, f func(r *http.Request) answer) {
-	s.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
-		s.read(func() answer { return f(r) }).write(w)
-	})
+// Kept is how many meters, products, prices and webhook endpoints there are.
+func (s *Server) Kept() [4]int {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	st := &s.store.state
+	return [4]int{len(st.Meters.Order), len(st.Products.Order), len(st.Prices.Order), len(st.Endpoints.Order)}
 }
-
-func (s *Server) read(f func() answer) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return f()
-}
-
-// onPost answers a changing request once per idempotency key, and misbehaves where a test requested it.
-func (s *Server) onPost(path string, f func(r *http.Request, form url.Values) answer) {
-	s.mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
-		if err := r.ParseForm(); err != nil {
-			invalid("", "the body cannot be read").write(w)
-			return
-		}
-		key := r.Header.Get("Idempotency-Key")
-		if key == "" {
-			invalid("", "a POST without an Idempotency-Key").write(w)
-			return
-		}
-		fault := s.nextFault()
-		if fault.before(w, r) {
-			return
-		}
-		fault.after(w, r, s.once(key, r, f))
-	})
-}
-
-// now is the present second, as Stripe's objects have it.
-func (s *Server) now() int64 { return s.cfg.Now().Unix() }
 
 // answer is what a request was answered.
 type answer struct {

@@ -73,11 +73,11 @@ func TestPost_KeyBoundToParameters(t *testing.T) {
 		!strings.Contains(body, "idempotency_error") {
 		t.Fatal(status, body)
 	}
-	s.ForgetKeys()
+	s.Keys.Forget()
 	if _, fresh := call(t, srv, "/v1/payment_intents", "k", cardForm); fresh == first {
 		t.Fatal("a forgotten key was remembered")
 	}
-	if n, _ := s.Charged(); n != 2 {
+	if n, _ := s.Charges.Total(); n != 2 {
 		t.Fatal(n)
 	}
 }
@@ -111,7 +111,7 @@ func TestPush_UntilAccepted(t *testing.T) {
 		}
 	}))
 	defer hook.Close()
-	go s.Push(t.Context(), hook.URL)
+	go s.Webhooks.Push(t.Context(), hook.URL)
 	call(t, srv, "/v1/payment_intents", "a", cardForm)
 	call(t, srv, "/v1/payment_intents", "b", cardForm)
 	select {
@@ -134,7 +134,7 @@ func TestPages_Checkout(t *testing.T) {
 	if status, body := call(t, srv, "/v1/checkout/sessions", "k", form); status != 200 {
 		t.Fatal(status, body)
 	}
-	id := s.s.Sessions.Order[0]
+	id := s.store.Sessions.Order[0]
 	resp, err := srv.Client().Get(srv.URL + "/pay/" + id)
 	if err != nil {
 		t.Fatal(err)
@@ -149,7 +149,7 @@ func TestPages_Checkout(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = resp.Body.Close() // of no interest
-	if n, cents := s.Charged(); n != 1 || cents != 705 {
+	if n, cents := s.Charges.Total(); n != 1 || cents != 705 {
 		t.Fatal(n, cents)
 	}
 }

@@ -36,7 +36,7 @@ func TestConform_SetUp(t *testing.T) {
 	k.do(post, "/v1/webhook_endpoints", 400, "url", "https://m.test/hook")
 	k.do(post, "/v1/webhook_endpoints/"+we, 200, "enabled_events[0]", "refund.updated", "disabled", "true")
 	k.do(get, "/v1/webhook_endpoints", 200)
-	k.s.Deactivate(mtr)
+	k.s.Meters.Deactivate(mtr)
 	k.do(get, "/v1/billing/meters/"+mtr, 200)
 	if got := k.s.Kept(); got != [4]int{1, 1, 2, 1} {
 		t.Fatal(got)

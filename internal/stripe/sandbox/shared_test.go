@@ -40,7 +40,7 @@ func TestShared_SurvivesRestart(t *testing.T) {
 	if _, again := call(t, srv, "/v1/payment_intents", "k", cardForm); again != first {
 		t.Fatalf("%s\n%s", first, again)
 	}
-	if n, cents := s.Charged(); n != 1 || cents != 500 || len(s.Deliveries()) != 3 {
+	if n, cents := s.Charges.Total(); n != 1 || cents != 500 || len(s.Webhooks.Deliveries()) != 3 {
 		t.Fatal(n, cents)
 	}
 }
@@ -55,8 +55,8 @@ func TestShared_EarlierVersionsFile(t *testing.T) {
 	}
 	for range 2 { // the second finds that there is a state
 		s, _ := serve(t, Config{DB: d, Earlier: file})
-		if s.s.Customers.Objects["cus_1"] == nil || len(s.s.Customers.Order) != 1 {
-			t.Fatal(s.s.Customers)
+		if s.store.Customers.Objects["cus_1"] == nil || len(s.store.Customers.Order) != 1 {
+			t.Fatal(s.store.Customers)
 		}
 		if err := os.WriteFile(file, []byte(`{"customers":{"objects":{"cus_2":{"id":"cus_2"}},"order":["cus_2"]}}`),
 			0o600); err != nil {
@@ -109,23 +109,23 @@ func TestShared_State(t *testing.T) {
 		}
 	}
 	for _, s := range servers {
-		if n, cents := s.Charged(); n != payments || cents != payments*500 {
+		if n, cents := s.Charges.Total(); n != payments || cents != payments*500 {
 			t.Fatal(n, cents)
 		}
-		if !slices.Equal(s.s.Payments.Order, servers[0].s.Payments.Order) {
+		if !slices.Equal(s.store.Payments.Order, servers[0].store.Payments.Order) {
 			t.Fatal("each has its own order")
 		}
 	}
-	if got := servers[1].Refunds(); len(got) != 0 {
+	if got := servers[1].Refunds.IDs(); len(got) != 0 {
 		t.Fatal(got)
 	}
-	call(t, srvs[2], "/v1/refunds", "r", url.Values{"payment_intent": {servers[0].s.Payments.Order[0]}})
-	if got := servers[1].Refunds(); len(got) != 1 {
+	call(t, srvs[2], "/v1/refunds", "r", url.Values{"payment_intent": {servers[0].store.Payments.Order[0]}})
+	if got := servers[1].Refunds.IDs(); len(got) != 1 {
 		t.Fatal(got)
 	}
 	want := int64(payments)*(500-feeOf(500)) - 500
 	for _, s := range servers {
-		if got := s.BalanceCents("eur"); got != want {
+		if got := s.Balance.Cents("eur"); got != want {
 			t.Fatal(got, want)
 		}
 	}
@@ -138,10 +138,10 @@ func TestShared_Deliveries(t *testing.T) {
 	later := func() time.Time { return time.Now().Add(2 * turn) }
 	dying, srv := serve(t, Config{DB: d})
 	call(t, srv, "/v1/payment_intents", "a", cardForm)
-	if ds := dying.take(); len(ds) != 3 {
+	if ds := dying.Webhooks.take(); len(ds) != 3 {
 		t.Fatal(len(ds))
 	}
-	if ds := dying.take(); len(ds) != 0 {
+	if ds := dying.Webhooks.take(); len(ds) != 0 {
 		t.Fatal("taken twice")
 	}
 	var mu sync.Mutex
@@ -164,12 +164,12 @@ func TestShared_Deliveries(t *testing.T) {
 	defer hook.Close()
 	for range 2 {
 		s, srv := serve(t, Config{DB: d, Now: later})
-		go s.Push(t.Context(), hook.URL)
+		go s.Webhooks.Push(t.Context(), hook.URL)
 		call(t, srv, "/v1/payment_intents", "b"+newID("k"), cardForm)
 	}
 	for deadline := time.Now().Add(time.Minute); ; {
 		var waits bool
-		dying.read(func() answer { waits = len(dying.s.Events.Order) > 0; return answer{} })
+		dying.store.read(func() answer { waits = len(dying.store.Events.Order) > 0; return answer{} })
 		mu.Lock()
 		n := len(got)
 		mu.Unlock()
@@ -198,13 +198,13 @@ func TestShared_StateUnavailable(t *testing.T) {
 	if _, err := d.Pool.Exec(t.Context(), "ALTER SEQUENCE away RENAME TO sandbox_version"); err != nil {
 		t.Fatal(err)
 	}
-	if n, _ := s.Charged(); n != 1 {
+	if n, _ := s.Charges.Total(); n != 1 {
 		t.Fatal(n)
 	}
 	if status, body := call(t, srv, "/v1/payment_intents", "b", cardForm); status != 200 {
 		t.Fatal(status, body)
 	}
-	if n, _ := s.Charged(); n != 2 {
+	if n, _ := s.Charges.Total(); n != 2 {
 		t.Fatal(n)
 	}
 }

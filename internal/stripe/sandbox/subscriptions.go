@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"io"
 	"net/http"
 	"net/url"
 	"time"
@@ -50,60 +49,36 @@ type automaticTaxOf struct {
 	Enabled bool `json:"enabled"`
 }
 
-func (s *Server) subscriptionRoutes() {
-	s.onPost("/v1/subscriptions", s.createSubscription)
-	s.onGet("/v1/subscriptions", func(r *http.Request) answer {
-		return pageOf(&s.s.Subscriptions, r, func(q url.Values, x *subscription) bool {
+// subscriptions bill customers by their meters.
+type subscriptions struct {
+	store    *store
+	events   *events
+	invoices *Invoices
+}
+
+func (subs *subscriptions) routes(f *front) {
+	f.onPost("/v1/subscriptions", subs.create)
+	f.onGet("/v1/subscriptions", func(r *http.Request) answer {
+		return pageOf(&subs.store.Subscriptions, r, func(q url.Values, x *subscription) bool {
 			state := q.Get("status")
 			return (q.Get("customer") == "" || x.Customer == q.Get("customer")) &&
 				(state == "all" || state == x.Status || state == "" && x.Status != "canceled")
 		})
 	})
-	s.onGet("/v1/subscriptions/{id}", func(r *http.Request) answer {
-		if x := s.s.Subscriptions.get(r.PathValue("id")); x != nil {
+	f.onGet("/v1/subscriptions/{id}", func(r *http.Request) answer {
+		if x := subs.store.Subscriptions.get(r.PathValue("id")); x != nil {
 			return ok(x)
 		}
 		return missing("subscription", r.PathValue("id"))
 	})
-	s.onPost("/v1/subscriptions/{id}", s.updateSubscription)
-	s.onDelete("/v1/subscriptions/{id}", s.cancelSubscription)
+	f.onPost("/v1/subscriptions/{id}", subs.update)
+	f.onDelete("/v1/subscriptions/{id}", subs.cancel)
 }
 
-// onDelete answers a deletion. Stripe takes no notice of its idempotency key: a second one finds nothing to delete.
-func (s *Server) onDelete(path string, f func(r *http.Request, form url.Values) answer) {
-	s.mux.HandleFunc("DELETE "+path, func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
-		if err != nil {
-			invalid("", "the body cannot be read").write(w)
-			return
-		}
-		form, err := url.ParseQuery(string(body))
-		if err != nil {
-			invalid("", "the body cannot be read").write(w)
-			return
-		}
-		fault := s.nextFault()
-		if fault.before(w, r) {
-			return
-		}
-		fault.after(w, r, s.change(func() answer { return f(r, form) }))
-	})
-}
-
-// change makes a change and keeps it, after what the clock has brought.
-func (s *Server) change(f func() answer) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.bill()
-	a := f()
-	s.save()
-	return a
-}
-
-func (s *Server) createSubscription(_ *http.Request, form url.Values) answer {
-	p, customer := s.s.Prices.get(form.Get("items[0][price]")), form.Get("customer")
+func (subs *subscriptions) create(_ *http.Request, form url.Values) answer {
+	p, customer := subs.store.Prices.get(form.Get("items[0][price]")), form.Get("customer")
 	switch {
-	case s.s.Customers.get(customer) == nil:
+	case subs.store.Customers.get(customer) == nil:
 		return missing("customer", customer)
 	case p == nil:
 		return missing("price", form.Get("items[0][price]"))
@@ -114,7 +89,7 @@ func (s *Server) createSubscription(_ *http.Request, form url.Values) answer {
 	case form.Get("collection_method") != "" && form.Get("collection_method") != "charge_automatically":
 		return invalid("collection_method", "this imitation charges automatically only")
 	}
-	now := s.now()
+	now := subs.store.now()
 	x := &subscription{
 		ID:          newID("sub"),
 		Object:      "subscription",
@@ -133,16 +108,16 @@ func (s *Server) createSubscription(_ *http.Request, form url.Values) answer {
 		Periods:     1,
 	}
 	x.End = monthsAfter(x.Anchor, 1)
-	s.itemsOf(x)
-	s.s.Subscriptions.put(x.ID, x)
-	s.emit("customer.subscription.created", x)
-	s.finalise(s.newInvoice(x, "subscription_create", now, now, now))
+	subs.itemsOf(x)
+	subs.store.Subscriptions.put(x.ID, x)
+	subs.events.emit("customer.subscription.created", x)
+	subs.invoices.finalise(subs.invoices.ofPeriod(x, "subscription_create", now, now, now))
 	return ok(x)
 }
 
 // itemsOf fills in the list of what is billed.
-func (s *Server) itemsOf(x *subscription) {
-	shown := *s.s.Prices.Objects[x.Price]
+func (subs *subscriptions) itemsOf(x *subscription) {
+	shown := *subs.store.Prices.Objects[x.Price]
 	x.Items = listOf("/v1/subscription_items?subscription="+x.ID, subscriptionItem{
 		ID:           x.Item,
 		Object:       "subscription_item",
@@ -154,8 +129,8 @@ func (s *Server) itemsOf(x *subscription) {
 	})
 }
 
-func (s *Server) updateSubscription(r *http.Request, form url.Values) answer {
-	x := s.s.Subscriptions.get(r.PathValue("id"))
+func (subs *subscriptions) update(r *http.Request, form url.Values) answer {
+	x := subs.store.Subscriptions.get(r.PathValue("id"))
 	switch {
 	case x == nil:
 		return missing("subscription", r.PathValue("id"))
@@ -164,42 +139,42 @@ func (s *Server) updateSubscription(r *http.Request, form url.Values) answer {
 	}
 	switch form.Get("cancel_at_period_end") {
 	case "true":
-		now := s.now()
+		now := subs.store.now()
 		x.Ending, x.CancelAt, x.CanceledAt = true, &x.End, &now
 	case "false":
 		x.Ending, x.CancelAt, x.CanceledAt = false, nil, nil
 	}
-	s.emit("customer.subscription.updated", x)
+	subs.events.emit("customer.subscription.updated", x)
 	return ok(x)
 }
 
-// cancelSubscription ends a subscription at once. What it has used is billed only if asked for; its drafts do not go on
+// cancel ends a subscription at once. What it has used is billed only if asked for; its drafts do not go on
 // by themselves any more.
-func (s *Server) cancelSubscription(r *http.Request, form url.Values) answer {
-	x := s.s.Subscriptions.get(r.PathValue("id"))
+func (subs *subscriptions) cancel(r *http.Request, form url.Values) answer {
+	x := subs.store.Subscriptions.get(r.PathValue("id"))
 	if x == nil || x.Status == "canceled" {
 		return missing("subscription", r.PathValue("id"))
 	}
-	s.end(x)
+	subs.end(x)
 	if form.Get("invoice_now") == "true" {
-		s.newInvoice(x, "subscription_update", x.Start, s.now(), s.now())
+		subs.invoices.ofPeriod(x, "subscription_update", x.Start, subs.store.now(), subs.store.now())
 	}
-	for _, in := range s.s.Invoices.Objects {
+	for _, in := range subs.store.Invoices.Objects {
 		if in.Subscription != nil && *in.Subscription == x.ID && (in.Status == "draft" || in.Status == "open") {
-			in = s.s.Invoices.get(in.ID)
+			in = subs.store.Invoices.get(in.ID)
 			in.Advance, in.NextAttempt = false, nil
 		}
 	}
 	return ok(x)
 }
 
-func (s *Server) end(x *subscription) {
-	now := s.now()
+func (subs *subscriptions) end(x *subscription) {
+	now := subs.store.now()
 	x.Status, x.EndedAt = "canceled", &now
 	if x.CanceledAt == nil {
 		x.CanceledAt = &now
 	}
-	s.emit("customer.subscription.deleted", x)
+	subs.events.emit("customer.subscription.deleted", x)
 }
 
 // monthsAfter is the moment n months after an anchor, on the anchor's day or the last of a month that is too short.
@@ -208,4 +183,21 @@ func monthsAfter(anchor int64, n int) int64 {
 	first := time.Date(t.Year(), t.Month()+time.Month(n), 1, t.Hour(), t.Minute(), t.Second(), 0, time.UTC)
 	last := first.AddDate(0, 1, -1).Day()
 	return first.AddDate(0, 0, min(t.Day(), last)-1).Unix()
+}
+
+// turnPeriod ends a subscription's period: its invoice is made, and the next period begins, unless that was the last.
+func (subs *subscriptions) turnPeriod(x *subscription, end int64) {
+	subs.invoices.ofPeriod(x, "subscription_cycle", x.Start, end, end)
+	if x.Ending {
+		subs.end(x)
+		return
+	}
+	x.Start = end
+	if end == x.End {
+		x.Periods++
+	} else { // ended early: the next is a whole one
+		x.Anchor, x.Periods = end, 1
+	}
+	x.End = monthsAfter(x.Anchor, x.Periods)
+	subs.events.emit("customer.subscription.updated", x)
 }

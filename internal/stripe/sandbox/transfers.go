@@ -47,11 +47,18 @@ type transferReversal struct {
 // shownReversals is how many a transfer shows; the rest is listed.
 const shownReversals = 10
 
-func (s *Server) transferRoutes() {
-	s.onPost("/v1/transfers", s.createTransfer)
-	s.onGet("/v1/transfers", func(r *http.Request) answer {
-		whole := shelf[transfer]{Objects: map[string]*transfer{}, Order: s.s.Transfers.Order}
-		for id, t := range s.s.Transfers.Objects {
+// Transfers are what the platform sends to connected accounts.
+type Transfers struct {
+	store   *store
+	events  *events
+	balance *Balance
+}
+
+func (ts *Transfers) routes(f *front) {
+	f.onPost("/v1/transfers", ts.create)
+	f.onGet("/v1/transfers", func(r *http.Request) answer {
+		whole := shelf[transfer]{Objects: map[string]*transfer{}, Order: ts.store.Transfers.Order}
+		for id, t := range ts.store.Transfers.Objects {
 			whole.Objects[id] = t.shown()
 		}
 		return pageOf(&whole, r, func(q url.Values, t *transfer) bool {
@@ -59,14 +66,14 @@ func (s *Server) transferRoutes() {
 				(q.Get("transfer_group") == "" || t.Group != nil && *t.Group == q.Get("transfer_group"))
 		})
 	})
-	s.onGet("/v1/transfers/{id}", func(r *http.Request) answer {
-		if t := s.s.Transfers.get(r.PathValue("id")); t != nil {
+	f.onGet("/v1/transfers/{id}", func(r *http.Request) answer {
+		if t := ts.store.Transfers.get(r.PathValue("id")); t != nil {
 			return ok(t.shown())
 		}
 		return missing("transfer", r.PathValue("id"))
 	})
-	s.onPost("/v1/transfers/{id}/reversals", func(r *http.Request, form url.Values) answer {
-		t := s.s.Transfers.get(r.PathValue("id"))
+	f.onPost("/v1/transfers/{id}/reversals", func(r *http.Request, form url.Values) answer {
+		t := ts.store.Transfers.get(r.PathValue("id"))
 		if t == nil {
 			return missing("transfer", r.PathValue("id"))
 		}
@@ -81,10 +88,10 @@ func (s *Server) transferRoutes() {
 		if cents < 1 || cents > t.Amount-t.Reversed {
 			return invalid("amount", "The reversal is of more than is left of the transfer")
 		}
-		return ok(s.reverse(t, cents, nested(form, "metadata")))
+		return ok(ts.reverse(t, cents, nested(form, "metadata")))
 	})
-	s.onGet("/v1/transfers/{id}/reversals", func(r *http.Request) answer {
-		t := s.s.Transfers.get(r.PathValue("id"))
+	f.onGet("/v1/transfers/{id}/reversals", func(r *http.Request) answer {
+		t := ts.store.Transfers.get(r.PathValue("id"))
 		if t == nil {
 			return missing("transfer", r.PathValue("id"))
 		}
@@ -105,12 +112,12 @@ func (t *transfer) shown() *transfer {
 	return &out
 }
 
-func (s *Server) createTransfer(_ *http.Request, form url.Values) answer {
+func (ts *Transfers) create(_ *http.Request, form url.Values) answer {
 	cents, err := strconv.ParseInt(form.Get("amount"), 10, 64)
 	if err != nil || cents < 1 {
 		return invalid("amount", "Invalid positive integer")
 	}
-	a := s.s.Accounts.get(form.Get("destination"))
+	a := ts.store.Accounts.get(form.Get("destination"))
 	refused := apiError{Status: 400, Type: "invalid_request_error"}
 	switch {
 	case a == nil:
@@ -123,7 +130,7 @@ func (s *Server) createTransfer(_ *http.Request, form url.Values) answer {
 		refused.Message = "Your destination account needs to have at least one of the following capabilities enabled: " +
 			"transfers, crypto_transfers, legacy_payments"
 		return refused.answer()
-	case cents > s.available(form.Get("currency")):
+	case cents > ts.balance.available(form.Get("currency")):
 		refused.Code, refused.Message = "balance_insufficient", "You have insufficient available funds in your Stripe "+
 			"account."
 		return refused.answer()
@@ -133,7 +140,7 @@ func (s *Server) createTransfer(_ *http.Request, form url.Values) answer {
 		ID:          id,
 		Object:      "transfer",
 		Amount:      cents,
-		Created:     s.now(),
+		Created:     ts.store.now(),
 		Currency:    form.Get("currency"),
 		Description: orNull(form.Get("description")),
 		Destination: a.ID,
@@ -142,34 +149,34 @@ func (s *Server) createTransfer(_ *http.Request, form url.Values) answer {
 		Group:       orNull(form.Get("transfer_group")),
 		Reversals:   reversalList{Object: "list", Data: []*transferReversal{}, URL: "/v1/transfers/" + id + "/reversals"},
 	}
-	t.BalanceTx = s.book("transfer", id, t.Currency, -cents, 0).ID
-	s.s.Transfers.put(id, t)
-	s.emit("transfer.created", t)
+	t.BalanceTx = ts.balance.book("transfer", id, t.Currency, -cents, 0).ID
+	ts.store.Transfers.put(id, t)
+	ts.events.emit("transfer.created", t)
 	return ok(t)
 }
 
 // reverse takes cents of a transfer back into the balance.
-func (s *Server) reverse(t *transfer, cents int64, meta map[string]string) *transferReversal {
+func (ts *Transfers) reverse(t *transfer, cents int64, meta map[string]string) *transferReversal {
 	x := &transferReversal{
 		ID:       newID("trr"),
 		Object:   "transfer_reversal",
 		Amount:   cents,
-		Created:  s.now(),
+		Created:  ts.store.now(),
 		Currency: t.Currency,
 		Metadata: meta,
 		Transfer: t.ID,
 	}
-	x.BalanceTx = s.book("transfer_refund", x.ID, t.Currency, cents, 0).ID
+	x.BalanceTx = ts.balance.book("transfer_refund", x.ID, t.Currency, cents, 0).ID
 	t.Reversals.Data = append([]*transferReversal{x}, t.Reversals.Data...)
 	t.Reversed += cents
 	t.AllReversed = t.Reversed == t.Amount
-	s.emit("transfer.reversed", t.shown())
+	ts.events.emit("transfer.reversed", t.shown())
 	return x
 }
 
 // reversalByID finds a reversal in the transfer it belongs to; nil: there is none.
-func (s *Server) reversalByID(id string) *transferReversal {
-	for _, t := range s.s.Transfers.Objects {
+func reversalByID(transfers *shelf[transfer], id string) *transferReversal {
+	for _, t := range transfers.Objects {
 		for _, x := range t.Reversals.Data {
 			if x.ID == id {
 				return x
@@ -179,11 +186,11 @@ func (s *Server) reversalByID(id string) *transferReversal {
 	return nil
 }
 
-// Transferred is how many transfers an account has received, and what of them was not taken back; "" is all accounts.
-func (s *Server) Transferred(accountID string) (n int, cents int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, t := range s.s.Transfers.Objects {
+// Total is how many transfers an account has received, and what of them was not taken back; "" is all accounts.
+func (ts *Transfers) Total(accountID string) (n int, cents int64) {
+	ts.store.mu.Lock()
+	defer ts.store.mu.Unlock()
+	for _, t := range ts.store.Transfers.Objects {
 		if accountID == "" || t.Destination == accountID {
 			n++
 			cents += t.Amount - t.Reversed
@@ -192,23 +199,23 @@ func (s *Server) Transferred(accountID string) (n int, cents int64) {
 	return n, cents
 }
 
-// Transfers are the ids of all transfers, oldest first.
-func (s *Server) Transfers() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.s.Transfers.Order)
+// IDs are the ids of all transfers, oldest first.
+func (ts *Transfers) IDs() []string {
+	ts.store.mu.Lock()
+	defer ts.store.mu.Unlock()
+	return slices.Clone(ts.store.Transfers.Order)
 }
 
 // Reverse takes money back without Muster, as a person can in Stripe's dashboard. It returns the reversal's id,
 // "" when there is not so much left.
-func (s *Server) Reverse(transferID string, cents int64) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t := s.s.Transfers.get(transferID)
+func (ts *Transfers) Reverse(transferID string, cents int64) string {
+	ts.store.mu.Lock()
+	defer ts.store.mu.Unlock()
+	t := ts.store.Transfers.get(transferID)
 	if t == nil || cents < 1 || cents > t.Amount-t.Reversed {
 		return ""
 	}
-	x := s.reverse(t, cents, map[string]string{})
-	s.save()
+	x := ts.reverse(t, cents, map[string]string{})
+	ts.store.save()
 	return x.ID
 }
