@@ -13,10 +13,16 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-func (s *Pages) accountPage(v *page.Visit) error { return s.showAccount(v, Account{}) }
+// profilePages are the page of the account, with its tokens and keys.
+type profilePages struct {
+	*page.Site
+	members *memberPages
+}
+
+func (s *profilePages) accountPage(v *page.Visit) error { return s.showAccount(v, Account{}) }
 
 // showAccount renders the account page; a carries what a form left, such as an error or a new token.
-func (s *Pages) showAccount(v *page.Visit, a Account) error {
+func (s *profilePages) showAccount(v *page.Visit, a Account) error {
 	ctx := v.R.Context()
 	a.Email, a.Org = v.Who.Email, v.Who.OrgName
 	profile, err := s.Accounts.Profile(ctx, v.Who)
@@ -26,7 +32,7 @@ func (s *Pages) showAccount(v *page.Visit, a Account) error {
 	a.Verified, a.Sent = profile.Verified, v.R.FormValue("sent") != ""
 	a.Zone.Zone, a.Zone.Zones, a.Zone.Saved = profile.Zone, account.Zones(), v.R.FormValue("saved") == "zone"
 	a.Scopes, a.Role = v.Who.Role.Scopes(), string(v.Who.Role)
-	if err := s.orgRows(v, &a); err != nil {
+	if err := s.members.orgRows(v, &a); err != nil {
 		return err
 	}
 	tokens, err := s.Accounts.Tokens(ctx, v.Who, account.Page[id.Token]{Limit: account.MaxTokens})
@@ -89,7 +95,7 @@ func (s *Pages) showAccount(v *page.Visit, a Account) error {
 	return s.Render(v, AccountPage(v.Page("Account", ""), a))
 }
 
-func (s *Pages) createToken(v *page.Visit) error {
+func (s *profilePages) createToken(v *page.Visit) error {
 	if err := v.R.ParseForm(); err != nil {
 		return fault.New(fault.Invalid, "the form could not be read")
 	}
@@ -106,7 +112,7 @@ func (s *Pages) createToken(v *page.Visit) error {
 	return s.showAccount(v, Account{NewToken: secret})
 }
 
-func (s *Pages) revokeToken(v *page.Visit) error {
+func (s *profilePages) revokeToken(v *page.Visit) error {
 	t, err := id.Parse[id.Token](chi.URLParam(v.R, "id"))
 	if err != nil {
 		return fault.New(fault.NotFound, "token not found")
@@ -117,7 +123,7 @@ func (s *Pages) revokeToken(v *page.Visit) error {
 	return page.Back(v, "/account#tokens")
 }
 
-func (s *Pages) addKey(v *page.Visit) error {
+func (s *profilePages) addKey(v *page.Visit) error {
 	a := Account{KeyName: v.R.FormValue("key_name"), Key: v.R.FormValue("public_key")}
 	_, _, err := s.Accounts.AddSSHKey(v.R.Context(), v.Who, a.KeyName, strings.TrimSpace(a.Key), idem.Request{})
 	if err != nil {
@@ -129,7 +135,7 @@ func (s *Pages) addKey(v *page.Visit) error {
 	return page.Back(v, "/account#keys")
 }
 
-func (s *Pages) removeKey(v *page.Visit) error {
+func (s *profilePages) removeKey(v *page.Visit) error {
 	k, err := id.Parse[id.SSHKey](chi.URLParam(v.R, "id"))
 	if err != nil {
 		return fault.New(fault.NotFound, "key not found")

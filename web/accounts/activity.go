@@ -9,8 +9,13 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
+// activityPages are the audit log of the visitor's organisation.
+type activityPages struct {
+	*page.Site
+}
+
 // ownAuditLog shows the audit log of the visitor's organisation.
-func (s *Pages) ownAuditLog(v *page.Visit) error {
+func (s *activityPages) ownAuditLog(v *page.Visit) error {
 	out := view.Audit{Query: strings.TrimSpace(v.R.FormValue("q")), Action: strings.TrimSpace(v.R.FormValue("action"))}
 	before, err := page.After[id.Audit](v)
 	if err != nil {

@@ -6,8 +6,13 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
+// deletionPages export a person's data, and delete their account.
+type deletionPages struct {
+	*page.Site
+}
+
 // exportAccount sends the visitor's data as a file.
-func (s *Pages) exportAccount(v *page.Visit) error {
+func (s *deletionPages) exportAccount(v *page.Visit) error {
 	data, err := s.Erasure.Export(v.R.Context(), v.Who)
 	if err != nil {
 		return err
@@ -18,9 +23,9 @@ func (s *Pages) exportAccount(v *page.Visit) error {
 	return err
 }
 
-func (s *Pages) deletionPage(v *page.Visit) error { return s.showDeletion(v, nil) }
+func (s *deletionPages) deletionPage(v *page.Visit) error { return s.showDeletion(v, nil) }
 
-func (s *Pages) showDeletion(v *page.Visit, errs map[string]string) error {
+func (s *deletionPages) showDeletion(v *page.Visit, errs map[string]string) error {
 	standing, err := s.Erasure.Standing(v.R.Context(), v.Who)
 	if err != nil {
 		return err
@@ -32,7 +37,7 @@ func (s *Pages) showDeletion(v *page.Visit, errs map[string]string) error {
 	}))
 }
 
-func (s *Pages) deleteAccount(v *page.Visit) error {
+func (s *deletionPages) deleteAccount(v *page.Visit) error {
 	err := s.Erasure.Delete(v.R.Context(), v.Who, erasure.Request{
 		Password: v.R.FormValue("password"), Confirm: v.R.FormValue("confirm"), GiveUp: v.R.FormValue("give_up") != ""})
 	if fault.Is(err, fault.Conflict) {

@@ -6,17 +6,22 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-func (s *Pages) devicePage(v *page.Visit) error { return s.showDevice(v, Device{}) }
+// devicePages are where a person approves the sign-in of a command line.
+type devicePages struct {
+	*page.Site
+}
+
+func (s *devicePages) devicePage(v *page.Visit) error { return s.showDevice(v, Device{}) }
 
 // showDevice renders the page on which a person enters the code of a program that logs in, and answers.
-func (s *Pages) showDevice(v *page.Visit, d Device) error {
+func (s *devicePages) showDevice(v *page.Visit, d Device) error {
 	d.Email, d.Org, d.Scopes = v.Who.Email, v.Who.OrgName, v.Who.Role.Scopes()
 	return s.Render(v, DevicePage(v.Page("Log in a program", ""), d))
 }
 
 // findDevice shows what waits under a code. There is no link that fills in the code: people must not grant with one
 // click what another person has begun.
-func (s *Pages) findDevice(v *page.Visit) error {
+func (s *devicePages) findDevice(v *page.Visit) error {
 	d := Device{Code: v.R.FormValue("code")}
 	r, err := s.Accounts.DeviceLoginByCode(v.R.Context(), v.Who, d.Code)
 	if err != nil {
@@ -30,7 +35,7 @@ func (s *Pages) findDevice(v *page.Visit) error {
 	return s.showDevice(v, d)
 }
 
-func (s *Pages) answerDevice(v *page.Visit) error {
+func (s *devicePages) answerDevice(v *page.Visit) error {
 	if err := v.R.ParseForm(); err != nil {
 		return fault.New(fault.Invalid, "the form could not be read")
 	}

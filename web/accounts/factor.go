@@ -3,68 +3,24 @@ package accounts
 import (
 	"bytes"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"image/png"
-	"net/http"
-	"time"
 
 	"github.com/boombuler/barcode"
 	"github.com/boombuler/barcode/qr"
 
-	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/web/page"
 )
 
-// challengeCookie keeps the secret of a sign-in that waits for its second factor.
-const challengeCookie = "muster_challenge"
-
-// openSession sets the session's cookie after a sign-in, and redirects to next, a path of this site.
-func (s *Pages) openSession(v *page.Visit, secret, next string) error {
-	s.SetCookie(v.W, s.SessionCookie(), secret, 90*24*time.Hour)
-	s.SetCookie(v.W, challengeCookie, "", -1)
-	http.Redirect(v.W, v.R, page.OwnPath(next), http.StatusSeeOther)
-	return nil
+// factorPages set up the second factor.
+type factorPages struct {
+	*page.Site
 }
 
-// showCodeForm shows the form of the second factor, if err is that of a sign-in that needs one; else it returns false.
-func (s *Pages) showCodeForm(v *page.Visit, err error, next string) (bool, error) {
-	var need *account.SecondFactorNeeded
-	if !errors.As(err, &need) {
-		return false, nil
-	}
-	s.SetCookie(v.W, challengeCookie, need.Challenge, 10*time.Minute)
-	return true, s.Render(v, SecondFactor(v.Page("Sign in", "signin"), SignForm{Next: next}))
-}
-
-// finishSignIn takes the code of a sign-in whose password was right.
-func (s *Pages) finishSignIn(v *page.Visit) error {
-	f := SignForm{Next: v.R.FormValue("next")}
-	challenge := ""
-	if c, err := v.R.Cookie(challengeCookie); err == nil {
-		challenge = c.Value
-	}
-	secret, _, err := s.Accounts.FinishSignIn(v.R.Context(), challenge, v.R.FormValue("code"), account.SignIn{
-		Address: page.Address(v.R), UserAgent: v.R.UserAgent(),
-	})
-	if err != nil {
-		return s.Again(v, err, func(errs map[string]string) error {
-			if fault.Is(err, fault.Unauthorized) {
-				f.Errors = map[string]string{"": errs[""]}
-				return s.Render(v, SignIn(v.Page("Sign in", "signin"), s.gate(v, f)))
-			}
-			f.Errors = errs
-			return s.Render(v, SecondFactor(v.Page("Sign in", "signin"), f))
-		})
-	}
-	return s.openSession(v, secret, f.Next)
-}
-
-func (s *Pages) factorPage(v *page.Visit) error { return s.showFactor(v, Factor{}) }
+func (s *factorPages) factorPage(v *page.Visit) error { return s.showFactor(v, Factor{}) }
 
 // showFactor renders the page of two-factor sign-in; f carries what a form left.
-func (s *Pages) showFactor(v *page.Visit, f Factor) error {
+func (s *factorPages) showFactor(v *page.Visit, f Factor) error {
 	now, err := s.Accounts.SecondFactorOf(v.R.Context(), v.Who)
 	if err != nil {
 		return err
@@ -73,7 +29,7 @@ func (s *Pages) showFactor(v *page.Visit, f Factor) error {
 	return s.Render(v, FactorPage(v.Page("Two-factor sign-in", ""), f))
 }
 
-func (s *Pages) beginTOTP(v *page.Visit) error {
+func (s *factorPages) beginTOTP(v *page.Visit) error {
 	setup, err := s.Accounts.BeginTOTP(v.R.Context(), v.Who, v.R.FormValue("password"))
 	if err != nil {
 		return s.againFactor(v, err, "password", Factor{})
@@ -85,7 +41,7 @@ func (s *Pages) beginTOTP(v *page.Visit) error {
 	return s.showFactor(v, Factor{Secret: setup.Secret, QR: picture})
 }
 
-func (s *Pages) confirmTOTP(v *page.Visit) error {
+func (s *factorPages) confirmTOTP(v *page.Visit) error {
 	codes, err := s.Accounts.ConfirmTOTP(v.R.Context(), v.Who, v.R.FormValue("code"))
 	if err != nil {
 		return s.againFactor(v, err, "code", Factor{Confirm: true})
@@ -93,14 +49,14 @@ func (s *Pages) confirmTOTP(v *page.Visit) error {
 	return s.showFactor(v, Factor{Codes: codes}) // shown in this response only
 }
 
-func (s *Pages) removeTOTP(v *page.Visit) error {
+func (s *factorPages) removeTOTP(v *page.Visit) error {
 	if err := s.Accounts.RemoveTOTP(v.R.Context(), v.Who, v.R.FormValue("password"), v.R.FormValue("code")); err != nil {
 		return s.againFactor(v, err, "code", Factor{})
 	}
 	return page.Back(v, "/account/two-factor")
 }
 
-func (s *Pages) renewCodes(v *page.Visit) error {
+func (s *factorPages) renewCodes(v *page.Visit) error {
 	codes, err := s.Accounts.RenewRecoveryCodes(v.R.Context(), v.Who, v.R.FormValue("password"), v.R.FormValue("code"))
 	if err != nil {
 		return s.againFactor(v, err, "code", Factor{})
@@ -109,7 +65,7 @@ func (s *Pages) renewCodes(v *page.Visit) error {
 }
 
 // againFactor shows the page again with the message of a form at a field.
-func (s *Pages) againFactor(v *page.Visit, err error, field string, f Factor) error {
+func (s *factorPages) againFactor(v *page.Visit, err error, field string, f Factor) error {
 	return s.Again(v, err, func(errs map[string]string) error {
 		f.Errors = errs
 		if errs[""] != "" {

@@ -7,7 +7,13 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
-func (s *Pages) setLegal(v *page.Visit) error {
+// legalPages change an organisation's legal data and time zone.
+type legalPages struct {
+	*page.Site
+	profile *profilePages
+}
+
+func (s *legalPages) setLegal(v *page.Visit) error {
 	f := LegalForm{
 		Name: v.R.FormValue("legal_name"), Address: strings.ReplaceAll(v.R.FormValue("legal_address"), "\r\n", "\n"),
 		Country: v.R.FormValue("legal_country"), VATID: v.R.FormValue("legal_vat"),
@@ -21,13 +27,13 @@ func (s *Pages) setLegal(v *page.Visit) error {
 	if err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
 			f.Errors = errs
-			return s.showAccount(v, Account{Legal: f})
+			return s.profile.showAccount(v, Account{Legal: f})
 		})
 	}
 	return page.Back(v, "/account#legal")
 }
 
-func (s *Pages) eraseLegal(v *page.Visit) error {
+func (s *legalPages) eraseLegal(v *page.Visit) error {
 	if err := s.Accounts.EraseLegal(v.R.Context(), v.Who); err != nil {
 		return err
 	}
@@ -35,11 +41,11 @@ func (s *Pages) eraseLegal(v *page.Visit) error {
 }
 
 // setZone sets the time zone of the visitor's organisation.
-func (s *Pages) setZone(v *page.Visit) error {
+func (s *legalPages) setZone(v *page.Visit) error {
 	zone := v.R.FormValue("zone")
 	if err := s.Accounts.SetZone(v.R.Context(), v.Who, zone); err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
-			return s.showAccount(v, Account{Zone: ZoneForm{Error: page.First(errs, "zone", "")}})
+			return s.profile.showAccount(v, Account{Zone: ZoneForm{Error: page.First(errs, "zone", "")}})
 		})
 	}
 	return page.Back(v, "/account?saved=zone#zone")

@@ -19,12 +19,18 @@ var membersDone = map[string]string{
 	"removed":   "The member is removed.",
 }
 
-func (s *Pages) members(v *page.Visit) error {
+// memberPages are the members of an organisation, its invitations, and a person's organisations.
+type memberPages struct {
+	*page.Site
+	signIn *signInPages
+}
+
+func (s *memberPages) members(v *page.Visit) error {
 	return s.showMembers(v, Members{Role: string(account.RoleMember), Done: page.Done(v, membersDone)})
 }
 
 // showMembers renders the members' page; m carries what a form left.
-func (s *Pages) showMembers(v *page.Visit, m Members) error {
+func (s *memberPages) showMembers(v *page.Visit, m Members) error {
 	ctx := v.R.Context()
 	m.Org, m.Manage = v.Who.OrgName, v.Who.CanAny(account.WriteMembers...)
 	all, err := s.Accounts.Members(ctx, v.Who)
@@ -50,7 +56,7 @@ func (s *Pages) showMembers(v *page.Visit, m Members) error {
 	return s.Render(v, MembersPage(v.Page("Members", ""), m))
 }
 
-func (s *Pages) invitationRows(list []account.Invitation) []InvitationRow {
+func (s *memberPages) invitationRows(list []account.Invitation) []InvitationRow {
 	out := make([]InvitationRow, len(list))
 	for i, x := range list {
 		out[i] = InvitationRow{
@@ -61,7 +67,7 @@ func (s *Pages) invitationRows(list []account.Invitation) []InvitationRow {
 	return out
 }
 
-func (s *Pages) invite(v *page.Visit) error {
+func (s *memberPages) invite(v *page.Visit) error {
 	m := Members{Email: v.R.FormValue("email"), Role: v.R.FormValue("role")}
 	_, _, err := s.Accounts.Invite(v.R.Context(), v.Who, m.Email, account.Role(m.Role), idem.Request{})
 	if err != nil {
@@ -73,7 +79,7 @@ func (s *Pages) invite(v *page.Visit) error {
 	return page.Back(v, "/account/members?done=invited#invite")
 }
 
-func (s *Pages) withdrawInvitation(v *page.Visit) error {
+func (s *memberPages) withdrawInvitation(v *page.Visit) error {
 	x, err := id.Parse[id.Invitation](chi.URLParam(v.R, "id"))
 	if err != nil {
 		return fault.New(fault.NotFound, "open invitation not found")
@@ -85,7 +91,7 @@ func (s *Pages) withdrawInvitation(v *page.Visit) error {
 }
 
 // onMember calls f with the member that the path names, and shows its faults above the list.
-func (s *Pages) onMember(v *page.Visit, done string, f func(id.User) error) error {
+func (s *memberPages) onMember(v *page.Visit, done string, f func(id.User) error) error {
 	user, err := id.Parse[id.User](chi.URLParam(v.R, "id"))
 	if err != nil {
 		return fault.New(fault.NotFound, "member not found")
@@ -101,29 +107,29 @@ func (s *Pages) onMember(v *page.Visit, done string, f func(id.User) error) erro
 	return page.Back(v, "/account/members?done="+done)
 }
 
-func (s *Pages) changeRole(v *page.Visit) error {
+func (s *memberPages) changeRole(v *page.Visit) error {
 	return s.onMember(v, "changed", func(user id.User) error {
 		return s.Accounts.ChangeRole(v.R.Context(), v.Who, user, account.Role(v.R.FormValue("role")))
 	})
 }
 
-func (s *Pages) removeMember(v *page.Visit) error {
+func (s *memberPages) removeMember(v *page.Visit) error {
 	return s.onMember(v, "removed", func(user id.User) error {
 		return s.Accounts.RemoveMember(v.R.Context(), v.Who, user)
 	})
 }
 
 // leaveOrg ends the session, too: it is of the organisation that the visitor leaves.
-func (s *Pages) leaveOrg(v *page.Visit) error {
+func (s *memberPages) leaveOrg(v *page.Visit) error {
 	if err := s.Accounts.Leave(v.R.Context(), v.Who); err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
 			return s.showMembers(v, Members{Errors: map[string]string{"member": page.First(errs, "")}})
 		})
 	}
-	return s.signedOut(v)
+	return s.signIn.signedOut(v)
 }
 
-func (s *Pages) switchOrg(v *page.Visit) error {
+func (s *memberPages) switchOrg(v *page.Visit) error {
 	org, err := id.Parse[id.Org](chi.URLParam(v.R, "id"))
 	if err != nil {
 		return fault.New(fault.NotFound, "you are not a member of such an organisation")
@@ -135,7 +141,7 @@ func (s *Pages) switchOrg(v *page.Visit) error {
 }
 
 // orgRows adds the visitor's organisations and the invitations to them to the account page.
-func (s *Pages) orgRows(v *page.Visit, a *Account) error {
+func (s *memberPages) orgRows(v *page.Visit, a *Account) error {
 	all, err := s.Accounts.Memberships(v.R.Context(), v.Who)
 	if err != nil {
 		return err
@@ -149,11 +155,11 @@ func (s *Pages) orgRows(v *page.Visit, a *Account) error {
 }
 
 // invitationForm asks for a click: mail scanners open links, but do not submit forms.
-func (s *Pages) invitationForm(v *page.Visit) error {
+func (s *memberPages) invitationForm(v *page.Visit) error {
 	return s.showInvitation(v, chi.URLParam(v.R, "code"), "")
 }
 
-func (s *Pages) showInvitation(v *page.Visit, code, refused string) error {
+func (s *memberPages) showInvitation(v *page.Visit, code, refused string) error {
 	x, err := s.Accounts.InvitationByLink(v.R.Context(), code)
 	if err != nil {
 		return err
@@ -166,7 +172,7 @@ func (s *Pages) showInvitation(v *page.Visit, code, refused string) error {
 
 // answerInvitation answers the invitation of a mailed link, or one that the account page lists. A session that accepts
 // is in the organisation afterwards.
-func (s *Pages) answerInvitation(v *page.Visit) error {
+func (s *memberPages) answerInvitation(v *page.Visit) error {
 	ctx, accept, code := v.R.Context(), v.R.FormValue("answer") == "accept", v.R.FormValue("code")
 	if code != "" {
 		org, err := s.Accounts.AnswerByLink(ctx, v.Who, code, accept)

@@ -16,9 +16,15 @@ import (
 // passkeyCookie keeps the secret of a ceremony that the browser has to finish.
 const passkeyCookie = "muster_passkey"
 
-func (s *Pages) passkeysPage(v *page.Visit) error { return s.showPasskeys(v, nil) }
+// passkeyPages add passkeys, and sign people in with them.
+type passkeyPages struct {
+	*page.Site
+	signIn *signInPages
+}
 
-func (s *Pages) showPasskeys(v *page.Visit, errs map[string]string) error {
+func (s *passkeyPages) passkeysPage(v *page.Visit) error { return s.showPasskeys(v, nil) }
+
+func (s *passkeyPages) showPasskeys(v *page.Visit, errs map[string]string) error {
 	all, err := s.Accounts.Passkeys(v.R.Context(), v.Who)
 	if err != nil {
 		return err
@@ -34,7 +40,7 @@ func (s *Pages) showPasskeys(v *page.Visit, errs map[string]string) error {
 }
 
 // ceremony answers app.js with what the browser needs, or with a message.
-func (s *Pages) ceremony(v *page.Visit, c account.Ceremony, err error) error {
+func (s *passkeyPages) ceremony(v *page.Visit, c account.Ceremony, err error) error {
 	v.W.Header().Set("Content-Type", "application/json")
 	answer := map[string]any{"options": c.Options}
 	if err != nil {
@@ -51,7 +57,7 @@ func (s *Pages) ceremony(v *page.Visit, c account.Ceremony, err error) error {
 }
 
 // ceremonyOf returns the secret of the ceremony that the browser has finished.
-func (s *Pages) ceremonyOf(v *page.Visit) string {
+func (s *passkeyPages) ceremonyOf(v *page.Visit) string {
 	c, err := v.R.Cookie(passkeyCookie)
 	if err != nil {
 		return ""
@@ -60,19 +66,19 @@ func (s *Pages) ceremonyOf(v *page.Visit) string {
 	return c.Value
 }
 
-func (s *Pages) beginPasskey(v *page.Visit) error {
+func (s *passkeyPages) beginPasskey(v *page.Visit) error {
 	c, err := s.Accounts.BeginPasskey(v.R.Context(), v.Who, v.R.FormValue("password"))
 	return s.ceremony(v, c, err)
 }
 
-func (s *Pages) addPasskey(v *page.Visit) error {
+func (s *passkeyPages) addPasskey(v *page.Visit) error {
 	err := s.Accounts.AddPasskey(v.R.Context(), v.Who, s.ceremonyOf(v), v.R.FormValue("name"),
 		[]byte(v.R.FormValue("response")))
 	return s.afterPasskey(v, err)
 }
 
 // afterPasskey shows the passkeys again, with the message of err.
-func (s *Pages) afterPasskey(v *page.Visit, err error) error {
+func (s *passkeyPages) afterPasskey(v *page.Visit, err error) error {
 	if err != nil {
 		return s.Again(v, err, func(errs map[string]string) error { return s.showPasskeys(v, errs) })
 	}
@@ -87,7 +93,7 @@ func passkeyOf(v *page.Visit) (id.Passkey, error) {
 	return k, nil
 }
 
-func (s *Pages) renamePasskey(v *page.Visit) error {
+func (s *passkeyPages) renamePasskey(v *page.Visit) error {
 	k, err := passkeyOf(v)
 	if err == nil {
 		err = s.Accounts.RenamePasskey(v.R.Context(), v.Who, k, v.R.FormValue("name"))
@@ -95,7 +101,7 @@ func (s *Pages) renamePasskey(v *page.Visit) error {
 	return s.afterPasskey(v, err)
 }
 
-func (s *Pages) removePasskey(v *page.Visit) error {
+func (s *passkeyPages) removePasskey(v *page.Visit) error {
 	k, err := passkeyOf(v)
 	if err == nil {
 		err = s.Accounts.RemovePasskey(v.R.Context(), v.Who, k)
@@ -103,20 +109,20 @@ func (s *Pages) removePasskey(v *page.Visit) error {
 	return s.afterPasskey(v, err)
 }
 
-func (s *Pages) beginPasskeySignIn(v *page.Visit) error {
+func (s *passkeyPages) beginPasskeySignIn(v *page.Visit) error {
 	c, err := s.Accounts.BeginPasskeySignIn(v.R.Context(), page.Address(v.R))
 	return s.ceremony(v, c, err)
 }
 
-func (s *Pages) passkeySignIn(v *page.Visit) error {
+func (s *passkeyPages) passkeySignIn(v *page.Visit) error {
 	f := SignForm{Next: v.R.FormValue("next")}
 	secret, _, err := s.Accounts.PasskeySignIn(v.R.Context(), s.ceremonyOf(v), []byte(v.R.FormValue("response")),
 		account.SignIn{Address: page.Address(v.R), UserAgent: v.R.UserAgent()})
 	if err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
 			f.Errors = errs
-			return s.Render(v, SignIn(v.Page("Sign in", "signin"), s.gate(v, f)))
+			return s.Render(v, SignIn(v.Page("Sign in", "signin"), s.signIn.gate(v, f)))
 		})
 	}
-	return s.openSession(v, secret, f.Next)
+	return s.signIn.openSession(v, secret, f.Next)
 }

@@ -8,12 +8,18 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
-func (s *Pages) changePassword(v *page.Visit) error {
+// passwordPages change passwords, replace forgotten ones, and end sessions.
+type passwordPages struct {
+	*page.Site
+	profile *profilePages
+}
+
+func (s *passwordPages) changePassword(v *page.Visit) error {
 	err := s.Accounts.ChangePassword(v.R.Context(), v.Who, v.R.FormValue("old_password"), v.R.FormValue("new_password"),
 		v.R.FormValue("revoke_tokens") != "")
 	if err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
-			return s.showAccount(v, Account{Errors: map[string]string{
+			return s.profile.showAccount(v, Account{Errors: map[string]string{
 				"old_password": page.First(errs, "old_password", ""), "new_password": errs["new_password"],
 			}})
 		})
@@ -21,7 +27,7 @@ func (s *Pages) changePassword(v *page.Visit) error {
 	return page.Back(v, "/account?changed=1#password")
 }
 
-func (s *Pages) endSession(v *page.Visit) error {
+func (s *passwordPages) endSession(v *page.Visit) error {
 	x, err := id.Parse[id.Session](chi.URLParam(v.R, "id"))
 	if err != nil {
 		return fault.New(fault.NotFound, "session not found")
@@ -32,12 +38,12 @@ func (s *Pages) endSession(v *page.Visit) error {
 	return page.Back(v, "/account#sessions")
 }
 
-func (s *Pages) forgotForm(v *page.Visit) error {
+func (s *passwordPages) forgotForm(v *page.Visit) error {
 	return s.Render(v, ForgotPassword(v.Page("Set a new password", "signin"), PasswordForm{}))
 }
 
 // forgot gives the same response whether or not an account has the address.
-func (s *Pages) forgot(v *page.Visit) error {
+func (s *passwordPages) forgot(v *page.Visit) error {
 	f := PasswordForm{Email: v.R.FormValue("email")}
 	if err := s.Accounts.SendPasswordReset(v.R.Context(), f.Email, page.Address(v.R)); err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
@@ -49,12 +55,12 @@ func (s *Pages) forgot(v *page.Visit) error {
 	return s.Render(v, ForgotPassword(v.Page("Set a new password", "signin"), f))
 }
 
-func (s *Pages) resetForm(v *page.Visit) error {
+func (s *passwordPages) resetForm(v *page.Visit) error {
 	return s.Render(v, ResetPassword(v.Page("Set a new password", "signin"),
 		PasswordForm{Code: chi.URLParam(v.R, "code")}))
 }
 
-func (s *Pages) resetPassword(v *page.Visit) error {
+func (s *passwordPages) resetPassword(v *page.Visit) error {
 	f := PasswordForm{Code: v.R.FormValue("code")}
 	err := s.Accounts.ResetPassword(v.R.Context(), f.Code, v.R.FormValue("new_password"), page.Address(v.R),
 		v.R.FormValue("revoke_tokens") != "")

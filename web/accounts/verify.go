@@ -7,13 +7,19 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
+// emailPages verify and change addresses.
+type emailPages struct {
+	*page.Site
+	profile *profilePages
+}
+
 // verifyForm asks for a click: mail scanners open links before the recipient does, but do not submit forms.
-func (s *Pages) verifyForm(v *page.Visit) error {
+func (s *emailPages) verifyForm(v *page.Visit) error {
 	return s.Render(v, VerifyEmail(v.Page("Confirm your e-mail address", ""),
 		Verification{Code: chi.URLParam(v.R, "code"), Password: !v.SignedIn()}))
 }
 
-func (s *Pages) verifyEmail(v *page.Visit) error {
+func (s *emailPages) verifyEmail(v *page.Visit) error {
 	code := v.R.FormValue("code")
 	err := s.Accounts.VerifyEmail(v.R.Context(), v.Who, code, v.R.FormValue("password"), page.Address(v.R))
 	if err != nil {
@@ -26,22 +32,22 @@ func (s *Pages) verifyEmail(v *page.Visit) error {
 }
 
 // sendVerification sends the verification link again.
-func (s *Pages) sendVerification(v *page.Visit) error {
+func (s *emailPages) sendVerification(v *page.Visit) error {
 	_, _, err := s.Accounts.SendVerification(v.R.Context(), v.Who, idem.Request{})
 	if err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
-			return s.showAccount(v, Account{Errors: map[string]string{"email": errs[""]}})
+			return s.profile.showAccount(v, Account{Errors: map[string]string{"email": errs[""]}})
 		})
 	}
 	return page.Back(v, "/account?sent=1#email")
 }
 
 // beginEmailChange sends a link to a new address.
-func (s *Pages) beginEmailChange(v *page.Visit) error {
+func (s *emailPages) beginEmailChange(v *page.Visit) error {
 	err := s.Accounts.BeginEmailChange(v.R.Context(), v.Who, v.R.FormValue("new_email"), v.R.FormValue("email_password"))
 	if err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
-			return s.showAccount(v, Account{Errors: map[string]string{
+			return s.profile.showAccount(v, Account{Errors: map[string]string{
 				"new_email": page.First(errs, "email", ""), "email_password": errs["password"],
 			}})
 		})
@@ -50,11 +56,11 @@ func (s *Pages) beginEmailChange(v *page.Visit) error {
 }
 
 // emailChangeForm asks for a click, as verifyForm does.
-func (s *Pages) emailChangeForm(v *page.Visit) error {
+func (s *emailPages) emailChangeForm(v *page.Visit) error {
 	return s.showEmailChange(v, chi.URLParam(v.R, "code"), "")
 }
 
-func (s *Pages) showEmailChange(v *page.Visit, code, refused string) error {
+func (s *emailPages) showEmailChange(v *page.Visit, code, refused string) error {
 	address, err := s.Accounts.EmailChangeAddress(v.R.Context(), v.Who, code)
 	if err != nil {
 		return err
@@ -63,7 +69,7 @@ func (s *Pages) showEmailChange(v *page.Visit, code, refused string) error {
 		EmailChange{Code: code, Address: address, Error: refused}))
 }
 
-func (s *Pages) confirmEmailChange(v *page.Visit) error {
+func (s *emailPages) confirmEmailChange(v *page.Visit) error {
 	code := v.R.FormValue("code")
 	if err := s.Accounts.ConfirmEmailChange(v.R.Context(), v.Who, code); err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
