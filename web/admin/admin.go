@@ -14,8 +14,14 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
+// consolePages are the first page of the console.
+type consolePages struct {
+	*page.Site
+	trial *statement.Trial
+}
+
 // admin shows what waits for staff, and where the platform's money is.
-func (s *Pages) admin(v *page.Visit) error {
+func (s *consolePages) admin(v *page.Visit) error {
 	ctx := v.R.Context()
 	a, err := s.Statements.Wants(ctx, v.Who)
 	if err != nil {

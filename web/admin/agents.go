@@ -14,13 +14,18 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
+// agentPages are which agents hosts run, and which they should.
+type agentPages struct {
+	*page.Site
+}
+
 // agents shows which version of the agent hosts should run, and which they do run.
-func (s *Pages) agents(v *page.Visit) error {
+func (s *agentPages) agents(v *page.Visit) error {
 	return s.showAgents(v, ChannelForm{Name: host.StableChannel, Percent: "5"},
 		FloorForm{Noticed: s.Now().UTC().Format(time.DateOnly)})
 }
 
-func (s *Pages) showAgents(v *page.Visit, form ChannelForm, floor FloorForm) error {
+func (s *agentPages) showAgents(v *page.Visit, form ChannelForm, floor FloorForm) error {
 	channels, counts, err := s.Hosts.Channels(v.R.Context(), v.Who)
 	if err != nil {
 		return err
@@ -60,7 +65,7 @@ func (s *Pages) showAgents(v *page.Visit, form ChannelForm, floor FloorForm) err
 	return s.Render(v, AgentsPage(v.Page("Agents", "admin"), out))
 }
 
-func (s *Pages) setChannel(v *page.Visit) error {
+func (s *agentPages) setChannel(v *page.Visit) error {
 	form := ChannelForm{}
 	for name, to := range map[string]*string{
 		"name":    &form.Name,
@@ -90,7 +95,7 @@ func (s *Pages) setChannel(v *page.Visit) error {
 	return page.Back(v, "/admin/agents")
 }
 
-func (s *Pages) setFloor(v *page.Visit) error {
+func (s *agentPages) setFloor(v *page.Visit) error {
 	form := FloorForm{}
 	for name, to := range map[string]*string{
 		"component":   &form.Component,
@@ -124,7 +129,7 @@ func (s *Pages) setFloor(v *page.Visit) error {
 	return page.Back(v, "/admin/agents")
 }
 
-func (s *Pages) removeFloor(v *page.Visit) error {
+func (s *agentPages) removeFloor(v *page.Visit) error {
 	_, _, err := s.Hosts.RemoveFloor(v.R.Context(), v.Who, v.R.FormValue("component"), v.R.FormValue("branch"),
 		idem.Request{})
 	if err != nil && !fault.Is(err, fault.NotFound) { // another admin removed it

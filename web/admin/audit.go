@@ -12,7 +12,12 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-func (s *Pages) auditPage(v *page.Visit) error {
+// auditPages are the audit log of the platform.
+type auditPages struct {
+	*page.Site
+}
+
+func (s *auditPages) auditPage(v *page.Visit) error {
 	out, f, err := auditSearch(v)
 	if err != nil {
 		out.Error, v.Status = "is not the id of an organisation", http.StatusUnprocessableEntity
@@ -48,7 +53,7 @@ func auditSearch(v *page.Visit) (view.Audit, audit.Filter, error) {
 }
 
 // auditCSV returns the newest events that match, as a file.
-func (s *Pages) auditCSV(v *page.Visit) error {
+func (s *auditPages) auditCSV(v *page.Visit) error {
 	_, f, err := auditSearch(v)
 	if err != nil {
 		return fault.New(fault.NotFound, "organisation not found")

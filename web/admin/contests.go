@@ -11,10 +11,15 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-// contests lists the GPUs that hosts of several operators list, and what shows whose they are.
-func (s *Pages) contests(v *page.Visit) error { return s.showContests(v, ActForm{}) }
+// contestPages decide which of two hosts a GPU belongs to.
+type contestPages struct {
+	*page.Site
+}
 
-func (s *Pages) showContests(v *page.Visit, form ActForm) error {
+// contests lists the GPUs that hosts of several operators list, and what shows whose they are.
+func (s *contestPages) contests(v *page.Visit) error { return s.showContests(v, ActForm{}) }
+
+func (s *contestPages) showContests(v *page.Visit, form ActForm) error {
 	list, err := s.Hosts.Contested(v.R.Context(), v.Who)
 	if err != nil {
 		return err
@@ -76,7 +81,7 @@ func contestState(g host.ContestedGPU) view.State {
 }
 
 // awardGPU records whose a contested GPU is.
-func (s *Pages) awardGPU(v *page.Visit) error {
+func (s *contestPages) awardGPU(v *page.Visit) error {
 	form := ActForm{
 		Act:    "award",
 		Target: strings.TrimSpace(v.R.FormValue("gpu")),

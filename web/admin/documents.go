@@ -11,8 +11,13 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
+// documentPages are the documents of all organisations.
+type documentPages struct {
+	*page.Site
+}
+
 // allDocuments lists the documents of all organisations.
-func (s *Pages) allDocuments(v *page.Visit) error {
+func (s *documentPages) allDocuments(v *page.Visit) error {
 	out, f, err := billing.DocumentFilter(v)
 	if err != nil {
 		return err
@@ -35,7 +40,7 @@ func (s *Pages) allDocuments(v *page.Visit) error {
 	return s.Render(v, AllDocumentsPage(v.Page("Documents", "admin"), out))
 }
 
-func (s *Pages) anyDocumentPage(v *page.Visit) error {
+func (s *documentPages) anyDocumentPage(v *page.Visit) error {
 	d, corrected, err := s.Statements.AnyDocument(v.R.Context(), v.Who, chi.URLParam(v.R, "number"))
 	if err != nil {
 		return err

@@ -12,9 +12,14 @@ import (
 // gangDays are the periods that the page offers, in days.
 var gangDays = []int{1, 7, 30, 90, 366}
 
-func (s *Pages) gangs(v *page.Visit) error { return s.showGangs(v, ActForm{}) }
+// gangPages are the money of gangs.
+type gangPages struct {
+	*page.Site
+}
 
-func (s *Pages) showGangs(v *page.Visit, form ActForm) error {
+func (s *gangPages) gangs(v *page.Visit) error { return s.showGangs(v, ActForm{}) }
+
+func (s *gangPages) showGangs(v *page.Visit, form ActForm) error {
 	ctx := v.R.Context()
 	out := Gangs{Days: 30, Spans: gangDays, Form: form, Now: s.Now().UTC(),
 		Done: page.Done(v, map[string]string{"approve": "The credit is booked.", "refuse": "The credit is refused."})}
@@ -46,7 +51,7 @@ func (s *Pages) showGangs(v *page.Visit, form ActForm) error {
 }
 
 // decideHeldCredit approves or refuses the credit of a lease.
-func (s *Pages) decideHeldCredit(v *page.Visit) error {
+func (s *gangPages) decideHeldCredit(v *page.Visit) error {
 	form := ActForm{Act: "credit", Target: v.R.FormValue("lease"), Reason: strings.TrimSpace(v.R.FormValue("reason"))}
 	decision := v.R.FormValue("decision")
 	lease, err := id.Parse[id.Lease](form.Target)

@@ -22,11 +22,17 @@ const (
 	belowZeroShown = 50
 )
 
+// ledgerPages are the platform's ledger: totals, and its entries.
+type ledgerPages struct {
+	*page.Site
+	postpaid *postpaidPages
+}
+
 // ledger shows the platform's ledger: whether it balances, how it compares with Stripe, which accounts are below zero,
 // and which leases are frozen.
-func (s *Pages) ledger(v *page.Visit) error { return s.showLedger(v, UnfreezeForm{}) }
+func (s *ledgerPages) ledger(v *page.Visit) error { return s.showLedger(v, UnfreezeForm{}) }
 
-func (s *Pages) showLedger(v *page.Visit, form UnfreezeForm) error {
+func (s *ledgerPages) showLedger(v *page.Visit, form UnfreezeForm) error {
 	ctx := v.R.Context()
 	t, err := s.Statements.TrialBalance(ctx, v.Who)
 	if err != nil {
@@ -76,13 +82,13 @@ func (s *Pages) showLedger(v *page.Visit, form UnfreezeForm) error {
 			Balance:  x.Balance,
 		})
 	}
-	if out.Debtors, err = s.debtors(ctx, v.Who); err != nil {
+	if out.Debtors, err = s.postpaid.debtors(ctx, v.Who); err != nil {
 		return err
 	}
 	return s.Render(v, LedgerPage(v.Page("Ledger", "admin"), out))
 }
 
-func (s *Pages) stripeState(r client.Reconciliation) StripeState {
+func (s *ledgerPages) stripeState(r client.Reconciliation) StripeState {
 	out := StripeState{
 		State:      view.State{Word: "Agrees", Icon: "check", Tone: "ok"},
 		Currency:   r.Currency,
@@ -128,11 +134,11 @@ func (s *Pages) stripeState(r client.Reconciliation) StripeState {
 }
 
 // ledgerEntries shows the ledger entries that match the search.
-func (s *Pages) ledgerEntries(v *page.Visit) error {
+func (s *ledgerPages) ledgerEntries(v *page.Visit) error {
 	return s.showEntries(v, CompensateForm{Charge: v.R.FormValue("charge")})
 }
 
-func (s *Pages) showEntries(v *page.Visit, form CompensateForm) error {
+func (s *ledgerPages) showEntries(v *page.Visit, form CompensateForm) error {
 	out := Entries{Query: strings.TrimSpace(v.R.FormValue("q")), Form: form}
 	out.Form.Once = page.NewOnce()
 	if v.R.Method == http.MethodGet && v.R.FormValue("done") != "" {
@@ -186,7 +192,7 @@ func viewEntry(b ledger.Booked) Entry {
 }
 
 // compensate refunds a charge, or part of it, with a reason.
-func (s *Pages) compensate(v *page.Visit) error {
+func (s *ledgerPages) compensate(v *page.Visit) error {
 	form := CompensateForm{
 		Charge: strings.TrimSpace(v.R.FormValue("charge")),
 		Amount: strings.TrimSpace(v.R.FormValue("amount")),
@@ -228,7 +234,7 @@ func compensation(f CompensateForm) (charge id.LedgerTx, amount money.Nano, err 
 }
 
 // frozen returns the leases whose money is frozen.
-func (s *Pages) frozen(v *page.Visit) ([]Frozen, error) {
+func (s *ledgerPages) frozen(v *page.Visit) ([]Frozen, error) {
 	list, err := s.Leases.Frozen(v.R.Context(), v.Who)
 	if err != nil {
 		return nil, err
@@ -258,7 +264,7 @@ func between(from, to time.Time) string {
 }
 
 // unfreeze releases the money of a frozen lease, with a reason.
-func (s *Pages) unfreeze(v *page.Visit) error {
+func (s *ledgerPages) unfreeze(v *page.Visit) error {
 	form := UnfreezeForm{Lease: v.R.FormValue("lease"), Reason: strings.TrimSpace(v.R.FormValue("reason"))}
 	lease, err := id.Parse[id.Lease](form.Lease)
 	if err != nil {

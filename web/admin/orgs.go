@@ -9,6 +9,7 @@ import (
 
 	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/billing/payout"
+	"github.com/musterhq/muster/internal/billing/postpaid"
 	"github.com/musterhq/muster/internal/billing/statement"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
@@ -22,7 +23,15 @@ import (
 // rowsOfOrg is how many payouts, redemptions and audit events an organisation's page shows.
 const rowsOfOrg = 20
 
-func (s *Pages) orgs(v *page.Visit) error {
+// orgPages are organisations, and what staff do to them.
+type orgPages struct {
+	*page.Site
+	ledger   *ledgerPages
+	payouts  *payoutPages
+	postpaid *postpaidPages
+}
+
+func (s *orgPages) orgs(v *page.Visit) error {
 	out := Orgs{
 		Query:     strings.TrimSpace(v.R.FormValue("q")),
 		Operators: v.R.FormValue("operators") != "",
@@ -48,7 +57,7 @@ func (s *Pages) orgs(v *page.Visit) error {
 	return s.Render(v, OrgsPage(v.Page("Organisations", "admin"), out))
 }
 
-func (s *Pages) orgPage(v *page.Visit) error { return s.showOrg(v, ActForm{}) }
+func (s *orgPages) orgPage(v *page.Visit) error { return s.showOrg(v, ActForm{}) }
 
 // pathOrg returns the organisation in the URL.
 func pathOrg(v *page.Visit) (id.Org, error) {
@@ -59,7 +68,7 @@ func pathOrg(v *page.Visit) (id.Org, error) {
 	return org, nil
 }
 
-func (s *Pages) showOrg(v *page.Visit, form ActForm) error {
+func (s *orgPages) showOrg(v *page.Visit, form ActForm) error {
 	ctx := v.R.Context()
 	org, err := pathOrg(v)
 	if err != nil {
@@ -118,10 +127,10 @@ func (s *Pages) showOrg(v *page.Visit, form ActForm) error {
 	if err != nil {
 		return err
 	}
-	if out.Reviews, err = s.reviewRows(ctx, reviews); err != nil {
+	if out.Reviews, err = s.payouts.reviewRows(ctx, reviews); err != nil {
 		return err
 	}
-	frozen, err := s.frozen(v)
+	frozen, err := s.ledger.frozen(v)
 	if err != nil {
 		return err
 	}
@@ -130,7 +139,7 @@ func (s *Pages) showOrg(v *page.Visit, form ActForm) error {
 			out.Frozen = append(out.Frozen, f)
 		}
 	}
-	if err := s.invoicesOf(ctx, v, org, &out); err != nil {
+	if err := s.postpaid.invoicesOf(ctx, v, org, &out); err != nil {
 		return err
 	}
 	if out.Redemptions, err = s.Payments.Redemptions(ctx, v.Who, "", org, "", rowsOfOrg); err != nil {
@@ -146,7 +155,7 @@ func (s *Pages) showOrg(v *page.Visit, form ActForm) error {
 
 // onOrg runs the action of a form on an organisation's page and shows the page again, with what is wrong or with what
 // was done.
-func (s *Pages) onOrg(v *page.Visit, form ActForm, do func(org id.Org, once idem.Request) error,
+func (s *orgPages) onOrg(v *page.Visit, form ActForm, do func(org id.Org, once idem.Request) error,
 	fields ...string) error {
 	org, err := pathOrg(v)
 	if err != nil {
@@ -162,7 +171,7 @@ func (s *Pages) onOrg(v *page.Visit, form ActForm, do func(org id.Org, once idem
 	return page.Back(v, "/admin/orgs/"+org.String()+"?"+url.Values{"done": {form.Act}}.Encode())
 }
 
-func (s *Pages) setFee(v *page.Visit) error {
+func (s *orgPages) setFee(v *page.Visit) error {
 	form := ActForm{Act: "fee", Value: strings.TrimSpace(v.R.FormValue("fee_percent"))}
 	return s.onOrg(v, form, func(org id.Org, once idem.Request) error {
 		ppm, err := parsePercent(form.Value)
@@ -188,20 +197,20 @@ func parsePercent(s string) (ppm int, err error) {
 	return int(n / 100), nil
 }
 
-func (s *Pages) changeOperator(v *page.Visit, org id.Org, c payout.OperatorChange, once idem.Request) error {
+func (s *orgPages) changeOperator(v *page.Visit, org id.Org, c payout.OperatorChange, once idem.Request) error {
 	c.Reason = v.R.FormValue("reason")
 	_, _, err := s.Payouts.ChangeOperator(v.R.Context(), v.Who, s.Market, org, c, once)
 	return err
 }
 
-func (s *Pages) payOrg(v *page.Visit) error {
+func (s *orgPages) payOrg(v *page.Visit) error {
 	return s.onOrg(v, ActForm{Act: "pay"}, func(org id.Org, once idem.Request) error {
 		_, _, err := s.Payouts.PayNow(v.R.Context(), v.Who, org, v.R.FormValue("reason"), once)
 		return err
 	})
 }
 
-func (s *Pages) reversePayout(v *page.Visit) error {
+func (s *orgPages) reversePayout(v *page.Visit) error {
 	form := ActForm{
 		Act:    "reverse",
 		Target: v.R.FormValue("payout"),
@@ -228,14 +237,14 @@ func (s *Pages) reversePayout(v *page.Visit) error {
 	}, "payout", "amount")
 }
 
-func (s *Pages) stopOrg(v *page.Visit) error {
+func (s *orgPages) stopOrg(v *page.Visit) error {
 	return s.onOrg(v, ActForm{Act: "stop"}, func(org id.Org, once idem.Request) error {
 		stop := v.R.FormValue("stop") != "no"
 		return s.changeOperator(v, org, payout.OperatorChange{Stopped: &stop}, once)
 	}, "stop")
 }
 
-func (s *Pages) unfreezeOrg(v *page.Visit) error {
+func (s *orgPages) unfreezeOrg(v *page.Visit) error {
 	form := ActForm{Act: "unfreeze", Target: v.R.FormValue("lease")}
 	return s.onOrg(v, form, func(_ id.Org, once idem.Request) error {
 		lease, err := id.Parse[id.Lease](form.Target)
@@ -247,14 +256,14 @@ func (s *Pages) unfreezeOrg(v *page.Visit) error {
 	}, "lease")
 }
 
-func (s *Pages) reviewOfOrg(v *page.Visit) error {
+func (s *orgPages) reviewOfOrg(v *page.Visit) error {
 	form := ActForm{Act: "review", Target: v.R.FormValue("review")}
 	return s.onOrg(v, form, func(_ id.Org, once idem.Request) error {
-		return s.decideReview(v, form.Target, once)
+		return s.payouts.decideReview(v, form.Target, once)
 	}, "review", "decision")
 }
 
-func (s *Pages) releaseRefund(v *page.Visit) error {
+func (s *orgPages) releaseRefund(v *page.Visit) error {
 	form := ActForm{Act: "release", Target: strings.TrimSpace(v.R.FormValue("refund"))}
 	return s.onOrg(v, form, func(_ id.Org, once idem.Request) error {
 		_, _, err := s.Payments.ApproveRefund(v.R.Context(), v.Who, form.Target, v.R.FormValue("reason"), once)
@@ -262,9 +271,36 @@ func (s *Pages) releaseRefund(v *page.Visit) error {
 	}, "refund")
 }
 
-func (s *Pages) forgiveDisputes(v *page.Visit) error {
+func (s *orgPages) forgiveDisputes(v *page.Visit) error {
 	return s.onOrg(v, ActForm{Act: "forgive"}, func(org id.Org, once idem.Request) error {
 		_, _, err := s.Payments.Forgive(v.R.Context(), v.Who, org, v.R.FormValue("reason"), once)
 		return err
 	})
+}
+
+// bankPayment records that the part of an invoice that was lost in a dispute was paid by bank transfer.
+func (s *orgPages) bankPayment(v *page.Visit) error {
+	f := func(name string) string { return strings.TrimSpace(v.R.FormValue(name)) }
+	form := ActForm{Act: "bank", Target: f("invoice"), Value: f("amount"), Reference: f("reference")}
+	return s.onOrg(v, form, func(org id.Org, once idem.Request) error {
+		amount, err := money.ParseNano(form.Value)
+		if err != nil {
+			return fault.InvalidField("amount", "%s", err)
+		}
+		_, _, err = s.Postpaid.BookBankPayment(v.R.Context(), v.Who, org, form.Target, postpaid.BankPayment{
+			Amount:    amount,
+			Reference: form.Reference,
+			Reason:    f("reason"),
+		}, once)
+		return err
+	}, "amount", "reference")
+}
+
+// writeOff writes off an invoice that the card did not pay.
+func (s *orgPages) writeOff(v *page.Visit) error {
+	form := ActForm{Act: "writeoff", Target: strings.TrimSpace(v.R.FormValue("invoice"))}
+	return s.onOrg(v, form, func(org id.Org, once idem.Request) error {
+		_, _, err := s.Postpaid.WriteOff(v.R.Context(), v.Who, org, form.Target, v.R.FormValue("reason"), once)
+		return err
+	}, "invoice")
 }

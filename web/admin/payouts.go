@@ -17,9 +17,14 @@ import (
 	"github.com/musterhq/muster/web/view"
 )
 
-func (s *Pages) payoutRun(v *page.Visit) error { return s.showPayoutRun(v, ActForm{}) }
+// payoutPages are the runs of payouts, and their reviews.
+type payoutPages struct {
+	*page.Site
+}
 
-func (s *Pages) showPayoutRun(v *page.Visit, form ActForm) error {
+func (s *payoutPages) payoutRun(v *page.Visit) error { return s.showPayoutRun(v, ActForm{}) }
+
+func (s *payoutPages) showPayoutRun(v *page.Visit, form ActForm) error {
 	ctx := v.R.Context()
 	due, err := s.Payouts.Upcoming(ctx, v.Who)
 	if err != nil {
@@ -77,7 +82,7 @@ func (s *Pages) showPayoutRun(v *page.Visit, form ActForm) error {
 
 // runPayouts pays every operator who can be paid now, each in its own transaction. A form that is sent twice runs once;
 // after a crash in the middle it can be sent again, and pays those who are left.
-func (s *Pages) runPayouts(v *page.Visit) error {
+func (s *payoutPages) runPayouts(v *page.Visit) error {
 	form := ActForm{Act: "run", Reason: strings.TrimSpace(v.R.FormValue("reason"))}
 	made, _, err := s.Payouts.PayAll(v.R.Context(), v.Who, form.Reason, v.Once("reason"))
 	if err != nil {
@@ -90,7 +95,7 @@ func (s *Pages) runPayouts(v *page.Visit) error {
 }
 
 // setSending pauses or resumes everything that moves money at Stripe.
-func (s *Pages) setSending(v *page.Visit) error {
+func (s *payoutPages) setSending(v *page.Visit) error {
 	form := ActForm{Act: "sending", Reason: strings.TrimSpace(v.R.FormValue("reason"))}
 	pause, word := v.R.FormValue("pause") != "no", "resumed"
 	if pause {
@@ -106,9 +111,9 @@ func (s *Pages) setSending(v *page.Visit) error {
 	return page.Back(v, "/admin/payouts?done="+word+"#sending")
 }
 
-func (s *Pages) reviews(v *page.Visit) error { return s.showReviews(v, ActForm{}) }
+func (s *payoutPages) reviews(v *page.Visit) error { return s.showReviews(v, ActForm{}) }
 
-func (s *Pages) showReviews(v *page.Visit, form ActForm) error {
+func (s *payoutPages) showReviews(v *page.Visit, form ActForm) error {
 	form.Once = page.NewOnce()
 	out := Reviews{
 		All:  v.R.FormValue("all") != "",
@@ -137,7 +142,7 @@ func (s *Pages) showReviews(v *page.Visit, form ActForm) error {
 	return s.Render(v, ReviewsPage(v.Page("Reviews", "admin"), out))
 }
 
-func (s *Pages) reviewRows(ctx context.Context, list []payout.Review) ([]ReviewRow, error) {
+func (s *payoutPages) reviewRows(ctx context.Context, list []payout.Review) ([]ReviewRow, error) {
 	var orgs []id.Org
 	for _, r := range list {
 		orgs = append(orgs, r.Operator, r.Renter)
@@ -188,7 +193,7 @@ func linkWords(reasons []string) string {
 	return strings.Join(said, ", ")
 }
 
-func (s *Pages) decideReview(v *page.Visit, target string, once idem.Request) error {
+func (s *payoutPages) decideReview(v *page.Visit, target string, once idem.Request) error {
 	review, err := id.Parse[id.PayoutReview](target)
 	if err != nil {
 		return fault.New(fault.Conflict, "there is no such review")
@@ -204,7 +209,7 @@ func (s *Pages) decideReview(v *page.Visit, target string, once idem.Request) er
 	return err
 }
 
-func (s *Pages) decide(v *page.Visit) error {
+func (s *payoutPages) decide(v *page.Visit) error {
 	form := ActForm{
 		Act:    "review",
 		Target: v.R.FormValue("review"),

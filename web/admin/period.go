@@ -12,8 +12,13 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
+// periodPages are what the ledger says of a period.
+type periodPages struct {
+	*page.Site
+}
+
 // days reads the period of a page; without one it is the month that is over.
-func (s *Pages) days(v *page.Visit) (Period, ledger.Days, error) {
+func (s *periodPages) days(v *page.Visit) (Period, ledger.Days, error) {
 	x := Period{From: strings.TrimSpace(v.R.FormValue("from")), To: strings.TrimSpace(v.R.FormValue("to"))}
 	if x.From == "" && x.To == "" {
 		this := s.Now().UTC().AddDate(0, 0, 1-s.Now().UTC().Day())
@@ -31,7 +36,7 @@ func (s *Pages) days(v *page.Visit) (Period, ledger.Days, error) {
 }
 
 // period shows the ledger of some days.
-func (s *Pages) period(v *page.Visit) error {
+func (s *periodPages) period(v *page.Visit) error {
 	x, d, err := s.days(v)
 	if err == nil {
 		if x.Report, err = s.Statements.LedgerReport(v.R.Context(), v.Who, d); err != nil {
@@ -42,7 +47,7 @@ func (s *Pages) period(v *page.Visit) error {
 }
 
 // journal shows the entries of some days, a page at a time.
-func (s *Pages) journal(v *page.Visit) error {
+func (s *periodPages) journal(v *page.Visit) error {
 	x, d, err := s.days(v)
 	j := Journal{Period: x, Kind: strings.TrimSpace(v.R.FormValue("kind"))}
 	if err == nil {
@@ -65,7 +70,7 @@ func (s *Pages) journal(v *page.Visit) error {
 }
 
 // orgsAt shows what organisations had at the end of a day.
-func (s *Pages) orgsAt(v *page.Visit) error {
+func (s *periodPages) orgsAt(v *page.Visit) error {
 	x := OrgsAt{At: strings.TrimSpace(v.R.FormValue("at")), Currency: s.Currency}
 	day, err := s.Statements.LedgerDay(v.R.Context(), x.At)
 	if fault.Is(err, fault.Invalid) {

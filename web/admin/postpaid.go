@@ -3,13 +3,10 @@ package admin
 import (
 	"cmp"
 	"context"
-	"strings"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/postpaid"
-	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/web/billing"
 	"github.com/musterhq/muster/web/page"
@@ -18,8 +15,13 @@ import (
 
 const debtorsShown = 200
 
+// postpaidPages are the parts of pages about organisations that pay afterwards.
+type postpaidPages struct {
+	*page.Site
+}
+
 // debtors returns the organisations that pay by invoice, for staff.
-func (s *Pages) debtors(ctx context.Context, who account.Principal) ([]Debtor, error) {
+func (s *postpaidPages) debtors(ctx context.Context, who account.Principal) ([]Debtor, error) {
 	all, err := s.Postpaid.All(ctx, who, id.Org{}, debtorsShown)
 	if err != nil {
 		return nil, err
@@ -52,7 +54,7 @@ func (s *Pages) debtors(ctx context.Context, who account.Principal) ([]Debtor, e
 }
 
 // invoicesOf adds an organisation's Stripe invoices to its page.
-func (s *Pages) invoicesOf(ctx context.Context, v *page.Visit, org id.Org, out *OneOrg) error {
+func (s *postpaidPages) invoicesOf(ctx context.Context, v *page.Visit, org id.Org, out *OneOrg) error {
 	all, err := s.Postpaid.InvoicesOf(ctx, v.Who, org, billing.PostpaidInvoicesShown)
 	if err != nil {
 		return err
@@ -103,31 +105,4 @@ func writeOffState(w postpaid.WriteOff, paid view.State) (view.State, string) {
 		return view.State{Word: "Paid after all", Icon: "check", Tone: "ok"}, "It was written off: " + w.Reason
 	}
 	return paid, ""
-}
-
-// bankPayment records that the part of an invoice that was lost in a dispute was paid by bank transfer.
-func (s *Pages) bankPayment(v *page.Visit) error {
-	f := func(name string) string { return strings.TrimSpace(v.R.FormValue(name)) }
-	form := ActForm{Act: "bank", Target: f("invoice"), Value: f("amount"), Reference: f("reference")}
-	return s.onOrg(v, form, func(org id.Org, once idem.Request) error {
-		amount, err := money.ParseNano(form.Value)
-		if err != nil {
-			return fault.InvalidField("amount", "%s", err)
-		}
-		_, _, err = s.Postpaid.BookBankPayment(v.R.Context(), v.Who, org, form.Target, postpaid.BankPayment{
-			Amount:    amount,
-			Reference: form.Reference,
-			Reason:    f("reason"),
-		}, once)
-		return err
-	}, "amount", "reference")
-}
-
-// writeOff writes off an invoice that the card did not pay.
-func (s *Pages) writeOff(v *page.Visit) error {
-	form := ActForm{Act: "writeoff", Target: strings.TrimSpace(v.R.FormValue("invoice"))}
-	return s.onOrg(v, form, func(org id.Org, once idem.Request) error {
-		_, _, err := s.Postpaid.WriteOff(v.R.Context(), v.Who, org, form.Target, v.R.FormValue("reason"), once)
-		return err
-	}, "invoice")
 }

@@ -15,11 +15,16 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
-func (s *Pages) promoPage(v *page.Visit) error {
+// promoPages are the promotional codes.
+type promoPages struct {
+	*page.Site
+}
+
+func (s *promoPages) promoPage(v *page.Visit) error {
 	return s.showPromo(v, ActForm{}, NewPromo{Uses: "100"})
 }
 
-func (s *Pages) showPromo(v *page.Visit, form ActForm, typed NewPromo) error {
+func (s *promoPages) showPromo(v *page.Visit, form ActForm, typed NewPromo) error {
 	ctx := v.R.Context()
 	form.Once = page.NewOnce()
 	out := Promo{
@@ -48,7 +53,7 @@ func (s *Pages) showPromo(v *page.Visit, form ActForm, typed NewPromo) error {
 	return s.Render(v, PromoPage(v.Page("Promo codes", "admin"), out))
 }
 
-func (s *Pages) createPromo(v *page.Visit) error {
+func (s *promoPages) createPromo(v *page.Visit) error {
 	f := func(name string) string { return strings.TrimSpace(v.R.FormValue(name)) }
 	typed := NewPromo{Code: f("code"), Amount: f("amount"), Uses: f("uses"), Ends: f("ends")}
 	form := ActForm{Act: "create", Reason: f("reason")}
@@ -89,7 +94,7 @@ func newPromo(t NewPromo) (payment.PromoCode, error) {
 	return c, bad.Err()
 }
 
-func (s *Pages) disablePromo(v *page.Visit) error {
+func (s *promoPages) disablePromo(v *page.Visit) error {
 	code := chi.URLParam(v.R, "code")
 	form := ActForm{Act: "disable", Target: code, Reason: strings.TrimSpace(v.R.FormValue("reason"))}
 	_, _, err := s.Payments.DisablePromoCode(v.R.Context(), v.Who, code, form.Reason, v.Once("reason"))

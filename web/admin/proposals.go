@@ -10,10 +10,17 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
-// proposals shows the entries that wait for a second admin, and those that were decided.
-func (s *Pages) proposals(v *page.Visit) error { return s.showProposals(v, ProposalForm{}, ActForm{}) }
+// proposalPages are entries that one of the staff proposes and another decides.
+type proposalPages struct {
+	*page.Site
+}
 
-func (s *Pages) showProposals(v *page.Visit, form ProposalForm, decision ActForm) error {
+// proposals shows the entries that wait for a second admin, and those that were decided.
+func (s *proposalPages) proposals(v *page.Visit) error {
+	return s.showProposals(v, ProposalForm{}, ActForm{})
+}
+
+func (s *proposalPages) showProposals(v *page.Visit, form ProposalForm, decision ActForm) error {
 	form.Once, decision.Once = page.NewOnce(), page.NewOnce()
 	out := Proposals{Form: form, Decision: decision, Own: v.Who.Email, Currency: s.Currency,
 		Done: page.Done(v, map[string]string{
@@ -37,7 +44,7 @@ func (s *Pages) showProposals(v *page.Visit, form ProposalForm, decision ActForm
 }
 
 // propose proposes an entry between accounts of the platform.
-func (s *Pages) propose(v *page.Visit) error {
+func (s *proposalPages) propose(v *page.Visit) error {
 	f := func(name string) string { return strings.TrimSpace(v.R.FormValue(name)) }
 	form := ProposalForm{Debit: f("debit"), Credit: f("credit"), Amount: f("amount"), Reason: f("reason")}
 	amount, err := money.ParseNano(form.Amount)
@@ -58,7 +65,7 @@ func (s *Pages) propose(v *page.Visit) error {
 }
 
 // decideProposal books or refuses a proposed entry.
-func (s *Pages) decideProposal(v *page.Visit) error {
+func (s *proposalPages) decideProposal(v *page.Visit) error {
 	f := func(name string) string { return strings.TrimSpace(v.R.FormValue(name)) }
 	form := ActForm{Act: "decide", Target: f("id"), Reason: f("reason")}
 	act := f("act")

@@ -12,14 +12,19 @@ import (
 	"github.com/musterhq/muster/web/page"
 )
 
-func (s *Pages) taxPage(v *page.Visit) error {
+// taxPages are the tax that is owed and remitted.
+type taxPages struct {
+	*page.Site
+}
+
+func (s *taxPages) taxPage(v *page.Visit) error {
 	// Default to the quarter that is over: it is declared and paid next.
 	t := s.Now().UTC().AddDate(0, -3, 1-s.Now().UTC().Day())
 	period := cmp.Or(strings.TrimSpace(v.R.FormValue("period")), fmt.Sprintf("%d-Q%d", t.Year(), (int(t.Month())+2)/3))
 	return s.showTax(v, ActForm{}, period)
 }
 
-func (s *Pages) showTax(v *page.Visit, form ActForm, period string) error {
+func (s *taxPages) showTax(v *page.Visit, form ActForm, period string) error {
 	form.Once = page.NewOnce()
 	out := Taxes{
 		Form:     form,
@@ -41,7 +46,7 @@ func (s *Pages) showTax(v *page.Visit, form ActForm, period string) error {
 }
 
 // remitTax records a payment to a tax office.
-func (s *Pages) remitTax(v *page.Visit) error {
+func (s *taxPages) remitTax(v *page.Visit) error {
 	f := func(name string) string { return strings.TrimSpace(v.R.FormValue(name)) }
 	m := tax.Remittance{Period: f("period"), Country: f("country"), Reason: f("reason")}
 	form := ActForm{Act: "remit", Target: m.Country, Value: f("amount"), Reason: m.Reason}
