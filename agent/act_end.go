@@ -16,7 +16,7 @@ import (
 func (a *Agent) conclude(r *run, v view, o *outcome) error {
 	a.log.Info("lease ends", "lease", r.ref, "state", o.State, "reason", o.Reason, "detail", o.Detail)
 	if f := v.report.GPUCheck; f != nil {
-		a.cfg.GPUs.Checked(gpucheck.Result{Failure: f}, v.spec().GPUs...)
+		a.cfg.GPUs.Checks.Record(gpucheck.Result{Failure: f}, v.spec().GPUs...)
 	}
 	if v.work.State != container.Running {
 		if o.ExitCode != nil {
@@ -158,7 +158,7 @@ func (a *Agent) freeGPUs(ctx context.Context, r *run, v view) error {
 	if gpus := v.spec().GPUs; !a.cfg.Simulated && len(gpus) > 0 && v.rec.ImageID != "" {
 		ctx, cancel := context.WithTimeout(ctx, a.cfg.CleanIn)
 		defer cancel()
-		if err := a.cfg.GPUs.WaitClean(ctx, gpus...); err != nil {
+		if err := a.cfg.GPUs.Leases.WaitClean(ctx, gpus...); err != nil {
 			return fault.Wrap(err, fault.Unavailable, "memory of the lease's GPUs is still in use")
 		}
 	}

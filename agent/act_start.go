@@ -311,7 +311,7 @@ func (a *Agent) startWork(ctx context.Context, r *run, v view) error {
 		Scratch: scratchOf(v),
 		Binds:   slices.Concat(a.storage.binds(r.ref, v), folders),
 		Resume:  v.volumes.label,
-		Devices: a.cfg.GPUs.DeviceNodes(v.want.GPUs...),
+		Devices: a.cfg.GPUs.Devices.DeviceNodes(v.want.GPUs...),
 		RDMA:    ports,
 	})
 	if err != nil {

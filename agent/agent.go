@@ -21,8 +21,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/musterhq/muster/agent/machine/gpu"
-	"github.com/musterhq/muster/agent/machine/gpucheck"
 	"github.com/musterhq/muster/agent/machine/hostmem"
 	"github.com/musterhq/muster/agent/net/firewall"
 	"github.com/musterhq/muster/agent/self/update"
@@ -44,27 +42,6 @@ type Link interface {
 	Telemetry(t agentapi.Telemetry) error
 	// Volume sends a request about a volume; a refusal is an *agentapi.VolumeError.
 	Volume(ctx context.Context, q agentapi.VolumeRequest) (agentapi.VolumeReply, error)
-}
-
-// GPUs is the part of the host's GPU monitor that the agent needs; *gpu.Monitor implements it.
-type GPUs interface {
-	Sample(ctx context.Context, uuids ...string) (gpu.Batch, error)
-	EnergyMJ(ctx context.Context, uuids ...string) (map[string]int64, error)
-	NoteBefore(ctx context.Context, uuids ...string) error
-	WaitClean(ctx context.Context, uuids ...string) error
-	InUse(ctx context.Context, uuids ...string) map[string]string
-	LeasedBy(leased func() map[string]bool)
-	DeviceNodes(uuids ...string) []string
-	OwnerUse() map[string]int64
-	Checked(res gpucheck.Result, uuids ...string)
-	Unchecked() []string
-	WatchLinks(ctx context.Context, uuids ...string)
-	Requalify(ctx context.Context, uuid string) error
-	ResetDue() []string
-	Health() map[string]gpu.Health
-	Pending() []agentapi.HealthEvent
-	Ack(seq uint64) error
-	Changed() <-chan struct{}
 }
 
 // Config configures an Agent. All fields are required unless their comment gives a default or a zero value's meaning.
@@ -137,8 +114,8 @@ type Agent struct {
 	telemetry   *telemetry
 	metering    *metering
 	use         *gpuUse
-	checks      *gpuChecks
-	resets      *gpuResets
+	checks      *checker
+	resets      *resetter
 	rdma        *rdmaPorts
 
 	syncNow chan struct{} // a report is due
@@ -207,16 +184,16 @@ func (a *Agent) wire() (err error) {
 		leases: map[string]*lease{}}
 	inventory := make(chan struct{}, 1)
 	a.memory = newMemoryWatch(cfg, a.runs, inventory)
-	a.inventories = &inventories{read: cfg.Inventory, link: cfg.Link, gpus: cfg.GPUs, memory: a.memory, runs: a.runs,
-		log: cfg.Log, due: inventory}
+	a.inventories = &inventories{read: cfg.Inventory, link: cfg.Link, gpus: cfg.GPUs.Diagnosis, memory: a.memory,
+		runs: a.runs, log: cfg.Log, due: inventory}
 	a.use = &gpuUse{gpus: cfg.GPUs, simulated: cfg.Simulated, log: cfg.Log}
-	a.checks = &gpuChecks{gpus: cfg.GPUs, engine: cfg.Engine, runs: a.runs, log: cfg.Log}
-	a.resets = newGPUResets(cfg, a.runs)
+	a.checks = &checker{gpus: cfg.GPUs, engine: cfg.Engine, runs: a.runs, log: cfg.Log}
+	a.resets = newResetter(cfg, a.runs)
 	a.rdma = &rdmaPorts{lent: cfg.RDMA, partitions: cfg.Partitions, runs: a.runs, log: cfg.Log}
-	a.metering = &metering{journal: a.journal, engine: cfg.Engine, gpus: cfg.GPUs, runs: a.runs, tick: cfg.Tick,
+	a.metering = &metering{journal: a.journal, engine: cfg.Engine, gpus: cfg.GPUs.Telemetry, runs: a.runs,
+		tick: cfg.Tick, bootMS: cfg.BootMS, now: cfg.Now, log: cfg.Log}
+	a.telemetry = &telemetry{gpus: cfg.GPUs.Telemetry, link: cfg.Link, journal: a.journal, runs: a.runs,
 		bootMS: cfg.BootMS, now: cfg.Now, log: cfg.Log}
-	a.telemetry = &telemetry{gpus: cfg.GPUs, link: cfg.Link, journal: a.journal, runs: a.runs, bootMS: cfg.BootMS,
-		now: cfg.Now, log: cfg.Log}
 	a.network = &network{host8: container.Host8(cfg.Host), caps: cfg.Caps, every: cfg.FirewallEvery, now: cfg.Now,
 		log: cfg.Log, runs: a.runs}
 	a.shared = newSharedFolders(cfg, a.runs)
@@ -239,7 +216,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.startWorker(l)
 	}
 	a.runs.mu.Unlock()
-	a.cfg.GPUs.LeasedBy(a.checks.busy)
+	a.cfg.GPUs.Owners.LeasedBy(a.checks.busy)
 	var loops sync.WaitGroup
 	for _, loop := range []func(context.Context){
 		a.syncLoop, a.desired.run, a.inventories.run, a.metering.run, a.telemetry.run, a.images.clean,

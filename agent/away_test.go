@@ -43,7 +43,7 @@ func TestAStartWithoutAnEngine(t *testing.T) {
 		BootMS:   func() int64 { return 1 },
 		Now:      func() time.Time { return now },
 		Engine:   engine,
-		GPUs:     sickGPUs{},
+		GPUs:     sickGPUs{}.parts(),
 		Log:      slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

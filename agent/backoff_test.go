@@ -99,7 +99,7 @@ func onStrictLink(t *testing.T, loop func(*Agent, context.Context), check func(*
 			BootID:    "b1",
 			BootMS:    func() int64 { return 3000 },
 			Now:       time.Now,
-			GPUs:      quietGPUs{},
+			GPUs:      GPUs{Diagnosis: quietGPUs{}},
 			Link:      l,
 			Inventory: func(context.Context) agentapi.Inventory { return agentapi.Inventory{} },
 			Log:       slog.New(slog.NewTextHandler(&log, nil)),

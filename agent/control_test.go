@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/agent"
 	"github.com/musterhq/muster/agent/machine/gpu"
 	"github.com/musterhq/muster/agent/machine/gpucheck"
 	"github.com/musterhq/muster/agent/machine/hostinfo"
@@ -290,6 +291,10 @@ func done(st agentapi.LeaseStatus) bool    { return st.ExitCode != nil && st.Log
 // gpus are none.
 type gpus struct{ changed chan struct{} }
 
+func (g gpus) parts() agent.GPUs {
+	return agent.GPUs{Devices: g, Diagnosis: g, Telemetry: g, Owners: g, Leases: g, Checks: g, Resets: g}
+}
+
 func (gpus) Sample(context.Context, ...string) (gpu.Batch, error) { return gpu.Batch{}, nil }
 func (gpus) EnergyMJ(context.Context, ...string) (map[string]int64, error) {
 	return map[string]int64{}, nil
@@ -300,10 +305,9 @@ func (gpus) WaitClean(context.Context, ...string) error         { return nil }
 func (gpus) InUse(context.Context, ...string) map[string]string { return nil }
 func (gpus) LeasedBy(func() map[string]bool)                    {}
 func (gpus) OwnerUse() map[string]int64                         { return nil }
-func (gpus) Checked(gpucheck.Result, ...string)                 {}
-func (gpus) Unchecked() []string                                { return nil }
+func (gpus) Record(gpucheck.Result, ...string)                  {}
+func (gpus) Due() []string                                      { return nil }
 func (gpus) WatchLinks(context.Context, ...string)              {}
-func (gpus) ResetDue() []string                                 { return nil }
 func (gpus) Requalify(context.Context, string) error            { return nil }
 func (gpus) Health() map[string]gpu.Health                      { return nil }
 func (gpus) Pending() []agentapi.HealthEvent                    { return nil }

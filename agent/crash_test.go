@@ -29,7 +29,7 @@ func crashing(t *testing.T) (a *Agent, again func() *Agent, ref agentapi.LeaseRe
 		BootID:   "b1",
 		BootMS:   func() int64 { return 9_000 },
 		Now:      func() time.Time { return now },
-		GPUs:     quietGPUs{},
+		GPUs:     GPUs{Diagnosis: quietGPUs{}},
 		Log:      slog.New(slog.DiscardHandler),
 	}
 	again = func() *Agent {

@@ -18,7 +18,7 @@ type desired struct {
 	disk    disk
 	journal *journal.Journal
 	shared  *sharedFolders
-	resets  *gpuResets
+	resets  *resetter
 	log     *slog.Logger
 	woken   chan struct{} // a state came with a wake
 

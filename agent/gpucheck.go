@@ -14,8 +14,8 @@ import (
 // checkEvery is the time between looks for GPUs that are due for a check.
 const checkEvery = 30 * time.Second
 
-// gpuChecks are the checks that GPUs compute: of those of an ended lease, and of those without a lease.
-type gpuChecks struct {
+// checker checks that GPUs compute: those of an ended lease, and those without a lease.
+type checker struct {
 	gpus   GPUs
 	engine *container.Engine
 	runs   *runs
@@ -32,13 +32,13 @@ type gpuChecks struct {
 
 // run checks the GPUs that have no lease: after enrolment, a boot, or an upgrade of the driver, and those that
 // failed before.
-func (c *gpuChecks) run(ctx context.Context) {
+func (c *checker) run(ctx context.Context) {
 	if !c.engine.Checks() {
 		return
 	}
 	for {
 		// Unless all runs are known, a GPU may have a lease that this process has not seen.
-		if due := c.gpus.Unchecked(); c.runs.complete() && len(due) > 0 {
+		if due := c.gpus.Checks.Due(); c.runs.complete() && len(due) > 0 {
 			c.checkFree(ctx, due)
 		}
 		if !pause(ctx, checkEvery, nil) {
@@ -48,7 +48,7 @@ func (c *gpuChecks) run(ctx context.Context) {
 }
 
 // checkFree checks GPUs that have no lease, until a lease wants one of them.
-func (c *gpuChecks) checkFree(ctx context.Context, gpus []string) {
+func (c *checker) checkFree(ctx context.Context, gpus []string) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan struct{})
@@ -68,13 +68,13 @@ func (c *gpuChecks) checkFree(ctx context.Context, gpus []string) {
 }
 
 // check checks GPUs in a container of their own and records the result. What cannot be found out is logged only.
-func (c *gpuChecks) check(ctx context.Context, gpus []string) {
+func (c *checker) check(ctx context.Context, gpus []string) {
 	ctx, cancel := context.WithTimeout(ctx, gpucheck.DefaultLimit+time.Minute)
 	defer cancel()
 	watching, seen := context.WithCancel(ctx)
 	var links sync.WaitGroup
-	links.Go(func() { c.gpus.WatchLinks(watching, gpus...) }) // the check is a load
-	res, err := c.engine.CheckGPUs(ctx, gpus, c.gpus.DeviceNodes(gpus...))
+	links.Go(func() { c.gpus.Telemetry.WatchLinks(watching, gpus...) }) // the check is a load
+	res, err := c.engine.CheckGPUs(ctx, gpus, c.gpus.Devices.DeviceNodes(gpus...))
 	seen()
 	links.Wait()
 	if err != nil {
@@ -83,7 +83,7 @@ func (c *gpuChecks) check(ctx context.Context, gpus []string) {
 		}
 		return
 	}
-	c.gpus.Checked(res, gpus...)
+	c.gpus.Checks.Record(res, gpus...)
 	if res.Failure != nil {
 		c.log.Warn("GPUs do not compute", "gpus", gpus, "failure", res.Failure)
 		return
@@ -92,7 +92,7 @@ func (c *gpuChecks) check(ctx context.Context, gpus []string) {
 }
 
 // yield ends the check of free GPUs if it includes one of those that a lease begins with.
-func (c *gpuChecks) yield(ctx context.Context, gpus []string) error {
+func (c *checker) yield(ctx context.Context, gpus []string) error {
 	c.mu.Lock()
 	overlaps := slices.ContainsFunc(c.free.gpus, func(u string) bool { return slices.Contains(gpus, u) })
 	cancel, done := c.free.cancel, c.free.done
@@ -110,7 +110,7 @@ func (c *gpuChecks) yield(ctx context.Context, gpus []string) error {
 }
 
 // busy returns the GPUs that the agent's own containers may use: those of leases, and those that are being checked.
-func (c *gpuChecks) busy() map[string]bool {
+func (c *checker) busy() map[string]bool {
 	out := c.runs.leasedGPUs()
 	c.mu.Lock()
 	defer c.mu.Unlock()

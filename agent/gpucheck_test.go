@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/musterhq/muster/agent"
 	"github.com/musterhq/muster/agent/machine/gpu"
 	"github.com/musterhq/muster/agent/machine/gpucheck"
 	"github.com/musterhq/muster/agent/machine/gpucheck/fakecuda"
@@ -36,7 +37,7 @@ func TestGPUsAreCheckedWithCUDA(t *testing.T) {
 	health := func(want gpu.State, reason string) {
 		t.Helper()
 		poll(t, string(want), func() bool {
-			h := monitor.Health()[uuid]
+			h := monitor.Diagnosis.Health()[uuid]
 			return h.State == want && strings.Contains(h.Reason, reason)
 		})
 	}
@@ -50,8 +51,8 @@ func TestGPUsAreCheckedWithCUDA(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	poll(t, "the GPU", func() bool { return len(monitor.Health()) == 1 })
-	h.gpus = monitor
+	poll(t, "the GPU", func() bool { return len(monitor.Diagnosis.Health()) == 1 })
+	h.gpus = agent.MonitoredGPUs(monitor)
 	h.start()
 	health(gpu.Suspect, "CUDA_ERROR_SYSTEM_NOT_READY")
 
@@ -60,7 +61,7 @@ func TestGPUsAreCheckedWithCUDA(t *testing.T) {
 	spec.GPUs, spec.RAMMB = []string{uuid}, 1024
 	spec = h.launch(spec)
 	h.await(spec.LeaseRef, "running", running)
-	if got := monitor.Health()[uuid].State; got != gpu.Suspect {
+	if got := monitor.Diagnosis.Health()[uuid].State; got != gpu.Suspect {
 		t.Errorf("%s before its own check", got)
 	}
 	h.want()

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/musterhq/muster/agent"
 	"github.com/musterhq/muster/agent/machine/gpu"
 	"github.com/musterhq/muster/agent/machine/gpu/fakeprofile"
 	"github.com/musterhq/muster/internal/agentapi"
@@ -30,7 +31,7 @@ func TestADeadGPUIsTheTroubleOfItsCommand(t *testing.T) {
 
 	h := newHost(t)
 	h.stop()
-	h.gpus = monitor
+	h.gpus = agent.MonitoredGPUs(monitor)
 	h.start()
 	dead, well := h.spec(), h.spec()
 	dead.GPUs, well.GPUs = []string{profile.GPUs[0].UUID}, []string{profile.GPUs[1].UUID}
@@ -41,7 +42,7 @@ func TestADeadGPUIsTheTroubleOfItsCommand(t *testing.T) {
 	h.want(dead, well)
 	h.await(dead.LeaseRef, "running", running)
 	h.await(well.LeaseRef, "running", running)
-	poll(t, "health of both GPUs", func() bool { return len(monitor.Health()) == 2 })
+	poll(t, "health of both GPUs", func() bool { return len(monitor.Diagnosis.Health()) == 2 })
 
 	if err := fakeprofile.Change(path, func(p *fakeprofile.Profile) error {
 		p.GPUs[0].RaiseXid(79)
@@ -106,9 +107,9 @@ func TestMemoryThatALeaseLeavesOnAGPU(t *testing.T) {
 	monitor, profile, path := fakeGPUs(t, 2)
 	h := newHost(t)
 	h.stop()
-	h.gpus, h.real, h.cleanIn = monitor, true, time.Second
+	h.gpus, h.real, h.cleanIn = agent.MonitoredGPUs(monitor), true, time.Second
 	h.start()
-	poll(t, "health of both GPUs", func() bool { return len(monitor.Health()) == 2 })
+	poll(t, "health of both GPUs", func() bool { return len(monitor.Diagnosis.Health()) == 2 })
 	spec := h.spec()
 	spec.GPUs = []string{profile.GPUs[0].UUID}
 	spec = h.launch(spec)
@@ -145,7 +146,7 @@ func TestMemoryThatALeaseLeavesOnAGPU(t *testing.T) {
 				strings.Contains(e.Detail, fmt.Sprint(left.Process.Pid))
 		})
 	})
-	health := monitor.Health()
+	health := monitor.Diagnosis.Health()
 	if health[spec.GPUs[0]].State != gpu.Suspect || health[profile.GPUs[1].UUID].State != gpu.Healthy {
 		t.Errorf("%+v", health)
 	}
@@ -155,7 +156,9 @@ func TestMemoryThatALeaseLeavesOnAGPU(t *testing.T) {
 	}
 	end()
 	h.await(spec.LeaseRef, "gone", gone)
-	poll(t, "a GPU that is well again", func() bool { return monitor.Health()[spec.GPUs[0]].State == gpu.Healthy })
+	poll(t, "a GPU that is well again", func() bool {
+		return monitor.Diagnosis.Health()[spec.GPUs[0]].State == gpu.Healthy
+	})
 	h.awaitReport("that it is well", func(s agentapi.Sync) bool {
 		return slices.ContainsFunc(s.Health, func(e agentapi.HealthEvent) bool {
 			return e.GPU == spec.GPUs[0] &&

@@ -29,7 +29,7 @@ func (u *gpuUse) refuseInUse(ctx context.Context, gpus []string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	used := u.gpus.InUse(ctx, gpus...)
+	used := u.gpus.Owners.InUse(ctx, gpus...)
 	if len(used) == 0 {
 		return nil
 	}
@@ -49,7 +49,7 @@ func (u *gpuUse) noteUse(ctx context.Context, gpus []string) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	if err := u.gpus.NoteBefore(ctx, gpus...); err != nil {
+	if err := u.gpus.Leases.NoteBefore(ctx, gpus...); err != nil {
 		u.log.Warn("who uses the GPUs before the lease is not known: its end may wait for them", "err", err)
 	}
 }
@@ -61,7 +61,7 @@ func (u *gpuUse) ownersMB(v view) int64 {
 		return 0
 	}
 	bytes := int64(0)
-	beside := u.gpus.OwnerUse()
+	beside := u.gpus.Owners.OwnerUse()
 	for _, uuid := range v.spec().GPUs {
 		bytes += beside[uuid]
 	}
@@ -70,7 +70,7 @@ func (u *gpuUse) ownersMB(v view) int64 {
 
 // sick returns which of the GPUs is known to be unusable, and why, or "" if none is.
 func (u *gpuUse) sick(uuids ...string) string {
-	health := u.gpus.Health()
+	health := u.gpus.Diagnosis.Health()
 	for _, uuid := range uuids {
 		if h := health[uuid]; h.State == gpu.Quarantined {
 			return uuid + ": " + h.Reason

@@ -122,7 +122,7 @@ func newHostOn(t *testing.T, docker string) *host {
 		id:   id.New[id.Host](),
 		key:  key,
 		dir:  t.TempDir(),
-		gpus: gpus{make(chan struct{})},
+		gpus: gpus{make(chan struct{})}.parts(),
 		log:  slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 	h.control = newControl(t, h.id.String(), pub)

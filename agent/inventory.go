@@ -13,7 +13,7 @@ import (
 type inventories struct {
 	read   func(context.Context) agentapi.Inventory
 	link   Link
-	gpus   GPUs
+	gpus   GPUDiagnosis
 	memory *memoryWatch
 	runs   *runs
 	log    *slog.Logger

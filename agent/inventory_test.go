@@ -40,7 +40,8 @@ func TestInventory_IsSentWhenProblemsChange(t *testing.T) {
 		}
 		a, err := New(Config{
 			StateDir: t.TempDir(), Host: id.New[id.Host](), Key: key, BootID: "b1", BootMS: func() int64 { return 1 },
-			Now: time.Now, GPUs: changingGPUs{changed: make(chan struct{})}, Link: l, Log: slog.New(slog.DiscardHandler),
+			Now: time.Now, GPUs: GPUs{Diagnosis: changingGPUs{changed: make(chan struct{})}}, Link: l,
+			Log: slog.New(slog.DiscardHandler),
 			Inventory: func(context.Context) (inv agentapi.Inventory) {
 				if time.Since(l.start) < 5*time.Minute+time.Second {
 					inv.Problems = []agentapi.Problem{{Code: "p", Evidence: time.Now().String()}}

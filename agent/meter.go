@@ -14,7 +14,7 @@ import (
 type metering struct {
 	journal *journal.Journal
 	engine  *container.Engine
-	gpus    GPUs
+	gpus    GPUTelemetry
 	runs    *runs
 	tick    time.Duration // time between ticks
 	bootMS  func() int64  // CLOCK_BOOTTIME

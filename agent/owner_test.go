@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/musterhq/muster/agent"
 	"github.com/musterhq/muster/agent/machine/gpu/fakeprofile"
 	"github.com/musterhq/muster/internal/agentapi"
 )
@@ -16,7 +17,7 @@ func TestALeaseIsRefusedWhileTheOwnerUsesItsGPU(t *testing.T) {
 	monitor, profile, path := fakeGPUs(t, 2)
 	h := newHost(t)
 	h.stop()
-	h.gpus = monitor
+	h.gpus = agent.MonitoredGPUs(monitor)
 	h.start()
 	inUse := func() bool {
 		inv, err := monitor.Inventory(t.Context())

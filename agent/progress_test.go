@@ -62,7 +62,7 @@ func newReporter(t *testing.T, leases int) (*Agent, *reports, []*run) {
 		BootID:   "b1",
 		BootMS:   func() int64 { return 1 },
 		Now:      time.Now,
-		GPUs:     sickGPUs{},
+		GPUs:     sickGPUs{}.parts(),
 		Link:     link,
 		Log:      slog.New(slog.DiscardHandler),
 	})

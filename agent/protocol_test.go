@@ -60,7 +60,7 @@ func TestAnAgentReportsToAnOlderServer(t *testing.T) {
 		BootID:   "b1",
 		BootMS:   func() int64 { return 3000 },
 		Now:      time.Now,
-		GPUs:     quietGPUs{},
+		GPUs:     GPUs{Diagnosis: quietGPUs{}},
 		Link:     l,
 		Log:      slog.New(slog.DiscardHandler),
 	})
@@ -119,7 +119,7 @@ func TestARestartedAgentSignsNothingItHasNotSeen(t *testing.T) {
 		BootID:   "b1",
 		BootMS:   func() int64 { return 60_000 },
 		Now:      func() time.Time { return now },
-		GPUs:     wellGPUs{},
+		GPUs:     GPUs{Diagnosis: wellGPUs{}},
 		Log:      slog.New(slog.DiscardHandler),
 	})
 	must(t, err)

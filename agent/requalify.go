@@ -19,9 +19,9 @@ const resetEvery = 30 * time.Second
 // requalifyLimit is how long a reset and the check after it may take.
 const requalifyLimit = 3 * time.Minute
 
-// gpuResets resets GPUs: those that the operator asks for, by requests that come with the desired state, and those
+// resetter resets GPUs: those that the operator asks for, by requests that come with the desired state, and those
 // without a lease whose driver asks for it.
-type gpuResets struct {
+type resetter struct {
 	gpus  GPUs
 	runs  *runs
 	log   *slog.Logger
@@ -33,14 +33,14 @@ type gpuResets struct {
 	results map[string]agentapi.GPUResult // not acknowledged yet, by GPU
 }
 
-func newGPUResets(cfg Config, rs *runs) *gpuResets {
-	return &gpuResets{gpus: cfg.GPUs, runs: rs, log: cfg.Log, asked: make(chan struct{}, 1), begun: map[string]int64{},
+func newResetter(cfg Config, rs *runs) *resetter {
+	return &resetter{gpus: cfg.GPUs, runs: rs, log: cfg.Log, asked: make(chan struct{}, 1), begun: map[string]int64{},
 		results: map[string]agentapi.GPUResult{}}
 }
 
 // order adds the requests of a desired state that this process has not begun. A process that is killed before
 // its result is acknowledged gets the request again; a GPU that is healthy by then is a success. Callers hold g.mu.
-func (g *gpuResets) order(orders []agentapi.GPUOrder) {
+func (g *resetter) order(orders []agentapi.GPUOrder) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, o := range orders {
@@ -55,7 +55,7 @@ func (g *gpuResets) order(orders []agentapi.GPUOrder) {
 
 // run resets GPUs, one after the other: those that the operator asks for, and those without a lease whose driver
 // asks for it.
-func (g *gpuResets) run(ctx context.Context) {
+func (g *resetter) run(ctx context.Context) {
 	for pause(ctx, resetEvery, g.asked) {
 		g.mu.Lock()
 		waiting := g.waiting
@@ -71,12 +71,12 @@ func (g *gpuResets) run(ctx context.Context) {
 }
 
 // answer does what the operator asks for and keeps the result until it is acknowledged.
-func (g *gpuResets) answer(ctx context.Context, o agentapi.GPUOrder) {
+func (g *resetter) answer(ctx context.Context, o agentapi.GPUOrder) {
 	limited, cancel := context.WithTimeout(ctx, requalifyLimit)
 	defer cancel()
 	var err error
-	if h, known := g.gpus.Health()[o.GPU]; !known || h.State != gpu.Healthy {
-		err = g.gpus.Requalify(limited, o.GPU)
+	if h, known := g.gpus.Diagnosis.Health()[o.GPU]; !known || h.State != gpu.Healthy {
+		err = g.gpus.Resets.Requalify(limited, o.GPU)
 	}
 	if ctx.Err() != nil {
 		return // the next process does it
@@ -97,14 +97,14 @@ func (g *gpuResets) answer(ctx context.Context, o agentapi.GPUOrder) {
 
 // resetDue resets the GPUs without a lease whose driver asks for it. A GPU whose reset fails, because something else on
 // the host has it open, is left to the operator for a while.
-func (g *gpuResets) resetDue(ctx context.Context) {
+func (g *resetter) resetDue(ctx context.Context) {
 	wanted := g.runs.wantedGPUs()
-	for _, uuid := range g.gpus.ResetDue() {
+	for _, uuid := range g.gpus.Resets.Due() {
 		if wanted[uuid] || ctx.Err() != nil {
 			continue
 		}
 		limited, cancel := context.WithTimeout(ctx, requalifyLimit)
-		err := g.gpus.Requalify(limited, uuid)
+		err := g.gpus.Resets.Requalify(limited, uuid)
 		cancel()
 		if err != nil {
 			g.log.Warn("a GPU whose driver asks for a reset was not put back into service", "gpu", uuid, "err", err)
@@ -115,7 +115,7 @@ func (g *gpuResets) resetDue(ctx context.Context) {
 }
 
 // toReport returns the results that no reply has acknowledged.
-func (g *gpuResets) toReport() []agentapi.GPUResult {
+func (g *resetter) toReport() []agentapi.GPUResult {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	out := slices.Collect(maps.Values(g.results))
@@ -124,7 +124,7 @@ func (g *gpuResets) toReport() []agentapi.GPUResult {
 }
 
 // acknowledge removes the results that the server has committed.
-func (g *gpuResets) acknowledge(reported []agentapi.GPUResult) {
+func (g *resetter) acknowledge(reported []agentapi.GPUResult) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, r := range reported {

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/musterhq/muster/agent"
 	"github.com/musterhq/muster/agent/machine/gpu"
 	"github.com/musterhq/muster/agent/machine/gpu/fakeprofile"
 	"github.com/musterhq/muster/agent/machine/gpu/wire"
@@ -23,11 +24,11 @@ func TestGPUsAreRequalifiedOnRequest(t *testing.T) {
 	}
 	becomes := func(i int, want gpu.State) {
 		t.Helper()
-		poll(t, string(want), func() bool { return monitor.Health()[profile.GPUs[i].UUID].State == want })
+		poll(t, string(want), func() bool { return monitor.Diagnosis.Health()[profile.GPUs[i].UUID].State == want })
 	}
 	h := newHost(t)
 	h.stop()
-	h.gpus = monitor
+	h.gpus = agent.MonitoredGPUs(monitor)
 	h.start()
 	becomes(0, gpu.Healthy)
 	fault(0, func(g *fakeprofile.GPU) { g.RaiseXid(79) })

@@ -124,7 +124,7 @@ func (a *Agent) sync() (s agentapi.Sync, gone []*run) {
 		AgentVersion: a.cfg.Version,
 		BootID:       a.cfg.BootID,
 		Leases:       []agentapi.LeaseStatus{},
-		Health:       a.cfg.GPUs.Pending(),
+		Health:       a.cfg.GPUs.Diagnosis.Pending(),
 		Capabilities: agentapi.Capabilities(),
 	}
 	if a.cfg.Scratch != nil && a.cfg.Scratch.HoldsVolumes() {
@@ -230,7 +230,7 @@ func (a *Agent) take(s agentapi.Sync, gone []*run, reply agentapi.SyncReply) err
 	}
 	failed = append(failed, a.journal.Ack(reply.UsageAcks))
 	if reply.HealthAck > 0 {
-		failed = append(failed, a.cfg.GPUs.Ack(reply.HealthAck))
+		failed = append(failed, a.cfg.GPUs.Diagnosis.Ack(reply.HealthAck))
 	}
 	failed = append(failed, a.desired.followEpoch(reply.ControlEpoch))
 	if reply.Desired != nil {

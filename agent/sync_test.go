@@ -13,7 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-type quietGPUs struct{ GPUs }
+type quietGPUs struct{ GPUDiagnosis }
 
 func (quietGPUs) Pending() []agentapi.HealthEvent { return nil }
 
@@ -28,7 +28,7 @@ func TestNothingIsSaidOfARunThatWasNotLookedAt(t *testing.T) {
 		BootID:   "b1",
 		BootMS:   func() int64 { return 1 },
 		Now:      func() time.Time { return now },
-		GPUs:     quietGPUs{},
+		GPUs:     GPUs{Diagnosis: quietGPUs{}},
 		Log:      slog.New(slog.DiscardHandler),
 	}
 	d := disk{cfg.StateDir}
@@ -74,7 +74,7 @@ func TestTheFirstLookIsSaidInOne(t *testing.T) {
 			BootID:   "b1",
 			BootMS:   func() int64 { return 1 },
 			Now:      func() time.Time { return now },
-			GPUs:     sickGPUs{},
+			GPUs:     sickGPUs{}.parts(),
 			Log:      slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
@@ -110,7 +110,7 @@ func TestAnEndThatIsFoundIsSaidInOne(t *testing.T) {
 		BootID:   "b1",
 		BootMS:   func() int64 { return 1 },
 		Now:      time.Now,
-		GPUs:     sickGPUs{},
+		GPUs:     sickGPUs{}.parts(),
 		Log:      slog.New(slog.DiscardHandler),
 	}
 	d := disk{cfg.StateDir}
@@ -153,7 +153,7 @@ func TestRelayTokensAreRenewed(t *testing.T) {
 		BootID:   "b1",
 		BootMS:   func() int64 { return 1 },
 		Now:      time.Now,
-		GPUs:     sickGPUs{},
+		GPUs:     sickGPUs{}.parts(),
 		Log:      slog.New(slog.DiscardHandler),
 	}
 	a, err := New(cfg)

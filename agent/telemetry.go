@@ -18,7 +18,7 @@ import (
 
 // telemetry are the samples of GPUs and of nodes that the host sends.
 type telemetry struct {
-	gpus    GPUs
+	gpus    GPUTelemetry
 	link    Link
 	journal *journal.Journal
 	runs    *runs

@@ -15,7 +15,7 @@ import (
 
 // sampled is GPUs that always return one sample, and a link that records when telemetry is sent.
 type sampled struct {
-	GPUs
+	GPUTelemetry
 	Link
 	born time.Time
 	mu   sync.Mutex

@@ -13,9 +13,12 @@ import (
 )
 
 type sickGPUs struct {
-	GPUs
+	GPUDiagnosis
+	GPUOwners
 	health map[string]gpu.Health
 }
+
+func (g sickGPUs) parts() GPUs { return GPUs{Diagnosis: g, Owners: g} }
 
 func (g sickGPUs) Health() map[string]gpu.Health { return g.health }
 func (sickGPUs) Pending() []agentapi.HealthEvent { return nil }
@@ -55,7 +58,7 @@ func TestTheKindOfTroubleIsTold(t *testing.T) {
 				BootID:   "b1",
 				BootMS:   func() int64 { return 1 },
 				Now:      time.Now,
-				GPUs:     sickGPUs{health: tc.health},
+				GPUs:     sickGPUs{health: tc.health}.parts(),
 				Log:      slog.New(slog.DiscardHandler),
 			})
 			if err != nil {

@@ -13,7 +13,8 @@ import (
 )
 
 type notedGPUs struct {
-	GPUs
+	GPULeases
+	GPUOwners
 	noted []string
 }
 
@@ -47,7 +48,7 @@ func TestAnAnnouncementIsToldWhileALeaseRuns(t *testing.T) {
 // those GPUs.
 func TestOwnersMemoryIsToldWhileALeaseRuns(t *testing.T) {
 	t.Parallel()
-	use := &gpuUse{gpus: &notedGPUs{}}
+	use := &gpuUse{gpus: GPUs{Owners: &notedGPUs{}}}
 	spec := agentapi.LeaseSpec{GPUs: []string{"GPU-1", "GPU-2"}}
 	for want, rec := range map[int64]record{4096: {Spec: spec, Started: true}, 0: {Spec: spec}} {
 		if got := use.ownersMB(view{rec: rec}); got != want {
@@ -64,7 +65,7 @@ func TestWhoUsesTheGPUsBeforeIsNoted(t *testing.T) {
 	t.Parallel()
 	for simulated, want := range map[bool][]string{false: {"GPU-1", "GPU-2"}, true: nil} {
 		g := &notedGPUs{}
-		use := &gpuUse{gpus: g, simulated: simulated, log: slog.New(slog.DiscardHandler)}
+		use := &gpuUse{gpus: GPUs{Leases: g}, simulated: simulated, log: slog.New(slog.DiscardHandler)}
 		use.noteUse(t.Context(), []string{"GPU-1", "GPU-2"})
 		use.noteUse(t.Context(), nil)
 		if !slices.Equal(g.noted, want) {

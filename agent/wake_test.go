@@ -19,7 +19,7 @@ func newWoken(t *testing.T) *Agent {
 		BootID:   "b1",
 		BootMS:   func() int64 { return 1 },
 		Now:      time.Now,
-		GPUs:     quietGPUs{},
+		GPUs:     GPUs{Diagnosis: quietGPUs{}},
 		Log:      slog.New(slog.DiscardHandler),
 	})
 	must(t, err)

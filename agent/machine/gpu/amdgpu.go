@@ -51,7 +51,7 @@ func (amdMaker) unanswering(err error, _ pciDevices) agentapi.Problem {
 }
 
 // faults returns that the driver does not report which ROCm it runs: offers then name none.
-func (amdMaker) faults(_ *Monitor, sys wire.System, _ pciDevices) []agentapi.Problem {
+func (amdMaker) faults(_ *driver, sys wire.System, _ pciDevices) []agentapi.Problem {
 	if len(sys.Devices) == 0 || amd.ROCm(sys.Driver) != "" {
 		return nil
 	}
@@ -76,8 +76,8 @@ func (amdMaker) nodes(minors []int) []string {
 }
 
 // together returns the GPUs of a GPU's hive.
-func (amdMaker) together(m *Monitor, uuid string) []string {
-	known := m.known()
+func (amdMaker) together(reg *registry, uuid string) []string {
+	known := reg.known()
 	hive := known[uuid].GPU.Hive
 	out := []string{uuid}
 	for other, r := range known {
@@ -90,12 +90,12 @@ func (amdMaker) together(m *Monitor, uuid string) []string {
 }
 
 // reset refuses to end the owner's programs: the driver resets a GPU that is in use, too.
-func (of amdMaker) reset(ctx context.Context, m *Monitor, uuid string) error {
-	for other, by := range m.InUse(ctx, of.together(m, uuid)...) {
+func (of amdMaker) reset(ctx context.Context, rs *Resets, uuid string) error {
+	for other, by := range rs.owners.InUse(ctx, of.together(rs.reg, uuid)...) {
 		return fault.New(fault.Conflict, "%s is in use on the host itself (%s)", other, by)
 	}
-	if m.cfg.Reset != nil {
-		return m.cfg.Reset(ctx, uuid)
+	if rs.reg.cfg.Reset != nil {
+		return rs.reg.cfg.Reset(ctx, uuid)
 	}
-	return m.probe.call(ctx, wire.MethodReset, uuid, nil)
+	return rs.driver.probe.call(ctx, wire.MethodReset, uuid, nil)
 }

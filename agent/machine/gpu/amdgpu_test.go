@@ -86,7 +86,7 @@ func TestAMDInventory(t *testing.T) {
 	if got := m.DeviceNodes(tree.UUID(1), tree.UUID(3)); !slices.Equal(got, want) {
 		t.Errorf("nodes %v, want %v", got, want)
 	}
-	b, err := m.Sample(t.Context(), g.UUID)
+	b, err := m.Telemetry.Sample(t.Context(), g.UUID)
 	must(t, err)
 	if s := b.Samples[0]; *s.MemUsed != 297_570_304 || *s.PowerMW != 132_000 || *s.TempC != 41 || *s.SMMHz != 132 ||
 		*s.Util != 0 || s.EnergyMJ != nil {
@@ -103,7 +103,7 @@ func TestAMDsSlowClocks(t *testing.T) {
 	binary.LittleEndian.PutUint16(table, uint16(len(table)))
 	table[2], table[3], table[116] = 1, 3, 1<<4 // hotspot
 	must(t, tree.Set(1, "gpu_metrics", string(table)))
-	b, err := m.Sample(t.Context(), g.UUID)
+	b, err := m.Telemetry.Sample(t.Context(), g.UUID)
 	must(t, err)
 	if got := b.Samples[0].Clocks; !slices.Equal(got, []string{wire.HWThermalSlowdown}) {
 		t.Errorf("%q", got)
@@ -165,7 +165,7 @@ func TestAMDHealth(t *testing.T) {
 	must(t, tree.Lose(6))
 	becomes(t, m, tree.UUID(6), Quarantined)
 	for _, i := range []int{0, 1, 2, 3, 4, 7} {
-		if h := m.Health()[tree.UUID(i)]; h.State != Healthy {
+		if h := m.Diagnosis.Health()[tree.UUID(i)]; h.State != Healthy {
 			t.Errorf("GPU %d: %+v", i, h)
 		}
 	}
@@ -177,7 +177,7 @@ func TestAMDHealth(t *testing.T) {
 		t.Errorf("%+v", h)
 	}
 	var kinds []string
-	for _, e := range m.Pending() {
+	for _, e := range m.Diagnosis.Pending() {
 		kinds = append(kinds, e.Kind)
 		if e.Vendor != agentapi.AMD {
 			t.Errorf("%+v", e)
@@ -196,24 +196,24 @@ func TestAMDHealth(t *testing.T) {
 func TestAMDUse(t *testing.T) {
 	t.Parallel()
 	m, tree := amdHost(t, "rx7900xtx")
-	m.LeasedBy(func() map[string]bool { return nil })
+	m.Owners.LeasedBy(func() map[string]bool { return nil })
 	inventory(t, m)
 	must(t, tree.Process(4001, -1, 0))
-	u, err := m.UseOf(t.Context(), tree.UUID(0))
+	u, err := m.Leases.UseOf(t.Context(), tree.UUID(0))
 	must(t, err)
 	if len(u.Processes) != 0 || u.MemUsed != 27_918_336 {
 		t.Errorf("%+v", u)
 	}
-	must(t, m.NoteBefore(t.Context(), tree.UUID(0), tree.UUID(1)))
+	must(t, m.Leases.NoteBefore(t.Context(), tree.UUID(0), tree.UUID(1)))
 	must(t, tree.Process(4002, 1, 3<<30))
-	by := m.InUse(t.Context(), tree.UUID(0), tree.UUID(1))
+	by := m.Owners.InUse(t.Context(), tree.UUID(0), tree.UUID(1))
 	if len(by) != 1 || by[tree.UUID(1)] != "process 4002, 3072 MiB" {
 		t.Errorf("%v", by)
 	}
 	must(t, tree.Queue(4001, 0))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	err = m.WaitClean(ctx, tree.UUID(0), tree.UUID(1))
+	err = m.Leases.WaitClean(ctx, tree.UUID(0), tree.UUID(1))
 	if f := fault.From(err); f == nil || f.Kind != fault.Conflict || !strings.Contains(err.Error(), "[4001]") ||
 		!strings.Contains(err.Error(), "[4002]") {
 		t.Errorf("%v", err)
@@ -221,12 +221,12 @@ func TestAMDUse(t *testing.T) {
 	becomes(t, m, tree.UUID(0), Suspect)
 	must(t, tree.End(4001))
 	must(t, tree.End(4002))
-	must(t, m.WaitClean(t.Context(), tree.UUID(0), tree.UUID(1)))
+	must(t, m.Leases.WaitClean(t.Context(), tree.UUID(0), tree.UUID(1)))
 	becomes(t, m, tree.UUID(0), Healthy)
 	must(t, tree.Set(0, "mem_info_vram_used", fmt.Sprint(2<<30))) // of no process: what a lease has left
 	ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if err := m.WaitClean(ctx, tree.UUID(0)); err == nil || !strings.Contains(err.Error(), "2048 MB in use") {
+	if err := m.Leases.WaitClean(ctx, tree.UUID(0)); err == nil || !strings.Contains(err.Error(), "2048 MB in use") {
 		t.Errorf("%v", err)
 	}
 }
@@ -237,40 +237,40 @@ func TestAMDReset(t *testing.T) {
 	m, tree := amdHost(t, "mi300x")
 	inventory(t, m)
 	leased := map[string]bool{tree.UUID(6): true}
-	m.LeasedBy(func() map[string]bool { return leased })
+	m.Owners.LeasedBy(func() map[string]bool { return leased })
 	must(t, tree.Set(2, "ras/umc_err_count", "ue: 1\nce: 0"))
 	becomes(t, m, tree.UUID(2), Quarantined)
-	err := m.Requalify(t.Context(), tree.UUID(2))
+	err := m.Resets.Requalify(t.Context(), tree.UUID(2))
 	if err == nil || !strings.Contains(err.Error(), "whole hive") || !strings.Contains(err.Error(), tree.UUID(6)) {
 		t.Fatalf("%v", err)
 	}
-	m.LeasedBy(func() map[string]bool { return nil })
+	m.Owners.LeasedBy(func() map[string]bool { return nil })
 	must(t, tree.Process(4001, 7, 4<<30))
-	if err := m.Requalify(t.Context(), tree.UUID(2)); err == nil ||
+	if err := m.Resets.Requalify(t.Context(), tree.UUID(2)); err == nil ||
 		!strings.Contains(err.Error(), tree.UUID(7)+" is in use") {
 		t.Errorf("a program of the owner's would end: %v", err)
 	}
 	must(t, tree.End(4001))
 	recover := filepath.Join(tree.Root, "kernel/debug/dri/2/amdgpu_gpu_recover")
 	must(t, os.WriteFile(recover, []byte("-19\n"), 0o644))
-	if err := m.Requalify(t.Context(), tree.UUID(2)); err == nil ||
+	if err := m.Resets.Requalify(t.Context(), tree.UUID(2)); err == nil ||
 		!strings.Contains(err.Error(), "reset failed (-19)") {
 		t.Errorf("%v", err)
 	}
 	must(t, os.WriteFile(recover, []byte("0\n"), 0o644))
-	if err := m.Requalify(t.Context(), tree.UUID(2)); err == nil || !strings.Contains(err.Error(), "1 in umc") {
+	if err := m.Resets.Requalify(t.Context(), tree.UUID(2)); err == nil || !strings.Contains(err.Error(), "1 in umc") {
 		t.Errorf("the count is still there: %v", err)
 	}
 	must(t, tree.Set(2, "ras/umc_err_count", "ue: 0\nce: 0"))
-	must(t, m.Requalify(t.Context(), tree.UUID(2)))
-	if h := m.Health()[tree.UUID(2)]; h.State != Healthy {
+	must(t, m.Resets.Requalify(t.Context(), tree.UUID(2)))
+	if h := m.Diagnosis.Health()[tree.UUID(2)]; h.State != Healthy {
 		t.Errorf("%+v", h)
 	}
 	must(t, os.Remove(recover))
 	must(t, tree.Set(3, "ras/umc_err_count", "ue: 1\nce: 0"))
 	becomes(t, m, tree.UUID(3), Quarantined)
 	must(t, os.Remove(filepath.Join(tree.Root, "kernel/debug/dri/3/amdgpu_gpu_recover")))
-	if err := m.Requalify(t.Context(), tree.UUID(3)); err == nil || !strings.Contains(err.Error(), "debugfs") {
+	if err := m.Resets.Requalify(t.Context(), tree.UUID(3)); err == nil || !strings.Contains(err.Error(), "debugfs") {
 		t.Errorf("%v", err)
 	}
 }

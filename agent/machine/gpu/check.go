@@ -12,9 +12,15 @@ import (
 // recheck is how long a GPU that failed its check is left alone before the next one.
 const recheck = 10 * time.Minute
 
-// Checked records the result of a check of the named GPUs. A failure that names some of them is
+// Checks says which GPUs are due for a check (package gpucheck), and records what checks have found.
+type Checks struct {
+	reg    *registry
+	owners *Owners
+}
+
+// Record records the result of a check of the named GPUs. A failure that names some of them is
 // theirs alone; one that names none of them is that of all. A GPU that failed is suspect until it passes a check.
-func (m *Monitor) Checked(res gpucheck.Result, uuids ...string) {
+func (cs *Checks) Record(res gpucheck.Result, uuids ...string) {
 	failure := res.Failure
 	checked, failed, text := uuids, []string(nil), ""
 	if failure != nil {
@@ -29,61 +35,61 @@ func (m *Monitor) Checked(res gpucheck.Result, uuids ...string) {
 		}
 		uuids = failed // what the others would have shown is not known
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.ringed(res, checked)
+	cs.reg.mu.Lock()
+	defer cs.reg.mu.Unlock()
+	cs.ringed(res, checked)
 	for _, g := range res.GPUs {
-		if r := m.mem.GPUs[g.UUID]; r != nil && r.Display != g.Watchdog {
+		if r := cs.reg.mem.GPUs[g.UUID]; r != nil && r.Display != g.Watchdog {
 			r.Display = g.Watchdog
-			poke(m.changed) // the inventory says so
+			poke(cs.reg.changed) // the inventory says so
 		}
 	}
 	for _, u := range uuids {
-		if r := m.mem.GPUs[u]; r != nil {
-			r.Check, r.CheckedFor, r.CheckedAt = text, m.checkedFor(), m.cfg.Now()
+		if r := cs.reg.mem.GPUs[u]; r != nil {
+			r.Check, r.CheckedFor, r.CheckedAt = text, cs.checkedFor(), cs.reg.cfg.Now()
 		}
 	}
-	m.save()
-	poke(m.kick)
+	cs.reg.save()
+	poke(cs.reg.kick)
 }
 
-// checkedFor is what a check made now is of. m.mu is held.
-func (m *Monitor) checkedFor() string { return m.boot + " " + m.sys.Driver }
+// checkedFor is what a check made now is of. reg.mu is held.
+func (cs *Checks) checkedFor() string { return cs.reg.boot + " " + cs.reg.sys.Driver }
 
-// Unchecked returns the GPUs that are due for a check: those that were not checked since the boot with the present
+// Due returns the GPUs that are due for a check: those that were not checked since the boot with the present
 // driver, and those whose last check failed a while ago. GPUs that have a lease, that their owner uses, that are split
 // into instances, or that have another defect are left out. GPUs of a model whose NVLinks were not measured lately are
 // due together.
-func (m *Monitor) Unchecked() []string {
-	leased, known := m.leasedNow()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !known || m.blind != nil || m.sys.Driver == "" {
+func (cs *Checks) Due() []string {
+	leased, known := cs.owners.leasedNow()
+	cs.reg.mu.Lock()
+	defer cs.reg.mu.Unlock()
+	if !known || cs.reg.blind != nil || cs.reg.sys.Driver == "" {
 		return nil
 	}
 	var due, idle []string
-	for uuid, r := range m.mem.GPUs {
-		_, used := m.owners[uuid]
+	for uuid, r := range cs.reg.mem.GPUs {
+		_, used := cs.owners.unleased[uuid]
 		switch {
-		case r.Seen != m.boot, leased[uuid], used, r.Held != "", r.GPU.MIG.Or(false),
+		case r.Seen != cs.reg.boot, leased[uuid], used, r.Held != "", r.GPU.MIG.Or(false),
 			r.State != Healthy && r.Kind != kindCheck:
-		case r.CheckedFor != m.checkedFor(), r.Check != "" && m.cfg.Now().Sub(r.CheckedAt) >= recheck:
+		case r.CheckedFor != cs.checkedFor(), r.Check != "" && cs.reg.cfg.Now().Sub(r.CheckedAt) >= recheck:
 			due = append(due, uuid)
 		case r.Check == "" && r.State == Healthy:
 			idle = append(idle, uuid)
 		}
 	}
-	due = append(due, m.unringed(idle)...)
+	due = append(due, cs.unringed(idle)...)
 	slices.Sort(due)
 	return due
 }
 
 // displayProblems returns the problems of GPUs whose kernels the driver ends after some seconds, because a display uses
-// them. m.mu is held.
-func (m *Monitor) displayProblems(gpus []agentapi.GPU) []agentapi.Problem {
+// them. reg.mu is held.
+func (cs *Checks) displayProblems(gpus []agentapi.GPU) []agentapi.Problem {
 	var out []agentapi.Problem
 	for _, g := range gpus {
-		if r := m.mem.GPUs[g.UUID]; r != nil && g.Display {
+		if r := cs.reg.mem.GPUs[g.UUID]; r != nil && g.Display {
 			seen := "nvmlDeviceGetDisplayActive"
 			if r.Display {
 				seen = "CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT"

@@ -16,15 +16,15 @@ func TestChecked(t *testing.T) {
 	h := newHost(t, h100, 2)
 	now := time.Now()
 	m := h.start(t, func(c *Config) { c.Now = func() time.Time { return now } })
-	m.LeasedBy(func() map[string]bool { return nil })
+	m.Owners.LeasedBy(func() map[string]bool { return nil })
 	becomes(t, m, h.uuid(0), Healthy)
 	both := []string{h.uuid(0), h.uuid(1)}
 	eventually(t, "both due", func() (any, bool) {
-		due := m.Unchecked()
+		due := m.Checks.Due()
 		return due, len(due) == 2
 	})
-	m.Checked(gpucheck.Result{GPUs: []gpucheck.GPU{{UUID: h.uuid(0), Watchdog: true}}}, both...)
-	if due := m.Unchecked(); len(due) != 0 {
+	m.Checks.Record(gpucheck.Result{GPUs: []gpucheck.GPU{{UUID: h.uuid(0), Watchdog: true}}}, both...)
+	if due := m.Checks.Due(); len(due) != 0 {
 		t.Errorf("due after a check: %v", due)
 	}
 	inv := inventory(t, m)
@@ -39,31 +39,31 @@ func TestChecked(t *testing.T) {
 		t.Errorf("a display that NVML reports: %+v", inv)
 	}
 	h.fault(t, 1, func(g *fakeprofile.GPU) { g.Display = 0 })
-	m.Checked(gpucheck.Result{Failure: &gpucheck.Failure{Kind: gpucheck.KindCUDA, GPUs: []string{h.uuid(1)}, Code: 802,
-		Text: "not ready"}}, both...)
+	m.Checks.Record(gpucheck.Result{Failure: &gpucheck.Failure{Kind: gpucheck.KindCUDA, GPUs: []string{h.uuid(1)},
+		Code: 802, Text: "not ready"}}, both...)
 	if got := becomes(t, m, h.uuid(1), Suspect); !strings.Contains(got.Reason, "not ready") {
 		t.Errorf("%+v", got)
 	}
-	if got := m.Health()[h.uuid(0)]; got.State != Healthy {
+	if got := m.Diagnosis.Health()[h.uuid(0)]; got.State != Healthy {
 		t.Errorf("the other one: %+v", got)
 	}
-	if due := m.Unchecked(); len(due) != 0 {
+	if due := m.Checks.Due(); len(due) != 0 {
 		t.Errorf("due at once after a failure: %v", due)
 	}
 	m.Close()
 
 	now = now.Add(recheck)
 	m = h.start(t, func(c *Config) { c.Now = func() time.Time { return now } })
-	m.LeasedBy(func() map[string]bool { return nil })
+	m.Owners.LeasedBy(func() map[string]bool { return nil })
 	becomes(t, m, h.uuid(1), Suspect)
 	eventually(t, "due again", func() (any, bool) {
-		due := m.Unchecked()
+		due := m.Checks.Due()
 		return due, slices.Equal(due, []string{h.uuid(1)})
 	})
-	m.LeasedBy(func() map[string]bool { return map[string]bool{h.uuid(1): true} })
-	if due := m.Unchecked(); len(due) != 0 {
+	m.Owners.LeasedBy(func() map[string]bool { return map[string]bool{h.uuid(1): true} })
+	if due := m.Checks.Due(); len(due) != 0 {
 		t.Errorf("due with a lease: %v", due)
 	}
-	m.Checked(gpucheck.Result{}, both...)
+	m.Checks.Record(gpucheck.Result{}, both...)
 	becomes(t, m, h.uuid(1), Healthy)
 }

@@ -50,8 +50,8 @@ func fabricState(f wire.Fabric) string {
 }
 
 // systemMemoryMB returns the machine's memory, in MiB; 0 if the kernel does not report it.
-func (m *Monitor) systemMemoryMB() int64 {
-	b, err := os.ReadFile(filepath.Join(m.cfg.ProcFS, "meminfo"))
+func systemMemoryMB(procFS string) int64 {
+	b, err := os.ReadFile(filepath.Join(procFS, "meminfo"))
 	if err != nil {
 		return 0
 	}

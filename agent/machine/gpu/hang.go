@@ -22,46 +22,46 @@ type hang struct {
 // against the GPU only if the driver answers for another GPU, called alone in a new probe, and the call then hangs once
 // more: if the driver as a whole hangs for a while (because its system processor restarts, for example), no single GPU
 // is the cause.
-func (m *Monitor) hung(r wire.Request, sent time.Time) {
-	m.log.Error(m.maker.driver()+" hangs; the GPU probe is replaced", "gpu", r.GPU, "call", r.Method)
+func (dr *driver) hung(r wire.Request, sent time.Time) {
+	dr.reg.log.Error(dr.reg.maker.driver()+" hangs; the GPU probe is replaced", "gpu", r.GPU, "call", r.Method)
 	if r.GPU == "" {
 		return
 	}
-	h := &m.hang
+	h := &dr.hang
 	h.Lock()
 	defer h.Unlock()
 	if sent.After(h.ended) || !h.stall && h.gpu != r.GPU {
-		h.gpu, h.stall = r.GPU, m.trial(r)
+		h.gpu, h.stall = r.GPU, dr.trial(r)
 		h.ended = time.Now()
 	}
 	if h.stall {
-		m.probe.unshun(r.GPU)
+		dr.probe.unshun(r.GPU)
 	}
 }
 
 // trial finds out whether a call hangs because of its GPU, and records the evidence if so. stall means that the driver
 // as a whole hung.
-func (m *Monitor) trial(r wire.Request) (stall bool) {
-	ctx, cancel := m.trialTime()
+func (dr *driver) trial(r wire.Request) (stall bool) {
+	ctx, cancel := dr.trialTime()
 	defer cancel()
-	if err := m.tryDriver(ctx, r.GPU); err != nil {
-		m.log.Warn("no GPU is accused of the hang: the driver answers for no other either", "gpu", r.GPU, "err", err)
+	if err := dr.tryDriver(ctx, r.GPU); err != nil {
+		dr.reg.log.Warn("no GPU is accused of the hang: the driver answers for no other either", "gpu", r.GPU, "err", err)
 		return true
 	}
-	if err := m.try(ctx, r); !errors.As(err, new(*errHang)) {
-		m.log.Warn("no GPU is accused of the hang: the call did not hang again", "gpu", r.GPU, "err", err)
+	if err := dr.try(ctx, r); !errors.As(err, new(*errHang)) {
+		dr.reg.log.Warn("no GPU is accused of the hang: the call did not hang again", "gpu", r.GPU, "err", err)
 		return true
 	}
-	if e, ok := CallEvidence(&errHang{m.maker.driver(), r.GPU, r.Method}); ok {
-		m.accuse(r.GPU, e)
+	if e, ok := CallEvidence(&errHang{dr.reg.maker.driver(), r.GPU, r.Method}); ok {
+		dr.diagnosis.accuse(r.GPU, e)
 	}
 	return false
 }
 
 // trialTime returns a context that ends when three trials, each with a new probe, must be over.
-func (m *Monitor) trialTime() (context.Context, context.CancelFunc) {
-	t := m.cfg.timing
-	return context.WithTimeout(m.ctx, 3*(t.start+t.call+t.late))
+func (dr *driver) trialTime() (context.Context, context.CancelFunc) {
+	t := dr.reg.cfg.timing
+	return context.WithTimeout(dr.ctx, 3*(t.start+t.call+t.late))
 }
 
 // trials is how many other GPUs are called to find out whether the driver answers at all.
@@ -69,26 +69,26 @@ const trials = 2
 
 // tryDriver calls up to two GPUs other than uuid, one after the other and those that have not hung first. If there is
 // no other GPU, it calls the driver itself. It returns nil as soon as there is an answer.
-func (m *Monitor) tryDriver(ctx context.Context, uuid string) error {
+func (dr *driver) tryDriver(ctx context.Context, uuid string) error {
 	var others, hung []string
-	m.mu.Lock()
-	for _, d := range m.sys.Devices {
+	dr.reg.mu.Lock()
+	for _, d := range dr.reg.sys.Devices {
 		switch {
 		case d.UUID == "" || d.UUID == uuid:
-		case m.probe.mayCall(d.UUID) == nil:
+		case dr.probe.mayCall(d.UUID) == nil:
 			others = append(others, d.UUID)
 		default:
 			hung = append(hung, d.UUID)
 		}
 	}
-	m.mu.Unlock()
+	dr.reg.mu.Unlock()
 	others = append(others, hung...)
 	if len(others) == 0 {
-		return m.try(ctx, wire.Request{Method: wire.MethodSystem})
+		return dr.try(ctx, wire.Request{Method: wire.MethodSystem})
 	}
 	var err error
 	for _, other := range others[:min(trials, len(others))] {
-		if err = m.try(ctx, wire.Request{Method: wire.MethodCondition, GPU: other}); err == nil {
+		if err = dr.try(ctx, wire.Request{Method: wire.MethodCondition, GPU: other}); err == nil {
 			return nil
 		}
 	}
@@ -96,9 +96,9 @@ func (m *Monitor) tryDriver(ctx context.Context, uuid string) error {
 }
 
 // try returns nil if the driver answers a request, even with a refusal.
-func (m *Monitor) try(ctx context.Context, r wire.Request) error {
+func (dr *driver) try(ctx context.Context, r wire.Request) error {
 	r.Trial = true
-	err := m.probe.request(ctx, r, nil)
+	err := dr.probe.request(ctx, r, nil)
 	if errors.As(err, new(*wire.Error)) {
 		return nil
 	}

@@ -34,15 +34,15 @@ func (i Inventory) Fill(inv *agentapi.Inventory) {
 // listed with their last description; so are all GPUs while the driver does not answer. The error is ctx's: everything
 // else is a problem in the inventory.
 func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
-	sys, err := m.look(ctx)
+	sys, err := m.watcher.look(ctx)
 	if ctx.Err() != nil {
 		return Inventory{}, ctx.Err()
 	}
-	inv := Inventory{Vendor: m.maker.vendor(), Driver: sys.Driver, CUDAMax: sys.CUDA, NVMLVersion: sys.NVML,
+	inv := Inventory{Vendor: m.reg.maker.vendor(), Driver: sys.Driver, CUDAMax: sys.CUDA, NVMLVersion: sys.NVML,
 		Simulated: sys.Simulated}
-	bus := m.pciDevices()
+	bus := m.watcher.pciDevices()
 	if err != nil {
-		inv.Problems = append(inv.Problems, m.maker.unanswering(err, bus))
+		inv.Problems = append(inv.Problems, m.reg.maker.unanswering(err, bus))
 	}
 	var all, whole []string
 	for _, d := range sys.Devices {
@@ -51,69 +51,44 @@ func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
 			whole = append(whole, d.UUID)
 		}
 	}
-	m.describe(ctx, all)
-	peers, _ := each[[]wire.Peer](ctx, m, wire.MethodPeers, whole)
+	m.watcher.describe(ctx, all)
+	peers, _ := each[[]wire.Peer](ctx, m.driver, wire.MethodPeers, whole)
 	if ctx.Err() != nil {
 		return Inventory{}, ctx.Err()
 	}
-	m.mu.Lock()
-	for _, r := range m.mem.GPUs {
-		if r.Seen != m.boot || m.replacedSlice(r, sys) {
+	m.reg.mu.Lock()
+	for _, r := range m.reg.mem.GPUs {
+		if r.Seen != m.reg.boot || m.remaker.replaced(r, sys) {
 			continue
 		}
 		g := r.GPU
-		health := m.healthOf(r)
+		health := m.Diagnosis.healthOf(r)
 		g.Health, g.HealthReason = string(health.State), health.Reason
-		g.InUse, g.Display = m.owners[g.UUID].by, g.Display || r.Display
-		g.PCIeGenLoaded, g.PCIeWidthLoaded = r.Link.measured(m.boot)
+		g.InUse, g.Display = m.Owners.unleased[g.UUID].by, g.Display || r.Display
+		g.PCIeGenLoaded, g.PCIeWidthLoaded = r.Link.measured(m.reg.boot)
 		if node, ok := bus.numa[shortPCI(g.PCIBus)]; ok && node >= 0 { // the kernel's figure is the most reliable
 			g.NUMANode = agentapi.Known(node)
 		}
 		inv.GPUs = append(inv.GPUs, g)
 	}
 	inv.Problems = append(inv.Problems, m.missing()...)
-	inv.Problems = append(inv.Problems, m.powerProblems()...)
-	inv.Problems = append(inv.Problems, m.ownerProblems(inv.GPUs)...)
-	inv.Problems = append(inv.Problems, m.displayProblems(inv.GPUs)...)
-	inv.Problems = append(inv.Problems, fabricProblems(inv.GPUs, m.fabrics)...)
-	m.mu.Unlock()
+	inv.Problems = append(inv.Problems, m.power.problems()...)
+	inv.Problems = append(inv.Problems, m.Owners.problems(inv.GPUs)...)
+	inv.Problems = append(inv.Problems, m.Checks.displayProblems(inv.GPUs)...)
+	inv.Problems = append(inv.Problems, fabricProblems(inv.GPUs, m.reg.fabrics)...)
+	m.reg.mu.Unlock()
 	slices.SortFunc(inv.GPUs, func(a, b agentapi.GPU) int {
 		if a.Index != b.Index {
 			return a.Index - b.Index
 		}
 		return strings.Compare(a.PCIBus, b.PCIBus)
 	})
-	inv.Problems = append(inv.Problems, m.maker.faults(m, sys, bus)...)
+	inv.Problems = append(inv.Problems, m.reg.maker.faults(m.driver, sys, bus)...)
 	inv.Topology, inv.P2P = matrices(withoutSlices(inv.GPUs), sys.Devices, peers)
-	m.addRings(inv.GPUs, inv.Topology)
-	inv.Problems = append(inv.Problems, problems(m.maker, inv.GPUs, sys, err, bus)...)
+	m.Checks.addRings(inv.GPUs, inv.Topology)
+	inv.Problems = append(inv.Problems, problems(m.reg.maker, inv.GPUs, sys, err, bus)...)
 	inv.Problems = append(inv.Problems, inUse(inv.GPUs)...)
 	return inv, nil
-}
-
-// system gets the driver's list and stores it. After an error the Monitor has no valid list until the next answer.
-func (m *Monitor) system(ctx context.Context) (wire.System, error) {
-	var sys wire.System
-	err := m.probe.call(ctx, wire.MethodSystem, "", &sys)
-	if err != nil && ctx.Err() != nil {
-		return sys, err // the caller has cancelled: nothing learnt
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	was := m.blind != nil
-	m.blind = err
-	if err == nil {
-		m.sys = sys
-		for _, d := range sys.Devices {
-			for _, uuid := range d.UUIDs() {
-				m.probe.seenAt(uuid, d.PCI)
-			}
-		}
-	}
-	if was != (err != nil) {
-		poke(m.changed)
-	}
-	return sys, err
 }
 
 // DeviceNodes returns the device nodes that a container needs to compute on the named GPUs. A GPU whose number is
@@ -123,54 +98,24 @@ func (m *Monitor) DeviceNodes(uuids ...string) []string {
 		return nil
 	}
 	var minors []int
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.reg.mu.Lock()
+	defer m.reg.mu.Unlock()
 	for _, uuid := range uuids {
-		if r := m.mem.GPUs[uuid]; r != nil && r.GPU.Minor.Value != nil {
+		if r := m.reg.mem.GPUs[uuid]; r != nil && r.GPU.Minor.Value != nil {
 			minors = append(minors, *r.GPU.Minor.Value)
 		}
 	}
-	return m.maker.nodes(minors)
+	return m.reg.maker.nodes(minors)
 }
 
-// describe stores the descriptions of the GPUs that the driver lists. A GPU seen for the first time is healthy until
-// there is evidence against it.
-func (m *Monitor) describe(ctx context.Context, uuids []string) {
-	described, _ := each[wire.Description](ctx, m, wire.MethodDescribe, uuids)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	fresh := false
-	for uuid, d := range described {
-		g := d.GPU
-		if g.VRAMMB == 0 { // it has none of its own
-			g.VRAMMB = m.systemMemoryMB()
-		}
-		delete(m.fabrics, uuid)
-		if d.Fabric != nil {
-			m.fabrics[uuid] = *d.Fabric
-		}
-		r := m.mem.GPUs[uuid]
-		if r == nil {
-			r = &record{Verdict: Verdict{State: Healthy, Since: m.cfg.Now(), BootID: m.boot}}
-			m.mem.GPUs[uuid] = r
-		}
-		fresh = fresh || r.Seen != m.boot
-		r.GPU, r.Seen, r.Instance = g, m.boot, d.Instance
-	}
-	if fresh {
-		m.save()
-		poke(m.changed)
-	}
-}
-
-// missing returns GPUs of an earlier boot that are no longer there. m.mu is held.
+// missing returns GPUs of an earlier boot that are no longer there. reg.mu is held.
 func (m *Monitor) missing() []agentapi.Problem {
-	if m.cfg.Ephemeral {
+	if m.reg.cfg.Ephemeral {
 		return nil
 	}
 	var out []agentapi.Problem
-	for uuid, r := range m.mem.GPUs {
-		if r.Seen != m.boot && m.blind == nil && r.Instance == nil { // slices come and go with the layout
+	for uuid, r := range m.reg.mem.GPUs {
+		if r.Seen != m.reg.boot && m.reg.blind == nil && r.Instance == nil { // slices come and go with the layout
 			out = append(out, agentapi.Problem{Code: "gpu_missing", Severity: "warn",
 				Cause:    fmt.Sprintf("A %s that this host had is not there since it booted.", r.GPU.Model),
 				Evidence: uuid + " at " + r.GPU.PCIBus,

@@ -132,20 +132,20 @@ func TestOlderDriver(t *testing.T) {
 	if g.PCIBus != h.GPUs[1].PCI || !g.NUMANode.NotSupported || !g.Serial.NotSupported || g.VRAMMB != 81559 {
 		t.Errorf("%+v", g)
 	}
-	b, err := m.Sample(t.Context())
+	b, err := m.Telemetry.Sample(t.Context())
 	if err != nil || len(b.Samples) != 2 || b.Samples[0].EnergyMJ != nil || b.Samples[0].TempC != nil ||
 		b.Samples[0].PowerMW == nil {
 		t.Errorf("%+v, %v", b, err)
 	}
-	if _, err := m.UseOf(t.Context(), h.uuid(0)); err != nil {
+	if _, err := m.Leases.UseOf(t.Context(), h.uuid(0)); err != nil {
 		t.Error(err)
 	}
 	h.fault(t, 0, func(g *fakeprofile.GPU) { g.RaiseXid(48) })
 	becomes(t, m, h.uuid(0), Quarantined) // events come through the old call too
-	m.probe.mu.Lock()
-	defer m.probe.mu.Unlock()
-	if m.probe.starts != 1 {
-		t.Errorf("the probe was started %d times", m.probe.starts)
+	m.driver.probe.mu.Lock()
+	defer m.driver.probe.mu.Unlock()
+	if m.driver.probe.starts != 1 {
+		t.Errorf("the probe was started %d times", m.driver.probe.starts)
 	}
 }
 
@@ -190,7 +190,7 @@ func TestNoDriver(t *testing.T) {
 				inv.Problems[0].Severity != "bad" {
 				t.Fatalf("%+v", inv)
 			}
-			if _, err := m.Sample(t.Context()); err == nil {
+			if _, err := m.Telemetry.Sample(t.Context()); err == nil {
 				t.Error("samples without a driver")
 			}
 			// The driver comes: nothing needs a restart.
@@ -219,7 +219,7 @@ func TestDriverGoesAway(t *testing.T) {
 	if len(inv.GPUs) != 2 || inv.GPUs[1].Health != "suspect" || inv.Problems[0].Code != "nvml_missing" {
 		t.Errorf("%+v", inv)
 	}
-	if n := len(m.Pending()); n != 0 {
+	if n := len(m.Diagnosis.Pending()); n != 0 {
 		t.Errorf("%d events: a driver away is not a fault of the GPUs", n)
 	}
 }
@@ -254,7 +254,7 @@ func TestSysFS(t *testing.T) {
 		t.Fatal(err)
 	}
 	becomes(t, m, h.uuid(1), Quarantined)
-	if e := m.Pending(); len(e) != 1 || e[0].Kind != kindOffBus {
+	if e := m.Diagnosis.Pending(); len(e) != 1 || e[0].Kind != kindOffBus {
 		t.Errorf("%+v", e)
 	}
 }

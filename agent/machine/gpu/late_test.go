@@ -19,11 +19,11 @@ func TestALateProbeIsNoHang(t *testing.T) {
 		c.timing.watch, c.timing.call, c.timing.late = time.Hour, 3*time.Second, 10*time.Minute
 	})
 	becomes(t, m, h.uuid(1), Healthy)
-	m.looking.Lock() // the look that has seen it asks for more, and those answers would be waited for too
-	defer m.looking.Unlock()
-	m.probe.mu.Lock()
-	c := m.probe.child
-	m.probe.mu.Unlock()
+	m.reg.looking.Lock() // the look that has seen it asks for more, and those answers would be waited for too
+	defer m.reg.looking.Unlock()
+	m.driver.probe.mu.Lock()
+	c := m.driver.probe.child
+	m.driver.probe.mu.Unlock()
 	if err := syscall.Kill(c.cmd.Process.Pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestALateProbeIsNoHang(t *testing.T) {
 	})
 	answered := make(chan error, 1)
 	go func() {
-		b, err := m.Sample(t.Context(), h.uuid(0), h.uuid(1))
+		b, err := m.Telemetry.Sample(t.Context(), h.uuid(0), h.uuid(1))
 		if err == nil && len(b.Samples) != 2 {
 			t.Errorf("%d answer", len(b.Samples))
 		}
@@ -50,10 +50,10 @@ func TestALateProbeIsNoHang(t *testing.T) {
 	if err := <-answered; err != nil {
 		t.Error(err)
 	}
-	m.probe.mu.Lock()
-	defer m.probe.mu.Unlock()
-	if n := len(m.Pending()); n != 0 || m.probe.starts != 1 {
-		t.Errorf("%d events, %d starts", n, m.probe.starts)
+	m.driver.probe.mu.Lock()
+	defer m.driver.probe.mu.Unlock()
+	if n := len(m.Diagnosis.Pending()); n != 0 || m.driver.probe.starts != 1 {
+		t.Errorf("%d events, %d starts", n, m.driver.probe.starts)
 	}
 }
 

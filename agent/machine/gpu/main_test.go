@@ -165,7 +165,7 @@ func becomes(t *testing.T, m *Monitor, uuid string, want State) Health {
 	t.Helper()
 	var h Health
 	eventually(t, uuid+" "+string(want), func() (any, bool) {
-		h = m.Health()[uuid]
+		h = m.Diagnosis.Health()[uuid]
 		return h, h.State == want
 	})
 	return h

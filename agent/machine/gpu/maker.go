@@ -19,15 +19,15 @@ type maker interface {
 	onBus(vendor, class string) bool
 	// unanswering returns why the driver does not answer; faults what is wrong although it does.
 	unanswering(err error, bus pciDevices) agentapi.Problem
-	faults(m *Monitor, sys wire.System, bus pciDevices) []agentapi.Problem
+	faults(dr *driver, sys wire.System, bus pciDevices) []agentapi.Problem
 	// unreadable is what an operator does about a GPU that does not say what it is, noGPUs about a driver that lists none.
 	unreadable() string
 	noGPUs() string
 	// nodes are the device nodes that a container needs for GPUs of these numbers.
 	nodes(minors []int) []string
 	// reset resets a GPU that nothing uses. together are the GPUs that this resets as well, itself included.
-	reset(ctx context.Context, m *Monitor, uuid string) error
-	together(m *Monitor, uuid string) []string
+	reset(ctx context.Context, rs *Resets, uuid string) error
+	together(reg *registry, uuid string) []string
 }
 
 // makerOf returns the maker of the host's GPUs. Of a host that has both, NVIDIA's are rented.
@@ -55,7 +55,7 @@ func withVendor(cfg Config, of maker) Config {
 }
 
 // Vendor returns the vendor of the GPUs that are rented here.
-func (m *Monitor) Vendor() string { return m.maker.vendor() }
+func (m *Monitor) Vendor() string { return m.reg.maker.vendor() }
 
 // classIn reports whether a PCI class is one of those that begin with the given ones.
 func classIn(class string, of ...string) bool {

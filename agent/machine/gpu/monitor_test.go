@@ -59,12 +59,12 @@ func TestFaultsQuarantine(t *testing.T) {
 				t.Error("no reason")
 			}
 			eventually(t, "the event", func() (any, bool) {
-				events := m.Pending()
+				events := m.Diagnosis.Pending()
 				return events, slices.ContainsFunc(events, func(e agentapi.HealthEvent) bool {
 					return e.Kind == test.kind && e.GPU == h.uuid(1) && e.Seq > 0 && e.BootMS > 0 && e.Detail != ""
 				})
 			})
-			if other := m.Health()[h.uuid(0)]; other.State != Healthy {
+			if other := m.Diagnosis.Health()[h.uuid(0)]; other.State != Healthy {
 				t.Errorf("the other GPU: %+v", other)
 			}
 			inv := inventory(t, m)
@@ -90,7 +90,7 @@ func TestApplicationXidsAreNotTheGPUs(t *testing.T) {
 		g.RaiseXid(63) // after them, in order
 	})
 	becomes(t, m, h.uuid(0), Suspect)
-	if e := m.Pending(); len(e) != 1 || e[0].Xid != 63 {
+	if e := m.Diagnosis.Pending(); len(e) != 1 || e[0].Xid != 63 {
 		t.Errorf("%+v", e)
 	}
 }
@@ -107,32 +107,32 @@ func TestQuarantineOutlivesRestarts(t *testing.T) {
 
 	m = h.start(t)
 	becomes(t, m, h.uuid(1), Healthy)
-	if got := m.Health()[h.uuid(0)]; got.State != Quarantined {
+	if got := m.Diagnosis.Health()[h.uuid(0)]; got.State != Quarantined {
 		t.Fatalf("a restart made it %+v", got)
 	}
-	pending := m.Pending()
+	pending := m.Diagnosis.Pending()
 	if len(pending) == 0 {
 		t.Fatal("unacknowledged events were lost")
 	}
 	last := pending[len(pending)-1].Seq
-	if err := m.Ack(last); err != nil {
+	if err := m.Diagnosis.Ack(last); err != nil {
 		t.Fatal(err)
 	}
 	m.Close()
 
 	m = h.start(t)
-	if n := len(m.Pending()); n != 0 {
+	if n := len(m.Diagnosis.Pending()); n != 0 {
 		t.Errorf("%d acknowledged events came back", n)
 	}
-	m.LeasedBy(noLeases)
-	if err := m.Requalify(t.Context(), h.uuid(1)); !fault.Is(err, fault.Conflict) {
+	m.Owners.LeasedBy(noLeases)
+	if err := m.Resets.Requalify(t.Context(), h.uuid(1)); !fault.Is(err, fault.Conflict) {
 		t.Errorf("requalified a healthy GPU: %v", err)
 	}
-	if err := m.Requalify(t.Context(), h.uuid(0)); err != nil {
+	if err := m.Resets.Requalify(t.Context(), h.uuid(0)); err != nil {
 		t.Fatal(err)
 	}
-	events := m.Pending()
-	if m.Health()[h.uuid(0)].State != Healthy || len(events) != 1 || events[0].Seq != last+1 ||
+	events := m.Diagnosis.Pending()
+	if m.Diagnosis.Health()[h.uuid(0)].State != Healthy || len(events) != 1 || events[0].Seq != last+1 ||
 		events[0].Kind != kindRecovered || events[0].State != "healthy" {
 		t.Errorf("%+v", events)
 	}
@@ -156,18 +156,18 @@ func TestRequalifyChecks(t *testing.T) {
 	becomes(t, m, h.uuid(0), Healthy)
 	h.fault(t, 0, func(g *fakeprofile.GPU) { g.RemapFailure = 1 })
 	becomes(t, m, h.uuid(0), Quarantined)
-	m.LeasedBy(noLeases)
-	if err := m.Requalify(t.Context(), h.uuid(0)); !fault.Is(err, fault.Unavailable) {
+	m.Owners.LeasedBy(noLeases)
+	if err := m.Resets.Requalify(t.Context(), h.uuid(0)); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("reset refused: %v", err)
 	}
-	if err := m.Requalify(t.Context(), h.uuid(0)); !fault.Is(err, fault.Conflict) {
+	if err := m.Resets.Requalify(t.Context(), h.uuid(0)); !fault.Is(err, fault.Conflict) {
 		t.Errorf("still broken: %v", err)
 	}
-	if err := m.Requalify(t.Context(), "GPU-none"); !fault.Is(err, fault.NotFound) {
+	if err := m.Resets.Requalify(t.Context(), "GPU-none"); !fault.Is(err, fault.NotFound) {
 		t.Errorf("unknown: %v", err)
 	}
 	h.fault(t, 0, func(g *fakeprofile.GPU) { g.ClearFaults() })
-	if err := m.Requalify(t.Context(), h.uuid(0)); err != nil {
+	if err := m.Resets.Requalify(t.Context(), h.uuid(0)); err != nil {
 		t.Error(err)
 	}
 }
@@ -180,31 +180,31 @@ func TestHang(t *testing.T) {
 	// no looks of its own: every call here is the test's
 	m := h.start(t, func(c *Config) { c.timing.watch, c.timing.call = time.Hour, 2*time.Second })
 	becomes(t, m, h.uuid(2), Healthy)
-	m.looking.Lock() // the look that saw it is over, and there is no other
-	defer m.looking.Unlock()
+	m.reg.looking.Lock() // the look that saw it is over, and there is no other
+	defer m.reg.looking.Unlock()
 	h.fault(t, 1, func(g *fakeprofile.GPU) { g.Hang = "nvmlDeviceGetPowerUsage" })
-	b, err := m.Sample(t.Context(), h.uuid(0), h.uuid(1), h.uuid(2))
+	b, err := m.Telemetry.Sample(t.Context(), h.uuid(0), h.uuid(1), h.uuid(2))
 	if err != nil || len(b.Samples) != 2 || b.Samples[0].GPU != h.uuid(0) || b.Samples[1].GPU != h.uuid(2) {
 		t.Fatalf("%+v, %v", b, err)
 	}
-	if got := m.Health()[h.uuid(1)]; got.State != Suspect {
+	if got := m.Diagnosis.Health()[h.uuid(1)]; got.State != Suspect {
 		t.Errorf("%+v", got)
 	}
-	if e := m.Pending(); len(e) != 1 || e[0].Kind != kindHang || e[0].GPU != h.uuid(1) {
+	if e := m.Diagnosis.Pending(); len(e) != 1 || e[0].Kind != kindHang || e[0].GPU != h.uuid(1) {
 		t.Errorf("%+v", e)
 	}
-	if _, err := m.Sample(t.Context(), h.uuid(0)); err != nil {
+	if _, err := m.Telemetry.Sample(t.Context(), h.uuid(0)); err != nil {
 		t.Errorf("the other GPU after the restart: %v", err)
 	}
 	h.fault(t, 1, func(g *fakeprofile.GPU) { g.Hang = "" })
 	eventually(t, "asked again", func() (any, bool) {
-		b, err := m.Sample(t.Context(), h.uuid(1))
+		b, err := m.Telemetry.Sample(t.Context(), h.uuid(1))
 		return err, err == nil && len(b.Samples) == 1
 	})
-	m.probe.mu.Lock()
-	defer m.probe.mu.Unlock()
-	if m.probe.starts != 3 {
-		t.Errorf("the probe was started %d times, want 3: it hung twice", m.probe.starts)
+	m.driver.probe.mu.Lock()
+	defer m.driver.probe.mu.Unlock()
+	if m.driver.probe.starts != 3 {
+		t.Errorf("the probe was started %d times, want 3: it hung twice", m.driver.probe.starts)
 	}
 }
 
@@ -214,14 +214,14 @@ func TestProbeKilled(t *testing.T) {
 	m := h.start(t)
 	becomes(t, m, h.uuid(1), Healthy)
 	for range 3 {
-		m.probe.mu.Lock()
-		c := m.probe.child
-		m.probe.mu.Unlock()
+		m.driver.probe.mu.Lock()
+		c := m.driver.probe.child
+		m.driver.probe.mu.Unlock()
 		if c != nil {
 			_ = syscall.Kill(c.cmd.Process.Pid, syscall.SIGKILL)
 			<-c.reaped
 		}
-		b, err := m.Sample(t.Context())
+		b, err := m.Telemetry.Sample(t.Context())
 		if err != nil || len(b.Samples) != 2 {
 			t.Fatalf("%+v, %v", b, err)
 		}
@@ -238,11 +238,11 @@ func TestProbeKilledByItsLibrary(t *testing.T) {
 	m := h.start(t)
 	becomes(t, m, h.uuid(0), Healthy)
 	h.fault(t, 0, func(g *fakeprofile.GPU) { g.Crash = "nvmlDeviceGetUtilizationRates" })
-	if _, err := m.Sample(t.Context(), h.uuid(0)); !fault.Is(err, fault.Unavailable) {
+	if _, err := m.Telemetry.Sample(t.Context(), h.uuid(0)); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("%v", err)
 	}
 	h.fault(t, 0, func(g *fakeprofile.GPU) { g.Crash = "" })
-	if _, err := m.Sample(t.Context(), h.uuid(0)); err != nil {
+	if _, err := m.Telemetry.Sample(t.Context(), h.uuid(0)); err != nil {
 		t.Error(err)
 	}
 }
@@ -254,12 +254,12 @@ func TestCloseWhileHung(t *testing.T) {
 	m := h.start(t, func(c *Config) { c.timing.call = time.Hour })
 	becomes(t, m, h.uuid(0), Healthy)
 	h.fault(t, 0, func(g *fakeprofile.GPU) { g.Hang = "*" })
-	m.probe.mu.Lock()
-	c := m.probe.child
-	m.probe.mu.Unlock()
+	m.driver.probe.mu.Lock()
+	c := m.driver.probe.child
+	m.driver.probe.mu.Unlock()
 	m.Close()
 	<-c.reaped
-	if _, err := m.Sample(t.Context(), h.uuid(0)); err == nil {
+	if _, err := m.Telemetry.Sample(t.Context(), h.uuid(0)); err == nil {
 		t.Error("a closed monitor answered")
 	}
 }
@@ -285,12 +285,12 @@ func TestKernelLog(t *testing.T) {
 	if got := becomes(t, m, h.uuid(1), Quarantined); got.Reason == "" {
 		t.Error("no reason")
 	}
-	events := m.Pending()
+	events := m.Diagnosis.Pending()
 	if len(events) != 1 || events[0].Kind != kindOffBus {
 		t.Errorf("%+v", events)
 	}
-	m.LeasedBy(noLeases)
-	if err := m.Requalify(t.Context(), h.uuid(1)); err != nil {
+	m.Owners.LeasedBy(noLeases)
+	if err := m.Resets.Requalify(t.Context(), h.uuid(1)); err != nil {
 		t.Fatal(err)
 	}
 	m.Close()
@@ -298,7 +298,7 @@ func TestKernelLog(t *testing.T) {
 	says(8, "NVRM: GPU 0000:28:00.0: GPU has fallen off the bus.")
 	says(9, "NVRM: Xid (PCI:0000:17:00): 119, pid=1, Timeout waiting for RPC from GSP")
 	becomes(t, m, h.uuid(0), Quarantined)
-	if got := m.Health()[h.uuid(1)]; got.State != Healthy {
+	if got := m.Diagnosis.Health()[h.uuid(1)]; got.State != Healthy {
 		t.Errorf("an old line counted again: %+v", got)
 	}
 }

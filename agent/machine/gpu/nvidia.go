@@ -55,10 +55,10 @@ func (nvidiaMaker) unanswering(err error, bus pciDevices) agentapi.Problem {
 
 // faults returns what is wrong with a driver that answers, and a warning if the host also has AMD's GPUs, which it
 // cannot rent out then. Graphics within a processor have no unique id and cause no warning.
-func (nvidiaMaker) faults(m *Monitor, sys wire.System, bus pciDevices) []agentapi.Problem {
-	out := m.driverProblems(sys)
+func (nvidiaMaker) faults(dr *driver, sys wire.System, bus pciDevices) []agentapi.Problem {
+	out := dr.driverProblems(sys)
 	if len(bus.gpus[agentapi.AMD]) > 0 {
-		if others := amd.New(m.cfg.SysFS).Rentable(); len(others) > 0 {
+		if others := amd.New(dr.reg.cfg.SysFS).Rentable(); len(others) > 0 {
 			out = append(out, agentapi.Problem{
 				Code:     "other_vendor",
 				Severity: "warn",
@@ -80,13 +80,13 @@ func (nvidiaMaker) nodes(minors []int) []string {
 	return nodes
 }
 
-func (nvidiaMaker) together(_ *Monitor, uuid string) []string { return []string{uuid} }
+func (nvidiaMaker) together(_ *registry, uuid string) []string { return []string{uuid} }
 
-func (nvidiaMaker) reset(ctx context.Context, m *Monitor, uuid string) error {
-	m.mu.Lock()
-	simulated := m.sys.Simulated
-	m.mu.Unlock()
-	reset := m.cfg.Reset
+func (nvidiaMaker) reset(ctx context.Context, rs *Resets, uuid string) error {
+	rs.reg.mu.Lock()
+	simulated := rs.reg.sys.Simulated
+	rs.reg.mu.Unlock()
+	reset := rs.reg.cfg.Reset
 	if reset == nil && simulated {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (nvidiaMaker) reset(ctx context.Context, m *Monitor, uuid string) error {
 		reset = resetGPU
 	}
 	// A GPU that any process has open cannot be reset, and the probe is such a process.
-	release, err := m.probe.pause(ctx)
+	release, err := rs.driver.probe.pause(ctx)
 	if err != nil {
 		return err
 	}

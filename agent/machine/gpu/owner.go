@@ -24,39 +24,50 @@ const OwnerMemory = 256 << 20
 // used.
 const unnamed = 1 << 30
 
+// Owners finds what the host's own programs do with the GPUs.
+type Owners struct {
+	reg    *registry
+	driver *driver
+
+	// reg.mu guards these.
+	leased   func() map[string]bool // returns the GPUs that have a lease; nil: not set yet
+	unleased map[string]owned       // GPUs without a lease that their owner uses
+	shared   map[string]owned       // GPUs with a lease that their owner uses too
+}
+
 // LeasedBy sets the function that returns which GPUs have a lease, by UUID: what runs on those is not the owner's.
 // Before LeasedBy is called, a Monitor that stores state takes no process for the owner's.
-func (m *Monitor) LeasedBy(leased func() map[string]bool) {
-	m.mu.Lock()
-	m.leased = leased
-	m.mu.Unlock()
-	poke(m.kick)
+func (ow *Owners) LeasedBy(leased func() map[string]bool) {
+	ow.reg.mu.Lock()
+	ow.leased = leased
+	ow.reg.mu.Unlock()
+	poke(ow.reg.kick)
 }
 
 // InUse returns which of the named GPUs, which have no lease yet, the host's own processes use, and by what; GPUs that
 // are free for a lease are left out. For a GPU that does not answer, the last known use counts.
-func (m *Monitor) InUse(ctx context.Context, uuids ...string) map[string]string {
-	uses, failed := each[wire.Use](ctx, m, wire.MethodUse, uuids)
+func (ow *Owners) InUse(ctx context.Context, uuids ...string) map[string]string {
+	uses, failed := each[wire.Use](ctx, ow.driver, wire.MethodUse, uuids)
 	says := map[string]string{}
 	for uuid, u := range uses {
-		says[uuid] = m.ownersUse(u)
+		says[uuid] = ow.ownersUse(u)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	ow.reg.mu.Lock()
+	defer ow.reg.mu.Unlock()
 	for uuid := range failed {
-		if o := m.owners[uuid]; o.quit.IsZero() {
+		if o := ow.unleased[uuid]; o.quit.IsZero() {
 			says[uuid] = o.by
 		}
 	}
 	for uuid, s := range says {
 		if s == "" {
 			delete(says, uuid)
-		} else if m.noteOwner(uuid, s) {
-			poke(m.changed)
+		} else if ow.noteOwner(uuid, s) {
+			poke(ow.reg.changed)
 		}
 	}
 	for _, uuid := range uuids {
-		if r := m.mem.GPUs[uuid]; r != nil && r.GPU.MIG.Or(false) {
+		if r := ow.reg.mem.GPUs[uuid]; r != nil && r.GPU.MIG.Or(false) {
 			says[uuid] = "it is split into instances (MIG)"
 		}
 	}
@@ -70,58 +81,58 @@ type owned struct {
 	bytes int64     // of memory, when the use was last reported
 }
 
-// seeOwners finds the owner's use of the GPUs that have no lease, and the host's own processes on those that have one.
+// see finds the owner's use of the GPUs that have no lease, and the host's own processes on those that have one.
 // It is part of a look.
-func (m *Monitor) seeOwners(ctx context.Context, uuids []string) {
-	before, ok := m.leasedNow()
+func (ow *Owners) see(ctx context.Context, uuids []string) {
+	before, ok := ow.leasedNow()
 	if !ok {
 		return
 	}
-	m.readOwnerUse(ctx, slices.DeleteFunc(slices.Clone(uuids), func(u string) bool { return !before[u] }))
-	known := m.known()
+	ow.readShared(ctx, slices.DeleteFunc(slices.Clone(uuids), func(u string) bool { return !before[u] }))
+	known := ow.reg.known()
 	uuids = slices.DeleteFunc(slices.Clone(uuids), func(u string) bool { return before[u] || known[u].Held != "" })
-	uses, _ := each[wire.Use](ctx, m, wire.MethodUse, uuids)
+	uses, _ := each[wire.Use](ctx, ow.driver, wire.MethodUse, uuids)
 	says := map[string]string{}
 	for uuid, u := range uses {
-		says[uuid] = m.ownersUse(u)
+		says[uuid] = ow.ownersUse(u)
 	}
-	after, _ := m.leasedNow() // a lease that began meanwhile may have been seen
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	after, _ := ow.leasedNow() // a lease that began meanwhile may have been seen
+	ow.reg.mu.Lock()
+	defer ow.reg.mu.Unlock()
 	changed := false
 	for uuid, s := range says {
 		if !after[uuid] {
-			changed = m.noteOwner(uuid, s) || changed
+			changed = ow.noteOwner(uuid, s) || changed
 		}
 	}
 	if changed {
-		poke(m.changed)
+		poke(ow.reg.changed)
 	}
 }
 
-func (m *Monitor) leasedNow() (leased map[string]bool, ok bool) {
-	m.mu.Lock()
-	f := m.leased
-	m.mu.Unlock()
+func (ow *Owners) leasedNow() (leased map[string]bool, ok bool) {
+	ow.reg.mu.Lock()
+	f := ow.leased
+	ow.reg.mu.Unlock()
 	if f == nil {
-		return nil, m.cfg.StateDir == ""
+		return nil, ow.reg.cfg.StateDir == ""
 	}
 	return f(), true
 }
 
-// noteOwner records the use of a GPU without a lease and reports whether it has changed. m.mu is held.
-func (m *Monitor) noteOwner(uuid, says string) (news bool) {
-	if news = m.note(m.owners, uuid, says, 0); news {
-		m.log.Info("who uses a GPU beside leases has changed", "gpu", uuid, "use", says)
+// noteOwner records the use of a GPU without a lease and reports whether it has changed. reg.mu is held.
+func (ow *Owners) noteOwner(uuid, says string) (news bool) {
+	if news = ow.note(ow.unleased, uuid, says, 0); news {
+		ow.reg.log.Info("who uses a GPU beside leases has changed", "gpu", uuid, "use", says)
 	}
 	return news
 }
 
 // note records a use and reports whether it has changed. A GPU is free again after it has not been used for a while: an
-// owner who restarts a game, or a desktop, is not done with it. m.mu is held.
-func (m *Monitor) note(in map[string]owned, uuid, says string, bytes int64) (news bool) {
+// owner who restarts a game, or a desktop, is not done with it. reg.mu is held.
+func (ow *Owners) note(in map[string]owned, uuid, says string, bytes int64) (news bool) {
 	o, was := in[uuid]
-	now := m.cfg.Now()
+	now := ow.reg.cfg.Now()
 	switch {
 	case says != "":
 		if news = !was || names(o.by) != names(says); !news {
@@ -131,7 +142,7 @@ func (m *Monitor) note(in map[string]owned, uuid, says string, bytes int64) (new
 	case was && o.quit.IsZero():
 		o.quit = now
 		in[uuid] = o
-	case was && now.Sub(o.quit) >= m.cfg.timing.calm:
+	case was && now.Sub(o.quit) >= ow.reg.cfg.timing.calm:
 		delete(in, uuid)
 		news = true
 	}
@@ -143,7 +154,7 @@ func names(says string) string { return says[:max(0, strings.LastIndex(says, ", 
 
 // ownersUse returns what uses a GPU that has no lease, and how much of its memory: "Xorg, 412 MiB"; "" if the use is
 // small enough for a lease to get the GPU.
-func (m *Monitor) ownersUse(u wire.Use) string {
+func (ow *Owners) ownersUse(u wire.Use) string {
 	held, untold := int64(0), false
 	for _, p := range u.Processes {
 		held += p.MemUsed
@@ -152,7 +163,7 @@ func (m *Monitor) ownersUse(u wire.Use) string {
 	if !u.Shared && (untold || u.MemUsed > held+unnamed) {
 		held = max(held, u.MemUsed)
 	}
-	allowed := m.cfg.OwnerMemory
+	allowed := ow.reg.cfg.OwnerMemory
 	if held <= max(allowed, 0) {
 		return ""
 	}
@@ -160,15 +171,15 @@ func (m *Monitor) ownersUse(u wire.Use) string {
 	slices.SortFunc(processes, func(a, b wire.Process) int {
 		return cmp.Or(cmp.Compare(b.MemUsed, a.MemUsed), cmp.Compare(a.PID, b.PID))
 	})
-	return m.listed(processes, held)
+	return ow.listed(processes, held)
 }
 
 // listed returns the names of the first processes, and the memory that all of them hold: "Xorg, steam, 412 MiB".
-func (m *Monitor) listed(processes []wire.Process, bytes int64) string {
+func (ow *Owners) listed(processes []wire.Process, bytes int64) string {
 	const most = 3
 	var who []string
 	for _, p := range processes[:min(most, len(processes))] {
-		who = append(who, m.nameOf(p.PID))
+		who = append(who, ow.nameOf(p.PID))
 	}
 	switch more := len(processes) - most; {
 	case len(processes) == 0:
@@ -182,8 +193,8 @@ func (m *Monitor) listed(processes []wire.Process, bytes int64) string {
 var containerID = regexp.MustCompile(`[0-9a-f]{64}`)
 
 // nameOf returns the name of a process as its owner knows it, with the container that it runs in.
-func (m *Monitor) nameOf(pid int) string {
-	dir := filepath.Join(m.cfg.ProcFS, strconv.Itoa(pid))
+func (ow *Owners) nameOf(pid int) string {
+	dir := filepath.Join(ow.reg.cfg.ProcFS, strconv.Itoa(pid))
 	name := "process " + strconv.Itoa(pid)
 	if b, err := os.ReadFile(filepath.Join(dir, "comm")); err == nil && strings.TrimSpace(string(b)) != "" {
 		name = strings.ToValidUTF8(strings.ReplaceAll(strings.TrimSpace(string(b)), ",", ""), "?")

@@ -84,7 +84,7 @@ func TestAnOwnersDesktopHasItsGPU(t *testing.T) {
 	if got := inUseOf(t, m, h.uuid(0)); got != "" {
 		t.Errorf("judged before it is known what is leased: %s", got)
 	}
-	m.LeasedBy(func() map[string]bool { return map[string]bool{h.uuid(2): true} })
+	m.Owners.LeasedBy(func() map[string]bool { return map[string]bool{h.uuid(2): true} })
 	inv := inventory(t, m)
 	if got := inv.GPUs[0].InUse; got != "Xorg, Isolated Web Co, 412 MiB" {
 		t.Errorf("the desktop: %q", got)
@@ -96,11 +96,11 @@ func TestAnOwnersDesktopHasItsGPU(t *testing.T) {
 		!strings.Contains(inv.Problems[0].Cause, "GPU 0 is in use on the host itself (Xorg, Isolated Web Co, 412 MiB)") {
 		t.Errorf("%+v", inv.Problems)
 	}
-	if used := m.InUse(t.Context(), h.uuid(0), h.uuid(1)); len(used) != 1 || used[h.uuid(0)] == "" {
+	if used := m.Owners.InUse(t.Context(), h.uuid(0), h.uuid(1)); len(used) != 1 || used[h.uuid(0)] == "" {
 		t.Errorf("asked again: %v", used)
 	}
 	select {
-	case <-m.Changed():
+	case <-m.Diagnosis.Changed():
 	case <-time.After(time.Minute):
 		t.Error("no change was signalled")
 	}
@@ -145,11 +145,11 @@ func TestWhatCountsAsInUse(t *testing.T) {
 		{"one that is gone by now", 0, use(600, p(4711, 600)), "process 4711, 600 MiB"},
 		{"what the driver does not name", 0, use(5000), "something the driver does not name, 5000 MiB"},
 	} {
-		m := &Monitor{cfg: Config{ProcFS: proc, OwnerMemory: test.allowed}}
-		if err := m.cfg.defaults(); err != nil {
+		ow := &Owners{reg: &registry{cfg: Config{ProcFS: proc, OwnerMemory: test.allowed}}}
+		if err := ow.reg.cfg.defaults(); err != nil {
 			t.Fatal(err)
 		}
-		if got := m.ownersUse(test.use); got != test.want {
+		if got := ow.ownersUse(test.use); got != test.want {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
 		}
 	}
@@ -159,11 +159,14 @@ func TestWhatCountsAsInUse(t *testing.T) {
 func TestAGPUIsFreeAfterACalm(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)
-	m := &Monitor{cfg: Config{Now: func() time.Time { return now }}, owners: map[string]owned{}}
-	if err := m.cfg.defaults(); err != nil {
+	ow := &Owners{
+		reg:      &registry{cfg: Config{Now: func() time.Time { return now }}},
+		unleased: map[string]owned{},
+	}
+	if err := ow.reg.cfg.defaults(); err != nil {
 		t.Fatal(err)
 	}
-	m.log = m.cfg.Logger
+	ow.reg.log = ow.reg.cfg.Logger
 	for i, step := range []struct {
 		after time.Duration
 		says  string
@@ -183,8 +186,8 @@ func TestAGPUIsFreeAfterACalm(t *testing.T) {
 		{10, "", false, false},
 	} {
 		now = now.Add(step.after * time.Second)
-		news := m.noteOwner("GPU-1", step.says)
-		if _, held := m.owners["GPU-1"]; news != step.news || held != step.held {
+		news := ow.noteOwner("GPU-1", step.says)
+		if _, held := ow.unleased["GPU-1"]; news != step.news || held != step.held {
 			t.Errorf("step %d: news %v, held %v, want %+v", i, news, held, step)
 		}
 	}
@@ -196,7 +199,7 @@ func TestTheOwnersSessionHoldsUpNoEnd(t *testing.T) {
 	t.Parallel()
 	h, proc := newHost(t, rtx4090, 1), t.TempDir()
 	m := h.start(t, func(c *Config) { c.ProcFS = proc })
-	if err := m.NoteBefore(t.Context(), h.uuid(0)); err != nil {
+	if err := m.Leases.NoteBefore(t.Context(), h.uuid(0)); err != nil {
 		t.Fatal(err)
 	}
 	game, _ := h.process(t, proc, "steam", session)
@@ -214,7 +217,7 @@ func TestTheOwnersSessionHoldsUpNoEnd(t *testing.T) {
 		}}}); err != nil {
 			t.Fatal(err)
 		}
-		if left, _ := m.left(t.Context(), []string{h.uuid(0)}); (len(left) == 0) != test.clean {
+		if left, _ := m.Leases.left(t.Context(), []string{h.uuid(0)}); (len(left) == 0) != test.clean {
 			t.Errorf("process %d: %v", test.pid, left)
 		}
 	}

@@ -16,92 +16,92 @@ import (
 
 // OwnerUse returns the leased GPUs that the host's own programs use as well, with the bytes of memory that those took
 // when the use began, beyond what they held at the lease's start.
-func (m *Monitor) OwnerUse() map[string]int64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (ow *Owners) OwnerUse() map[string]int64 {
+	ow.reg.mu.Lock()
+	defer ow.reg.mu.Unlock()
 	out := map[string]int64{}
-	for uuid, o := range m.ownerUse {
+	for uuid, o := range ow.shared {
 		out[uuid] = o.bytes
 	}
 	return out
 }
 
-// readOwnerUse finds the host's own programs on the GPUs that have a lease.
-func (m *Monitor) readOwnerUse(ctx context.Context, leased []string) {
-	before := m.noted()
-	uses, _ := each[wire.Use](ctx, m, wire.MethodUse, leased)
-	after, _ := m.leasedNow()
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// readShared finds the host's own programs on the GPUs that have a lease.
+func (ow *Owners) readShared(ctx context.Context, leased []string) {
+	before := ow.noted()
+	uses, _ := each[wire.Use](ctx, ow.driver, wire.MethodUse, leased)
+	after, _ := ow.leasedNow()
+	ow.reg.mu.Lock()
+	defer ow.reg.mu.Unlock()
 	changed := false
-	for uuid := range m.ownerUse {
+	for uuid := range ow.shared {
 		if !after[uuid] { // no lease any more: the use is not shared
-			delete(m.ownerUse, uuid)
+			delete(ow.shared, uuid)
 			changed = true
 		}
 	}
 	for uuid, use := range uses {
-		r := m.mem.GPUs[uuid]
+		r := ow.reg.mem.GPUs[uuid]
 		if r == nil || r.Before != before[uuid] || r.Before == nil || !after[uuid] {
 			continue // the use at the lease's start is unknown, or the lease is another by now
 		}
-		says, bytes := m.describeOwnerUse(use, *r.Before)
-		if m.note(m.ownerUse, uuid, says, bytes) {
-			m.log.Info("what the host itself runs on a leased GPU has changed", "gpu", uuid, "use", says)
+		says, bytes := ow.describeShared(use, *r.Before)
+		if ow.note(ow.shared, uuid, says, bytes) {
+			ow.reg.log.Info("what the host itself runs on a leased GPU has changed", "gpu", uuid, "use", says)
 			changed = true
 		}
 	}
 	if changed {
-		poke(m.changed)
+		poke(ow.reg.changed)
 	}
 }
 
 // noted returns the use of each GPU before its last lease.
-func (m *Monitor) noted() map[string]*Use {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (ow *Owners) noted() map[string]*Use {
+	ow.reg.mu.Lock()
+	defer ow.reg.mu.Unlock()
 	out := map[string]*Use{}
-	for uuid, r := range m.mem.GPUs {
+	for uuid, r := range ow.reg.mem.GPUs {
 		out[uuid] = r.Before
 	}
 	return out
 }
 
-// describeOwnerUse returns which of the host's own programs use a leased GPU, and how much of its memory they hold
+// describeShared returns which of the host's own programs use a leased GPU, and how much of its memory they hold
 // beyond what they held before the lease; "" if that is within the allowed limit. Processes in containers are not
 // counted: a lease's programs run in containers.
-func (m *Monitor) describeOwnerUse(u wire.Use, before Use) (says string, beyond int64) {
+func (ow *Owners) describeShared(u wire.Use, before Use) (says string, beyond int64) {
 	had := map[int]int64{}
 	for _, p := range before.Processes {
 		had[p.PID] = p.MemUsed
 	}
 	var own []wire.Process
 	for _, p := range u.Processes {
-		if p.MemUsed -= had[p.PID]; p.MemUsed > 0 && m.outside(p.PID) {
+		if p.MemUsed -= had[p.PID]; p.MemUsed > 0 && ow.outside(p.PID) {
 			own = append(own, p)
 			beyond += p.MemUsed
 		}
 	}
-	if beyond <= max(m.cfg.OwnerMemory, 0) {
+	if beyond <= max(ow.reg.cfg.OwnerMemory, 0) {
 		return "", 0
 	}
 	slices.SortFunc(own, func(a, b wire.Process) int {
 		return cmp.Or(cmp.Compare(b.MemUsed, a.MemUsed), cmp.Compare(a.PID, b.PID))
 	})
-	return m.listed(own, beyond), beyond
+	return ow.listed(own, beyond), beyond
 }
 
 // outside reports whether a process is known to be in no container.
-func (m *Monitor) outside(pid int) bool {
-	b, err := os.ReadFile(filepath.Join(m.cfg.ProcFS, strconv.Itoa(pid), "cgroup"))
+func (ow *Owners) outside(pid int) bool {
+	b, err := os.ReadFile(filepath.Join(ow.reg.cfg.ProcFS, strconv.Itoa(pid), "cgroup"))
 	return err == nil && strings.Contains(string(b), ":/") && !containerID.Match(b)
 }
 
-// ownerProblems returns the problems of leased GPUs that the host's own programs use as well. m.mu is held.
-func (m *Monitor) ownerProblems(gpus []agentapi.GPU) []agentapi.Problem {
+// problems returns the problems of leased GPUs that the host's own programs use as well. reg.mu is held.
+func (ow *Owners) problems(gpus []agentapi.GPU) []agentapi.Problem {
 	var out []agentapi.Problem
 	for _, g := range gpus {
-		if o, ok := m.ownerUse[g.UUID]; ok {
+		if o, ok := ow.shared[g.UUID]; ok {
 			out = append(out, agentapi.Problem{
 				Code:     agentapi.ProblemOwnerUse,
 				Severity: "warn",

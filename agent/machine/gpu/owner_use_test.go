@@ -33,16 +33,16 @@ func TestAnOwnersProgramBesideALease(t *testing.T) {
 	m := h.start(t, func(c *Config) { c.ProcFS, c.timing.calm = proc, time.Nanosecond })
 	leased := make(chan map[string]bool, 1)
 	leased <- map[string]bool{h.uuid(0): true, h.uuid(1): true}
-	m.LeasedBy(func() map[string]bool { l := <-leased; leased <- l; return l })
+	m.Owners.LeasedBy(func() map[string]bool { l := <-leased; leased <- l; return l })
 	inventory(t, m)
-	if err := m.NoteBefore(t.Context(), h.uuid(0), h.uuid(1)); err != nil {
+	if err := m.Leases.NoteBefore(t.Context(), h.uuid(0), h.uuid(1)); err != nil {
 		t.Fatal(err)
 	}
 	beside := func(want map[string]int64) {
 		t.Helper()
 		eventually(t, "beside the lease", func() (any, bool) {
 			inventory(t, m)
-			got := m.OwnerUse()
+			got := m.Owners.OwnerUse()
 			ok := len(got) == len(want)
 			for uuid, mib := range want {
 				ok = ok && got[uuid] == mib<<20
@@ -68,7 +68,7 @@ func TestAnOwnersProgramBesideALease(t *testing.T) {
 	beside(nil)
 	set(desktop, fakeprofile.Process{PID: service, MemMB: 2000})
 	beside(map[string]int64{h.uuid(0): 2000})
-	if err := m.NoteBefore(t.Context(), h.uuid(0)); err != nil { // the next lease finds it there
+	if err := m.Leases.NoteBefore(t.Context(), h.uuid(0)); err != nil { // the next lease finds it there
 		t.Fatal(err)
 	}
 	beside(nil)

@@ -1,7 +1,6 @@
 package gpu
 
 import (
-	"context"
 	"time"
 
 	"github.com/musterhq/muster/agent/machine/gpu/wire"
@@ -43,30 +42,4 @@ func (l *loadedLink) measured(boot string) (gen, width int) {
 		return 0, 0
 	}
 	return l.Gen, l.Width
-}
-
-// seeLink adds a look at a GPU's link, and has the inventory sent again if that changes it. m.mu is held.
-func (m *Monitor) seeLink(r *record, s wire.Sample) {
-	if r.Link.see(s, m.boot) {
-		m.save()
-		poke(m.changed)
-	}
-}
-
-// WatchLinks looks at the PCIe links of the named GPUs, which something makes compute meanwhile, until ctx ends.
-func (m *Monitor) WatchLinks(ctx context.Context, uuids ...string) {
-	for ctx.Err() == nil {
-		samples, _ := each[wire.Sample](ctx, m, wire.MethodSample, uuids)
-		m.mu.Lock()
-		for uuid, s := range samples {
-			if r := m.mem.GPUs[uuid]; r != nil {
-				m.seeLink(r, s)
-			}
-		}
-		m.mu.Unlock()
-		select {
-		case <-ctx.Done():
-		case <-time.After(linkEvery):
-		}
-	}
 }

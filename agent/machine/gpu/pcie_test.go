@@ -58,13 +58,13 @@ func TestLinksAreWatchedDuringACheck(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		m.WatchLinks(ctx, h.uuid(0))
+		m.Telemetry.WatchLinks(ctx, h.uuid(0))
 	}()
 	eventually(t, "measured", func() (any, bool) {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		l := m.mem.GPUs[h.uuid(0)].Link
-		return l, l == loadedLink{Boot: m.boot, Looks: linkLooks, Gen: 4, Width: 16}
+		m.reg.mu.Lock()
+		defer m.reg.mu.Unlock()
+		l := m.reg.mem.GPUs[h.uuid(0)].Link
+		return l, l == loadedLink{Boot: m.reg.boot, Looks: linkLooks, Gen: 4, Width: 16}
 	})
 	cancel()
 	<-done

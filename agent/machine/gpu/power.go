@@ -44,17 +44,23 @@ func (l PowerLimits) of(g agentapi.GPU) int64 {
 	return 0
 }
 
-// keepPower sets every GPU's power limit, also if another program has changed it. It restores the GPU's default limit
+// powerKeeper keeps the GPUs at the power limits that the operator wants.
+type powerKeeper struct {
+	reg    *registry
+	driver *driver
+}
+
+// keep sets every GPU's power limit, also if another program has changed it. It restores the GPU's default limit
 // if this agent has set a limit before and the operator wants none any more. It is part of a look. A Monitor that
 // stores no state only reads: it changes nothing on the host.
-func (m *Monitor) keepPower(ctx context.Context, uuids []string) {
-	if m.cfg.StateDir == "" {
+func (pk *powerKeeper) keep(ctx context.Context, uuids []string) {
+	if pk.reg.cfg.StateDir == "" {
 		return
 	}
-	known := m.known()
+	known := pk.reg.known()
 	for _, uuid := range uuids {
 		r := known[uuid]
-		want := m.cfg.PowerLimits.of(r.GPU)
+		want := pk.reg.cfg.PowerLimits.of(r.GPU)
 		ask := want
 		switch {
 		case want == 0 && r.PowerSet == 0:
@@ -63,18 +69,18 @@ func (m *Monitor) keepPower(ctx context.Context, uuids []string) {
 			ask = wire.DefaultPower
 		}
 		var w wire.Power
-		err := m.probe.request(ctx, wire.Request{Method: wire.MethodPower, GPU: uuid, Milliwatts: ask}, &w)
+		err := pk.driver.probe.request(ctx, wire.Request{Method: wire.MethodPower, GPU: uuid, Milliwatts: ask}, &w)
 		if ctx.Err() != nil {
 			return
 		}
-		m.mu.Lock()
-		if now := m.mem.GPUs[uuid]; now != nil {
+		pk.reg.mu.Lock()
+		if now := pk.reg.mem.GPUs[uuid]; now != nil {
 			var refusal *wire.Error
 			changed := false
 			if err == nil && now.PowerSet != want {
 				now.PowerSet = want // 0: restored
 				changed = true
-				m.log.Info("power limit set", "gpu", uuid, "watts", w.LimitMW/1000)
+				pk.reg.log.Info("power limit set", "gpu", uuid, "watts", w.LimitMW/1000)
 			}
 			why := ""
 			if errors.As(err, &refusal) {
@@ -82,31 +88,32 @@ func (m *Monitor) keepPower(ctx context.Context, uuids []string) {
 			}
 			if now.powerWhy != why {
 				now.powerWhy = why
-				poke(m.changed)
+				poke(pk.reg.changed)
 				if why != "" {
-					m.log.Warn("power limit could not be set", "gpu", uuid, "watts", ask/1000, "err", why)
+					pk.reg.log.Warn("power limit could not be set", "gpu", uuid, "watts", ask/1000, "err", why)
 				}
 			}
 			if changed {
-				m.save()
-				poke(m.changed)
+				pk.reg.save()
+				poke(pk.reg.changed)
 			}
 		}
-		m.mu.Unlock()
+		pk.reg.mu.Unlock()
 	}
 }
 
-// powerProblems returns the power limits that could not be set. m.mu is held.
-func (m *Monitor) powerProblems() []agentapi.Problem {
+// problems returns the power limits that could not be set. reg.mu is held.
+func (pk *powerKeeper) problems() []agentapi.Problem {
 	var out []agentapi.Problem
-	for _, r := range m.mem.GPUs {
-		if r.Seen != m.boot || r.powerWhy == "" {
+	for _, r := range pk.reg.mem.GPUs {
+		if r.Seen != pk.reg.boot || r.powerWhy == "" {
 			continue
 		}
 		p := agentapi.Problem{Code: "power_limit", Severity: "warn", Evidence: r.powerWhy,
-			Cause: fmt.Sprintf("GPU %d's power limit could not be set to %d W.", r.GPU.Index, m.cfg.PowerLimits.of(r.GPU)/1000),
-			Fix:   "Choose a limit that the GPU takes (nvidia-smi -q -d POWER); setting it needs root."}
-		if m.cfg.PowerLimits.of(r.GPU) == 0 {
+			Cause: fmt.Sprintf("GPU %d's power limit could not be set to %d W.", r.GPU.Index,
+				pk.reg.cfg.PowerLimits.of(r.GPU)/1000),
+			Fix: "Choose a limit that the GPU takes (nvidia-smi -q -d POWER); setting it needs root."}
+		if pk.reg.cfg.PowerLimits.of(r.GPU) == 0 {
 			p.Cause = fmt.Sprintf("GPU %d could not be given back the power limit it was made for.", r.GPU.Index)
 			p.Fix = "Set it by hand: nvidia-smi -pl."
 		}

@@ -52,8 +52,8 @@ func TestPowerLimit(t *testing.T) {
 	if got, problems = watts(m); got != [3]int64{700, 700, 700} || len(problems) != 0 {
 		t.Errorf("%v, %q", got, problems)
 	}
-	if m.Health()[h.uuid(1)].State != Healthy {
-		t.Errorf("%+v", m.Health())
+	if m.Diagnosis.Health()[h.uuid(1)].State != Healthy {
+		t.Errorf("%+v", m.Diagnosis.Health())
 	}
 }
 

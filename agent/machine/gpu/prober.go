@@ -56,7 +56,7 @@ func (t *timing) defaults() {
 // seems, the driver.
 const maxStuck = 4
 
-// resends is how often a call is sent again whose probe ended: one GPU that hangs ends two probes, see Monitor.hung.
+// resends is how often a call is sent again whose probe ended: one GPU that hangs ends two probes, see driver.hung.
 const resends = 2
 
 // errHang is the error of a call that outlasted its deadline.

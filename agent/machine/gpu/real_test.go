@@ -26,9 +26,9 @@ import (
 
 // killProbe ends the present probe, so that the next call starts another that has no handles.
 func killProbe(m *Monitor) {
-	m.probe.mu.Lock()
-	c := m.probe.child
-	m.probe.mu.Unlock()
+	m.driver.probe.mu.Lock()
+	c := m.driver.probe.child
+	m.driver.probe.mu.Unlock()
 	if c != nil {
 		_ = syscall.Kill(c.cmd.Process.Pid, syscall.SIGKILL)
 		<-c.reaped
@@ -56,7 +56,7 @@ func TestLostGPUDoesNotAccuseTheOthers(t *testing.T) {
 	}
 	others := slices.Concat(h.GPUs[:3], h.GPUs[4:])
 	for _, g := range others {
-		if b, err := m.Sample(t.Context(), g.UUID); err != nil || len(b.Samples) != 1 {
+		if b, err := m.Telemetry.Sample(t.Context(), g.UUID); err != nil || len(b.Samples) != 1 {
 			t.Errorf("%s: %v", g.UUID, err)
 		}
 	}
@@ -120,11 +120,11 @@ func TestGrace(t *testing.T) {
 	if g.NUMANode.Or(-1) != 0 || g.VRAMMB != 97871 {
 		t.Errorf("NUMA node %+v, %d MB", g.NUMANode, g.VRAMMB)
 	}
-	if err := m.NoteBefore(t.Context(), g.UUID); err != nil {
+	if err := m.Leases.NoteBefore(t.Context(), g.UUID); err != nil {
 		t.Fatal(err)
 	}
 	h.fault(t, 0, func(g *fakeprofile.GPU) { g.StuckMiB = 30_000 }) // cached files
-	if err := m.WaitClean(t.Context(), g.UUID); err != nil {
+	if err := m.Leases.WaitClean(t.Context(), g.UUID); err != nil {
 		t.Error(err)
 	}
 }
@@ -138,11 +138,11 @@ func TestUnifiedMemory(t *testing.T) {
 	if len(inv.GPUs) != 1 || inv.GPUs[0].VRAMMB != 122880 || inv.GPUs[0].Health != "healthy" || len(inv.Problems) != 0 {
 		t.Fatalf("%+v", inv)
 	}
-	b, err := m.Sample(t.Context())
+	b, err := m.Telemetry.Sample(t.Context())
 	if err != nil || len(b.Samples) != 1 || b.Samples[0].MemUsed != nil || b.Samples[0].PowerMW == nil {
 		t.Errorf("%+v, %v", b, err)
 	}
-	if err := m.WaitClean(t.Context(), inv.GPUs[0].UUID); err != nil {
+	if err := m.Leases.WaitClean(t.Context(), inv.GPUs[0].UUID); err != nil {
 		t.Error(err)
 	}
 }
@@ -278,8 +278,8 @@ func TestDriverWideStallAccusesNobody(t *testing.T) {
 		c.timing.watch, c.timing.call, c.timing.start = time.Hour, 2*time.Second, 10*time.Second
 	})
 	becomes(t, m, h.uuid(3), Healthy)
-	m.looking.Lock() // the look that saw it is over, and there is no other
-	defer m.looking.Unlock()
+	m.reg.looking.Lock() // the look that saw it is over, and there is no other
+	defer m.reg.looking.Unlock()
 	set := func(stall string) {
 		t.Helper()
 		if err := fakeprofile.Change(h.path, func(p *fakeprofile.Profile) error { p.Stall = stall; return nil }); err != nil {
@@ -287,22 +287,22 @@ func TestDriverWideStallAccusesNobody(t *testing.T) {
 		}
 	}
 	set("nvmlDeviceGetMemoryInfo_v2")
-	if _, err := m.Sample(t.Context()); err == nil {
+	if _, err := m.Telemetry.Sample(t.Context()); err == nil {
 		t.Error("samples of a driver that stands still")
 	}
-	if e := m.Pending(); len(e) != 0 {
+	if e := m.Diagnosis.Pending(); len(e) != 0 {
 		t.Errorf("a stall of the driver was blamed on GPUs: %+v", e)
 	}
 	set("")
-	b, err := m.Sample(t.Context())
+	b, err := m.Telemetry.Sample(t.Context())
 	if err != nil || len(b.Samples) != 4 {
 		t.Errorf("afterwards: %+v, %v", b, err)
 	}
 	h.fault(t, 2, func(g *fakeprofile.GPU) { g.Hang = "nvmlDeviceGetMemoryInfo_v2" })
-	if b, err := m.Sample(t.Context()); err != nil || len(b.Samples) != 3 {
+	if b, err := m.Telemetry.Sample(t.Context()); err != nil || len(b.Samples) != 3 {
 		t.Errorf("%+v, %v", b, err)
 	}
-	if e := m.Pending(); len(e) != 1 || e[0].Kind != kindHang || e[0].GPU != h.uuid(2) {
+	if e := m.Diagnosis.Pending(); len(e) != 1 || e[0].Kind != kindHang || e[0].GPU != h.uuid(2) {
 		t.Errorf("%+v", e)
 	}
 }
@@ -314,27 +314,27 @@ func TestRentersCannotQuarantineAGPU(t *testing.T) {
 	m := h.start(t, func(c *Config) { c.timing.watch = time.Hour })
 	becomes(t, m, h.uuid(0), Healthy)
 	for lease := range 4 {
-		if err := m.NoteBefore(t.Context(), h.uuid(0)); err != nil {
+		if err := m.Leases.NoteBefore(t.Context(), h.uuid(0)); err != nil {
 			t.Fatal(err)
 		}
 		for _, xid := range []int{8, 32, 41, 69, 94, 137} {
-			m.accuse(h.uuid(0), XidEvidence(xid))
+			m.Diagnosis.accuse(h.uuid(0), XidEvidence(xid))
 		}
-		m.mu.Lock()
-		strikes := len(m.mem.GPUs[h.uuid(0)].Strikes)
-		for i := range m.mem.GPUs[h.uuid(0)].Strikes { // the next lease comes later
-			m.mem.GPUs[h.uuid(0)].Strikes[i].At = m.cfg.Now().Add(-time.Hour)
+		m.reg.mu.Lock()
+		strikes := len(m.reg.mem.GPUs[h.uuid(0)].Strikes)
+		for i := range m.reg.mem.GPUs[h.uuid(0)].Strikes { // the next lease comes later
+			m.reg.mem.GPUs[h.uuid(0)].Strikes[i].At = m.reg.cfg.Now().Add(-time.Hour)
 		}
-		m.mu.Unlock()
+		m.reg.mu.Unlock()
 		if strikes != lease+1 {
 			t.Errorf("lease %d: %d strikes", lease, strikes)
 		}
 	}
-	if got := m.Health()[h.uuid(0)]; got.State != Suspect {
+	if got := m.Diagnosis.Health()[h.uuid(0)]; got.State != Suspect {
 		t.Errorf("%+v", got)
 	}
-	m.accuse(h.uuid(0), XidEvidence(63)) // the GPU's own, beside them
-	if got := m.Health()[h.uuid(0)]; got.State != Quarantined {
+	m.Diagnosis.accuse(h.uuid(0), XidEvidence(63)) // the GPU's own, beside them
+	if got := m.Diagnosis.Health()[h.uuid(0)]; got.State != Quarantined {
 		t.Errorf("%+v", got)
 	}
 }
@@ -442,7 +442,7 @@ func TestSplitGPUIsRefusedAtTheStart(t *testing.T) {
 	h.fault(t, 1, func(g *fakeprofile.GPU) { g.MIG = 1 })
 	m := h.start(t)
 	becomes(t, m, h.uuid(1), Healthy)
-	used := m.InUse(t.Context(), h.uuid(0), h.uuid(1))
+	used := m.Owners.InUse(t.Context(), h.uuid(0), h.uuid(1))
 	if len(used) != 1 || !strings.Contains(used[h.uuid(1)], "MIG") {
 		t.Errorf("%v", used)
 	}
@@ -463,33 +463,33 @@ func TestResetDue(t *testing.T) {
 	becomes(t, m, h.uuid(1), Quarantined)
 	becomes(t, m, h.uuid(2), Quarantined)
 	eventually(t, "the driver's action is known", func() (any, bool) { // it is noted after the state
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		return nil, m.mem.GPUs[h.uuid(1)].wantsReset
+		m.reg.mu.Lock()
+		defer m.reg.mu.Unlock()
+		return nil, m.reg.mem.GPUs[h.uuid(1)].wantsReset
 	})
-	if due := m.ResetDue(); due != nil {
+	if due := m.Resets.Due(); due != nil {
 		t.Errorf("%v before it is known which GPUs have a lease", due)
 	}
-	m.LeasedBy(func() map[string]bool { return map[string]bool{h.uuid(1): true} })
-	if due := m.ResetDue(); due != nil {
+	m.Owners.LeasedBy(func() map[string]bool { return map[string]bool{h.uuid(1): true} })
+	if due := m.Resets.Due(); due != nil {
 		t.Errorf("%v under a lease", due)
 	}
-	m.LeasedBy(func() map[string]bool { return nil })
-	if due := m.ResetDue(); !slices.Equal(due, []string{h.uuid(1)}) {
+	m.Owners.LeasedBy(func() map[string]bool { return nil })
+	if due := m.Resets.Due(); !slices.Equal(due, []string{h.uuid(1)}) {
 		t.Errorf("due: %v", due)
 	}
-	if due := m.ResetDue(); due != nil {
+	if due := m.Resets.Due(); due != nil {
 		t.Errorf("%v again at once", due)
 	}
 	ahead.Store(int64(resetAgain))
-	if due := m.ResetDue(); len(due) != 1 {
+	if due := m.Resets.Due(); len(due) != 1 {
 		t.Errorf("%v after an hour", due)
 	}
-	if err := m.Requalify(t.Context(), h.uuid(1)); err != nil {
+	if err := m.Resets.Requalify(t.Context(), h.uuid(1)); err != nil {
 		t.Fatal(err)
 	}
 	ahead.Store(3 * int64(resetAgain))
-	if due := m.ResetDue(); due != nil {
+	if due := m.Resets.Due(); due != nil {
 		t.Errorf("%v after the reset", due)
 	}
 }
@@ -508,24 +508,24 @@ func TestRequalifyResets(t *testing.T) {
 	if err := fakeprofile.Reset(h.path, h.uuid(1)); err == nil {
 		t.Fatal("a GPU was reset that the probe has open")
 	}
-	if err := m.Requalify(t.Context(), h.uuid(1)); !fault.Is(err, fault.Unavailable) {
+	if err := m.Resets.Requalify(t.Context(), h.uuid(1)); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("before it is known which GPUs have a lease: %v", err)
 	}
 	leased := map[string]bool{h.uuid(1): true}
-	m.LeasedBy(func() map[string]bool { return maps.Clone(leased) })
-	if err := m.Requalify(t.Context(), h.uuid(1)); !fault.Is(err, fault.Conflict) {
+	m.Owners.LeasedBy(func() map[string]bool { return maps.Clone(leased) })
+	if err := m.Resets.Requalify(t.Context(), h.uuid(1)); !fault.Is(err, fault.Conflict) {
 		t.Errorf("a GPU with a lease: %v", err)
 	}
-	m.LeasedBy(func() map[string]bool { return nil })
-	if err := m.Requalify(t.Context(), h.uuid(1)); err != nil {
+	m.Owners.LeasedBy(func() map[string]bool { return nil })
+	if err := m.Resets.Requalify(t.Context(), h.uuid(1)); err != nil {
 		t.Fatal(err)
 	}
-	if got := m.Health()[h.uuid(1)]; got.State != Healthy {
+	if got := m.Diagnosis.Health()[h.uuid(1)]; got.State != Healthy {
 		t.Errorf("%+v", got)
 	}
 	h.fault(t, 0, func(g *fakeprofile.GPU) { g.ECCUncorrectable = 1 }) // contained: a reset makes it fit again
 	becomes(t, m, h.uuid(0), Suspect)
-	if err := m.Requalify(t.Context(), h.uuid(0)); err != nil {
+	if err := m.Resets.Requalify(t.Context(), h.uuid(0)); err != nil {
 		t.Fatal(err)
 	}
 }

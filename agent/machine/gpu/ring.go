@@ -25,16 +25,16 @@ const (
 	ringFor   = 30 * 24 * time.Hour // how long a measurement counts
 )
 
-// ringed notes what a check of the named GPUs has measured. A check that failed leaves what is known. m.mu is held.
-func (m *Monitor) ringed(res gpucheck.Result, checked []string) {
-	for _, uuids := range m.models() {
+// ringed notes what a check of the named GPUs has measured. A check that failed leaves what is known. reg.mu is held.
+func (cs *Checks) ringed(res gpucheck.Result, checked []string) {
+	for _, uuids := range cs.models() {
 		if len(uuids) < 2 || slices.ContainsFunc(uuids, func(u string) bool { return !slices.Contains(checked, u) }) {
 			continue
 		}
 		for _, uuid := range uuids {
-			r := m.mem.GPUs[uuid]
+			r := cs.reg.mem.GPUs[uuid]
 			before := r.Ring
-			r.Ring.Tried = m.cfg.Now()
+			r.Ring.Tried = cs.reg.cfg.Now()
 			if res.Failure != nil {
 				continue
 			}
@@ -45,33 +45,33 @@ func (m *Monitor) ringed(res gpucheck.Result, checked []string) {
 				}
 			}
 			if r.Ring.Gbps != before.Gbps || !r.Ring.At.Equal(before.At) {
-				poke(m.changed) // the inventory says so
+				poke(cs.reg.changed) // the inventory says so
 			}
 		}
 	}
 }
 
-// models returns the GPUs that were seen since the boot, by model, without those that are split. m.mu is held.
-func (m *Monitor) models() map[string][]string {
+// models returns the GPUs that were seen since the boot, by model, without those that are split. reg.mu is held.
+func (cs *Checks) models() map[string][]string {
 	out := map[string][]string{}
-	for uuid, r := range m.mem.GPUs {
-		if r.Seen == m.boot && r.GPU.KindOf() == agentapi.KindGPU && !r.GPU.MIG.Or(false) {
+	for uuid, r := range cs.reg.mem.GPUs {
+		if r.Seen == cs.reg.boot && r.GPU.KindOf() == agentapi.KindGPU && !r.GPU.MIG.Or(false) {
 			out[r.GPU.Model] = append(out[r.GPU.Model], uuid)
 		}
 	}
 	return out
 }
 
-// unringed returns the GPUs of the models whose NVLinks were not measured lately and whose GPUs are all idle. m.mu is
-// held.
-func (m *Monitor) unringed(idle []string) (due []string) {
-	for _, uuids := range m.models() {
+// unringed returns the GPUs of the models whose NVLinks were not measured lately and whose GPUs are all idle. reg.mu
+// is held.
+func (cs *Checks) unringed(idle []string) (due []string) {
+	for _, uuids := range cs.models() {
 		old := false
 		for _, uuid := range uuids {
-			old = old || m.cfg.Now().Sub(m.mem.GPUs[uuid].Ring.Tried) >= ringEvery
+			old = old || cs.reg.cfg.Now().Sub(cs.reg.mem.GPUs[uuid].Ring.Tried) >= ringEvery
 		}
 		if old && len(uuids) > 1 && !slices.ContainsFunc(uuids, func(u string) bool {
-			return !slices.Contains(idle, u) || !hasNVLink(m.mem.GPUs[u].GPU)
+			return !slices.Contains(idle, u) || !hasNVLink(cs.reg.mem.GPUs[u].GPU)
 		}) {
 			due = append(due, uuids...)
 		}
@@ -85,17 +85,17 @@ func hasNVLink(g agentapi.GPU) bool {
 
 // addRings adds to the GPUs of an inventory what they sent over NVLink. By the topology, a GPU may reach the next one
 // over PCIe only: that is not said, because it is no figure of NVLink.
-func (m *Monitor) addRings(gpus []agentapi.GPU, topology [][]string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (cs *Checks) addRings(gpus []agentapi.GPU, topology [][]string) {
+	cs.reg.mu.Lock()
+	defer cs.reg.mu.Unlock()
 	place := map[string]int{}
 	for i, g := range withoutSlices(gpus) {
 		place[g.UUID] = i
 	}
 	for k := range gpus {
 		g := &gpus[k]
-		r := m.mem.GPUs[g.UUID]
-		if r == nil || r.Ring.Gbps == 0 || m.cfg.Now().Sub(r.Ring.At) > ringFor {
+		r := cs.reg.mem.GPUs[g.UUID]
+		if r == nil || r.Ring.Gbps == 0 || cs.reg.cfg.Now().Sub(r.Ring.At) > ringFor {
 			continue
 		}
 		i, here := place[g.UUID]

@@ -24,7 +24,7 @@ func TestRingsCountOfAllGPUsTogether(t *testing.T) {
 	var later atomic.Int64 // time.Duration
 	clock := func(c *Config) { c.Now = func() time.Time { return began.Add(time.Duration(later.Load())) } }
 	m := h.start(t, clock)
-	m.LeasedBy(noLeases)
+	m.Owners.LeasedBy(noLeases)
 	becomes(t, m, a, Healthy)
 	becomes(t, m, b, Healthy)
 	expect := func(m *Monitor, when string, gbpsA, gbpsB float64, at time.Duration) {
@@ -40,24 +40,24 @@ func TestRingsCountOfAllGPUsTogether(t *testing.T) {
 		}
 	}
 	expect(m, "at first", 0, 0, 0)
-	m.Checked(sent(a, 2900, b, 2900), a)
+	m.Checks.Record(sent(a, 2900, b, 2900), a)
 	expect(m, "of one only", 0, 0, 0)
-	m.Checked(sent(a, 2981.47, b, 2400), a, b)
+	m.Checks.Record(sent(a, 2981.47, b, 2400), a, b)
 	expect(m, "of both", 2981.4, 2400, 0)
 	later.Store(int64(time.Hour))
-	m.Checked(gpucheck.Result{Failure: &gpucheck.Failure{Kind: gpucheck.KindHang, GPUs: []string{b}}}, a, b)
-	m.Checked(gpucheck.Result{}, b)
+	m.Checks.Record(gpucheck.Result{Failure: &gpucheck.Failure{Kind: gpucheck.KindHang, GPUs: []string{b}}}, a, b)
+	m.Checks.Record(gpucheck.Result{}, b)
 	expect(m, "after a failure, and of one again", 2981.4, 2400, 0)
 	m.Close()
 
 	m = h.start(t, clock)
-	m.LeasedBy(noLeases)
+	m.Owners.LeasedBy(noLeases)
 	becomes(t, m, a, Healthy)
 	becomes(t, m, b, Healthy)
 	expect(m, "after a restart", 2981.4, 2400, 0)
 	due := func() []string {
 		inventory(t, m)
-		due := m.Unchecked()
+		due := m.Checks.Due()
 		slices.Sort(due)
 		return due
 	}
@@ -67,23 +67,23 @@ func TestRingsCountOfAllGPUsTogether(t *testing.T) {
 		t.Errorf("due after an hour: %v", got)
 	}
 	later.Store(int64(time.Hour + ringEvery))
-	m.LeasedBy(func() map[string]bool { return map[string]bool{a: true} })
+	m.Owners.LeasedBy(func() map[string]bool { return map[string]bool{a: true} })
 	if got := due(); len(got) != 0 {
 		t.Errorf("due while one has a lease: %v", got)
 	}
-	m.LeasedBy(noLeases)
+	m.Owners.LeasedBy(noLeases)
 	if got := due(); !slices.Equal(got, both) {
 		t.Errorf("due after a week: %v", got)
 	}
-	m.Checked(gpucheck.Result{Failure: &gpucheck.Failure{Kind: gpucheck.KindCUDA, GPUs: both}}, a, b)
+	m.Checks.Record(gpucheck.Result{Failure: &gpucheck.Failure{Kind: gpucheck.KindCUDA, GPUs: both}}, a, b)
 	if got := due(); len(got) != 0 {
 		t.Errorf("due at once after a failure: %v", got)
 	}
 	later.Store(int64(ringFor + time.Minute))
 	expect(m, "after 30 days", 0, 0, 0)
-	m.Checked(sent(a, 2900, b, 2950), a, b)
+	m.Checks.Record(sent(a, 2900, b, 2950), a, b)
 	expect(m, "again", 2900, 2950, ringFor+time.Minute)
-	m.Checked(gpucheck.Result{}, a, b) // without direct access between them
+	m.Checks.Record(gpucheck.Result{}, a, b) // without direct access between them
 	expect(m, "without a ring", 0, 0, 0)
 }
 
@@ -97,15 +97,15 @@ func TestRingsOverPCIeAreNotNVLinks(t *testing.T) {
 	}
 	var later atomic.Int64
 	m := h.start(t, func(c *Config) { c.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) } })
-	m.LeasedBy(noLeases)
+	m.Owners.LeasedBy(noLeases)
 	becomes(t, m, h.uuid(0), Healthy)
 	becomes(t, m, h.uuid(1), Healthy)
-	m.Checked(sent(h.uuid(0), 190, h.uuid(1), 190), h.uuid(0), h.uuid(1))
+	m.Checks.Record(sent(h.uuid(0), 190, h.uuid(1), 190), h.uuid(0), h.uuid(1))
 	if g := inventory(t, m).GPUs; g[0].RingGbps != 0 || g[1].RingGbps != 0 {
 		t.Errorf("%v, %v", g[0].RingGbps, g[1].RingGbps)
 	}
 	later.Store(int64(2 * ringEvery))
-	if due := m.Unchecked(); len(due) != 0 {
+	if due := m.Checks.Due(); len(due) != 0 {
 		t.Errorf("due: %v", due)
 	}
 }

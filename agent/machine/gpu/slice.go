@@ -52,71 +52,60 @@ func splitProblems(g agentapi.GPU, sys wire.System) []agentapi.Problem {
 	return nil
 }
 
-// concerned returns the devices that an event of a GPU is about: the slice whose GPU instance it happened in, or else
-// the GPU and all its slices.
-func (m *Monitor) concerned(gpu string, instance *int) []string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	out := []string{gpu}
-	for uuid, r := range m.mem.GPUs {
-		switch {
-		case r.Seen != m.boot || r.Instance == nil || r.GPU.Parent != gpu:
-		case instance == nil:
-			out = append(out, uuid)
-		case r.Instance.ID == *instance:
-			return []string{uuid}
-		}
-	}
-	return out
+// remaker knows the slices that an operator makes of GPUs, and recreates them after each lease.
+type remaker struct {
+	reg    *registry
+	driver *driver
+	owners *Owners
 }
 
-// replacedSlice reports whether a record is of a slice that the driver does not list now: an operator has made another
-// layout. m.mu is held.
-func (m *Monitor) replacedSlice(r *record, sys wire.System) bool {
-	return r.Instance != nil && !r.Remaking && m.blind == nil &&
+// replaced reports whether a record is of a slice that the driver does not list now: an operator has made another
+// layout. reg.mu is held.
+func (rm *remaker) replaced(r *record, sys wire.System) bool {
+	return r.Instance != nil && !r.Remaking && rm.reg.blind == nil &&
 		!slices.ContainsFunc(sys.Devices, func(d wire.Device) bool { return slices.Contains(d.Slices, r.GPU.UUID) })
 }
 
-// forgetSlices removes the records of slices that are not there any more: their operator has made another layout,
+// forget removes the records of slices that are not there any more: their operator has made another layout,
 // which is no defect. A slice that is being recreated, one with a lease, and the slices of a GPU that the driver does
-// not list stay. m.mu is held.
-func (m *Monitor) forgetSlices(present map[string]bool) {
+// not list stay. reg.mu is held.
+func (rm *remaker) forget(present map[string]bool) {
 	leased := map[string]bool{}
-	if m.leased != nil {
-		f := m.leased
-		m.mu.Unlock()
+	if rm.owners.leased != nil {
+		f := rm.owners.leased
+		rm.reg.mu.Unlock()
 		leased = f()
-		m.mu.Lock()
+		rm.reg.mu.Lock()
 	}
-	for uuid, r := range m.mem.GPUs {
+	for uuid, r := range rm.reg.mem.GPUs {
 		if r.Instance != nil && !r.Remaking && !present[uuid] && present[r.GPU.Parent] && !leased[uuid] {
-			delete(m.mem.GPUs, uuid)
-			delete(m.owners, uuid)
-			m.save()
-			poke(m.changed)
+			delete(rm.reg.mem.GPUs, uuid)
+			delete(rm.owners.unleased, uuid)
+			rm.reg.save()
+			poke(rm.reg.changed)
 		}
 	}
 }
 
 // remake destroys the slices among the named devices and recreates them, so that nothing of a lease is left in their
 // memory, and no setting. The layout stays as it is.
-func (m *Monitor) remake(ctx context.Context, uuids []string) error {
+func (rm *remaker) remake(ctx context.Context, uuids []string) error {
 	for _, uuid := range uuids {
 		if !isSlice(uuid) {
 			continue
 		}
-		m.mu.Lock()
-		r := m.mem.GPUs[uuid]
+		rm.reg.mu.Lock()
+		r := rm.reg.mem.GPUs[uuid]
 		if r == nil || r.Instance == nil {
-			m.mu.Unlock()
+			rm.reg.mu.Unlock()
 			return fault.New(fault.Conflict, "%s is not known as a slice", uuid)
 		}
 		r.Remaking = true // stored first: an agent that ends in the middle makes it when it starts again
-		m.save()
-		m.mu.Unlock()
-		m.looking.Lock()
-		err := m.finish(ctx, uuid)
-		m.looking.Unlock()
+		rm.reg.save()
+		rm.reg.mu.Unlock()
+		rm.reg.looking.Lock()
+		err := rm.finish(ctx, uuid)
+		rm.reg.looking.Unlock()
 		if err != nil {
 			return fault.Wrap(err, fault.Conflict, "%s cannot be recreated: %v", uuid, err)
 		}
@@ -125,43 +114,44 @@ func (m *Monitor) remake(ctx context.Context, uuids []string) error {
 }
 
 // finishRemaking makes the slices that an agent which has ended left destroyed. It is part of a look.
-func (m *Monitor) finishRemaking(ctx context.Context) {
-	for uuid, r := range m.known() {
+func (rm *remaker) finishRemaking(ctx context.Context) {
+	for uuid, r := range rm.reg.known() {
 		if !r.Remaking {
 			continue
 		}
-		if err := m.finish(ctx, uuid); err != nil && ctx.Err() == nil {
-			m.log.Warn("a slice cannot be recreated", "gpu", uuid, "err", err)
+		if err := rm.finish(ctx, uuid); err != nil && ctx.Err() == nil {
+			rm.reg.log.Warn("a slice cannot be recreated", "gpu", uuid, "err", err)
 		}
 	}
 }
 
-// finish recreates a slice, unless that is done. Its record moves to the UUID that it has then. m.looking is held.
-func (m *Monitor) finish(ctx context.Context, uuid string) error {
-	m.mu.Lock()
-	r := m.mem.GPUs[uuid]
+// finish recreates a slice, unless that is done. Its record moves to the UUID that it has then. reg.looking is held.
+func (rm *remaker) finish(ctx context.Context, uuid string) error {
+	rm.reg.mu.Lock()
+	r := rm.reg.mem.GPUs[uuid]
 	if r == nil || !r.Remaking {
-		m.mu.Unlock()
+		rm.reg.mu.Unlock()
 		return nil
 	}
 	parent, like := r.GPU.Parent, *r.Instance
-	m.mu.Unlock()
+	rm.reg.mu.Unlock()
 	var made wire.Instance
-	if err := m.probe.request(ctx, wire.Request{Method: wire.MethodRemake, GPU: parent, Like: &like}, &made); err != nil {
+	q := wire.Request{Method: wire.MethodRemake, GPU: parent, Like: &like}
+	if err := rm.driver.probe.request(ctx, q, &made); err != nil {
 		return err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	rm.reg.mu.Lock()
+	defer rm.reg.mu.Unlock()
 	r.Remaking, r.Instance = false, &made
 	r.CheckedFor = "" // a new device: it must prove again that it computes
 	if made.UUID != uuid {
-		m.log.Info("a slice has another UUID since it was recreated", "gpu", uuid, "now", made.UUID)
-		delete(m.mem.GPUs, uuid)
+		rm.reg.log.Info("a slice has another UUID since it was recreated", "gpu", uuid, "now", made.UUID)
+		delete(rm.reg.mem.GPUs, uuid)
 		r.GPU.UUID, r.GPU.AttachName = made.UUID, "nvidia.com/gpu="+made.UUID
-		m.mem.GPUs[made.UUID] = r
-		m.probe.seenAt(made.UUID, r.GPU.PCIBus)
-		poke(m.changed)
+		rm.reg.mem.GPUs[made.UUID] = r
+		rm.driver.probe.seenAt(made.UUID, r.GPU.PCIBus)
+		poke(rm.reg.changed)
 	}
-	m.save()
+	rm.reg.save()
 	return nil
 }

@@ -83,7 +83,7 @@ func TestSlicesAreListed(t *testing.T) {
 	if len(inv.GPUs) != 5 || len(inv.Topology) != 2 || len(inv.Problems) != 0 {
 		t.Errorf("%d GPUs, topology %v, problems %+v", len(inv.GPUs), inv.Topology, inv.Problems)
 	}
-	b, err := m.Sample(t.Context(), h.slice(0))
+	b, err := m.Telemetry.Sample(t.Context(), h.slice(0))
 	if err != nil || len(b.Samples) != 1 {
 		t.Fatalf("%+v, %v", b, err)
 	}
@@ -105,17 +105,17 @@ func TestSlicesAreMadeAnewAfterALease(t *testing.T) {
 	h := newSplit(t)
 	m := h.start(t)
 	becomes(t, m, h.slice(1), Healthy)
-	if err := m.NoteBefore(t.Context(), h.slice(1)); err != nil {
+	if err := m.Leases.NoteBefore(t.Context(), h.slice(1)); err != nil {
 		t.Fatal(err)
 	}
 	h.processes(t, map[string][]fakeprofile.Process{h.slice(1): {{PID: os.Getpid(), MemMB: 3000}}})
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	if err := m.WaitClean(ctx, h.slice(1)); fault.From(err) == nil || h.remade(t, 1) != "0 0" {
+	if err := m.Leases.WaitClean(ctx, h.slice(1)); fault.From(err) == nil || h.remade(t, 1) != "0 0" {
 		t.Fatalf("while a process runs: %v, %s", err, h.remade(t, 1))
 	}
 	h.processes(t, nil)
-	if err := m.WaitClean(t.Context(), h.slice(1)); err != nil {
+	if err := m.Leases.WaitClean(t.Context(), h.slice(1)); err != nil {
 		t.Fatal(err)
 	}
 	if got := []string{h.remade(t, 0), h.remade(t, 1), h.remade(t, 2)}; !cmp.Equal(got, []string{"0 0", "0 1", "0 0"}) {
@@ -133,7 +133,7 @@ func TestASliceThatWasDestroyedIsMadeAtTheNextStart(t *testing.T) {
 	h.fault(t, 1, func(g *fakeprofile.GPU) {
 		g.Errors = []fakeprofile.Error{{Function: "nvmlDeviceCreateGpuInstanceWithPlacement", Code: 999}}
 	})
-	if err := m.WaitClean(t.Context(), h.slice(2)); err == nil || h.remade(t, 2) != "2 0" {
+	if err := m.Leases.WaitClean(t.Context(), h.slice(2)); err == nil || h.remade(t, 2) != "2 0" {
 		t.Fatalf("%v, %s", err, h.remade(t, 2))
 	}
 	becomes(t, m, h.slice(2), Suspect)
@@ -158,10 +158,10 @@ func TestSlicesHealthIsTheirGPUs(t *testing.T) {
 	}
 	h.fault(t, 1, func(g *fakeprofile.GPU) { g.RaiseXidIn(2, 48) })
 	becomes(t, m, h.slice(1), Quarantined)
-	if health := m.Health(); health[h.slice(0)].State != Healthy || health[h.uuid(1)].State != Healthy {
+	if health := m.Diagnosis.Health(); health[h.slice(0)].State != Healthy || health[h.uuid(1)].State != Healthy {
 		t.Errorf("an Xid of the second slice: %v", health)
 	}
-	for _, e := range m.Pending() {
+	for _, e := range m.Diagnosis.Pending() {
 		if e.GPU == h.slice(1) && (e.Vendor != agentapi.NVIDIA || e.Code != "xid-48") {
 			t.Errorf("%+v", e)
 		}
@@ -170,14 +170,15 @@ func TestSlicesHealthIsTheirGPUs(t *testing.T) {
 	for i := range 3 {
 		becomes(t, m, h.slice(i), Quarantined)
 	}
-	m.LeasedBy(func() map[string]bool { return nil })
-	if due := m.ResetDue(); len(due) != 0 {
+	m.Owners.LeasedBy(func() map[string]bool { return nil })
+	if due := m.Resets.Due(); len(due) != 0 {
 		t.Errorf("a reset would destroy the layout: %v", due)
 	}
-	if health := m.Health()[h.uuid(0)]; health.State != Healthy {
+	if health := m.Diagnosis.Health()[h.uuid(0)]; health.State != Healthy {
 		t.Errorf("the whole GPU: %v", health)
 	}
-	if err := m.Requalify(t.Context(), h.slice(1)); fault.From(err) == nil || !strings.Contains(err.Error(), "slice") {
+	if err := m.Resets.Requalify(t.Context(), h.slice(1)); fault.From(err) == nil ||
+		!strings.Contains(err.Error(), "slice") {
 		t.Errorf("a slice was reset: %v", err)
 	}
 }

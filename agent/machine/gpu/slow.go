@@ -1,7 +1,6 @@
 package gpu
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -127,40 +126,6 @@ func (s *slow) why(least time.Duration) string {
 	}
 	slices.Sort(texts)
 	return strings.Join(texts, ", ")
-}
-
-// seeSpeed looks at how fast the named GPUs run, and queues an event about each that became degraded or no longer is.
-func (m *Monitor) seeSpeed(ctx context.Context, conditions map[string]wire.Condition) {
-	samples, _ := each[wire.Sample](ctx, m, wire.MethodSample, slices.Collect(maps.Keys(conditions)))
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for uuid, s := range samples {
-		r := m.mem.GPUs[uuid]
-		if r == nil {
-			continue
-		}
-		if r.Degraded != "" && r.slow.causes == nil { // as stored before a restart: it must be quiet for as long again
-			r.slow.causes = map[string]slowdown{}
-			r.slow.restarted = m.cfg.Now()
-		}
-		m.seeLink(r, s)
-		c := conditions[uuid]
-		r.slow.see(s, nvlinks{c.NVLinksUp, linksToSwitches(r.GPU), c.FabricHealth.Faults()}, m.cfg.Now(),
-			m.cfg.timing.steady)
-		why := r.slow.why(m.cfg.timing.slow)
-		if why == "" && m.cfg.Now().Sub(r.slow.restarted) < m.cfg.timing.steady {
-			continue
-		}
-		if why == r.Degraded {
-			continue
-		}
-		r.Degraded = why
-		if why == "" {
-			m.emit(r, Evidence{Kind: kindRestored})
-		} else {
-			m.emit(r, Evidence{Kind: kindDegraded, Detail: why})
-		}
-	}
 }
 
 // linksToSwitches returns how many NVLinks lead to switches: all that the GPU has, or none. Between two cards a bridge

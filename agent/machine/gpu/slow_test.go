@@ -23,7 +23,7 @@ func TestSampleTellsClocksAndLinks(t *testing.T) {
 			wire.ClocksHWSlowdown, 8, 17, 1<<40
 		g.Fans = 2
 	})
-	b, err := m.Sample(t.Context(), h.uuid(0))
+	b, err := m.Telemetry.Sample(t.Context(), h.uuid(0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestSampleOfAnOldDriver(t *testing.T) {
 	h := newHost(t, h100, 1)
 	m := h.start(t, func(c *Config) { c.LibraryPath = oldLibrary })
 	becomes(t, m, h.uuid(0), Healthy)
-	b, err := m.Sample(t.Context(), h.uuid(0))
+	b, err := m.Telemetry.Sample(t.Context(), h.uuid(0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,14 +70,14 @@ func TestDegradedIsToldAndEnds(t *testing.T) {
 	last := func(kind, detail string) {
 		t.Helper()
 		eventually(t, kind, func() (any, bool) {
-			events := m.Pending()
+			events := m.Diagnosis.Pending()
 			return events, slices.ContainsFunc(events, func(e agentapi.HealthEvent) bool {
 				return e.Kind == kind && e.Detail == detail && e.State == string(Healthy)
 			})
 		})
 	}
 	last(kindDegraded, "HW power brake")
-	if got := m.Health()[h.uuid(0)]; got.State != Healthy {
+	if got := m.Diagnosis.Health()[h.uuid(0)]; got.State != Healthy {
 		t.Errorf("a slow GPU is %+v: it goes on being rented", got)
 	}
 	m.Close()
@@ -106,7 +106,7 @@ func TestDegradedNVLinks(t *testing.T) {
 			h.fault(t, 0, test.change) // before the agent starts
 			m := h.start(t, func(c *Config) { c.timing.slow, c.timing.steady = time.Nanosecond, time.Minute })
 			eventually(t, test.want, func() (any, bool) {
-				events := m.Pending()
+				events := m.Diagnosis.Pending()
 				return events, slices.ContainsFunc(events, func(e agentapi.HealthEvent) bool {
 					return e.Kind == kindDegraded && e.Detail == test.want && e.State == string(Healthy)
 				})

@@ -20,18 +20,18 @@ func (d pciDevices) has(pci string) bool {
 }
 
 // pciDevices reads sysfs. If the GPUs are simulated it reads only a tree that was configured for them.
-func (m *Monitor) pciDevices() pciDevices {
-	root := m.cfg.SysFS
+func (wa *watcher) pciDevices() pciDevices {
+	root := wa.reg.cfg.SysFS
 	if root == "" {
-		m.mu.Lock()
-		simulated := m.sys.Simulated
-		m.mu.Unlock()
+		wa.reg.mu.Lock()
+		simulated := wa.reg.sys.Simulated
+		wa.reg.mu.Unlock()
 		if simulated {
 			return pciDevices{}
 		}
 		root = "/sys"
 	}
-	return readPCI(root).of(m.maker.vendor())
+	return readPCI(root).of(wa.reg.maker.vendor())
 }
 
 // of returns d with numa of a vendor's GPUs.

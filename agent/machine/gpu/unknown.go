@@ -15,17 +15,17 @@ import (
 
 // weighUnknown turns unknown errors into odd answers where the GPU has answered the call before, and remembers which
 // calls each GPU answers.
-func (m *Monitor) weighUnknown(conditions map[string]wire.Condition) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (dr *driver) weighUnknown(conditions map[string]wire.Condition) {
+	dr.reg.mu.Lock()
+	defer dr.reg.mu.Unlock()
 	learnt := false
 	for uuid, c := range conditions {
-		r := m.mem.GPUs[uuid]
+		r := dr.reg.mem.GPUs[uuid]
 		if r == nil {
 			continue
 		}
-		if r.AnswersOf != m.sys.Driver {
-			r.Answers, r.AnswersOf, learnt = nil, m.sys.Driver, true
+		if r.AnswersOf != dr.reg.sys.Driver {
+			r.Answers, r.AnswersOf, learnt = nil, dr.reg.sys.Driver, true
 		}
 		for _, e := range c.Unknown {
 			if c.Odd == nil && slices.Contains(r.Answers, e.Call) {
@@ -40,27 +40,27 @@ func (m *Monitor) weighUnknown(conditions map[string]wire.Condition) {
 		conditions[uuid] = c
 	}
 	if learnt {
-		m.save()
+		dr.reg.save()
 	}
 }
 
 // waking reports whether the host was suspended a moment ago.
-func (m *Monitor) waking() bool {
+func (dr *driver) waking() bool {
 	const jitter = time.Second // the clocks are not read at the same moment
-	now, slept := m.cfg.Now(), m.cfg.slept()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if slept-m.slept > jitter {
-		m.woke = now
+	now, slept := dr.reg.cfg.Now(), dr.reg.cfg.slept()
+	dr.reg.mu.Lock()
+	defer dr.reg.mu.Unlock()
+	if slept-dr.slept > jitter {
+		dr.woke = now
 	}
-	m.slept = max(m.slept, slept)
-	return !m.woke.IsZero() && now.Sub(m.woke) < m.cfg.timing.wakes
+	dr.slept = max(dr.slept, slept)
+	return !dr.woke.IsZero() && now.Sub(dr.woke) < dr.reg.cfg.timing.wakes
 }
 
 // callEvidence is CallEvidence of a host that may have been suspended.
-func (m *Monitor) callEvidence(err error) (Evidence, bool) {
+func (dr *driver) callEvidence(err error) (Evidence, bool) {
 	var refusal *wire.Error
-	if errors.As(err, &refusal) && refusal.Code == wire.CodeUnknown && m.waking() {
+	if errors.As(err, &refusal) && refusal.Code == wire.CodeUnknown && dr.waking() {
 		return Evidence{}, false
 	}
 	return CallEvidence(err)

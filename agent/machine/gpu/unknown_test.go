@@ -23,12 +23,12 @@ func TestAnUnknownErrorCountsOnceTheCallWasAnswered(t *testing.T) {
 	becomes(t, m, h.uuid(0), Healthy)
 	becomes(t, m, h.uuid(1), Healthy)
 	inventory(t, m) // a whole look
-	for uuid, got := range m.Health() {
+	for uuid, got := range m.Diagnosis.Health() {
 		if got.State != Healthy {
 			t.Errorf("%s: %+v", uuid, got)
 		}
 	}
-	if events := m.Pending(); len(events) != 0 {
+	if events := m.Diagnosis.Pending(); len(events) != 0 {
 		t.Errorf("events: %+v", events)
 	}
 	m.Close()
@@ -36,7 +36,7 @@ func TestAnUnknownErrorCountsOnceTheCallWasAnswered(t *testing.T) {
 	m = h.start(t)
 	becomes(t, m, h.uuid(1), Suspect)
 	inventory(t, m)
-	if got := m.Health()[h.uuid(0)]; got.State != Healthy {
+	if got := m.Diagnosis.Health()[h.uuid(0)]; got.State != Healthy {
 		t.Errorf("the one that never answered: %+v", got)
 	}
 }
@@ -68,7 +68,7 @@ func TestAnUnknownErrorAfterASuspensionIsNoEvidence(t *testing.T) {
 			for range 3 {
 				inventory(t, m)
 			}
-			if got := m.Health()[h.uuid(0)]; got.State != Healthy {
+			if got := m.Diagnosis.Health()[h.uuid(0)]; got.State != Healthy {
 				t.Fatalf("just awake: %+v", got)
 			}
 			later.Store(int64(2 * time.Minute))

@@ -28,10 +28,18 @@ type Process struct {
 // drivers keep a little for themselves.
 const slack = 512 << 20
 
+// Leases notes how GPUs are used before a lease, and waits until they are clean after it.
+type Leases struct {
+	reg     *registry
+	driver  *driver
+	owners  *Owners
+	remaker *remaker
+}
+
 // UseOf returns the present use of a GPU's memory.
-func (m *Monitor) UseOf(ctx context.Context, uuid string) (Use, error) {
+func (ls *Leases) UseOf(ctx context.Context, uuid string) (Use, error) {
 	var u wire.Use
-	if err := m.call(ctx, wire.MethodUse, uuid, &u); err != nil {
+	if err := ls.driver.call(ctx, wire.MethodUse, uuid, &u); err != nil {
 		return Use{}, asFault(err)
 	}
 	out := Use{MemUsed: u.MemUsed, Shared: u.Shared}
@@ -43,19 +51,19 @@ func (m *Monitor) UseOf(ctx context.Context, uuid string) (Use, error) {
 
 // NoteBefore records the use of the GPUs before a lease's workload starts on them (by an owner's desktop, for example),
 // so that WaitClean does not wait for it. The record survives restarts.
-func (m *Monitor) NoteBefore(ctx context.Context, uuids ...string) error {
+func (ls *Leases) NoteBefore(ctx context.Context, uuids ...string) error {
 	for _, uuid := range uuids {
-		u, err := m.UseOf(ctx, uuid)
+		u, err := ls.UseOf(ctx, uuid)
 		if err != nil {
 			return err
 		}
-		m.mu.Lock()
-		if r := m.mem.GPUs[uuid]; r != nil {
+		ls.reg.mu.Lock()
+		if r := ls.reg.mem.GPUs[uuid]; r != nil {
 			r.Before, r.AppBlamed = &u, false
-			delete(m.ownerUse, uuid) // belongs to the previous lease
-			m.save()
+			delete(ls.owners.shared, uuid) // belongs to the previous lease
+			ls.reg.save()
 		}
-		m.mu.Unlock()
+		ls.reg.mu.Unlock()
 	}
 	return nil
 }
@@ -64,20 +72,20 @@ func (m *Monitor) NoteBefore(ctx context.Context, uuids ...string) error {
 // If ctx ends first, it returns a Conflict that names what is left, and the GPUs that are not clean are suspect until a
 // look finds them clean. Slices are then destroyed and recreated. Call it after a lease's containers are gone and
 // before its GPUs are given to another lease.
-func (m *Monitor) WaitClean(ctx context.Context, uuids ...string) error {
+func (ls *Leases) WaitClean(ctx context.Context, uuids ...string) error {
 	var left []string
 	var held map[string]string
 	for {
-		now, unclean := m.left(ctx, uuids)
+		now, unclean := ls.left(ctx, uuids)
 		if ctx.Err() == nil {
 			left, held = now, unclean
 		}
 		if len(now) == 0 {
-			return m.remake(ctx, uuids)
+			return ls.remaker.remake(ctx, uuids)
 		}
 		select {
 		case <-ctx.Done():
-			m.hold(held)
+			ls.hold(held)
 			return fault.Wrap(ctx.Err(), fault.Conflict, "GPU memory is not free: %s", strings.Join(left, "; "))
 		case <-time.After(250 * time.Millisecond):
 		}
@@ -85,15 +93,15 @@ func (m *Monitor) WaitClean(ctx context.Context, uuids ...string) error {
 }
 
 // left returns what is not clean, for all GPUs, and by UUID for the GPUs that answered.
-func (m *Monitor) left(ctx context.Context, uuids []string) (all []string, unclean map[string]string) {
-	uses, failed := each[wire.Use](ctx, m, wire.MethodUse, uuids)
+func (ls *Leases) left(ctx context.Context, uuids []string) (all []string, unclean map[string]string) {
+	uses, failed := each[wire.Use](ctx, ls.driver, wire.MethodUse, uuids)
 	unclean = map[string]string{}
 	for _, uuid := range uuids {
 		if err := failed[uuid]; err != nil {
 			all = append(all, fmt.Sprintf("%s cannot be asked: %v", uuid, err))
 			continue
 		}
-		if why := uncleanBecause(m.withoutHosts(uses[uuid]), m.before(uuid)); why != "" {
+		if why := uncleanBecause(ls.withoutHosts(uses[uuid]), ls.before(uuid)); why != "" {
 			all = append(all, uuid+" "+why)
 			unclean[uuid] = why
 		}
@@ -103,22 +111,22 @@ func (m *Monitor) left(ctx context.Context, uuids []string) (all []string, uncle
 
 // hold marks GPUs whose memory is not free after a lease, which makes them suspect at the next look; each look checks
 // them again.
-func (m *Monitor) hold(unclean map[string]string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (ls *Leases) hold(unclean map[string]string) {
+	ls.reg.mu.Lock()
+	defer ls.reg.mu.Unlock()
 	for uuid, why := range unclean {
-		if r := m.mem.GPUs[uuid]; r != nil && r.Held == "" {
+		if r := ls.reg.mem.GPUs[uuid]; r != nil && r.Held == "" {
 			r.Held = "after a lease has ended it " + why
-			m.save()
-			poke(m.kick)
+			ls.reg.save()
+			poke(ls.reg.kick)
 		}
 	}
 }
 
 // letGo clears the mark of GPUs whose memory is free again. It is part of a look.
-func (m *Monitor) letGo(ctx context.Context) {
+func (ls *Leases) letGo(ctx context.Context) {
 	var held []string
-	for uuid, r := range m.known() {
+	for uuid, r := range ls.reg.known() {
 		if r.Held != "" {
 			held = append(held, uuid)
 		}
@@ -126,26 +134,26 @@ func (m *Monitor) letGo(ctx context.Context) {
 	if len(held) == 0 {
 		return
 	}
-	uses, _ := each[wire.Use](ctx, m, wire.MethodUse, held)
+	uses, _ := each[wire.Use](ctx, ls.driver, wire.MethodUse, held)
 	for uuid, use := range uses {
-		if uncleanBecause(m.withoutHosts(use), m.before(uuid)) != "" {
+		if uncleanBecause(ls.withoutHosts(use), ls.before(uuid)) != "" {
 			continue
 		}
-		m.mu.Lock()
-		if r := m.mem.GPUs[uuid]; r != nil {
+		ls.reg.mu.Lock()
+		if r := ls.reg.mem.GPUs[uuid]; r != nil {
 			r.Held = ""
-			m.save()
+			ls.reg.save()
 		}
-		m.mu.Unlock()
+		ls.reg.mu.Unlock()
 	}
 }
 
 // withoutHosts returns a use without the host's own programs, which may have started since: those that are in no
 // container, such as a desktop's login screen. Nothing that a lease has run can leave its container's control group.
-func (m *Monitor) withoutHosts(u wire.Use) wire.Use {
+func (ls *Leases) withoutHosts(u wire.Use) wire.Use {
 	out := wire.Use{MemUsed: u.MemUsed, Shared: u.Shared}
 	for _, p := range u.Processes {
-		if m.outside(p.PID) {
+		if ls.owners.outside(p.PID) {
 			out.MemUsed -= p.MemUsed
 		} else {
 			out.Processes = append(out.Processes, p)
@@ -154,10 +162,10 @@ func (m *Monitor) withoutHosts(u wire.Use) wire.Use {
 	return out
 }
 
-func (m *Monitor) before(uuid string) Use {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if r := m.mem.GPUs[uuid]; r != nil && r.Before != nil {
+func (ls *Leases) before(uuid string) Use {
+	ls.reg.mu.Lock()
+	defer ls.reg.mu.Unlock()
+	if r := ls.reg.mem.GPUs[uuid]; r != nil && r.Before != nil {
 		return *r.Before
 	}
 	return Use{}

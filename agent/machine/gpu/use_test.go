@@ -30,7 +30,7 @@ func TestEnergy(t *testing.T) {
 	m := h.start(t, func(c *Config) { c.timing.watch = time.Hour })
 	energy := func() int64 {
 		t.Helper()
-		e, err := m.EnergyMJ(t.Context(), h.uuid(0))
+		e, err := m.Telemetry.EnergyMJ(t.Context(), h.uuid(0))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +50,7 @@ func TestEnergy(t *testing.T) {
 	if watts := used / 60 / 1000; watts < 590 || watts > 690 { // about 90 % between 70 and 700 W for a minute
 		t.Errorf("busy: %d W on average", watts)
 	}
-	b, err := m.Sample(t.Context(), h.uuid(0))
+	b, err := m.Telemetry.Sample(t.Context(), h.uuid(0))
 	if s := b.Samples[0]; err != nil || *s.Util < 80 || *s.PowerMW < 590_000 || *s.TempC < 55 || *s.MemTotal != 81559<<20 {
 		t.Errorf("busy: %+v", s)
 	}
@@ -97,35 +97,35 @@ func TestWaitClean(t *testing.T) {
 		}
 	}
 	set()
-	if err := m.NoteBefore(t.Context(), h.uuid(0), h.uuid(1)); err != nil {
+	if err := m.Leases.NoteBefore(t.Context(), h.uuid(0), h.uuid(1)); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.WaitClean(t.Context(), h.uuid(0), h.uuid(1)); err != nil {
+	if err := m.Leases.WaitClean(t.Context(), h.uuid(0), h.uuid(1)); err != nil {
 		t.Errorf("what was there before counts: %v", err)
 	}
 	processes[h.uuid(0)] = append(processes[h.uuid(0)], fakeprofile.Process{PID: job.Process.Pid, MemMB: 40_000, Load: 95})
 	set()
-	use, err := m.UseOf(t.Context(), h.uuid(0))
+	use, err := m.Leases.UseOf(t.Context(), h.uuid(0))
 	if err != nil || len(use.Processes) != 2 || use.MemUsed < 40_900<<20 {
 		t.Errorf("%+v, %v", use, err)
 	}
-	b, err := m.Sample(t.Context(), h.uuid(0))
+	b, err := m.Telemetry.Sample(t.Context(), h.uuid(0))
 	if err != nil || *b.Samples[0].Util < 85 {
 		t.Errorf("a busy GPU: %+v, %v", b, err)
 	}
 	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := m.WaitClean(short, h.uuid(0)); !fault.Is(err, fault.Conflict) {
+	if err := m.Leases.WaitClean(short, h.uuid(0)); !fault.Is(err, fault.Conflict) {
 		t.Errorf("held: %v", err)
 	}
 	// A login screen that came back is no user's, and not the renter's either: it is in no container.
 	within("/system.slice/sddm.service")
-	if err := m.WaitClean(t.Context(), h.uuid(0)); err != nil {
+	if err := m.Leases.WaitClean(t.Context(), h.uuid(0)); err != nil {
 		t.Errorf("a program of the host's own: %v", err)
 	}
 	within("/system.slice/docker-" + strings.Repeat("3f2a", 16) + ".scope")
 	cleaned := make(chan error)
-	go func() { cleaned <- m.WaitClean(t.Context(), h.uuid(0), h.uuid(1)) }()
+	go func() { cleaned <- m.Leases.WaitClean(t.Context(), h.uuid(0), h.uuid(1)) }()
 	_ = job.Process.Kill()
 	_ = job.Wait()
 	if err := <-cleaned; err != nil {
@@ -134,7 +134,7 @@ func TestWaitClean(t *testing.T) {
 	h.fault(t, 1, func(g *fakeprofile.GPU) { g.StuckMiB = 2048 })
 	short, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := m.WaitClean(short, h.uuid(1)); !fault.Is(err, fault.Conflict) {
+	if err := m.Leases.WaitClean(short, h.uuid(1)); !fault.Is(err, fault.Conflict) {
 		t.Errorf("stuck memory: %v", err)
 	}
 }

@@ -275,7 +275,7 @@ func (h *hostDaemon) run(ctx context.Context) error {
 	wg.Go(func() { h.proveLoop(ctx, a.InventoryChanged) })
 	wg.Go(func() {
 		// The agent runs even if the operator's requests cannot be served.
-		err := serveControl(ctx, filepath.Join(h.flags.state, controlSocket), h.monitor.Requalify, h.log)
+		err := serveControl(ctx, filepath.Join(h.flags.state, controlSocket), h.monitor.Resets.Requalify, h.log)
 		if err != nil {
 			h.log.Warn("the operator's requests (muster-agent gpu requalify) are not answered", "err", err)
 		}
@@ -395,7 +395,7 @@ func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn 
 		Engine:       engine,
 		Images:       images,
 		Received:     images.Received,
-		GPUs:         h.monitor,
+		GPUs:         agent.MonitoredGPUs(h.monitor),
 		Link:         conn,
 		Inventory:    h.inventory,
 		Simulated:    inv.Simulated,

@@ -69,10 +69,10 @@ func load(t *testing.T, args ...string) (*exec.Cmd, *bufio.Scanner) {
 // sound fails the test if the GPU is not healthy, or if anything counts against it.
 func sound(t *testing.T, m *gpu.Monitor, uuid string) {
 	t.Helper()
-	if h := m.Health()[uuid]; h.State != gpu.Healthy {
+	if h := m.Diagnosis.Health()[uuid]; h.State != gpu.Healthy {
 		t.Errorf("health: %+v", h)
 	}
-	for _, e := range m.Pending() {
+	for _, e := range m.Diagnosis.Pending() {
 		if e.Kind == "xid" && e.State == string(gpu.Healthy) {
 			t.Logf("noted: %+v", e)
 			continue
@@ -88,7 +88,7 @@ func sample(t *testing.T, m *gpu.Monitor, uuid, when string) {
 	var last gpu.Batch
 	for range 100 {
 		began := time.Now()
-		b, err := m.Sample(t.Context(), uuid)
+		b, err := m.Telemetry.Sample(t.Context(), uuid)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,16 +105,16 @@ func sample(t *testing.T, m *gpu.Monitor, uuid, when string) {
 func TestIdle(t *testing.T) {
 	m, uuid := monitor(t)
 	sample(t, m, uuid, "idle")
-	if used := m.InUse(t.Context(), uuid); len(used) != 0 {
+	if used := m.Owners.InUse(t.Context(), uuid); len(used) != 0 {
 		t.Errorf("in use: %v", used)
 	}
-	before, err := m.EnergyMJ(t.Context(), uuid)
+	before, err := m.Telemetry.EnergyMJ(t.Context(), uuid)
 	if err != nil {
 		t.Fatal(err)
 	}
 	began, cpu := time.Now(), children(t)
 	time.Sleep(25 * time.Second) // two looks of the watch at least
-	after, err := m.EnergyMJ(t.Context(), uuid)
+	after, err := m.Telemetry.EnergyMJ(t.Context(), uuid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,17 +129,17 @@ func TestBusy(t *testing.T) {
 	cmd, _ := load(t, "busy", "25")
 	time.Sleep(3 * time.Second)
 	sample(t, m, uuid, "busy")
-	use, err := m.UseOf(t.Context(), uuid)
+	use, err := m.Leases.UseOf(t.Context(), uuid)
 	if err != nil || !slices.ContainsFunc(use.Processes, func(p gpu.Process) bool { return p.PID == cmd.Process.Pid }) {
 		t.Errorf("the process %d is not among %+v: %v", cmd.Process.Pid, use, err)
 	}
-	t.Logf("in use: %v", m.InUse(t.Context(), uuid))
-	before, _ := m.EnergyMJ(t.Context(), uuid)
+	t.Logf("in use: %v", m.Owners.InUse(t.Context(), uuid))
+	before, _ := m.Telemetry.EnergyMJ(t.Context(), uuid)
 	began, cpu := time.Now(), children(t)
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
-	after, _ := m.EnergyMJ(t.Context(), uuid)
+	after, _ := m.Telemetry.EnergyMJ(t.Context(), uuid)
 	t.Logf("busy: %.1f W by the energy counter; the probe took %.2f %% of a core",
 		float64(after[uuid]-before[uuid])/1000/time.Since(began).Seconds(),
 		100*(children(t)-cpu).Seconds()/time.Since(began).Seconds())
@@ -150,15 +150,15 @@ func TestBusy(t *testing.T) {
 func TestKilledWorkload(t *testing.T) {
 	m, uuid := monitor(t)
 	for _, gib := range []string{"1", "100"} {
-		if err := m.NoteBefore(t.Context(), uuid); err != nil {
+		if err := m.Leases.NoteBefore(t.Context(), uuid); err != nil {
 			t.Fatal(err)
 		}
-		idle, err := m.UseOf(t.Context(), uuid)
+		idle, err := m.Leases.UseOf(t.Context(), uuid)
 		if err != nil {
 			t.Fatal(err)
 		}
 		cmd, _ := load(t, "hold", gib)
-		held, err := m.UseOf(t.Context(), uuid)
+		held, err := m.Leases.UseOf(t.Context(), uuid)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +167,7 @@ func TestKilledWorkload(t *testing.T) {
 		_ = cmd.Process.Kill()
 		var noProcess, noMemory time.Duration
 		for noProcess == 0 || noMemory == 0 {
-			u, err := m.UseOf(t.Context(), uuid)
+			u, err := m.Leases.UseOf(t.Context(), uuid)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -184,7 +184,7 @@ func TestKilledWorkload(t *testing.T) {
 		}
 		_ = cmd.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		if err := m.WaitClean(ctx, uuid); err != nil {
+		if err := m.Leases.WaitClean(ctx, uuid); err != nil {
 			t.Error(err)
 		}
 		cancel()
@@ -218,7 +218,7 @@ func TestFaultsOfAProgram(t *testing.T) {
 		began := time.Now()
 		t.Logf("%s: ended with %v", mode, cmd.Wait())
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		if err := m.WaitClean(ctx, uuid); err != nil {
+		if err := m.Leases.WaitClean(ctx, uuid); err != nil {
 			t.Error(err)
 		}
 		cancel()
