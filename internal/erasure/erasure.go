@@ -40,12 +40,11 @@ type DeletionStanding = client.DeletionStanding
 type Erasure struct {
 	db       *db.DB
 	accounts *account.Accounts
-	volumes  *volume.Volumes
 }
 
 // New returns the use cases; it starts nothing.
-func New(d *db.DB, accounts *account.Accounts, volumes *volume.Volumes) *Erasure {
-	return &Erasure{d, accounts, volumes}
+func New(d *db.DB, accounts *account.Accounts) *Erasure {
+	return &Erasure{d, accounts}
 }
 
 // Standing returns what prevents the deletion of p's user, who keeps the money that is left.
@@ -167,7 +166,7 @@ func (e *Erasure) erase(ctx context.Context, tx *db.Tx, p account.Principal, giv
 			continue
 		}
 		ended = append(ended, ids[i])
-		if err := errors.Join(e.volumes.EraseOrg(ctx, tx, o.OrgID), sharedfs.EraseOrg(ctx, tx, o.OrgID)); err != nil {
+		if err := errors.Join(volume.EraseOrg(ctx, tx, o.OrgID), sharedfs.EraseOrg(ctx, tx, o.OrgID)); err != nil {
 			return err
 		}
 		_, stop := tx.Q.StopAutoTopup(ctx, "The account was deleted.", o.OrgID)

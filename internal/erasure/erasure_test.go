@@ -66,7 +66,7 @@ func (x *person) exec(sql string, args ...any) {
 }
 
 func (x *person) delete(giveUp bool) error {
-	return erasure.New(x.d, x.accounts, volumes(x.t, x.d)).Delete(x.t.Context(), x.p, erasure.Request{
+	return erasure.New(x.d, x.accounts).Delete(x.t.Context(), x.p, erasure.Request{
 		Password: password,
 		Confirm:  email,
 		GiveUp:   giveUp,
@@ -131,7 +131,7 @@ func TestErase_LeavesDocumentsOnly(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	data, err := erasure.New(x.d, x.accounts, volumes(x.t, x.d)).Export(t.Context(), x.p)
+	data, err := erasure.New(x.d, x.accounts).Export(t.Context(), x.p)
 	for _, want := range []string{email, address, "Lovelace's laptop", key, "1 Lovelace Road", "Lovelace/1.0",
 		"credit_note"} {
 		if err != nil || !strings.Contains(string(data), want) {
@@ -145,7 +145,7 @@ func TestErase_LeavesDocumentsOnly(t *testing.T) {
 		Password: "wrong password",
 		Confirm:  email,
 	}, {Password: password}, {Password: password, Confirm: "x"}} {
-		err := erasure.New(x.d, x.accounts, volumes(x.t, x.d)).Delete(t.Context(), x.p, r)
+		err := erasure.New(x.d, x.accounts).Delete(t.Context(), x.p, r)
 		if fault.KindOf(err) != fault.Invalid {
 			t.Errorf("%+v: %v", r, err)
 		}

@@ -61,7 +61,7 @@ func newStranger(t *testing.T) *stranger {
 			return nil
 		},
 		TakenOver: erasure.Takeover{
-			Clusters: clusters, Hosts: host.New(d, nil), Volumes: volumes(t, d), Payments: payments, Payouts: payouts,
+			Clusters: clusters, Hosts: host.New(d, nil), Payments: payments, Payouts: payouts,
 		}.End,
 		RightsLost: host.EndEnrollments,
 	})

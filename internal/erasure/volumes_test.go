@@ -37,7 +37,7 @@ func kept(t *testing.T, d *db.DB, who account.Principal, name string) id.Volume 
 			t.Fatal(err)
 		}
 	}
-	vol, _, err := volumes(t, d).Create(t.Context(), who, volume.NewVolume{Name: name, SizeGB: 10}, idem.Request{})
+	vol, _, err := volumes(t, d).Catalog.Create(t.Context(), who, volume.NewVolume{Name: name, SizeGB: 10}, idem.Request{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestExport_HasVolumes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	data, err := erasure.New(x.d, x.accounts, volumes(t, x.d)).Export(t.Context(), x.p)
+	data, err := erasure.New(x.d, x.accounts).Export(t.Context(), x.p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestErase_KeepsVolumesOfOthers(t *testing.T) {
 	if err := x.delete(false); err != nil {
 		t.Fatal(err)
 	}
-	list, err := volumes(t, x.d).List(t.Context(), x.p.Org)
+	list, err := volumes(t, x.d).Catalog.List(t.Context(), x.p.Org)
 	if err != nil || len(list) != 1 || list[0].ID != vol || list[0].StoredBytes != 1000 {
 		t.Errorf("%+v %v", list, err)
 	}

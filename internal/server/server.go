@@ -204,7 +204,7 @@ func (s *Server) openNouns(ctx context.Context) (err error) {
 		},
 		TakenOver: func(ctx context.Context, tx *db.Tx, org id.Org) error {
 			return erasure.Takeover{
-				Clusters: s.Clusters, Hosts: s.Hosts, Volumes: s.Volumes, Payments: s.Payments, Payouts: s.Payouts,
+				Clusters: s.Clusters, Hosts: s.Hosts, Payments: s.Payments, Payouts: s.Payouts,
 			}.End(ctx, tx, org)
 		},
 		RightsLost: host.EndEnrollments,
@@ -256,7 +256,7 @@ func (s *Server) openNouns(ctx context.Context) (err error) {
 	s.Statements = statement.New(s.db, s.cfg.Currency, s.cfg.merchant())
 	s.Notices = notify.NewNotices(s.db)
 	s.Webhooks = notify.NewWebhooks(s.db, box, false)
-	s.Erasure = erasure.New(s.db, s.Accounts, s.Volumes)
+	s.Erasure = erasure.New(s.db, s.Accounts)
 	keys, err := s.Clusters.SSHHostKeys(ctx)
 	if err != nil {
 		return err
@@ -324,7 +324,7 @@ func (s *Server) letHostsIn(context.Context) error {
 		Clusters: s.Clusters,
 		Metering: metering.NewCollector(s.db),
 		Market:   s.Market,
-		Volumes:  s.Volumes,
+		Volumes:  s.Volumes.Hosts,
 		Shared:   s.Shared,
 		Quiet:    cluster.NewQuietReports(s.Clusters),
 	})

@@ -36,7 +36,7 @@ type MountRow struct {
 func (s *Pages) mounts(ctx context.Context, who account.Principal, c cluster.Cluster, now time.Time) ([]MountRow,
 	error) {
 	var out []MountRow
-	reading, err := s.Volumes.Reading(ctx, c.ID)
+	reading, err := s.Volumes.Hosts.Reading(ctx, c.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (s *Pages) mounts(ctx context.Context, who account.Principal, c cluster.Clu
 			continue
 		}
 		row := MountRow{Path: m.Path, ID: m.Volume.String(), Name: m.Volume.String(), Mode: m.Mode}
-		x, err := s.Volumes.Get(ctx, who.Org, m.Volume)
+		x, err := s.Volumes.Catalog.Get(ctx, who.Org, m.Volume)
 		switch {
 		case fault.Is(err, fault.NotFound):
 			row.Gone, row.Note = true, "deleted"
@@ -166,6 +166,6 @@ func (s *Pages) snapshotMount(v *page.Visit) error {
 	if err != nil {
 		return fault.New(fault.NotFound, "volume not found")
 	}
-	_, err = s.Volumes.Request(v.R.Context(), v.Who, vol)
+	_, err = s.Volumes.Snapshots.Request(v.R.Context(), v.Who, vol)
 	return s.after(v, cl, "#mounts", err)
 }

@@ -233,8 +233,8 @@ func (s *Pages) readVolumes(v *page.Visit, m *Market) error {
 		return err
 	}
 	var all []volume.Volume
-	if s.Volumes.Offered() {
-		if all, err = s.Volumes.List(v.R.Context(), v.Who.Org); err != nil {
+	if s.Volumes.Catalog.Offered() {
+		if all, err = s.Volumes.Catalog.List(v.R.Context(), v.Who.Org); err != nil {
 			return err
 		}
 	}
@@ -242,7 +242,7 @@ func (s *Pages) readVolumes(v *page.Visit, m *Market) error {
 	if err != nil {
 		return err
 	}
-	m.Mountable = s.Volumes.Offered() || len(buckets) > 0 || slices.ContainsFunc(shared, rentable)
+	m.Mountable = s.Volumes.Catalog.Offered() || len(buckets) > 0 || slices.ContainsFunc(shared, rentable)
 	for _, x := range all {
 		o := view.Option{Value: x.ID.String(), Name: x.Name}
 		if x.ClusterName != "" && x.ClusterEnd == nil {
@@ -287,7 +287,7 @@ func (s *Pages) mountSummary(v *page.Visit, mounts []market.Mount) ([]SummaryRow
 	if len(mounts) == 0 {
 		return nil, nil
 	}
-	all, err := s.Volumes.List(v.R.Context(), v.Who.Org)
+	all, err := s.Volumes.Catalog.List(v.R.Context(), v.Who.Org)
 	if err != nil {
 		return nil, err
 	}

@@ -52,11 +52,11 @@ func mayWrite(v *page.Visit) bool { return v.Who.CanAny("clusters") }
 func (s *Pages) list(v *page.Visit) error { return s.showList(v, Form{SizeGB: "100"}) }
 
 func (s *Pages) showList(v *page.Visit, f Form) error {
-	all, err := s.Volumes.List(v.R.Context(), v.Who.Org)
+	all, err := s.Volumes.Catalog.List(v.R.Context(), v.Who.Org)
 	if err != nil {
 		return err
 	}
-	l := List{Offered: s.Volumes.Offered(), MayWrite: mayWrite(v), Form: f}
+	l := List{Offered: s.Volumes.Catalog.Offered(), MayWrite: mayWrite(v), Form: f}
 	for _, x := range all {
 		l.Rows = append(l.Rows, rowOf(x))
 	}
@@ -110,7 +110,7 @@ func (s *Pages) create(v *page.Visit) error {
 	}
 	var made volume.Volume
 	if err == nil {
-		made, _, err = s.Volumes.Create(v.R.Context(), v.Who, volume.NewVolume{Name: f.Name, SizeGB: size},
+		made, _, err = s.Volumes.Catalog.Create(v.R.Context(), v.Who, volume.NewVolume{Name: f.Name, SizeGB: size},
 			v.Once("name", "size_gb"))
 	}
 	if err != nil {
@@ -139,13 +139,13 @@ func (s *Pages) show(v *page.Visit) error {
 }
 
 func (s *Pages) showVolume(v *page.Visit, vol id.Volume, problem string) error {
-	x, err := s.Volumes.Get(v.R.Context(), v.Who.Org, vol)
+	x, err := s.Volumes.Catalog.Get(v.R.Context(), v.Who.Org, vol)
 	if err != nil {
 		return err
 	}
 	d := Detail{Row: rowOf(x), Facts: s.factsOf(x), Problem: x.Problem, MayWrite: mayWrite(v), Error: problem,
 		Mounted: x.ReportedAt != nil}
-	snaps, err := s.Volumes.Snapshots(v.R.Context(), v.Who.Org, vol)
+	snaps, err := s.Volumes.Snapshots.List(v.R.Context(), v.Who.Org, vol)
 	if err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ func (s *Pages) files(v *page.Visit, x volume.Volume, d *Detail) {
 	base := "/volumes/" + x.ID.String()
 	link := func(rest, p string) string { return base + rest + "?path=" + url.QueryEscape(p) }
 	d.Up = link("", path.Dir("/"+d.Path)) + "#files"
-	tree, err := s.Volumes.Tree(v.R.Context(), v.Who.Org, x.ID, 0)
+	tree, err := s.Volumes.Files.Tree(v.R.Context(), v.Who.Org, x.ID, 0)
 	if err != nil {
 		d.FilesNote = sentence(err)
 		return
@@ -284,7 +284,7 @@ func (s *Pages) content(v *page.Visit) error {
 	if err != nil {
 		return err
 	}
-	tree, err := s.Volumes.Tree(v.R.Context(), v.Who.Org, vol, 0)
+	tree, err := s.Volumes.Files.Tree(v.R.Context(), v.Who.Org, vol, 0)
 	if err != nil {
 		return err
 	}
@@ -309,7 +309,7 @@ func (s *Pages) content(v *page.Visit) error {
 func (s *Pages) snapshot(v *page.Visit) error {
 	vol, err := volumeOf(v)
 	if err == nil {
-		_, err = s.Volumes.Request(v.R.Context(), v.Who, vol)
+		_, err = s.Volumes.Snapshots.Request(v.R.Context(), v.Who, vol)
 	}
 	return s.after(v, vol, err)
 }
@@ -323,7 +323,7 @@ func (s *Pages) restore(v *page.Visit) error {
 	if err != nil {
 		return fault.New(fault.NotFound, "snapshot not found")
 	}
-	_, _, err = s.Volumes.Restore(v.R.Context(), v.Who, vol, seq, v.Once("seq"))
+	_, _, err = s.Volumes.Snapshots.Restore(v.R.Context(), v.Who, vol, seq, v.Once("seq"))
 	return s.after(v, vol, err)
 }
 
@@ -344,7 +344,7 @@ func (s *Pages) remove(v *page.Visit) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Volumes.Delete(v.R.Context(), v.Who, vol); err != nil {
+	if err := s.Volumes.Catalog.Delete(v.R.Context(), v.Who, vol); err != nil {
 		return s.after(v, vol, err)
 	}
 	return page.Back(v, "/volumes")

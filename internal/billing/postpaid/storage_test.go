@@ -27,7 +27,7 @@ func TestInvoice_HasStorage(t *testing.T) {
 	w.Exec("INSERT INTO data_meter (domain_id, through_at) VALUES ($1, clock_timestamp() - interval '100 hours')", domain)
 	w.Exec("UPDATE postpaid_org SET period_start = clock_timestamp() - interval '10 minutes'")
 	for range 2 { // the second time nothing is due
-		if _, err := v.Charge(t.Context()); err != nil {
+		if _, err := v.Meters.Charge(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

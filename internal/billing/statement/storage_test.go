@@ -39,7 +39,7 @@ func TestStatement_HasStorage(t *testing.T) {
 	r.stored(7, "little")
 	r.stored(3*volume.GB, "=cmd")
 	vols := volume.New(r.DB, nil, volume.Config{Currency: "EUR", PricePerGBHour: 68_493})
-	if n, err := vols.Charge(t.Context()); n != 3 || err != nil {
+	if n, err := vols.Meters.Charge(t.Context()); n != 3 || err != nil {
 		t.Fatal(n, err)
 	}
 	spent := 100*money.Unit - r.balance(t).Available

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/big"
 	"slices"
 	"time"
@@ -19,19 +20,27 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
+// Meters measure what data domains store, and charge for it.
+type Meters struct {
+	d        *db.DB
+	log      *slog.Logger
+	currency string
+	price    money.Nano // of a stored GB for an hour
+}
+
 // Charge posts what is stored and not posted for ChargeEvery, and at once what is owed by organisations that have
 // credit again. It returns how many meters it brought up to now. Run it every few seconds, on any number of replicas.
-func (v *Volumes) Charge(ctx context.Context) (int, error) {
-	if _, err := v.d.Q.PayableMeters(ctx, v.cfg.Currency); err != nil {
+func (ms *Meters) Charge(ctx context.Context) (int, error) {
+	if _, err := ms.d.Q.PayableMeters(ctx, ms.currency); err != nil {
 		return 0, fmt.Errorf("meters of storage that can be paid: %w", err)
 	}
-	return v.chargeDue(ctx, time.Now())
+	return ms.chargeDue(ctx, time.Now())
 }
 
 // chargeDue charges the meters that are due by a moment, the oldest debts first. One that fails is due again after
 // those that wait now.
-func (v *Volumes) chargeDue(ctx context.Context, by time.Time) (int, error) {
-	rows, err := v.d.Q.MetersDue(ctx, &by)
+func (ms *Meters) chargeDue(ctx context.Context, by time.Time) (int, error) {
+	rows, err := ms.d.Q.MetersDue(ctx, &by)
 	if err != nil {
 		return 0, fmt.Errorf("meters of storage: %w", err)
 	}
@@ -45,7 +54,7 @@ func (v *Volumes) chargeDue(ctx context.Context, by time.Time) (int, error) {
 	})
 	var errs []error
 	for _, r := range rows {
-		if err := v.charge(ctx, r.DomainID); err != nil { // the others are charged all the same
+		if err := ms.charge(ctx, r.DomainID); err != nil { // the others are charged all the same
 			errs = append(errs, fmt.Errorf("charge %s: %w", r.DomainID, err))
 		}
 	}
@@ -61,11 +70,11 @@ func paid(r dbq.MetersDueRow) int {
 }
 
 // charge brings a domain's meter to now and posts.
-func (v *Volumes) charge(ctx context.Context, domain id.DataDomain) error {
-	return v.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+func (ms *Meters) charge(ctx context.Context, domain id.DataDomain) error {
+	return ms.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		row, err := tx.Q.LockDataDomain(ctx, domain)
 		if err == nil {
-			_, err = v.chargeLocked(ctx, tx, row)
+			_, err = ms.chargeLocked(ctx, tx, row)
 		}
 		return err
 	})
@@ -73,7 +82,7 @@ func (v *Volumes) charge(ctx context.Context, domain id.DataDomain) error {
 
 // chargeLocked brings the meter of a locked domain to now, and posts what is due as far as the wallet has it. The rest
 // is owed; volumes that are hidden because of it are shown again when it is paid.
-func (v *Volumes) chargeLocked(ctx context.Context, tx *db.Tx, domain dbq.DataDomain) (unpaid, error) {
+func (ms *Meters) chargeLocked(ctx context.Context, tx *db.Tx, domain dbq.DataDomain) (unpaid, error) {
 	m, err := tx.Q.LockDataMeter(ctx, domain.ID)
 	if err != nil {
 		return unpaid{}, fmt.Errorf("lock the meter of %s: %w", domain.ID, err)
@@ -82,7 +91,7 @@ func (v *Volumes) chargeLocked(ctx context.Context, tx *db.Tx, domain dbq.DataDo
 	if err != nil {
 		return unpaid{}, err
 	}
-	was, price := m.DataMeter, int64(v.cfg.PricePerGBHour)
+	was, price := m.DataMeter, int64(ms.price)
 	if now = now.Truncate(time.Microsecond); now.Before(was.ThroughAt) { // the clock was set back
 		now = was.ThroughAt
 	}
@@ -106,7 +115,7 @@ func (v *Volumes) chargeLocked(ctx context.Context, tx *db.Tx, domain dbq.DataDo
 	due := money.Nano(new(big.Int).Quo(sum, perGBHour).Int64() - was.Posted)
 	u := unpaid{org: m.OrgID, since: was.UnpaidSince, kept: was.KeptUntil, now: now, erased: domain.ErasedAt != nil}
 	if due > 0 {
-		pay, err := v.take(ctx, tx, m.OrgID, domain.ID, due, p.Steps+1, now)
+		pay, err := ms.take(ctx, tx, m.OrgID, domain.ID, due, p.Steps+1, now)
 		if err != nil {
 			return u, err
 		}
@@ -115,12 +124,12 @@ func (v *Volumes) chargeLocked(ctx context.Context, tx *db.Tx, domain dbq.DataDo
 		}
 		if u.owed = due - pay; pay > 0 && u.owed > 0 && u.since != nil {
 			rest := new(big.Int).Mul(big.NewInt(p.Posted), perGBHour)
-			if u.since, err = v.oldest(ctx, tx, domain.ID, *u.since, now, rest.Sub(sum, rest)); err != nil {
+			if u.since, err = ms.oldest(ctx, tx, domain.ID, *u.since, now, rest.Sub(sum, rest)); err != nil {
 				return u, err
 			}
 		}
 	}
-	if err := v.judge(ctx, tx, &u); err != nil {
+	if err := judge(ctx, tx, &u); err != nil {
 		return u, err
 	}
 	p.UnpaidSince, p.KeptUntil = u.since, u.kept
@@ -128,7 +137,7 @@ func (v *Volumes) chargeLocked(ctx context.Context, tx *db.Tx, domain dbq.DataDo
 	if err := tx.Q.SaveDataMeter(ctx, p); err != nil {
 		return u, fmt.Errorf("save the meter of %s: %w", domain.ID, err)
 	}
-	return u, v.applyUnpaid(ctx, tx, domain.ID, u, was.UnpaidSince == nil)
+	return u, applyUnpaid(ctx, ms.currency, tx, domain.ID, u, was.UnpaidSince == nil)
 }
 
 // readMetered returns the byte microseconds that a domain is billed for between two moments.
@@ -142,20 +151,20 @@ func readMetered(ctx context.Context, q *dbq.Queries, domain id.DataDomain, from
 
 // oldest returns since when a domain is unpaid once a part was paid, if it was so since a moment and rest is left, in
 // units of the meter's numerator.
-func (v *Volumes) oldest(ctx context.Context, tx *db.Tx, domain id.DataDomain, since, now time.Time,
+func (ms *Meters) oldest(ctx context.Context, tx *db.Tx, domain id.DataDomain, since, now time.Time,
 	rest *big.Int) (*time.Time, error) {
 	rows, err := tx.Q.DataLevels(ctx, domain, now, since)
 	if err != nil {
 		return nil, fmt.Errorf("levels of %s: %w", domain, err)
 	}
-	at := unpaidFrom(levelsOf(rows), since, now, v.cfg.PricePerGBHour, rest)
+	at := unpaidFrom(levelsOf(rows), since, now, ms.price, rest)
 	return &at, nil
 }
 
 // take posts what the wallet has of an amount that is due, and returns it. Budgets of the whole organisation count it.
-func (v *Volumes) take(ctx context.Context, tx *db.Tx, org id.Org, domain id.DataDomain, due money.Nano, step int64,
+func (ms *Meters) take(ctx context.Context, tx *db.Tx, org id.Org, domain id.DataDomain, due money.Nano, step int64,
 	now time.Time) (money.Nano, error) {
-	wallet, fee := ledger.Wallet(org, v.cfg.Currency), ledger.Fee(v.cfg.Currency)
+	wallet, fee := ledger.Wallet(org, ms.currency), ledger.Fee(ms.currency)
 	accounts, err := ledger.Lock(ctx, tx, wallet, fee)
 	if err != nil {
 		return 0, err
@@ -175,5 +184,5 @@ func (v *Volumes) take(ctx context.Context, tx *db.Tx, org id.Org, domain id.Dat
 	if err != nil {
 		return 0, err
 	}
-	return pay, budget.Stored(ctx, tx, org, v.cfg.Currency, pay)
+	return pay, budget.Stored(ctx, tx, org, ms.currency, pay)
 }

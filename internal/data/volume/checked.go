@@ -45,24 +45,24 @@ type Needed struct {
 const maxFlawed = 500
 
 // Checked returns what was found in the store. Fault: Forbidden for all but admins.
-func (v *Volumes) Checked(ctx context.Context, who account.Principal) (c Checked, err error) {
+func (s *Scrubber) Checked(ctx context.Context, who account.Principal) (c Checked, err error) {
 	if err := account.RequireStaff(who); err != nil {
 		return c, err
 	}
-	r, err := v.d.Q.StoreState(ctx)
+	r, err := s.d.Q.StoreState(ctx)
 	if err != nil {
 		return c, fmt.Errorf("state of the store: %w", err)
 	}
 	c = Checked{ListedAt: r.ListEnded, ListFailingAt: r.FailingAt, Unknown: r.Unknown, Foreign: r.Strange,
 		Example: r.Example}
-	oldest, err := v.d.Q.OldestRead(ctx)
+	oldest, err := s.d.Q.OldestRead(ctx)
 	if err != nil {
 		return c, fmt.Errorf("the pack that was read first: %w", err)
 	}
 	if len(oldest) > 0 {
 		c.UnreadSince = &oldest[0]
 	}
-	packs, err := v.d.Q.ListFlawedPacks(ctx, maxFlawed) // by domain
+	packs, err := s.d.Q.ListFlawedPacks(ctx, maxFlawed) // by domain
 	if err != nil {
 		return c, fmt.Errorf("flawed packs: %w", err)
 	}
@@ -71,7 +71,7 @@ func (v *Volumes) Checked(ctx context.Context, who account.Principal) (c Checked
 	for _, p := range packs {
 		if p.DomainID != domain {
 			domain = p.DomainID
-			if rows, err = v.d.Q.VolumesWithPacks(ctx, domain); err != nil {
+			if rows, err = s.d.Q.VolumesWithPacks(ctx, domain); err != nil {
 				return c, fmt.Errorf("snapshots of %s: %w", domain, err)
 			}
 		}

@@ -166,7 +166,7 @@ func writes(w dbq.VolumeWritersRow, now time.Time) string {
 }
 
 // endWriter fences the last writer of a locked volume.
-func (v *Volumes) endWriter(ctx context.Context, tx *db.Tx, vol id.Volume) error {
+func endWriter(ctx context.Context, tx *db.Tx, vol id.Volume) error {
 	err := tx.Q.CloseDataSessions(ctx, vol, false, id.New[id.DataSession]())
 	if err == nil {
 		err = tx.Q.DeleteVolumeWriter(ctx, vol)
@@ -175,4 +175,27 @@ func (v *Volumes) endWriter(ctx context.Context, tx *db.Tx, vol id.Volume) error
 		return fmt.Errorf("end the writer of %s: %w", vol, err)
 	}
 	return nil
+}
+
+// free refuses a locked volume that has a current writer, and removes a writer that has ended.
+func free(ctx context.Context, tx *db.Tx, vol id.Volume) error {
+	now, err := tx.Now(ctx)
+	if err != nil {
+		return err
+	}
+	rows, err := tx.Q.VolumeWriters(ctx, id.UUIDs(vol))
+	if err != nil {
+		return fmt.Errorf("writer of %s: %w", vol, err)
+	}
+	for _, r := range rows {
+		if why := writes(r, now); why != "" {
+			f := fault.New(fault.Conflict, "the volume is %s", why)
+			f.Extra = map[string]any{"reason": "volume_in_use"}
+			if !r.ClusterID.IsZero() {
+				f.Extra["cluster_id"] = r.ClusterID.String()
+			}
+			return f
+		}
+	}
+	return endWriter(ctx, tx, vol)
 }

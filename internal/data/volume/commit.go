@@ -19,40 +19,49 @@ import (
 // minInterval is the least time between two snapshots of a volume by interval.
 const minInterval = 10 * time.Second
 
+// commits makes snapshots of what writers have stored.
+type commits struct {
+	d        *db.DB
+	bus      *bus.Bus // nil: pages are not notified
+	sessions *sessions
+	verifier *verifier
+}
+
 // commit makes a snapshot durable: in one transaction the fence, the packs, the head, the level of what is billed, and
 // the snapshot. Repeated, it returns what was committed.
-func (v *Volumes) commit(ctx context.Context, session id.DataSession,
+func (cs *commits) commit(ctx context.Context, session id.DataSession,
 	c agentapi.CommitVolume) (*agentapi.CommittedVolume, error) {
 	p, err := parseCommit(c)
 	if err != nil {
 		return nil, err
 	}
-	if done, err := v.committed(ctx, v.d.Q, session, p.snapshot); done != nil || err != nil {
+	if done, err := cs.committed(ctx, cs.d.Q, session, p.snapshot); done != nil || err != nil {
 		return done, err
 	}
-	s, err := v.session(ctx, v.d.Q, session)
+	s, err := cs.sessions.read(ctx, cs.d.Q, session)
 	if err != nil {
 		return nil, err
 	}
 	if s.DataSession.Mode == agentapi.MountRanks {
 		return nil, refused(agentapi.VolumeMalformed, "a rank's copy is prepared, not committed")
 	}
-	if err := v.verify(ctx, s.DataSession, p.firsts, p.lasts); err != nil {
+	if err := cs.verifier.verify(ctx, s.DataSession, p.firsts, p.lasts); err != nil {
 		return nil, err
 	}
 	var out *agentapi.CommittedVolume
-	err = v.inDomain(ctx, session, func(ctx context.Context, tx *db.Tx, x dbq.DataSession, d dbq.DataDomain) error {
-		if out, err = v.committed(ctx, tx.Q, session, p.snapshot); out != nil || err != nil {
+	err = cs.sessions.inDomain(ctx, session, func(ctx context.Context, tx *db.Tx, x dbq.DataSession,
+		d dbq.DataDomain) error {
+		if out, err = cs.committed(ctx, tx.Q, session, p.snapshot); out != nil || err != nil {
 			return err
 		}
-		out, err = v.commitLocked(ctx, tx, x, p)
+		out, err = cs.commitLocked(ctx, tx, x, p)
 		return err
 	})
 	return out, err
 }
 
 // committed returns the answer to a commit that was made before.
-func (v *Volumes) committed(ctx context.Context, q *dbq.Queries, session id.DataSession,
+func (cs *commits) committed(ctx context.Context, q *dbq.Queries, session id.DataSession,
 	snap id.Snapshot) (*agentapi.CommittedVolume, error) {
 	rows, err := q.CommittedSnapshot(ctx, snap)
 	if err != nil {
@@ -61,7 +70,7 @@ func (v *Volumes) committed(ctx context.Context, q *dbq.Queries, session id.Data
 	if len(rows) == 0 {
 		return nil, nil
 	}
-	s, err := v.session(ctx, q, session)
+	s, err := cs.sessions.read(ctx, q, session)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +128,7 @@ func placeRef(at agentapi.PackPlace) (manifest.Ref, error) {
 }
 
 // commitLocked commits with the data domain locked.
-func (v *Volumes) commitLocked(ctx context.Context, tx *db.Tx, x dbq.DataSession, p parsed) (*agentapi.CommittedVolume,
+func (cs *commits) commitLocked(ctx context.Context, tx *db.Tx, x dbq.DataSession, p parsed) (*agentapi.CommittedVolume,
 	error) {
 	row, err := tx.Q.LockVolume(ctx, x.VolumeID)
 	if err != nil {
@@ -137,17 +146,17 @@ func (v *Volumes) commitLocked(ctx context.Context, tx *db.Tx, x dbq.DataSession
 		return nil, refused(agentapi.VolumeQuota, "the files take %d bytes, and the volume has room for %d GB",
 			p.LogicalBytes, row.SizeLimit/GB)
 	}
-	if err := v.paced(ctx, tx, row, p.Cause, now); err != nil {
+	if err := paced(ctx, tx, row, p.Cause, now); err != nil {
 		return nil, err
 	}
-	if err := v.usable(ctx, tx, x.DomainID, x.ID, x.BasePacks, p); err != nil {
+	if err := cs.usable(ctx, tx, x.DomainID, x.ID, x.BasePacks, p); err != nil {
 		return nil, err
 	}
-	added, err := v.promote(ctx, tx, x.DomainID, p, now)
+	added, err := promote(ctx, tx, x.DomainID, p, now)
 	if err != nil {
 		return nil, err
 	}
-	seq, err := v.insertSnapshot(ctx, tx, row, x, p, added, true, now)
+	seq, err := cs.insertSnapshot(ctx, tx, row, x, p, added, true, now)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +164,7 @@ func (v *Volumes) commitLocked(ctx context.Context, tx *db.Tx, x dbq.DataSession
 		Seq: seq, Packs: p.Packs, Seconds: lifeOf(x).Seconds(), ID: x.ID,
 	})
 	if err == nil && upload {
-		err = v.endTransfer(ctx, tx, x, true)
+		err = endTransfer(ctx, tx, x, true)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("commit %s: %w", p.snapshot, err)
@@ -164,7 +173,7 @@ func (v *Volumes) commitLocked(ctx context.Context, tx *db.Tx, x dbq.DataSession
 }
 
 // paced refuses snapshots that come too often, or when too many are kept.
-func (v *Volumes) paced(ctx context.Context, tx *db.Tx, row dbq.Volume, cause string, now time.Time) error {
+func paced(ctx context.Context, tx *db.Tx, row dbq.Volume, cause string, now time.Time) error {
 	if cause != agentapi.SnapshotByInterval {
 		return nil
 	}
@@ -175,12 +184,12 @@ func (v *Volumes) paced(ctx context.Context, tx *db.Tx, row dbq.Volume, cause st
 	if len(head) > 0 && now.Sub(head[0].CommittedAt) < minInterval {
 		return refused(agentapi.VolumeTooSoon, "snapshots by interval are at least %s apart", minInterval)
 	}
-	return v.few(ctx, tx, row, cause)
+	return few(ctx, tx, row, cause)
 }
 
 // changed makes pages show a volume of an organisation again.
-func (v *Volumes) changed(tx *db.Tx, org id.Org) {
-	if b := v.cfg.Bus; b != nil {
+func changed(b *bus.Bus, tx *db.Tx, org id.Org) {
+	if b != nil {
 		tx.AfterCommit(func() { b.Changed(bus.TopicOrg(org)) })
 	}
 }
@@ -188,7 +197,7 @@ func (v *Volumes) changed(tx *db.Tx, org id.Org) {
 // usable refuses a commit that names a pack which is not in the store, or about to be deleted from it, or which is
 // neither of its session nor of the session's base: a host could else read what other volumes and earlier snapshots
 // have.
-func (v *Volumes) usable(ctx context.Context, tx *db.Tx, domain id.DataDomain, session id.DataSession, base []byte,
+func (cs *commits) usable(ctx context.Context, tx *db.Tx, domain id.DataDomain, session id.DataSession, base []byte,
 	p parsed) error {
 	has, err := manifest.DecodePackSet(base)
 	if err != nil {
@@ -201,7 +210,7 @@ func (v *Volumes) usable(ctx context.Context, tx *db.Tx, domain id.DataDomain, s
 	if err != nil {
 		return fmt.Errorf("packs of %s: %w", p.snapshot, err)
 	}
-	if n == p.packs.Len() || v.without == withoutPackCheck {
+	if n == p.packs.Len() || cs.sessions.without == withoutPackCheck {
 		return nil
 	}
 	missing, err := tx.Q.MissingPacks(ctx, dbq.MissingPacksParams{
@@ -242,7 +251,7 @@ func apart(set, base *manifest.PackSet) (firsts, lasts []int64, own []bool) {
 }
 
 // promote makes a commit's packs live and returns how many bytes the level rose by.
-func (v *Volumes) promote(ctx context.Context, tx *db.Tx, domain id.DataDomain, p parsed,
+func promote(ctx context.Context, tx *db.Tx, domain id.DataDomain, p parsed,
 	now time.Time) (int64, error) {
 	up, err := tx.Q.PromotePacks(ctx, dbq.PromotePacksParams{
 		Firsts: p.firsts, Lasts: p.lasts, DomainID: domain, At: now,
@@ -253,11 +262,11 @@ func (v *Volumes) promote(ctx context.Context, tx *db.Tx, domain id.DataDomain, 
 	if up.Bytes == 0 {
 		return 0, nil
 	}
-	return up.Bytes, v.level(ctx, tx, domain, moved{up.Bytes, up.Granted, up.Regained}, now)
+	return up.Bytes, setLevel(ctx, tx, domain, moved{up.Bytes, up.Granted, up.Regained}, now)
 }
 
 // few returns VolumeTooSoon if the cause is an interval and the volume already has maxSnapshots snapshots.
-func (v *Volumes) few(ctx context.Context, tx *db.Tx, row dbq.Volume, cause string) error {
+func few(ctx context.Context, tx *db.Tx, row dbq.Volume, cause string) error {
 	if cause != agentapi.SnapshotByInterval {
 		return nil
 	}
@@ -272,7 +281,7 @@ func (v *Volumes) few(ctx context.Context, tx *db.Tx, row dbq.Volume, cause stri
 }
 
 // insertSnapshot makes a snapshot the head of a locked volume.
-func (v *Volumes) insertSnapshot(ctx context.Context, tx *db.Tx, row dbq.Volume, x dbq.DataSession, p parsed,
+func (cs *commits) insertSnapshot(ctx context.Context, tx *db.Tx, row dbq.Volume, x dbq.DataSession, p parsed,
 	added int64, whole bool, now time.Time) (seq int64, err error) {
 	seq = row.HeadSeq + 1
 	cut := time.UnixMilli(p.CutAtMS)
@@ -291,6 +300,6 @@ func (v *Volumes) insertSnapshot(ctx context.Context, tx *db.Tx, row dbq.Volume,
 	if err != nil {
 		return 0, fmt.Errorf("commit %s: %w", p.snapshot, err)
 	}
-	v.changed(tx, row.OrgID)
+	changed(cs.bus, tx, row.OrgID)
 	return seq, nil
 }

@@ -14,8 +14,8 @@ import (
 
 // EraseOrg deletes the volumes of an organisation that loses its last member, and the names that people gave to them
 // and to snapshots. Fault: Conflict while a cluster has one.
-func (v *Volumes) EraseOrg(ctx context.Context, tx *db.Tx, org id.Org) error {
-	err := v.deleteAll(ctx, tx, org, func(row dbq.Volume) error { return v.unmounted(ctx, tx, row.ID) })
+func EraseOrg(ctx context.Context, tx *db.Tx, org id.Org) error {
+	err := deleteAll(ctx, tx, org, func(row dbq.Volume) error { return unmounted(ctx, tx, row.ID) })
 	if err != nil {
 		return err
 	}
@@ -28,14 +28,14 @@ func (v *Volumes) EraseOrg(ctx context.Context, tx *db.Tx, org id.Org) error {
 
 // EndTakenOver deletes the volumes of an organisation that another person may have set up with its owner's e-mail
 // address: they would use up what the owner pays in. What clusters that are being released still send is refused.
-func (v *Volumes) EndTakenOver(ctx context.Context, tx *db.Tx, org id.Org) error {
-	return v.deleteAll(ctx, tx, org, func(row dbq.Volume) error {
+func EndTakenOver(ctx context.Context, tx *db.Tx, org id.Org) error {
+	return deleteAll(ctx, tx, org, func(row dbq.Volume) error {
 		return audit.Record(ctx, tx, audit.Event{Org: org, Action: "volume.delete", Object: row.ID.String()})
 	})
 }
 
 // deleteAll deletes the organisation's volumes that f allows.
-func (v *Volumes) deleteAll(ctx context.Context, tx *db.Tx, org id.Org, f func(dbq.Volume) error) error {
+func deleteAll(ctx context.Context, tx *db.Tx, org id.Org, f func(dbq.Volume) error) error {
 	if _, err := tx.Q.LockDomainsOfOrg(ctx, org); err != nil {
 		return fmt.Errorf("lock data domains of %s: %w", org, err)
 	}
@@ -47,7 +47,7 @@ func (v *Volumes) deleteAll(ctx context.Context, tx *db.Tx, org id.Org, f func(d
 		if err := f(row); err != nil {
 			return err
 		}
-		if err := v.delete(ctx, tx, row); err != nil {
+		if err := deleteVolume(ctx, tx, row); err != nil {
 			return err
 		}
 	}
@@ -55,7 +55,7 @@ func (v *Volumes) deleteAll(ctx context.Context, tx *db.Tx, org id.Org, f func(d
 }
 
 // unmounted refuses a locked volume that a cluster has.
-func (v *Volumes) unmounted(ctx context.Context, tx *db.Tx, vol id.Volume) error {
+func unmounted(ctx context.Context, tx *db.Tx, vol id.Volume) error {
 	n, err := tx.Q.LiveMounts(ctx, vol)
 	if err != nil {
 		return fmt.Errorf("clusters with %s: %w", vol, err)
@@ -69,7 +69,7 @@ func (v *Volumes) unmounted(ctx context.Context, tx *db.Tx, vol id.Volume) error
 // destroyKey destroys the key of a locked domain without volumes, so that what the store may keep of it cannot be
 // read. The hosts of a cluster whose volume was erased still get the key in their desired state: it stays until the
 // cluster and its leases have ended, and a sweep destroys it.
-func (v *Volumes) destroyKey(ctx context.Context, tx *db.Tx, domain id.DataDomain) error {
+func destroyKey(ctx context.Context, tx *db.Tx, domain id.DataDomain) error {
 	if err := tx.Q.EraseDataDomain(ctx, domain); err != nil {
 		return fmt.Errorf("destroy the key of %s: %w", domain, err)
 	}

@@ -12,9 +12,11 @@ import (
 	"github.com/musterhq/muster/internal/data/chunk"
 	"github.com/musterhq/muster/internal/data/manifest"
 	"github.com/musterhq/muster/internal/data/store"
+	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/slots"
 )
 
@@ -40,19 +42,35 @@ const (
 	downloadsAll    = 64
 )
 
-func (v *Volumes) limitReads() {
-	v.reads = slots.Slots{PerOrg: readsPerOrg, All: readsAll, Wait: readWait,
-		Full: "the files of volumes are being listed by many requests at the same time: try again in a moment"}
-	v.downloads = slots.Slots{PerOrg: downloadsPerOrg, All: downloadsAll,
-		Full: fmt.Sprintf("files of volumes are being downloaded by many requests at the same time, of which your "+
-			"organisation may send %d: try again when one has ended, or use muster volume cp", downloadsPerOrg)}
-	v.opening = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
+// Files are the files of snapshots, as the server itself reads them.
+type Files struct {
+	d       *db.DB
+	store   store.Store // nil: this platform has no volumes
+	box     *seal.Box
+	catalog *Catalog
+	limiter *limiter
+
+	reads     slots.Slots   // requests that list directories
+	downloads slots.Slots   // files that are being sent
+	opening   chan struct{} // chunks for them that are being opened
+}
+
+func newFiles(d *db.DB, s store.Store, box *seal.Box, catalog *Catalog, limiter *limiter) *Files {
+	return &Files{
+		d: d, store: s, box: box, catalog: catalog, limiter: limiter,
+		reads: slots.Slots{PerOrg: readsPerOrg, All: readsAll, Wait: readWait,
+			Full: "the files of volumes are being listed by many requests at the same time: try again in a moment"},
+		downloads: slots.Slots{PerOrg: downloadsPerOrg, All: downloadsAll,
+			Full: fmt.Sprintf("files of volumes are being downloaded by many requests at the same time, of which your "+
+				"organisation may send %d: try again when one has ended, or use muster volume cp", downloadsPerOrg)},
+		opening: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+	}
 }
 
 // A Tree is the files of a snapshot.
 type Tree struct {
 	Snapshot Snapshot
-	v        *Volumes
+	f        *Files
 	org      id.Org
 	limit    int64 // of the volume, in bytes
 	root     manifest.Ref
@@ -71,48 +89,48 @@ type File struct {
 
 // Tree returns the files of a snapshot; seq 0 is the last one. Faults: NotFound, Unavailable, Conflict if the volume is
 // hidden, and, while its files are read, too, QuotaExceeded.
-func (v *Volumes) Tree(ctx context.Context, org id.Org, vol id.Volume, seq int64) (*Tree, error) {
-	if v.store == nil {
+func (f *Files) Tree(ctx context.Context, org id.Org, vol id.Volume, seq int64) (*Tree, error) {
+	if f.store == nil {
 		return nil, errNoStore
 	}
-	have, err := v.Get(ctx, org, vol)
+	have, err := f.catalog.Get(ctx, org, vol)
 	if err != nil {
 		return nil, err
 	}
 	if have.HiddenAt != nil {
 		return nil, errHidden(have.Name)
 	}
-	if err := v.serveFiles(ctx, org, 0); err != nil {
+	if err := f.limiter.serveFiles(ctx, org, 0); err != nil {
 		return nil, err
 	}
 	if seq == 0 {
 		seq = have.HeadSeq
 	}
-	rows, err := v.d.Q.SnapshotAt(ctx, vol, seq)
+	rows, err := f.d.Q.SnapshotAt(ctx, vol, seq)
 	if err != nil {
 		return nil, fmt.Errorf("snapshot %d of %s: %w", seq, vol, err)
 	}
 	if len(rows) == 0 {
 		return nil, errNoSnapshot
 	}
-	d, err := v.d.Q.DomainOfVolume(ctx, vol)
+	d, err := f.d.Q.DomainOfVolume(ctx, vol)
 	if err != nil {
 		return nil, fmt.Errorf("data domain of %s: %w", vol, err)
 	}
 	if d.ErasedAt != nil { // its last volume was deleted since
 		return nil, errNone
 	}
-	keys, err := v.keys(d.ID, d.KeySealed)
+	keys, err := openKeys(f.box, d.ID, d.KeySealed)
 	if err != nil {
 		return nil, err
 	}
 	return &Tree{
-		Snapshot: snapshotOf(rows[0]), v: v, org: org, limit: have.SizeLimit, root: refOf(rows[0]),
+		Snapshot: snapshotOf(rows[0]), f: f, org: org, limit: have.SizeLimit, root: refOf(rows[0]),
 		reader: manifest.Reader{Chunk: func(ctx context.Context, r manifest.Ref) ([]byte, error) {
-			if err := v.serveFiles(ctx, org, int64(r.Length)); err != nil {
+			if err := f.limiter.serveFiles(ctx, org, int64(r.Length)); err != nil {
 				return nil, err
 			}
-			return v.chunk(ctx, keys, d.ID, r)
+			return f.chunk(ctx, keys, d.ID, r)
 		}},
 	}, nil
 }
@@ -123,8 +141,8 @@ func refOf(s dbq.VolumeSnapshot) manifest.Ref {
 }
 
 // chunk reads a chunk from the store and opens it.
-func (v *Volumes) chunk(ctx context.Context, keys *chunk.Keys, domain id.DataDomain, r manifest.Ref) ([]byte, error) {
-	body, err := v.store.Read(ctx, store.Key(domain, r.Pack), int64(r.Offset), int64(r.Length))
+func (f *Files) chunk(ctx context.Context, keys *chunk.Keys, domain id.DataDomain, r manifest.Ref) ([]byte, error) {
+	body, err := f.store.Read(ctx, store.Key(domain, r.Pack), int64(r.Offset), int64(r.Length))
 	if errors.Is(err, store.ErrNotFound) || ctx.Err() != nil {
 		return nil, fmt.Errorf("read pack %d of %s: %w", r.Pack, domain, err)
 	}
@@ -139,8 +157,8 @@ func (v *Volumes) chunk(ctx context.Context, keys *chunk.Keys, domain id.DataDom
 		return nil, err
 	}
 	select {
-	case v.opening <- struct{}{}:
-		defer func() { <-v.opening }()
+	case f.opening <- struct{}{}:
+		defer func() { <-f.opening }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -190,7 +208,7 @@ func (t *Tree) find(ctx context.Context, reader manifest.Reader, path string) (m
 // which the next ones follow; "": there are no more. Of a file, it returns itself. Names that people see are not those
 // that an entry has. Faults: NotFound, Unavailable, RateLimited, Conflict if the directory is too large.
 func (t *Tree) List(ctx context.Context, path, after string, limit int) (files []File, next string, err error) {
-	leave, err := t.v.reads.Take(ctx, t.org)
+	leave, err := t.f.reads.Take(ctx, t.org)
 	if err != nil {
 		return nil, "", err
 	}
@@ -246,7 +264,7 @@ func fileOf(e manifest.Entry) File {
 // error before begin was called is the answer; after it, the content is cut off. Faults: NotFound, Unavailable,
 // RateLimited, Conflict if it is no file or one that is too large.
 func (t *Tree) Send(ctx context.Context, path string, begin func(File) io.Writer) error {
-	leave, err := t.v.downloads.Take(ctx, t.org)
+	leave, err := t.f.downloads.Take(ctx, t.org)
 	if err != nil {
 		return err
 	}

@@ -20,8 +20,8 @@ import (
 // flawed notes that packs of a domain are lost or damaged, and names those of which that is new: to the organisation,
 // with the snapshots that need them and the last one that does not, and to administrators. They are not billed from now
 // on. A pack that nothing needs any more is left alone.
-func (v *Volumes) flawed(ctx context.Context, domain id.DataDomain, k verdict, ns []int64) error {
-	return v.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+func (s *Scrubber) flawed(ctx context.Context, domain id.DataDomain, k verdict, ns []int64) error {
+	return s.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if _, err := tx.Q.LockDataDomain(ctx, domain); err != nil {
 			return err
 		}
@@ -34,11 +34,11 @@ func (v *Volumes) flawed(ctx context.Context, domain id.DataDomain, k verdict, n
 		if len(fresh) == 0 {
 			return nil
 		}
-		v.cfg.Log.Error("packs in the store are not as they were stored", "are", k, "domain", domain, "packs", fresh)
-		if err := v.levelNow(ctx, tx, domain); err != nil {
+		s.log.Error("packs in the store are not as they were stored", "are", k, "domain", domain, "packs", fresh)
+		if err := levelNow(ctx, tx, domain); err != nil {
 			return err
 		}
-		hit, err := v.readFlaws(ctx, tx.Q, domain)
+		hit, err := readFlaws(ctx, tx.Q, domain)
 		if err != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ type flaws struct {
 }
 
 // readFlaws returns the volumes of a domain with snapshots that need lost or damaged packs.
-func (v *Volumes) readFlaws(ctx context.Context, q *dbq.Queries, domain id.DataDomain) ([]*flaws, error) {
+func readFlaws(ctx context.Context, q *dbq.Queries, domain id.DataDomain) ([]*flaws, error) {
 	bad, err := q.FlawedPacks(ctx, domain)
 	if err != nil || len(bad) == 0 {
 		return nil, err

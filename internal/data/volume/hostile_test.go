@@ -25,9 +25,8 @@ type hostile struct {
 
 func newHostile(t *testing.T) *hostile {
 	h := &hostile{t: t, chunks: map[chunk.ID][]byte{}}
-	v := new(Volumes)
-	v.limitReads()
-	h.Tree = &Tree{Snapshot: Snapshot{Seq: 1}, v: v, org: id.New[id.Org](), limit: 100 * GB,
+	h.Tree = &Tree{Snapshot: Snapshot{Seq: 1}, f: newFiles(nil, nil, nil, nil, nil), org: id.New[id.Org](),
+		limit: 100 * GB,
 		reader: manifest.Reader{Chunk: func(_ context.Context, r manifest.Ref) ([]byte, error) {
 			return h.chunks[r.ID], nil
 		}}}

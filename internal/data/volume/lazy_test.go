@@ -31,7 +31,7 @@ func TestWhatIsReadOnDemandStays(t *testing.T) {
 		t.Helper()
 		for range 2 { // the first dooms, the second deletes
 			w.Exec("UPDATE data_pack SET url_until = clock_timestamp() - interval '1 day'")
-			_, err := w.v.Sweep(t.Context())
+			_, err := w.v.Collector.Sweep(t.Context())
 			w.Must(err)
 		}
 	}
@@ -78,7 +78,7 @@ func TestReading(t *testing.T) {
 		_, err = r.send(agentapi.VolumeRequest{Op: agentapi.VolumeReports, Session: r.session,
 			Report: &agentapi.VolumeReport{Problem: problem}})
 		w.Must(err)
-		got, err := w.v.Reading(t.Context(), cl)
+		got, err := w.v.Hosts.Reading(t.Context(), cl)
 		w.Must(err)
 		if got[vol.ID] != problem {
 			t.Errorf("%q, want %q", got, problem)

@@ -24,8 +24,8 @@ type moved struct {
 	regained       pgtype.Numeric
 }
 
-// level changes what a locked domain stores, and what is billed of it, from now on.
-func (v *Volumes) level(ctx context.Context, tx *db.Tx, domain id.DataDomain, m moved, now time.Time) error {
+// setLevel changes what a locked domain stores, and what is billed of it, from now on.
+func setLevel(ctx context.Context, tx *db.Tx, domain id.DataDomain, m moved, now time.Time) error {
 	if !m.regained.Valid {
 		m.regained = pgtype.Numeric{Int: new(big.Int), Valid: true}
 	}
@@ -45,12 +45,12 @@ func (v *Volumes) level(ctx context.Context, tx *db.Tx, domain id.DataDomain, m 
 
 // levelNow records what is billed of a locked domain after the store has shown packs, or packs were lost or found
 // again.
-func (v *Volumes) levelNow(ctx context.Context, tx *db.Tx, domain id.DataDomain) error {
+func levelNow(ctx context.Context, tx *db.Tx, domain id.DataDomain) error {
 	now, err := tx.Now(ctx)
 	if err != nil {
 		return err
 	}
-	return v.level(ctx, tx, domain, moved{}, now)
+	return setLevel(ctx, tx, domain, moved{}, now)
 }
 
 // levelsOf returns the levels of rows, without what was regained.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strconv"
@@ -32,18 +33,26 @@ const (
 	restoredGap = 1_000_000
 )
 
-// ListStore compares the list of the store with the packs that are known, in rounds, from the first key to the last
+// Inventory compares what the store lists with the packs that are known.
+type Inventory struct {
+	d           *db.DB
+	store       store.Store // nil: there is nothing to list
+	log         *slog.Logger
+	keepUnknown time.Duration
+}
+
+// Take compares the list of the store with the packs that are known, in rounds, from the first key to the last
 // one, a few pages at a time. Packs that are listed count as seen; the scrub looks for the others. Objects of known
 // data domains that no row knows are deleted once they were known to be so for Config.KeepUnknown. Everything else that
-// is below the prefix is left alone, counted, and named to administrators. ListStore returns how many keys it compared
+// is below the prefix is left alone, counted, and named to administrators. Take returns how many keys it compared
 // or deleted.
-func (v *Volumes) ListStore(ctx context.Context) (did int, err error) {
-	if v.store == nil {
+func (inv *Inventory) Take(ctx context.Context) (did int, err error) {
+	if inv.store == nil {
 		return 0, nil
 	}
-	err = v.d.Alone(ctx, listLock, func(ctx context.Context) error {
-		listed, err := v.listRound(ctx)
-		deleted, err2 := v.deleteStrays(ctx)
+	err = inv.d.Alone(ctx, listLock, func(ctx context.Context) error {
+		listed, err := inv.listRound(ctx)
+		deleted, err2 := inv.deleteStrays(ctx)
 		did = listed + deleted
 		return errors.Join(err, err2)
 	})
@@ -51,8 +60,8 @@ func (v *Volumes) ListStore(ctx context.Context) (did int, err error) {
 }
 
 // listRound goes on with a round, or begins one if it is time.
-func (v *Volumes) listRound(ctx context.Context) (did int, err error) {
-	row, err := v.d.Q.DataCheck(ctx)
+func (inv *Inventory) listRound(ctx context.Context) (did int, err error) {
+	row, err := inv.d.Q.DataCheck(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("state of the list: %w", err)
 	}
@@ -61,36 +70,36 @@ func (v *Volumes) listRound(ctx context.Context) (did int, err error) {
 		if c.ListEnded != nil && row.Now.Sub(*c.ListEnded) < listEvery {
 			return 0, nil
 		}
-		if c.ListBegan, err = v.d.Q.BeginListRound(ctx); err != nil {
+		if c.ListBegan, err = inv.d.Q.BeginListRound(ctx); err != nil {
 			return 0, fmt.Errorf("begin a round of the list: %w", err)
 		}
 		c.ListAfter = ""
 	}
 	for end := time.Now().Add(listTime); time.Now().Before(end); {
-		page, err := v.page(ctx, c.ListAfter)
+		page, err := inv.page(ctx, c.ListAfter)
 		if err != nil {
-			return did, v.listFailed(ctx, err)
+			return did, inv.listFailed(ctx, err)
 		}
 		if len(page) > 0 {
-			if err := v.compare(ctx, page); err != nil {
+			if err := inv.compare(ctx, page); err != nil {
 				return did, err
 			}
 			c.ListAfter = page[len(page)-1].Key
 			did += len(page)
 		}
 		if len(page) < listPage {
-			return did, v.endRound(ctx)
+			return did, inv.endRound(ctx)
 		}
 	}
 	return did, nil
 }
 
 // page reads one page of the store's list.
-func (v *Volumes) page(ctx context.Context, after string) ([]store.Listed, error) {
+func (inv *Inventory) page(ctx context.Context, after string) ([]store.Listed, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
 	var page []store.Listed
-	for o, err := range v.store.List(ctx, store.Packs, after) {
+	for o, err := range inv.store.List(ctx, store.Packs, after) {
 		if err != nil {
 			return nil, err
 		}
@@ -106,16 +115,16 @@ func (v *Volumes) page(ctx context.Context, after string) ([]store.Listed, error
 }
 
 // listFailed notes that the store does not list, and notifies administrators if that lasts.
-func (v *Volumes) listFailed(ctx context.Context, cause error) error {
+func (inv *Inventory) listFailed(ctx context.Context, cause error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	v.cfg.Log.Warn("the store does not list its objects", "err", cause)
-	since, err := v.d.Q.FailListRound(ctx)
+	inv.log.Warn("the store does not list its objects", "err", cause)
+	since, err := inv.d.Q.FailListRound(ctx)
 	if err != nil {
 		return fmt.Errorf("note that the store does not list: %w", err)
 	}
-	return v.notifySilence(ctx, since)
+	return notifySilence(ctx, inv.d, since)
 }
 
 // keyed is a listed object that may be a pack.
@@ -144,12 +153,12 @@ func packOf(o store.Listed) (k keyed, ok bool) {
 }
 
 // compare compares one page with the packs that are known, and notes how far the round is.
-func (v *Volumes) compare(ctx context.Context, page []store.Listed) error {
-	f, err := v.sort(ctx, page)
+func (inv *Inventory) compare(ctx context.Context, page []store.Listed) error {
+	f, err := inv.sort(ctx, page)
 	if err != nil {
 		return err
 	}
-	return v.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	return inv.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		for _, domain := range slices.SortedFunc(maps.Keys(f.above), id.DataDomain.Compare) {
 			if err := tx.Q.RaiseNextPack(ctx, f.above[domain]+1, domain); err != nil {
 				return fmt.Errorf("raise the next number of %s: %w", domain, err)
@@ -181,9 +190,9 @@ type find struct {
 }
 
 // sort finds out what the objects of a page are.
-func (v *Volumes) sort(ctx context.Context, page []store.Listed) (*find, error) {
+func (inv *Inventory) sort(ctx context.Context, page []store.Listed) (*find, error) {
 	f := &find{above: map[id.DataDomain]int64{}}
-	f.strays.KeepS = v.cfg.KeepUnknown.Seconds()
+	f.strays.KeepS = inv.keepUnknown.Seconds()
 	var packs []keyed
 	var domains []pgtype.UUID
 	var ns, indexes []int64
@@ -196,7 +205,7 @@ func (v *Volumes) sort(ctx context.Context, page []store.Listed) (*find, error) 
 		indexes = append(indexes, int64(len(packs)))
 		packs, domains, ns = append(packs, k), append(domains, id.UUIDs(k.domain)...), append(ns, k.n)
 	}
-	rows, err := v.d.Q.ListedPacks(ctx, domains, ns, indexes)
+	rows, err := inv.d.Q.ListedPacks(ctx, domains, ns, indexes)
 	if err != nil {
 		return nil, fmt.Errorf("packs of a page of the list: %w", err)
 	}
@@ -230,8 +239,8 @@ func (f *find) stray(k keyed) {
 }
 
 // endRound ends a round: what it has not seen is looked for from now on.
-func (v *Volumes) endRound(ctx context.Context) error {
-	return v.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+func (inv *Inventory) endRound(ctx context.Context) error {
+	return inv.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		r, err := tx.Q.EndListRound(ctx)
 		if err != nil {
 			return fmt.Errorf("end a round of the list: %w", err)
@@ -242,7 +251,7 @@ func (v *Volumes) endRound(ctx context.Context) error {
 		if r.Strange == 0 {
 			return nil
 		}
-		v.cfg.Log.Warn("the store has objects that belong to nothing here", "objects", r.Strange, "one", r.Example)
+		inv.log.Warn("the store has objects that belong to nothing here", "objects", r.Strange, "one", r.Example)
 		return notify.AddForAdmins(ctx, tx, notify.Notice{
 			Key: "store_strange:" + r.Example, Severity: notify.Warn,
 			Title: "The store of volumes has unknown objects",
@@ -254,14 +263,14 @@ func (v *Volumes) endRound(ctx context.Context) error {
 }
 
 // deleteStrays deletes objects of known domains that no row has known for a long time.
-func (v *Volumes) deleteStrays(ctx context.Context) (deleted int, err error) {
-	rows, err := v.d.Q.TakeStrays(ctx, v.cfg.KeepUnknown.Seconds(), strayMost)
+func (inv *Inventory) deleteStrays(ctx context.Context) (deleted int, err error) {
+	rows, err := inv.d.Q.TakeStrays(ctx, inv.keepUnknown.Seconds(), strayMost)
 	if err != nil {
 		return 0, fmt.Errorf("unknown objects: %w", err)
 	}
 	var errs []error
 	for _, r := range rows {
-		gone, err := v.deleteStray(ctx, r.DomainID, r.N)
+		gone, err := inv.deleteStray(ctx, r.DomainID, r.N)
 		if err != nil { // it is tried again in an hour; the others are deleted all the same
 			errs = append(errs, fmt.Errorf("delete unknown object %d of %s: %w", r.N, r.DomainID, err))
 		}
@@ -274,8 +283,8 @@ func (v *Volumes) deleteStrays(ctx context.Context) (deleted int, err error) {
 
 // deleteStray deletes an object unless its number is known or reserved. A number that is neither is below the next one
 // of its domain: it is never given again, so that nothing can be stored under its key between the two steps.
-func (v *Volumes) deleteStray(ctx context.Context, domain id.DataDomain, n int64) (gone bool, err error) {
-	err = v.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+func (inv *Inventory) deleteStray(ctx context.Context, domain id.DataDomain, n int64) (gone bool, err error) {
+	err = inv.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if _, err := tx.Q.LockDataDomain(ctx, domain); err != nil {
 			return err
 		}
@@ -285,11 +294,11 @@ func (v *Volumes) deleteStray(ctx context.Context, domain id.DataDomain, n int64
 	if err != nil || !gone {
 		return false, err
 	}
-	if err := v.store.Delete(ctx, store.Key(domain, n)); err != nil {
+	if err := inv.store.Delete(ctx, store.Key(domain, n)); err != nil {
 		return false, err
 	}
-	v.cfg.Log.Info("deleted an object of the store that no row knows", "domain", domain, "pack", n)
-	return true, v.d.Q.ForgetStray(ctx, domain, n)
+	inv.log.Info("deleted an object of the store that no row knows", "domain", domain, "pack", n)
+	return true, inv.d.Q.ForgetStray(ctx, domain, n)
 }
 
 // Restored makes a database that was restored to an earlier moment give numbers to packs that the store does not have
@@ -303,28 +312,4 @@ func Restored(ctx context.Context, tx *db.Tx) error {
 		return fmt.Errorf("note the restore for the store: %w", err)
 	}
 	return nil
-}
-
-// keepsAll reports whether no pack is deleted now, because the database was restored not long ago.
-func (v *Volumes) keepsAll(ctx context.Context) (bool, error) {
-	c, err := v.d.Q.DataCheck(ctx)
-	if err != nil {
-		return false, fmt.Errorf("state of the store: %w", err)
-	}
-	at := c.DataCheck.RestoredAt
-	return at != nil && c.Now.Sub(*at) < v.cfg.KeepUnknown, nil
-}
-
-// Reading returns why reads of a cluster's nodes wait or fail, by the volumes that they read on demand. A volume of
-// which all reads work is not in it.
-func (v *Volumes) Reading(ctx context.Context, cluster id.Cluster) (map[id.Volume]string, error) {
-	rows, err := v.d.Q.ReadingProblems(ctx, cluster)
-	if err != nil {
-		return nil, fmt.Errorf("reads of %s: %w", cluster, err)
-	}
-	out := map[id.Volume]string{}
-	for _, r := range rows {
-		out[r.VolumeID] = r.Problem
-	}
-	return out, nil
 }

@@ -19,7 +19,7 @@ import (
 func (w *scrubbed) list() {
 	w.t.Helper()
 	w.Exec("UPDATE data_check SET list_ended = NULL")
-	_, err := w.v.ListStore(w.t.Context())
+	_, err := w.v.Inventory.Take(w.t.Context())
 	w.Must(err)
 	var whole bool
 	w.Must(w.d.Pool.QueryRow(w.t.Context(), "SELECT list_ended IS NOT NULL FROM data_check").Scan(&whole))
@@ -117,7 +117,7 @@ func TestUnknownObjectsAreDeleted(t *testing.T) {
 		t.Fatal("it is deleted while its number is reserved")
 	}
 	w.Exec("UPDATE data_session SET closed_at = clock_timestamp()")
-	_, err = w.v.Sweep(t.Context())
+	_, err = w.v.Collector.Sweep(t.Context())
 	w.Must(err)
 	w.later(1)
 	w.list()
@@ -191,11 +191,11 @@ func TestARestoredDatabase(t *testing.T) {
 	// Nor are packs deleted that this state does not need, and the later one may: for as long.
 	w.Exec(`UPDATE data_pack SET state = 'doomed', doomed_at = clock_timestamp() - interval '2 days',
 		url_until = clock_timestamp() - interval '2 days' WHERE n = $1`, w.packs[0].n)
-	if n, err := w.v.Sweep(t.Context()); n != 0 || err != nil || !w.has(w.key(0)) {
+	if n, err := w.v.Collector.Sweep(t.Context()); n != 0 || err != nil || !w.has(w.key(0)) {
 		t.Fatalf("%d packs are deleted after a restore: %v", n, err)
 	}
 	w.Exec("UPDATE data_check SET restored_at = restored_at - interval '11 days'")
-	if n, err := w.v.Sweep(t.Context()); n != 1 || err != nil || w.has(w.key(0)) {
+	if n, err := w.v.Collector.Sweep(t.Context()); n != 1 || err != nil || w.has(w.key(0)) {
 		t.Fatalf("%d packs are deleted: %v", n, err)
 	}
 	// The later state of the database is back: it knows the packs again.
@@ -240,8 +240,8 @@ func TestTheListGoesOn(t *testing.T) {
 	fails = keys[listPage-1]
 	run := func() {
 		t.Helper()
-		w.v = New(w.d, w.store, w.v.cfg) // a restart
-		if _, err := w.v.ListStore(t.Context()); err != nil {
+		w.serveFrom(w.store) // a restart
+		if _, err := w.v.Inventory.Take(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

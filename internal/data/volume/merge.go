@@ -32,24 +32,24 @@ const (
 )
 
 // merge makes one tree of the shards of a round. It reads directories, and writes those that are of several ranks.
-func (v *Volumes) merge(ctx context.Context, x dbq.DataSession, r *round) (merged, error) {
+func (rs *rounds) merge(ctx context.Context, x dbq.DataSession, r *round) (merged, error) {
 	ctx, cancel := context.WithTimeout(ctx, mergeTime)
 	defer cancel()
-	d, err := v.d.Q.DomainOfVolume(ctx, x.VolumeID)
+	d, err := rs.d.Q.DomainOfVolume(ctx, x.VolumeID)
 	if err != nil {
 		return merged{}, fmt.Errorf("data domain of %s: %w", x.VolumeID, err)
 	}
-	leave, err := v.merges.Take(ctx, d.OrgID)
+	leave, err := rs.merges.Take(ctx, d.OrgID)
 	if err != nil {
 		return merged{}, fmt.Errorf("wait for other merges: %w", err)
 	}
 	defer leave()
-	keys, err := v.keys(d.ID, d.KeySealed)
+	keys, err := openKeys(rs.box, d.ID, d.KeySealed)
 	if err != nil {
 		return merged{}, err
 	}
-	in := &packCache{v: v, domain: d.ID, keys: keys, packs: map[int64][]byte{}}
-	out := &packWriter{v: v, ctx: ctx, x: x, keys: keys, packs: manifest.NewPackSet()}
+	in := &packCache{rs: rs, domain: d.ID, keys: keys, packs: map[int64][]byte{}}
+	out := &packWriter{rs: rs, ctx: ctx, x: x, keys: keys, packs: manifest.NewPackSet()}
 	m := manifest.Merger{Reader: manifest.Reader{Chunk: in.chunk}, Writer: manifest.Writer{Put: out.put}}
 	var head manifest.Ref
 	if !r.head.ID.IsZero() {
@@ -71,7 +71,7 @@ func (v *Volumes) merge(ctx context.Context, x dbq.DataSession, r *round) (merge
 
 // packCache reads chunks of directories. They lie together in packs of their own, of which it keeps a few.
 type packCache struct {
-	v      *Volumes
+	rs     *rounds
 	domain id.DataDomain
 	keys   *chunk.Keys
 	packs  map[int64][]byte
@@ -84,7 +84,7 @@ const cachedPacks = 4
 func (c *packCache) chunk(ctx context.Context, r manifest.Ref) ([]byte, error) {
 	pack, ok := c.packs[r.Pack]
 	if !ok {
-		o, err := c.v.store.Head(ctx, store.Key(c.domain, r.Pack))
+		o, err := c.rs.store.Head(ctx, store.Key(c.domain, r.Pack))
 		if err == nil && (o.Bytes < 1 || o.Bytes > chunk.PackSize) {
 			err = manifest.ErrCorrupt
 		}
@@ -108,7 +108,7 @@ func (c *packCache) chunk(ctx context.Context, r manifest.Ref) ([]byte, error) {
 }
 
 func (c *packCache) read(ctx context.Context, n, bytes int64) ([]byte, error) {
-	body, err := c.v.store.Read(ctx, store.Key(c.domain, n), 0, bytes)
+	body, err := c.rs.store.Read(ctx, store.Key(c.domain, n), 0, bytes)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (c *packCache) read(ctx context.Context, n, bytes int64) ([]byte, error) {
 // packWriter stores the directories that a merge makes, in packs of the session that completes its round. If the commit
 // does not happen, they are swept like others that were granted and never committed.
 type packWriter struct {
-	v      *Volumes
+	rs     *rounds
 	ctx    context.Context
 	x      dbq.DataSession
 	keys   *chunk.Keys
@@ -146,7 +146,7 @@ func (w *packWriter) put(b []byte) (manifest.Ref, error) {
 		}
 	}
 	if w.packer.Len() == 0 {
-		got, err := w.v.reserve(w.ctx, w.x.ID, 1)
+		got, err := w.rs.packs.reserve(w.ctx, w.x.ID, 1)
 		if err != nil {
 			return manifest.Ref{}, err
 		}
@@ -175,7 +175,8 @@ func (w *packWriter) flush() error {
 	}
 	w.packer = chunk.Packer{}
 	sum := sha256.Sum256(pack)
-	err = w.v.inDomain(w.ctx, w.x.ID, func(ctx context.Context, tx *db.Tx, x dbq.DataSession, _ dbq.DataDomain) error {
+	err = w.rs.sessions.inDomain(w.ctx, w.x.ID, func(ctx context.Context, tx *db.Tx, x dbq.DataSession,
+		_ dbq.DataDomain) error {
 		now, err := tx.Now(ctx)
 		if err != nil {
 			return err
@@ -187,15 +188,15 @@ func (w *packWriter) flush() error {
 		if err != nil {
 			return fmt.Errorf("note pack %d of %s: %w", w.n, x.DomainID, err)
 		}
-		return w.v.limit(ctx, tx, x, int64(len(pack)))
+		return w.rs.limiter.admit(ctx, tx, x, int64(len(pack)))
 	})
 	if err != nil {
 		return err
 	}
-	if err := w.v.store.Put(w.ctx, store.Key(w.x.DomainID, w.n), pack); err != nil {
+	if err := w.rs.store.Put(w.ctx, store.Key(w.x.DomainID, w.n), pack); err != nil {
 		return fmt.Errorf("store pack %d of %s: %w", w.n, w.x.DomainID, err)
 	}
-	if err := w.v.noteSeen(w.ctx, w.x.DomainID, []int64{w.n}); err != nil {
+	if err := w.rs.verifier.noteSeen(w.ctx, w.x.DomainID, []int64{w.n}); err != nil {
 		return fmt.Errorf("note pack %d of %s: %w", w.n, w.x.DomainID, err)
 	}
 	w.packs.Add(w.n)

@@ -26,8 +26,8 @@ const (
 )
 
 // PerHour returns what stored bytes cost in an hour, rounded up to micro-units.
-func (v *Volumes) PerHour(bytes int64) money.Micro {
-	n := new(big.Int).Mul(big.NewInt(bytes), big.NewInt(int64(v.cfg.PricePerGBHour)))
+func (ms *Meters) PerHour(bytes int64) money.Micro {
+	n := new(big.Int).Mul(big.NewInt(bytes), big.NewInt(int64(ms.price)))
 	n.Add(n, big.NewInt(GB*1000-1)).Quo(n, big.NewInt(GB*1000))
 	return money.Micro(n.Int64())
 }
@@ -36,8 +36,8 @@ func (v *Volumes) PerHour(bytes int64) money.Micro {
 const HoursPerMonth = 730
 
 // PerGBMonth returns the price of a stored GB for a month, rounded to micro-units.
-func (v *Volumes) PerGBMonth() money.Micro {
-	return money.Micro((int64(v.cfg.PricePerGBHour)*HoursPerMonth + 500) / 1000)
+func (ms *Meters) PerGBMonth() money.Micro {
+	return money.Micro((int64(ms.price)*HoursPerMonth + 500) / 1000)
 }
 
 // level is how many bytes are stored from a moment on.

@@ -128,7 +128,7 @@ func TestStorageIsPosted(t *testing.T) {
 	w.elapse(30 * 24 * time.Hour)
 	charge := func() (posted, due int64, unpaid *time.Time) {
 		t.Helper()
-		if n, err := w.v.chargeDue(t.Context(), time.Now().Add(2*ChargeEvery)); n != 1 || err != nil {
+		if n, err := w.v.Meters.chargeDue(t.Context(), time.Now().Add(2*ChargeEvery)); n != 1 || err != nil {
 			t.Fatalf("%d charged: %v", n, err)
 		}
 		var domain id.DataDomain

@@ -77,16 +77,16 @@ func checkMeter(ctx context.Context, q *dbq.Queries, m dbq.StorageMetersRow) (st
 	return "", nil
 }
 
-// VerifyMeters is CheckMeters by one replica at a time. It notifies administrators of what differs, and returns how
+// Verify is CheckMeters by one replica at a time. It notifies administrators of what differs, and returns how
 // many meters do. Run it daily.
-func (v *Volumes) VerifyMeters(ctx context.Context) (found int, err error) {
-	err = v.d.Alone(ctx, meterLock, func(ctx context.Context) error {
-		problems, err := CheckMeters(ctx, v.d)
+func (ms *Meters) Verify(ctx context.Context) (found int, err error) {
+	err = ms.d.Alone(ctx, meterLock, func(ctx context.Context) error {
+		problems, err := CheckMeters(ctx, ms.d)
 		if found = len(problems); err != nil || found == 0 {
 			return err
 		}
-		v.cfg.Log.Error("charges for storage do not follow from what was stored", "found", found, "one", problems[0])
-		return v.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		ms.log.Error("charges for storage do not follow from what was stored", "found", found, "one", problems[0])
+		return ms.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 			return notify.AddForAdmins(ctx, tx, notify.Notice{
 				Key: "storage_check:" + clip(problems[0]), Severity: notify.Bad,
 				Title: "Charges for storage do not follow from what was stored",

@@ -28,38 +28,22 @@ const (
 
 func clip(s string) string { return agentapi.CleanText(text.Clip(s, 500)) }
 
-// inDomain runs f with the data domain of a session locked, if it may write.
-func (v *Volumes) inDomain(ctx context.Context, session id.DataSession,
-	f func(context.Context, *db.Tx, dbq.DataSession, dbq.DataDomain) error) error {
-	return v.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		s, err := v.session(ctx, tx.Q, session)
-		if err != nil {
-			return err
-		}
-		d, err := tx.Q.LockDataDomain(ctx, s.DataSession.DomainID)
-		if err != nil {
-			return fmt.Errorf("lock %s: %w", s.DataSession.DomainID, err)
-		}
-		if s, err = v.session(ctx, tx.Q, session); err != nil { // under the lock
-			return err
-		}
-		if s.DataSession.Mode == agentapi.MountRO {
-			return refused(agentapi.VolumeFenced, "the volume is mounted read-only")
-		}
-		if err := tx.Q.RenewDataSession(ctx, lifeOf(s.DataSession).Seconds(), session); err != nil {
-			return fmt.Errorf("renew %s: %w", session, err)
-		}
-		return f(ctx, tx, s.DataSession, d)
-	})
+// packs gives sessions the numbers of packs, and the signed requests that store and read them.
+type packs struct {
+	d        *db.DB
+	store    store.Store
+	sessions *sessions
+	limiter  *limiter
 }
 
 // reserve reserves numbers for packs.
-func (v *Volumes) reserve(ctx context.Context, session id.DataSession, count int) (*agentapi.ReservedPacks, error) {
+func (ps *packs) reserve(ctx context.Context, session id.DataSession, count int) (*agentapi.ReservedPacks, error) {
 	if count < 1 || count > agentapi.MaxReserve {
 		return nil, refused(agentapi.VolumeMalformed, "reserve 1 to %d packs", agentapi.MaxReserve)
 	}
 	out := &agentapi.ReservedPacks{Count: count}
-	err := v.inDomain(ctx, session, func(ctx context.Context, tx *db.Tx, x dbq.DataSession, d dbq.DataDomain) (err error) {
+	err := ps.sessions.inDomain(ctx, session, func(ctx context.Context, tx *db.Tx, x dbq.DataSession,
+		d dbq.DataDomain) (err error) {
 		out.First, err = tx.Q.ReserveDataPacks(ctx, d.ID, int64(count), x.ID)
 		if err != nil {
 			return fmt.Errorf("reserve packs of %s: %w", d.ID, err)
@@ -70,7 +54,7 @@ func (v *Volumes) reserve(ctx context.Context, session id.DataSession, count int
 }
 
 // grant returns requests to store packs. A pack that was granted before gets a new request.
-func (v *Volumes) grant(ctx context.Context, session id.DataSession, g agentapi.GrantPacks) (*agentapi.GrantedPacks,
+func (ps *packs) grant(ctx context.Context, session id.DataSession, g agentapi.GrantPacks) (*agentapi.GrantedPacks,
 	error) {
 	if _, err := id.Parse[id.Snapshot](g.Snapshot); err != nil || len(g.Packs) == 0 || len(g.Packs) > agentapi.MaxGrants {
 		return nil, refused(agentapi.VolumeMalformed, "grant 1 to %d packs of a snapshot", agentapi.MaxGrants)
@@ -83,7 +67,8 @@ func (v *Volumes) grant(ctx context.Context, session id.DataSession, g agentapi.
 		ns = append(ns, p.N)
 	}
 	out := &agentapi.GrantedPacks{}
-	err := v.inDomain(ctx, session, func(ctx context.Context, tx *db.Tx, x dbq.DataSession, d dbq.DataDomain) error {
+	err := ps.sessions.inDomain(ctx, session, func(ctx context.Context, tx *db.Tx, x dbq.DataSession,
+		d dbq.DataDomain) error {
 		out.Packs = nil
 		reserved, err := tx.Q.ReservedBy(ctx, ns, d.ID, x.ID)
 		if err != nil {
@@ -96,12 +81,12 @@ func (v *Volumes) grant(ctx context.Context, session id.DataSession, g agentapi.
 		if err != nil {
 			return err
 		}
-		return v.grantAll(ctx, tx, x, g.Packs, ns, now.Add(putLife), out)
+		return ps.grantAll(ctx, tx, x, g.Packs, ns, now.Add(putLife), out)
 	})
 	return out, err
 }
 
-func (v *Volumes) grantAll(ctx context.Context, tx *db.Tx, x dbq.DataSession, packs []agentapi.PackGrant, ns []int64,
+func (ps *packs) grantAll(ctx context.Context, tx *db.Tx, x dbq.DataSession, packs []agentapi.PackGrant, ns []int64,
 	until time.Time, out *agentapi.GrantedPacks) error {
 	rows, err := tx.Q.DataPacks(ctx, x.DomainID, ns)
 	if err != nil {
@@ -131,7 +116,7 @@ func (v *Volumes) grantAll(ctx context.Context, tx *db.Tx, x dbq.DataSession, pa
 			fresh.Ns, fresh.Sums, fresh.Sizes = append(fresh.Ns, p.N), append(fresh.Sums, p.SHA256),
 				append(fresh.Sizes, p.Bytes)
 		}
-		r, err := v.store.SignPut(ctx, store.Key(x.DomainID, p.N), [32]byte(p.SHA256), p.Bytes, until)
+		r, err := ps.store.SignPut(ctx, store.Key(x.DomainID, p.N), [32]byte(p.SHA256), p.Bytes, until)
 		if err != nil {
 			return fmt.Errorf("sign pack %d of %s: %w", p.N, x.DomainID, err)
 		}
@@ -151,11 +136,11 @@ func (v *Volumes) grantAll(ctx context.Context, tx *db.Tx, x dbq.DataSession, pa
 	if bytes == 0 {
 		return nil
 	}
-	return v.limit(ctx, tx, x, bytes)
+	return ps.limiter.admit(ctx, tx, x, bytes)
 }
 
 // read returns requests to read packs of the snapshot that a session continues from.
-func (v *Volumes) read(ctx context.Context, s dbq.DataSessionRow, ns []int64) (*agentapi.ReadablePacks, error) {
+func (ps *packs) read(ctx context.Context, s dbq.DataSessionRow, ns []int64) (*agentapi.ReadablePacks, error) {
 	x := s.DataSession
 	if len(ns) == 0 || len(ns) > agentapi.MaxReads {
 		return nil, refused(agentapi.VolumeMalformed, "read 1 to %d packs", agentapi.MaxReads)
@@ -169,7 +154,7 @@ func (v *Volumes) read(ctx context.Context, s dbq.DataSessionRow, ns []int64) (*
 			return nil, refused(agentapi.VolumeNotFound, "pack %d is not of the session's snapshot", n)
 		}
 	}
-	rows, err := v.d.Q.DataPacks(ctx, x.DomainID, ns)
+	rows, err := ps.d.Q.DataPacks(ctx, x.DomainID, ns)
 	if err != nil {
 		return nil, fmt.Errorf("packs of %s: %w", x.DomainID, err)
 	}
@@ -182,11 +167,11 @@ func (v *Volumes) read(ctx context.Context, s dbq.DataSessionRow, ns []int64) (*
 	if x.LeaseID.IsZero() {
 		life, byHost = fileLife, false
 	}
-	org, err := v.d.Q.OrgOfDomain(ctx, x.DomainID)
+	org, err := ps.d.Q.OrgOfDomain(ctx, x.DomainID)
 	if err != nil {
 		return nil, fmt.Errorf("organisation of %s: %w", x.DomainID, err)
 	}
-	if err := v.serveBytes(ctx, org, bytes, byHost); err != nil {
+	if err := ps.limiter.serveBytes(ctx, org, bytes, byHost); err != nil {
 		return nil, err
 	}
 	out := &agentapi.ReadablePacks{}
@@ -196,7 +181,7 @@ func (v *Volumes) read(ctx context.Context, s dbq.DataSessionRow, ns []int64) (*
 		if !ok {
 			return nil, fmt.Errorf("pack %d of %s is gone, although a session needs it", n, x.DomainID)
 		}
-		r, err := v.store.SignGet(ctx, store.Key(x.DomainID, n), until)
+		r, err := ps.store.SignGet(ctx, store.Key(x.DomainID, n), until)
 		if err != nil {
 			return nil, fmt.Errorf("sign pack %d of %s: %w", n, x.DomainID, err)
 		}
@@ -204,5 +189,5 @@ func (v *Volumes) read(ctx context.Context, s dbq.DataSessionRow, ns []int64) (*
 			N: n, Method: r.Method, URL: r.URL, Header: r.Header, UntilMS: until.UnixMilli(), Bytes: p.Bytes, SHA256: p.Sha256,
 		})
 	}
-	return out, v.d.Q.RenewDataSession(ctx, lifeOf(x).Seconds(), x.ID)
+	return out, ps.d.Q.RenewDataSession(ctx, lifeOf(x).Seconds(), x.ID)
 }

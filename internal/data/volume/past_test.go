@@ -51,26 +51,26 @@ func TestAnErasedDomainIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	w, vol, domain := stored(t)
 	w.Fund(w.who.Org, 10*money.Unit)
-	w.Must(w.v.Delete(t.Context(), w.who, vol.ID))
-	_, err := w.v.Sweep(t.Context())
+	w.Must(w.v.Catalog.Delete(t.Context(), w.who, vol.ID))
+	_, err := w.v.Collector.Sweep(t.Context())
 	w.Must(err)
 	if n := w.sweepable(); n != 1 {
 		t.Fatalf("%d domains are swept while the store has a pack", n)
 	}
 	w.Exec("UPDATE data_pack SET doomed_at = doomed_at - interval '30 days', url_until = url_until - interval '30 days'")
-	if n, err := w.v.Sweep(t.Context()); n != 1 || err != nil {
+	if n, err := w.v.Collector.Sweep(t.Context()); n != 1 || err != nil {
 		t.Fatalf("%d packs deleted: %v", n, err)
 	}
 	if n := w.sweepable(); n != 1 {
 		t.Fatalf("%d domains are swept before one sweep has found nothing", n)
 	}
-	_, err = w.v.Sweep(t.Context())
+	_, err = w.v.Collector.Sweep(t.Context())
 	w.Must(err)
 	if n := w.sweepable(); n != 0 {
 		t.Fatalf("%d domains are swept after all is gone", n)
 	}
 	later := time.Now().Add(2 * ChargeEvery)
-	if n, err := w.v.chargeDue(t.Context(), later); n != 0 || err != nil { // the deletion has charged it
+	if n, err := w.v.Meters.chargeDue(t.Context(), later); n != 0 || err != nil { // the deletion has charged it
 		t.Fatalf("%d charged: %v", n, err)
 	}
 	var posted int64
@@ -87,17 +87,17 @@ func TestAnErasedDomainIsLeftAlone(t *testing.T) {
 func TestTheDebtOfAnErasedDomainEnds(t *testing.T) {
 	t.Parallel()
 	w, vol, _ := stored(t)
-	w.Must(w.v.Delete(t.Context(), w.who, vol.ID))
+	w.Must(w.v.Catalog.Delete(t.Context(), w.who, vol.ID))
 	charge := func(by time.Time) {
 		t.Helper()
-		if n, err := w.v.chargeDue(t.Context(), by); n != 1 || err != nil {
+		if n, err := w.v.Meters.chargeDue(t.Context(), by); n != 1 || err != nil {
 			t.Fatalf("%d charged: %v", n, err)
 		}
 	}
 	if by := time.Now(); w.due(by.Add(retryErased-time.Minute)) || !w.due(by.Add(retryErased+time.Minute)) {
 		t.Fatal("the meter is not due in a day")
 	}
-	if s, err := w.v.standing(t.Context(), w.d.Q, w.who.Org); s.unpaidSince == nil || err != nil {
+	if s, err := w.v.Hosts.packs.limiter.standing(t.Context(), w.d.Q, w.who.Org); s.unpaidSince == nil || err != nil {
 		t.Fatalf("paid, although there is no credit: %v", err)
 	}
 	w.Exec("UPDATE data_domain SET erased_at = erased_at - $1::interval", erasedDebt.String())
@@ -105,7 +105,7 @@ func TestTheDebtOfAnErasedDomainEnds(t *testing.T) {
 	if w.due(time.Now().AddDate(100, 0, 0)) {
 		t.Fatal("the meter is due after a year")
 	}
-	if s, err := w.v.standing(t.Context(), w.d.Q, w.who.Org); s.unpaidSince != nil || err != nil {
+	if s, err := w.v.Hosts.packs.limiter.standing(t.Context(), w.d.Q, w.who.Org); s.unpaidSince != nil || err != nil {
 		t.Fatalf("unpaid after a year: %v", err)
 	}
 }
@@ -116,7 +116,7 @@ func TestAMeterThatFailsWaitsBehindTheOthers(t *testing.T) {
 	w, _, _ := stored(t)
 	w.Fund(w.who.Org, 10*money.Unit)
 	w.Exec("UPDATE data_meter SET through_at = 'infinity'") // which no time.Time holds
-	if n, err := w.v.chargeDue(t.Context(), time.Now().Add(2*ChargeEvery)); n != 0 || err == nil {
+	if n, err := w.v.Meters.chargeDue(t.Context(), time.Now().Add(2*ChargeEvery)); n != 0 || err == nil {
 		t.Fatalf("%d charged: %v", n, err)
 	}
 	if w.due(time.Now().Add(time.Minute)) {
@@ -158,7 +158,7 @@ func TestGoneDomainsAreNotRead(t *testing.T) {
 			return err
 		},
 		"grant": func(ctx context.Context, tx *db.Tx) error {
-			_, err := w.v.standing(ctx, tx.Q, w.who.Org)
+			_, err := w.v.Hosts.packs.limiter.standing(ctx, tx.Q, w.who.Org)
 			return err
 		},
 	} {

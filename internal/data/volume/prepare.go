@@ -4,11 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/data/store"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/seal"
+	"github.com/musterhq/muster/internal/slots"
 )
 
 // A volume with mode ranks has a copy on the host of every rank. A rank prepares a snapshot of its copy, a shard, whose
@@ -16,8 +20,24 @@ import (
 // volume's head with what each of the ranks has changed since its own last commit (manifest.Merger). A shard without a
 // round is committed alone, in the same way.
 
+// rounds commits what the ranks of a cluster have prepared.
+type rounds struct {
+	d        *db.DB
+	store    store.Store
+	box      *seal.Box
+	sessions *sessions
+	packs    *packs
+	commits  *commits
+	verifier *verifier
+	limiter  *limiter
+
+	merges  slots.Slots // merges under way
+	merging sync.Map    // by id.Volume: a merge of its ranks' files is under way
+	merged  func()      // called between a merge and its commit; in tests
+}
+
 // prepare notes a rank's shard and commits its round if it is the last one. Repeated, it returns what was committed.
-func (v *Volumes) prepare(ctx context.Context, session id.DataSession,
+func (rs *rounds) prepare(ctx context.Context, session id.DataSession,
 	q agentapi.PrepareVolume) (*agentapi.PreparedVolume, error) {
 	p, err := parseCommit(q.CommitVolume)
 	if err != nil {
@@ -27,7 +47,7 @@ func (v *Volumes) prepare(ctx context.Context, session id.DataSession,
 	if err != nil {
 		return nil, err
 	}
-	s, err := v.session(ctx, v.d.Q, session)
+	s, err := rs.sessions.read(ctx, rs.d.Q, session)
 	if err != nil {
 		return nil, err
 	}
@@ -35,20 +55,21 @@ func (v *Volumes) prepare(ctx context.Context, session id.DataSession,
 		return nil, refused(agentapi.VolumeMalformed, "the volume is not mounted with mode ranks")
 	}
 	if q.Withdraw {
-		return v.withdraw(ctx, session, p)
+		return rs.withdraw(ctx, session, p)
 	}
-	if err := v.verify(ctx, s.DataSession, p.firsts, p.lasts); err != nil {
+	if err := rs.verifier.verify(ctx, s.DataSession, p.firsts, p.lasts); err != nil {
 		return nil, err
 	}
 	var out *agentapi.PreparedVolume
-	err = v.inDomain(ctx, session, func(ctx context.Context, tx *db.Tx, x dbq.DataSession, _ dbq.DataDomain) error {
-		out, err = v.note(ctx, tx, x, p, round)
+	err = rs.sessions.inDomain(ctx, session, func(ctx context.Context, tx *db.Tx, x dbq.DataSession,
+		_ dbq.DataDomain) error {
+		out, err = rs.note(ctx, tx, x, p, round)
 		return err
 	})
 	if out != nil || err != nil {
 		return out, err
 	}
-	return v.complete(ctx, s.DataSession, p.snapshot, round)
+	return rs.complete(ctx, s.DataSession, p.snapshot, round)
 }
 
 // roundOf names the shards that are committed together with one. Only jobs and renters can mean all ranks; what a host
@@ -65,8 +86,8 @@ func roundOf(q agentapi.PrepareVolume) (string, error) {
 	return "", refused(agentapi.VolumeMalformed, "a snapshot of all ranks has a label, or was requested by the renter")
 }
 
-// shard returns the rank's copy that a session writes.
-func (v *Volumes) shard(ctx context.Context, q *dbq.Queries, session id.DataSession) (dbq.VolumeShard, error) {
+// shardOfSession returns the rank's copy that a session writes.
+func shardOfSession(ctx context.Context, q *dbq.Queries, session id.DataSession) (dbq.VolumeShard, error) {
 	rows, err := q.ShardOfSession(ctx, session)
 	if err != nil {
 		return dbq.VolumeShard{}, fmt.Errorf("shard of %s: %w", session, err)
@@ -86,13 +107,13 @@ func done(h dbq.VolumeShard, snap id.Snapshot) *agentapi.PreparedVolume {
 }
 
 // note stores a shard, with its data domain locked. It returns an answer if the shard is committed already.
-func (v *Volumes) note(ctx context.Context, tx *db.Tx, x dbq.DataSession, p parsed,
+func (rs *rounds) note(ctx context.Context, tx *db.Tx, x dbq.DataSession, p parsed,
 	round string) (*agentapi.PreparedVolume, error) {
 	row, err := tx.Q.LockVolume(ctx, x.VolumeID)
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", x.VolumeID, err)
 	}
-	h, err := v.shard(ctx, tx.Q, x.ID)
+	h, err := shardOfSession(ctx, tx.Q, x.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +134,7 @@ func (v *Volumes) note(ctx context.Context, tx *db.Tx, x dbq.DataSession, p pars
 	case p.Cause == agentapi.SnapshotByRequest && row.WantedID != p.snapshot:
 		return nil, refused(agentapi.VolumeMalformed, "this snapshot was not requested")
 	}
-	if err := v.few(ctx, tx, row, p.Cause); err != nil {
+	if err := few(ctx, tx, row, p.Cause); err != nil {
 		return nil, err
 	}
 	if p.Label != "" && round != "" {
@@ -126,7 +147,7 @@ func (v *Volumes) note(ctx context.Context, tx *db.Tx, x dbq.DataSession, p pars
 				p.Label)
 		}
 	}
-	if err := v.usable(ctx, tx, x.DomainID, x.ID, x.BasePacks, p); err != nil {
+	if err := rs.commits.usable(ctx, tx, x.DomainID, x.ID, x.BasePacks, p); err != nil {
 		return nil, err
 	}
 	if h.PreparedID == p.snapshot && h.Prepared != nil && h.Round == round {
@@ -146,10 +167,11 @@ func (v *Volumes) note(ctx context.Context, tx *db.Tx, x dbq.DataSession, p pars
 }
 
 // withdraw takes a prepared shard back, unless it is committed.
-func (v *Volumes) withdraw(ctx context.Context, session id.DataSession, p parsed) (*agentapi.PreparedVolume, error) {
+func (rs *rounds) withdraw(ctx context.Context, session id.DataSession, p parsed) (*agentapi.PreparedVolume, error) {
 	out := &agentapi.PreparedVolume{}
-	err := v.inDomain(ctx, session, func(ctx context.Context, tx *db.Tx, x dbq.DataSession, _ dbq.DataDomain) error {
-		h, err := v.shard(ctx, tx.Q, x.ID)
+	err := rs.sessions.inDomain(ctx, session, func(ctx context.Context, tx *db.Tx, x dbq.DataSession,
+		_ dbq.DataDomain) error {
+		h, err := shardOfSession(ctx, tx.Q, x.ID)
 		if err != nil {
 			return err
 		}

@@ -55,6 +55,11 @@ type quotas struct {
 	stored, freeStored, freeRead int64
 }
 
+// quotasOf returns the limits of a configuration.
+func quotasOf(cfg Config) quotas {
+	return quotas{price: cfg.PricePerGBHour, stored: cfg.MaxStored, freeStored: cfg.FreeStored, freeRead: cfg.FreeRead}
+}
+
 // cost returns what bytes cost that are stored for a time.
 func (q quotas) cost(bytes int64, d time.Duration) *big.Int {
 	n := new(big.Int).Mul(big.NewInt(bytes), big.NewInt(int64(q.price)))
@@ -119,14 +124,17 @@ func (q quotas) read(s standing, byHost bool) error {
 	return nil
 }
 
-func (v *Volumes) quotas() quotas {
-	return quotas{price: v.cfg.PricePerGBHour, stored: v.cfg.MaxStored, freeStored: v.cfg.FreeStored,
-		freeRead: v.cfg.FreeRead}
+// limiter limits what organisations store and read.
+type limiter struct {
+	d        *db.DB
+	currency string
+	limits   quotas
+	files    fileReads // bytes that were read for pages and downloads, and are not counted yet
 }
 
 // standing reads what decides the limits of an organisation.
-func (v *Volumes) standing(ctx context.Context, q *dbq.Queries, org id.Org) (standing, error) {
-	r, err := q.StorageStanding(ctx, id.UUIDs(org)[0], v.cfg.Currency, leastPack)
+func (l *limiter) standing(ctx context.Context, q *dbq.Queries, org id.Org) (standing, error) {
+	r, err := q.StorageStanding(ctx, id.UUIDs(org)[0], l.currency, leastPack)
 	if err != nil {
 		return standing{}, fmt.Errorf("what %s stores and has paid: %w", org, err)
 	}
@@ -137,9 +145,9 @@ func (v *Volumes) standing(ctx context.Context, q *dbq.Queries, org id.Org) (sta
 	}, nil
 }
 
-// limit counts granted bytes, and refuses those that exceed what the volumes of the locked domain or the organisation
+// admit counts granted bytes, and refuses those that exceed what the volumes of the locked domain or the organisation
 // may store.
-func (v *Volumes) limit(ctx context.Context, tx *db.Tx, x dbq.DataSession, fresh int64) error {
+func (l *limiter) admit(ctx context.Context, tx *db.Tx, x dbq.DataSession, fresh int64) error {
 	d, err := tx.Q.DomainRoom(ctx, leastPack, keptMore, x.DomainID)
 	if err != nil {
 		return fmt.Errorf("room of %s: %w", x.DomainID, err)
@@ -153,14 +161,14 @@ func (v *Volumes) limit(ctx context.Context, tx *db.Tx, x dbq.DataSession, fresh
 	if err := tx.Q.LockStored(ctx, id.UUIDs(d.OrgID)[0]); err != nil {
 		return fmt.Errorf("lock what the circle of %s stores: %w", d.OrgID, err)
 	}
-	s, err := v.standing(ctx, tx.Q, d.OrgID)
+	s, err := l.standing(ctx, tx.Q, d.OrgID)
 	if err == nil {
-		s.spendable, err = ledger.Spendable(ctx, tx.Q, ledger.Wallet(d.OrgID, v.cfg.Currency))
+		s.spendable, err = ledger.Spendable(ctx, tx.Q, ledger.Wallet(d.OrgID, l.currency))
 	}
 	if err != nil {
 		return err
 	}
-	if err := v.quotas().store(s, fresh, x.LeaseID.IsZero()); err != nil {
+	if err := l.limits.store(s, fresh, x.LeaseID.IsZero()); err != nil {
 		return err
 	}
 	if err := tx.Q.AddDataGranted(ctx, fresh, x.DomainID); err != nil {

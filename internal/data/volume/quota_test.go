@@ -89,9 +89,9 @@ type person struct {
 func (w *world) uploader(vol id.Volume) (*person, error) {
 	w.t.Helper()
 	p := &person{agent: &agent{w: w, vol: vol}, session: id.New[id.DataSession]()}
-	x, err := w.v.OpenTransfer(w.t.Context(), w.who, vol, NewTransfer{ID: p.session, Direction: Upload})
+	x, err := w.v.Transfers.Open(w.t.Context(), w.who, vol, NewTransfer{ID: p.session, Direction: Upload})
 	if err == nil {
-		p.keys, err = w.v.keys(w.domain(vol), w.sealed(vol))
+		p.keys, err = openKeys(w.Box(), w.domain(vol), w.sealed(vol))
 	}
 	p.head = x.HeadSeq
 	return p, err
@@ -107,7 +107,7 @@ func (w *world) sealed(vol id.Volume) (key []byte) {
 // store sends a pack of a tree with one file.
 func (p *person) store(content []byte) (pack, error) {
 	ctx := p.w.t.Context()
-	r, err := p.w.v.TransferNumbers(ctx, p.w.who.Org, p.vol, p.session, 1)
+	r, err := p.w.v.Transfers.Reserve(ctx, p.w.who.Org, p.vol, p.session, 1)
 	if err != nil {
 		return pack{}, err
 	}
@@ -116,7 +116,7 @@ func (p *person) store(content []byte) (pack, error) {
 		return b, err
 	}
 	sum := sha256.Sum256(b.body)
-	u, err := p.w.v.StorePack(ctx, p.w.who.Org, p.vol, p.session,
+	u, err := p.w.v.Transfers.StorePack(ctx, p.w.who.Org, p.vol, p.session,
 		agentapi.PackGrant{N: b.n, SHA256: sum[:], Bytes: int64(len(b.body))})
 	if err == nil && put(p.w.t, u, b.body) != 200 {
 		err = fmt.Errorf("not stored")
@@ -133,7 +133,7 @@ func (w *world) billed() (bytes int64) {
 
 func (w *world) sweep() {
 	w.t.Helper()
-	_, err := w.v.Sweep(w.t.Context())
+	_, err := w.v.Collector.Sweep(w.t.Context())
 	w.Must(err)
 }
 
@@ -154,7 +154,7 @@ func TestUpload_IsBilledBeforeItsCommit(t *testing.T) {
 	w.Must(err)
 	sum := sha256.Sum256(p.body)
 	grant := agentapi.PackGrant{N: p.n, SHA256: sum[:], Bytes: int64(len(p.body))}
-	_, err = w.v.StorePack(t.Context(), w.who.Org, vol.ID, up.session, grant) // a request that is always new
+	_, err = w.v.Transfers.StorePack(t.Context(), w.who.Org, vol.ID, up.session, grant) // a request that is always new
 	w.Must(err)
 	w.sweep()
 	if n := w.billed(); n != int64(len(p.body)) {
@@ -162,7 +162,7 @@ func TestUpload_IsBilledBeforeItsCommit(t *testing.T) {
 	}
 	w.Exec("UPDATE data_session SET opened_at = opened_at - interval '73 hours'")
 	w.Exec("UPDATE data_pack SET url_until = url_until - interval '15 minutes'")
-	err = w.v.ReportTransfer(t.Context(), w.who.Org, vol.ID, up.session, agentapi.VolumeReport{})
+	err = w.v.Transfers.Report(t.Context(), w.who.Org, vol.ID, up.session, agentapi.VolumeReport{})
 	if !fault.Is(err, fault.Conflict) {
 		t.Errorf("an upload goes on after three days: %v", err)
 	}
@@ -189,20 +189,20 @@ func TestDoomedPacks_AreBilledForTheTimeBetween(t *testing.T) {
 	w.Must(err)
 	const hours = 3
 	for i := range int64(hours) {
-		w.Must(w.v.DeleteSnapshot(t.Context(), w.who, vol.ID, 2*i+1)) // of big
-		if s, err := w.v.standing(t.Context(), w.d.Q, w.who.Org); err != nil || s.stored < 1_000_000 {
+		w.Must(w.v.Snapshots.Delete(t.Context(), w.who, vol.ID, 2*i+1)) // of big
+		if s, err := w.v.Hosts.packs.limiter.standing(t.Context(), w.d.Q, w.who.Org); err != nil || s.stored < 1_000_000 {
 			t.Fatalf("%d bytes count as stored while the store has all: %v", s.stored, err)
 		}
 		w.elapse(59 * time.Minute)
 		w.Exec("UPDATE data_pack SET doomed_at = doomed_at - interval '59 minutes', " +
 			"url_until = url_until - interval '59 minutes'")
-		_, err := w.v.chargeDue(t.Context(), time.Now().Add(2*ChargeEvery))
+		_, err := w.v.Meters.chargeDue(t.Context(), time.Now().Add(2*ChargeEvery))
 		w.Must(err)
 		w.sweep()
 		w.Must(a.commit(id.New[id.Snapshot](), big))
 		w.Must(a.commit(id.New[id.Snapshot](), small))
 	}
-	_, err = w.v.chargeDue(t.Context(), time.Now().Add(2*ChargeEvery))
+	_, err = w.v.Meters.chargeDue(t.Context(), time.Now().Add(2*ChargeEvery))
 	w.Must(err)
 	var posted money.Nano
 	w.Must(w.d.Pool.QueryRow(t.Context(), "SELECT posted FROM data_meter").Scan(&posted))
@@ -222,7 +222,7 @@ func TestCommit_NamesPacksOfItsSessionAndBaseOnly(t *testing.T) {
 	w.Must(honest.open(agentapi.MountRW))
 	first, err := honest.snapshot(map[string][]byte{"f": []byte("public")})
 	w.Must(err)
-	clone, _, err := w.v.Clone(t.Context(), w.who, vol.ID, 0, NewVolume{Name: "copy"}, idem.Request{})
+	clone, _, err := w.v.Snapshots.Clone(t.Context(), w.who, vol.ID, 0, NewVolume{Name: "copy"}, idem.Request{})
 	w.Must(err)
 	secret, err := honest.snapshot(map[string][]byte{"f": []byte("secret")})
 	w.Must(err)
@@ -292,10 +292,10 @@ func TestReads_AreCountedAndLimited(t *testing.T) {
 	p, err := a.snapshot(map[string][]byte{"f": noise(1000)}) // its pack has less than 1,500 bytes
 	w.Must(err)
 	session := id.New[id.DataSession]()
-	_, err = w.v.OpenTransfer(t.Context(), w.who, vol.ID, NewTransfer{ID: session, Direction: Download})
+	_, err = w.v.Transfers.Open(t.Context(), w.who, vol.ID, NewTransfer{ID: session, Direction: Download})
 	w.Must(err)
 	read := func() error {
-		_, err := w.v.ReadPack(t.Context(), w.who.Org, vol.ID, session, p.n)
+		_, err := w.v.Transfers.ReadPack(t.Context(), w.who.Org, vol.ID, session, p.n)
 		return err
 	}
 	w.Must(read())
@@ -303,7 +303,7 @@ func TestReads_AreCountedAndLimited(t *testing.T) {
 	for _, org := range []id.Org{other, w.who.Org} {
 		w.Exec("INSERT INTO membership (org_id, user_id, role) VALUES ($1, $2, 'owner')", org, w.who.User)
 	}
-	w.Must(w.v.serveBytes(t.Context(), other, 1000, false))
+	w.Must(w.v.Hosts.packs.limiter.serveBytes(t.Context(), other, 1000, false))
 	if err := read(); !fault.Is(err, fault.QuotaExceeded) {
 		t.Errorf("read more than the quota: %v", err)
 	}

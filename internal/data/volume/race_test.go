@@ -25,7 +25,7 @@ type outcome struct {
 // does not have, and for commits by a run that is over.
 func race(t *testing.T, without string, length time.Duration) *outcome {
 	w := newWorld(t, Config{Grace: time.Millisecond, KeepUnknown: time.Millisecond})
-	w.v.without = without
+	w.v.Hosts.sessions.without = without
 	var o outcome
 	const writers = 3
 	end := time.Now().Add(length)
@@ -41,7 +41,7 @@ func race(t *testing.T, without string, length time.Duration) *outcome {
 			for time.Now().Before(end) {
 				// A URL's time is over as soon as the pack is stored: else nothing is collected during the test.
 				_, _ = w.d.Pool.Exec(t.Context(), "UPDATE data_pack SET url_until = clock_timestamp() WHERE state <> 'granted'")
-				n, err := w.v.Sweep(t.Context())
+				n, err := w.v.Collector.Sweep(t.Context())
 				if err != nil && !errors.Is(err, t.Context().Err()) {
 					t.Errorf("sweep: %v", err)
 				}
@@ -52,7 +52,7 @@ func race(t *testing.T, without string, length time.Duration) *outcome {
 	wg.Go(func() { // the store is listed again and again; what no row knows has no time at all
 		for time.Now().Before(end) {
 			_, _ = w.d.Pool.Exec(t.Context(), "UPDATE data_check SET list_ended = NULL")
-			if _, err := w.v.ListStore(t.Context()); err != nil {
+			if _, err := w.v.Inventory.Take(t.Context()); err != nil {
 				t.Errorf("list the store: %v", err)
 			}
 		}
@@ -130,7 +130,7 @@ func (w *world) raceWriter(vol id.Volume, lease id.Lease, end time.Time, o *outc
 func (w *world) forget(vol id.Volume, head int64, rnd *rand.Rand) {
 	for seq := max(1, head-3); seq < head; seq++ {
 		if rnd.IntN(2) == 0 {
-			_ = w.v.DeleteSnapshot(w.t.Context(), w.who, vol, seq) // it may be deleted already
+			_ = w.v.Snapshots.Delete(w.t.Context(), w.who, vol, seq) // it may be deleted already
 		}
 	}
 }

@@ -84,7 +84,7 @@ func (r *ranks) restored(s *agentapi.Snapshot) tree {
 	if s == nil {
 		return out
 	}
-	t, err := r.v.Tree(r.t.Context(), r.who.Org, r.vol, s.Seq)
+	t, err := r.v.Files.Tree(r.t.Context(), r.who.Org, r.vol, s.Seq)
 	r.Must(err)
 	list, _, err := t.List(r.t.Context(), "", "", MaxPage)
 	r.Must(err)
@@ -99,7 +99,7 @@ func (r *ranks) restored(s *agentapi.Snapshot) tree {
 // head is what the volume has.
 func (r *ranks) head() string {
 	r.t.Helper()
-	v, err := r.v.Get(r.t.Context(), r.who.Org, r.vol)
+	v, err := r.v.Catalog.Get(r.t.Context(), r.who.Org, r.vol)
 	r.Must(err)
 	if v.HeadSeq == 0 {
 		return "empty"
@@ -173,7 +173,7 @@ func TestRanksCommitTogether(t *testing.T) {
 		if i < 2 && r.head() != "empty" {
 			t.Fatalf("committed before the last one: %s", r.head())
 		}
-		_, err = r.v.Sweep(t.Context())
+		_, err = r.v.Collector.Sweep(t.Context())
 		r.Must(err)
 	}
 	var ids []string
@@ -185,7 +185,7 @@ func TestRanksCommitTogether(t *testing.T) {
 		}
 		ids = append(ids, p.Snapshot)
 	}
-	list, err := r.v.Snapshots(t.Context(), r.who.Org, r.vol)
+	list, err := r.v.Snapshots.List(t.Context(), r.who.Org, r.vol)
 	r.Must(err)
 	if len(list) != 1 || list[0].ID.String() != ids[0] || ids[0] != ids[1] || ids[1] != ids[2] || list[0].Files != 4 ||
 		list[0].Label != "step_1" || !list[0].Whole || list[0].Bytes != 31 {
@@ -205,7 +205,7 @@ func TestRanksCommitTogether(t *testing.T) {
 	}
 	for range 2 {
 		r.Exec("UPDATE data_pack SET url_until = clock_timestamp()")
-		_, err := r.v.Sweep(t.Context())
+		_, err := r.v.Collector.Sweep(t.Context())
 		r.Must(err)
 	}
 	want := show(tree{"new": []byte("n"), "rank0": r.agents[0].files["rank0"], "rank2": r.agents[2].files["rank2"],
@@ -339,8 +339,8 @@ func TestRanksAndAKilledServer(t *testing.T) {
 	r.Must(err)
 	withdrawn := q0
 	withdrawn.Withdraw = true
-	r.v.merged = func() {
-		r.v.merged = nil
+	r.v.Hosts.rounds.merged = func() {
+		r.v.Hosts.rounds.merged = nil
 		if _, err := zero.send(withdrawn); err != nil {
 			t.Error(err)
 		}
@@ -351,13 +351,13 @@ func TestRanksAndAKilledServer(t *testing.T) {
 		t.Fatalf("a withdrawn shard was committed: %+v %s", p, r.head())
 	}
 	killed := make(chan struct{})
-	r.v.merged = func() { close(killed); select {} } // as a process that hangs
+	r.v.Hosts.rounds.merged = func() { close(killed); select {} } // as a process that hangs
 	go func() { _, _ = zero.send(q0) }()
 	<-killed
 	if r.head() != "empty" {
 		t.Fatalf("%s", r.head())
 	}
-	r.v = New(r.d, r.store, r.v.cfg)
+	r.serveFrom(r.store)
 	for range 2 {
 		p, err = one.send(q1)
 		r.Must(err)
@@ -446,7 +446,7 @@ func TestWhatRanksGoOnFrom(t *testing.T) {
 func TestRequestedSnapshotOfRanks(t *testing.T) {
 	t.Parallel()
 	r := newRanks(t, Config{}, 2)
-	snap, err := r.v.Request(t.Context(), r.who, r.vol)
+	snap, err := r.v.Snapshots.Request(t.Context(), r.who, r.vol)
 	r.Must(err)
 	var last *agentapi.PreparedVolume
 	for i, a := range r.agents {
@@ -461,7 +461,7 @@ func TestRequestedSnapshotOfRanks(t *testing.T) {
 		last, err = a.send(q)
 		r.Must(err)
 	}
-	v, err := r.v.Get(t.Context(), r.who.Org, r.vol)
+	v, err := r.v.Catalog.Get(t.Context(), r.who.Org, r.vol)
 	r.Must(err)
 	if last.Snapshot != snap.String() || v.Requested || r.head() != "f0=0 f1=1" {
 		t.Errorf("%+v %+v %s", last, v, r.head())

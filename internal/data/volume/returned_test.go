@@ -63,7 +63,7 @@ func TestReturnedHostsAreRefused(t *testing.T) {
 	// When the URLs have expired, all that came late is collected, and nothing else.
 	w.Exec("UPDATE data_pack SET url_until = clock_timestamp() - interval '1 second'")
 	for range 2 {
-		_, err := w.v.Sweep(t.Context())
+		_, err := w.v.Collector.Sweep(t.Context())
 		w.Must(err)
 		time.Sleep(5 * time.Millisecond)
 	}

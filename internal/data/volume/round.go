@@ -35,8 +35,8 @@ type prepared struct {
 	parsed
 }
 
-// readRound reads the round that a session's shard is in.
-func (v *Volumes) readRound(ctx context.Context, q *dbq.Queries, x dbq.DataSession, name string) (*round, error) {
+// loadRound reads the round that a session's shard is in.
+func loadRound(ctx context.Context, q *dbq.Queries, x dbq.DataSession, name string) (*round, error) {
 	rows, err := q.VolumeShards(ctx, x.VolumeID)
 	if err != nil {
 		return nil, fmt.Errorf("shards of %s: %w", x.VolumeID, err)
@@ -113,21 +113,21 @@ const completeTries = 3
 
 // complete commits the round of a session's shard if all shards of the round are prepared. Every request that prepares
 // a shard, or repeats one, calls it, so another server continues after one was killed.
-func (v *Volumes) complete(ctx context.Context, x dbq.DataSession, snap id.Snapshot,
+func (rs *rounds) complete(ctx context.Context, x dbq.DataSession, snap id.Snapshot,
 	name string) (*agentapi.PreparedVolume, error) {
 	for range completeTries {
-		r, err := v.readRound(ctx, v.d.Q, x, name)
+		r, err := loadRound(ctx, rs.d.Q, x, name)
 		if err != nil {
 			return nil, err
 		}
 		if len(r.missing) > 0 {
-			return v.waiting(ctx, x, snap, r.missing)
+			return rs.waiting(ctx, x, snap, r.missing)
 		}
-		merging, err := v.completeOnce(ctx, x, r)
+		merging, err := rs.completeOnce(ctx, x, r)
 		if err != nil {
 			return nil, err
 		}
-		out, err := v.waiting(ctx, x, snap, nil)
+		out, err := rs.waiting(ctx, x, snap, nil)
 		if !merging {
 			return out, err
 		}
@@ -139,9 +139,9 @@ func (v *Volumes) complete(ctx context.Context, x dbq.DataSession, snap id.Snaps
 }
 
 // waiting answers that a shard is not committed yet, unless it is.
-func (v *Volumes) waiting(ctx context.Context, x dbq.DataSession, snap id.Snapshot,
+func (rs *rounds) waiting(ctx context.Context, x dbq.DataSession, snap id.Snapshot,
 	missing []int) (*agentapi.PreparedVolume, error) {
-	h, err := v.shard(ctx, v.d.Q, x.ID)
+	h, err := shardOfSession(ctx, rs.d.Q, x.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -156,37 +156,39 @@ func (v *Volumes) waiting(ctx context.Context, x dbq.DataSession, snap id.Snapsh
 
 // completeOnce merges a round, with nothing locked, and commits it if no shard has changed meanwhile. It does nothing
 // and returns false while another request on this server merges the same volume.
-func (v *Volumes) completeOnce(ctx context.Context, x dbq.DataSession, r *round) (merging bool, err error) {
-	if _, busy := v.merging.LoadOrStore(x.VolumeID, true); busy {
+func (rs *rounds) completeOnce(ctx context.Context, x dbq.DataSession, r *round) (merging bool, err error) {
+	if _, busy := rs.merging.LoadOrStore(x.VolumeID, true); busy {
 		return false, nil
 	}
-	defer v.merging.Delete(x.VolumeID)
-	return true, v.mergeAndCommit(ctx, x, r)
+	defer rs.merging.Delete(x.VolumeID)
+	return true, rs.mergeAndCommit(ctx, x, r)
 }
 
-func (v *Volumes) mergeAndCommit(ctx context.Context, x dbq.DataSession, r *round) error {
-	m, err := v.merge(ctx, x, r)
+func (rs *rounds) mergeAndCommit(ctx context.Context, x dbq.DataSession, r *round) error {
+	m, err := rs.merge(ctx, x, r)
 	var conflict *manifest.ConflictError
 	switch {
 	case errors.As(err, &conflict):
-		return v.refuseRound(ctx, x, r, clip(conflict.Error())+": no rank's files are committed")
+		return rs.refuseRound(ctx, x, r, clip(conflict.Error())+": no rank's files are committed")
 	case errors.Is(err, manifest.ErrTooBig), errors.Is(err, manifest.ErrCorrupt), errors.Is(err, chunk.ErrCorrupt),
 		errors.Is(err, store.ErrNotFound):
-		return v.refuseRound(ctx, x, r, "the ranks' files cannot be put together: "+clip(err.Error()))
+		return rs.refuseRound(ctx, x, r, "the ranks' files cannot be put together: "+clip(err.Error()))
 	case err != nil:
 		return err
 	}
-	if v.merged != nil { // in tests
-		v.merged()
+	if rs.merged != nil { // in tests
+		rs.merged()
 	}
-	return v.inDomain(ctx, x.ID, func(ctx context.Context, tx *db.Tx, x dbq.DataSession, _ dbq.DataDomain) error {
-		return v.commitRound(ctx, tx, x, r, m)
+	return rs.sessions.inDomain(ctx, x.ID, func(ctx context.Context, tx *db.Tx, x dbq.DataSession,
+		_ dbq.DataDomain) error {
+		return rs.commitRound(ctx, tx, x, r, m)
 	})
 }
 
 // refuseRound notes why the shards of a round cannot be committed. Each of its ranks gets that as the answer.
-func (v *Volumes) refuseRound(ctx context.Context, x dbq.DataSession, r *round, why string) error {
-	return v.inDomain(ctx, x.ID, func(ctx context.Context, tx *db.Tx, _ dbq.DataSession, _ dbq.DataDomain) error {
+func (rs *rounds) refuseRound(ctx context.Context, x dbq.DataSession, r *round, why string) error {
+	return rs.sessions.inDomain(ctx, x.ID, func(ctx context.Context, tx *db.Tx, _ dbq.DataSession,
+		_ dbq.DataDomain) error {
 		for _, s := range r.shards {
 			if err := tx.Q.ClearVolumeShard(ctx, why, s.session, s.snapshot); err != nil {
 				return fmt.Errorf("refuse %s: %w", s.snapshot, err)
@@ -198,19 +200,19 @@ func (v *Volumes) refuseRound(ctx context.Context, x dbq.DataSession, r *round, 
 
 // commitRound commits a round with its data domain locked. It does nothing if the round has changed: then it is merged
 // again.
-func (v *Volumes) commitRound(ctx context.Context, tx *db.Tx, x dbq.DataSession, was *round, m merged) error {
+func (rs *rounds) commitRound(ctx context.Context, tx *db.Tx, x dbq.DataSession, was *round, m merged) error {
 	row, err := tx.Q.LockVolume(ctx, x.VolumeID)
 	if err != nil {
 		return fmt.Errorf("lock %s: %w", x.VolumeID, err)
 	}
-	r, err := v.readRound(ctx, tx.Q, x, was.name)
+	r, err := loadRound(ctx, tx.Q, x, was.name)
 	if err != nil {
 		return err
 	}
 	if !was.sameAs(r) {
 		return nil
 	}
-	ready, err := v.allUsable(ctx, tx, x, r)
+	ready, err := rs.allUsable(ctx, tx, x, r)
 	if err != nil || !ready {
 		return err
 	}
@@ -218,16 +220,16 @@ func (v *Volumes) commitRound(ctx context.Context, tx *db.Tx, x dbq.DataSession,
 	if err != nil {
 		return err
 	}
-	p, err := v.snapshotOfRound(ctx, tx, x, r, m)
+	p, err := snapshotOfRound(ctx, tx, x, r, m)
 	if err != nil {
 		return err
 	}
-	added, err := v.promote(ctx, tx, x.DomainID, p, now)
+	added, err := promote(ctx, tx, x.DomainID, p, now)
 	if err != nil {
 		return err
 	}
 	whole := r.name != "" && p.Label != "" || p.Cause == agentapi.SnapshotByEnd && r.last
-	seq, err := v.insertSnapshot(ctx, tx, row, x, p, added, whole, now)
+	seq, err := rs.commits.insertSnapshot(ctx, tx, row, x, p, added, whole, now)
 	if err != nil {
 		return err
 	}
@@ -250,10 +252,10 @@ func (v *Volumes) commitRound(ctx context.Context, tx *db.Tx, x dbq.DataSession,
 
 // allUsable reports whether the packs of all shards of a round can be committed. It clears each shard with missing
 // packs: the shard's rank receives the list of them and prepares the shard again.
-func (v *Volumes) allUsable(ctx context.Context, tx *db.Tx, x dbq.DataSession, r *round) (bool, error) {
+func (rs *rounds) allUsable(ctx context.Context, tx *db.Tx, x dbq.DataSession, r *round) (bool, error) {
 	ready := true
 	for _, s := range r.shards {
-		err := v.usable(ctx, tx, x.DomainID, s.session, s.from, s.parsed)
+		err := rs.commits.usable(ctx, tx, x.DomainID, s.session, s.from, s.parsed)
 		var e *agentapi.VolumeError
 		if errors.As(err, &e) {
 			ready = false
@@ -268,7 +270,7 @@ func (v *Volumes) allUsable(ctx context.Context, tx *db.Tx, x dbq.DataSession, r
 
 // snapshotOfRound describes the snapshot that a round becomes. What it needs are the packs of every rank's copy, as
 // last committed or as prepared now, and those of merges: each file of the merged tree is in one of the copies.
-func (v *Volumes) snapshotOfRound(ctx context.Context, tx *db.Tx, x dbq.DataSession, r *round, m merged) (parsed,
+func snapshotOfRound(ctx context.Context, tx *db.Tx, x dbq.DataSession, r *round, m merged) (parsed,
 	error) {
 	first := r.shards[0]
 	c := first.CommitVolume

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"time"
 
 	"github.com/musterhq/muster/internal/data/store"
@@ -63,17 +64,25 @@ type expected struct {
 	bytes  int64
 }
 
+// Scrubber checks that the store has the packs that it should have, as they were stored.
+type Scrubber struct {
+	d        *db.DB
+	store    store.Store // nil: there is nothing to check
+	log      *slog.Logger
+	verifier *verifier
+}
+
 // Scrub looks for packs that were not seen in the store for a week, or that its last list lacks; tries those again for
 // which it did not answer; and reads back 1 % of all stored bytes a day, packs that were not read for the longest time
 // first. What is lost or damaged is named to the organisations whose snapshots need it and to administrators; the next
 // commit that refers to it has to send its chunks again. Scrub returns how many packs it queried.
-func (v *Volumes) Scrub(ctx context.Context) (did int, err error) {
-	if v.store == nil {
+func (s *Scrubber) Scrub(ctx context.Context) (did int, err error) {
+	if s.store == nil {
 		return 0, nil
 	}
-	err = v.d.Alone(ctx, scrubLock, func(ctx context.Context) error {
+	err = s.d.Alone(ctx, scrubLock, func(ctx context.Context) error {
 		var errs []error
-		for _, part := range []func(context.Context) (int, error){v.lookForPacks, v.retryPacks, v.readPacks} {
+		for _, part := range []func(context.Context) (int, error){s.lookForPacks, s.retryPacks, s.readPacks} {
 			n, err := part(ctx)
 			did, errs = did+n, append(errs, err)
 		}
@@ -83,8 +92,8 @@ func (v *Volumes) Scrub(ctx context.Context) (did int, err error) {
 }
 
 // lookForPacks looks for packs that were not seen since the last whole list began, or for a week.
-func (v *Volumes) lookForPacks(ctx context.Context) (int, error) {
-	c, err := v.d.Q.DataCheck(ctx)
+func (s *Scrubber) lookForPacks(ctx context.Context) (int, error) {
+	c, err := s.d.Q.DataCheck(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("state of the scrub: %w", err)
 	}
@@ -92,52 +101,52 @@ func (v *Volumes) lookForPacks(ctx context.Context) (int, error) {
 	if from := c.DataCheck.WholeFrom; from != nil && from.After(since) {
 		since = *from
 	}
-	rows, err := v.d.Q.PacksToLookFor(ctx, &since, partMost)
+	rows, err := s.d.Q.PacksToLookFor(ctx, &since, partMost)
 	if err != nil {
 		return 0, fmt.Errorf("packs to look for: %w", err)
 	}
-	p := v.newPart()
+	p := s.newPart()
 	for _, r := range rows {
 		if p.over() {
 			break
 		}
 		x := expected{r.DomainID, r.N, r.Sha256, r.Bytes}
-		p.note(ctx, x, v.lookFor(ctx, x), v.seen)
+		p.note(ctx, x, s.verifier.lookFor(ctx, x), s.seen)
 	}
 	return p.finish(ctx)
 }
 
 // retryPacks reads the packs again of which something was wrong.
-func (v *Volumes) retryPacks(ctx context.Context) (int, error) {
-	rows, err := v.d.Q.PacksToRetry(ctx, partMost)
+func (s *Scrubber) retryPacks(ctx context.Context) (int, error) {
+	rows, err := s.d.Q.PacksToRetry(ctx, partMost)
 	if err != nil {
 		return 0, fmt.Errorf("packs to try again: %w", err)
 	}
-	p := v.newPart()
+	p := s.newPart()
 	for _, r := range rows {
 		if p.over() {
 			break
 		}
 		x := expected{r.DomainID, r.N, r.Sha256, r.Bytes}
-		p.note(ctx, x, v.readBack(ctx, x), v.wasRead)
+		p.note(ctx, x, s.readBack(ctx, x), s.wasRead)
 	}
 	return p.finish(ctx)
 }
 
 // readPacks reads back what is due since the pass before.
-func (v *Volumes) readPacks(ctx context.Context) (int, error) {
-	c, err := v.d.Q.DataCheck(ctx)
+func (s *Scrubber) readPacks(ctx context.Context) (int, error) {
+	c, err := s.d.Q.DataCheck(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("state of the scrub: %w", err)
 	}
-	total, err := v.d.Q.StoredBytes(ctx)
+	total, err := s.d.Q.StoredBytes(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("stored bytes: %w", err)
 	}
 	credit := readCredit(c.DataCheck.ReadCredit, total, c.Now.Sub(c.DataCheck.ReadThrough))
-	p := v.newPart()
+	p := s.newPart()
 	if credit > 0 {
-		rows, err := v.d.Q.PacksToRead(ctx, partMost)
+		rows, err := s.d.Q.PacksToRead(ctx, partMost)
 		if err != nil {
 			return 0, fmt.Errorf("packs to read back: %w", err)
 		}
@@ -146,11 +155,11 @@ func (v *Volumes) readPacks(ctx context.Context) (int, error) {
 				break
 			}
 			x := expected{r.DomainID, r.N, r.Sha256, r.Bytes}
-			p.note(ctx, x, v.readBack(ctx, x), v.wasRead)
+			p.note(ctx, x, s.readBack(ctx, x), s.wasRead)
 			credit -= float64(r.Bytes)
 		}
 	}
-	if err := v.d.Q.SetReadCredit(ctx, c.Now, credit); err != nil {
+	if err := s.d.Q.SetReadCredit(ctx, c.Now, credit); err != nil {
 		return p.did, fmt.Errorf("note what was read back: %w", err)
 	}
 	return p.finish(ctx)
@@ -164,7 +173,7 @@ func readCredit(before float64, total int64, passed time.Duration) float64 {
 }
 
 // lookFor queries what the store has of a pack.
-func (v *Volumes) lookFor(ctx context.Context, x expected) verdict {
+func (v *verifier) lookFor(ctx context.Context, x expected) verdict {
 	o, err := v.store.Head(ctx, store.Key(x.domain, x.n))
 	switch {
 	case errors.Is(err, store.ErrNotFound):
@@ -178,25 +187,25 @@ func (v *Volumes) lookFor(ctx context.Context, x expected) verdict {
 }
 
 // readBack reads a pack and compares all of it. Other bytes are read twice: they may be the line's fault.
-func (v *Volumes) readBack(ctx context.Context, x expected) verdict {
-	got := v.readOnce(ctx, x)
+func (s *Scrubber) readBack(ctx context.Context, x expected) verdict {
+	got := s.readOnce(ctx, x)
 	if got == damaged {
-		got = v.readOnce(ctx, x)
+		got = s.readOnce(ctx, x)
 	}
 	if got != silent {
 		return got
 	}
 	// A store that has fewer bytes fails in the middle of the answer, or refuses the range.
-	if head := v.lookFor(ctx, x); head == lost || head == damaged {
+	if head := s.verifier.lookFor(ctx, x); head == lost || head == damaged {
 		return head
 	}
 	return silent
 }
 
-func (v *Volumes) readOnce(ctx context.Context, x expected) verdict {
+func (s *Scrubber) readOnce(ctx context.Context, x expected) verdict {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
-	body, err := v.store.Read(ctx, store.Key(x.domain, x.n), 0, x.bytes+1)
+	body, err := s.store.Read(ctx, store.Key(x.domain, x.n), 0, x.bytes+1)
 	if errors.Is(err, store.ErrNotFound) {
 		return lost
 	}
@@ -216,30 +225,30 @@ func (v *Volumes) readOnce(ctx context.Context, x expected) verdict {
 }
 
 // seen notes that the store has shown a pack.
-func (v *Volumes) seen(ctx context.Context, x expected) error {
-	return v.d.Q.SetPacksVerified(ctx, x.domain, []int64{x.n})
+func (s *Scrubber) seen(ctx context.Context, x expected) error {
+	return s.d.Q.SetPacksVerified(ctx, x.domain, []int64{x.n})
 }
 
 // wasRead notes that the store has returned a pack as it was stored. One that was lost or damaged before is billed
 // again from now on.
-func (v *Volumes) wasRead(ctx context.Context, x expected) error {
-	if n, err := v.d.Q.SetPackRead(ctx, x.domain, x.n); n > 0 || err != nil {
+func (s *Scrubber) wasRead(ctx context.Context, x expected) error {
+	if n, err := s.d.Q.SetPackRead(ctx, x.domain, x.n); n > 0 || err != nil {
 		return err
 	}
-	return v.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	return s.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if _, err := tx.Q.LockDataDomain(ctx, x.domain); err != nil {
 			return err
 		}
 		if n, err := tx.Q.SetPackFound(ctx, x.domain, x.n); n == 0 || err != nil {
 			return err
 		}
-		return v.levelNow(ctx, tx, x.domain)
+		return levelNow(ctx, tx, x.domain)
 	})
 }
 
 // A part is the packs that one part of a pass queries.
 type part struct {
-	v      *Volumes
+	s      *Scrubber
 	end    time.Time
 	did    int
 	row    int                                   // packs in a row without an answer
@@ -249,8 +258,8 @@ type part struct {
 	errs   []error
 }
 
-func (v *Volumes) newPart() *part {
-	return &part{v: v, end: time.Now().Add(partTime), flawed: map[verdict]map[id.DataDomain][]int64{lost: {}, damaged: {}}}
+func (s *Scrubber) newPart() *part {
+	return &part{s: s, end: time.Now().Add(partTime), flawed: map[verdict]map[id.DataDomain][]int64{lost: {}, damaged: {}}}
 }
 
 // over reports whether the part has no time left, or the store is away.
@@ -281,7 +290,7 @@ func (p *part) note(ctx context.Context, x expected, k verdict, whenWhole func(c
 }
 
 func (p *part) noteSilent(ctx context.Context, x expected) {
-	since, err := p.v.d.Q.SetPackSilent(ctx, dbq.SetPackSilentParams{
+	since, err := p.s.d.Q.SetPackSilent(ctx, dbq.SetPackSilentParams{
 		DomainID: x.domain, N: x.n, LeastS: retryLeast.Seconds(), MostS: retryMost.Seconds(),
 	})
 	if err != nil {
@@ -300,14 +309,14 @@ func (p *part) noteSilent(ctx context.Context, x expected) {
 func (p *part) finish(ctx context.Context) (int, error) {
 	for k, byDomain := range p.flawed {
 		for domain, ns := range byDomain {
-			if err := p.v.flawed(ctx, domain, k, ns); err != nil {
+			if err := p.s.flawed(ctx, domain, k, ns); err != nil {
 				p.errs = append(p.errs, err)
 			}
 		}
 	}
 	if p.silent > 0 {
-		p.v.cfg.Log.Warn("the store does not answer for packs", "packs", p.silent, "since", p.since)
-		if err := p.v.notifySilence(ctx, p.since); err != nil {
+		p.s.log.Warn("the store does not answer for packs", "packs", p.silent, "since", p.since)
+		if err := notifySilence(ctx, p.s.d, p.since); err != nil {
 			p.errs = append(p.errs, err)
 		}
 	}
@@ -315,8 +324,8 @@ func (p *part) finish(ctx context.Context) (int, error) {
 }
 
 // notifySilence notifies administrators of a store that has not answered for a pack for a long time, once a day.
-func (v *Volumes) notifySilence(ctx context.Context, since time.Time) error {
-	return v.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+func notifySilence(ctx context.Context, d *db.DB, since time.Time) error {
+	return d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		now, err := tx.Now(ctx)
 		if err != nil || now.Sub(since) < silenceNotice {
 			return err

@@ -89,7 +89,7 @@ func newScrubbed(t *testing.T, packs int, cfg Config) *scrubbed {
 	t.Helper()
 	w := &scrubbed{world: newWorld(t, cfg)}
 	w.store = &careless{Folder: w.world.store}
-	w.v.store = w.store
+	w.serveFrom(w.store)
 	admin := w.SignUp("admin")
 	w.Exec("UPDATE app_user SET admin = true WHERE id = $1", admin.User)
 	w.Exec("INSERT INTO membership (org_id, user_id, role) VALUES ($1, $2, 'owner')", admin.Org, admin.User)
@@ -147,7 +147,7 @@ func (w *scrubbed) retryDue() {
 
 func (w *scrubbed) scrub() int {
 	w.t.Helper()
-	n, err := w.v.Scrub(w.t.Context())
+	n, err := w.v.Scrubber.Scrub(w.t.Context())
 	w.Must(err)
 	return n
 }
@@ -188,7 +188,7 @@ func (w *scrubbed) notices(admins bool) []string {
 // lost returns how many packs the snapshots have lost, oldest first.
 func (w *scrubbed) lost() []int64 {
 	w.t.Helper()
-	snaps, err := w.v.Snapshots(w.t.Context(), w.who.Org, w.vol.ID)
+	snaps, err := w.v.Snapshots.List(w.t.Context(), w.who.Org, w.vol.ID)
 	w.Must(err)
 	var out []int64
 	for _, s := range snaps {
@@ -215,9 +215,9 @@ func (w *scrubbed) billed(want int64) {
 	var bytes int64
 	w.Must(w.d.Pool.QueryRow(w.t.Context(), "SELECT bytes FROM data_level WHERE domain_id = $1 ORDER BY from_at DESC "+
 		"LIMIT 1", w.domain).Scan(&bytes))
-	vol, err := w.v.Get(w.t.Context(), w.who.Org, w.vol.ID)
+	vol, err := w.v.Catalog.Get(w.t.Context(), w.who.Org, w.vol.ID)
 	w.Must(err)
-	if bytes != want || vol.PerHour != w.v.PerHour(want) {
+	if bytes != want || vol.PerHour != w.v.Meters.PerHour(want) {
 		w.t.Errorf("%d bytes are billed, %s an hour, want %d", bytes, vol.PerHour, want)
 	}
 }
@@ -245,11 +245,11 @@ func TestALostPackIsNamed(t *testing.T) {
 		t.Errorf("the snapshots have lost %d", got)
 	}
 	admin := w.who
-	if _, err := w.v.Checked(t.Context(), admin); !fault.Is(err, fault.Forbidden) {
+	if _, err := w.v.Scrubber.Checked(t.Context(), admin); !fault.Is(err, fault.Forbidden) {
 		t.Errorf("a renter reads what the checks have found: %v", err)
 	}
 	admin.Admin = true
-	c, err := w.v.Checked(t.Context(), admin)
+	c, err := w.v.Scrubber.Checked(t.Context(), admin)
 	w.Must(err)
 	if len(c.Packs) != 1 || c.Packs[0].State != "lost" || c.Packs[0].Key != w.key(2) || len(c.Packs[0].Needed) != 1 ||
 		c.Packs[0].Needed[0].Volume != w.vol.ID || !slices.Equal(c.Packs[0].Needed[0].Snapshots, []int64{3}) {
@@ -317,7 +317,7 @@ func TestADamagedPackIsNamed(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	// That the store shows the object does not make it whole; that it returns the right bytes does.
-	w.Must(w.v.d.Q.SetPacksVerified(t.Context(), w.domain, []int64{w.packs[0].n}))
+	w.Must(w.d.Q.SetPacksVerified(t.Context(), w.domain, []int64{w.packs[0].n}))
 	if got := w.lost(); !slices.Equal(got, []int64{1, 1, 1}) {
 		t.Errorf("the snapshots have lost %d", got)
 	}
@@ -381,7 +381,7 @@ func TestReadingGoesRound(t *testing.T) {
 			w.readDue()
 			w.scrub()
 			got = append(got, w.store.reads()...)
-			w.v = New(w.d, w.store, w.v.cfg) // a restart
+			w.serveFrom(w.store) // a restart
 		}
 	}
 	var want []string
@@ -432,7 +432,7 @@ func TestACollectedPackIsNotLost(t *testing.T) {
 	w := newScrubbed(t, 2, Config{})
 	w.remove(0)
 	w.Exec("UPDATE data_pack SET state = 'deleting' WHERE n = $1", w.packs[0].n)
-	w.Must(w.v.flawed(t.Context(), w.domain, lost, []int64{w.packs[0].n}))
+	w.Must(w.v.Scrubber.flawed(t.Context(), w.domain, lost, []int64{w.packs[0].n}))
 	if got := w.states(); !slices.Equal(got, []string{"", ""}) {
 		t.Fatalf("%q", got)
 	}
@@ -446,7 +446,7 @@ func TestOneReplicaScrubs(t *testing.T) {
 	w.lookDue()
 	inside := 0
 	w.store.silent = func(string) bool {
-		n, err := New(w.d, w.world.store, w.v.cfg).Scrub(t.Context())
+		n, err := New(w.d, w.world.store, w.cfg).Scrubber.Scrub(t.Context())
 		if n != 0 || err != nil {
 			t.Errorf("another replica looks for %d packs: %v", n, err)
 		}
@@ -465,7 +465,7 @@ func TestScrubOfAnS3Store(t *testing.T) {
 	g := s3test.Start(t)
 	s3, err := store.OpenS3(g.Config)
 	w.Must(err)
-	w.v.store = s3
+	w.serveFrom(s3)
 	for i := range 5 {
 		p, err := w.agent.snapshot(map[string][]byte{"f": noise(1000 + i)})
 		w.Must(err)
@@ -488,7 +488,7 @@ func TestScrubOfAnS3Store(t *testing.T) {
 	w.lookDue()
 	w.readDue()
 	w.scrub()
-	_, err = w.v.ListStore(t.Context())
+	_, err = w.v.Inventory.Take(t.Context())
 	w.Must(err)
 	contains(t, append(w.notices(false), w.notices(true)...), 0)
 	g.Run()
@@ -517,12 +517,12 @@ func TestASweepTidiesTheFolder(t *testing.T) {
 	dir := t.TempDir()
 	f, err := store.OpenFolder(dir, "http://store", noise(32))
 	w.Must(err)
-	w.v.store = f
+	w.serveFrom(f)
 	left := filepath.Join(dir, "tmp", "put-1")
 	w.Must(os.WriteFile(left, noise(10), 0o600))
 	old := time.Now().Add(-2 * time.Hour)
 	w.Must(os.Chtimes(left, old, old))
-	_, err = w.v.Sweep(t.Context())
+	_, err = w.v.Collector.Sweep(t.Context())
 	w.Must(err)
 	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("it is still there: %v", err)

@@ -11,20 +11,20 @@ import (
 
 // serveBytes counts bytes that an organisation's people or hosts may now read from the store, and refuses them over its
 // limits. A signed request counts as the whole pack.
-func (v *Volumes) serveBytes(ctx context.Context, org id.Org, bytes int64, byHost bool) error {
+func (l *limiter) serveBytes(ctx context.Context, org id.Org, bytes int64, byHost bool) error {
 	people, hosts := bytes, int64(0)
 	if byHost {
 		people, hosts = 0, bytes
 	}
-	return v.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	return l.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if err := tx.Q.AddServed(ctx, org, people, hosts); err != nil {
 			return fmt.Errorf("count what %s reads: %w", org, err)
 		}
-		s, err := v.standing(ctx, tx.Q, org)
+		s, err := l.standing(ctx, tx.Q, org)
 		if err != nil {
 			return err
 		}
-		return v.quotas().read(s, byHost)
+		return l.limits.read(s, byHost)
 	})
 }
 
@@ -39,19 +39,19 @@ const fileReadsStep = 4 << 20
 
 // serveFiles counts bytes that the server reads to show files of an organisation. With 0 bytes, a request begins.
 // Fault: QuotaExceeded.
-func (v *Volumes) serveFiles(ctx context.Context, org id.Org, bytes int64) error {
-	v.files.mu.Lock()
-	if v.files.by == nil {
-		v.files.by = map[id.Org]int64{}
+func (l *limiter) serveFiles(ctx context.Context, org id.Org, bytes int64) error {
+	l.files.mu.Lock()
+	if l.files.by == nil {
+		l.files.by = map[id.Org]int64{}
 	}
-	sum := v.files.by[org] + bytes
+	sum := l.files.by[org] + bytes
 	due := bytes == 0 || sum >= fileReadsStep
-	if v.files.by[org] = sum; due {
-		delete(v.files.by, org)
+	if l.files.by[org] = sum; due {
+		delete(l.files.by, org)
 	}
-	v.files.mu.Unlock()
+	l.files.mu.Unlock()
 	if !due {
 		return nil
 	}
-	return forPeople(v.serveBytes(ctx, org, sum, false))
+	return forPeople(l.serveBytes(ctx, org, sum, false))
 }

@@ -14,7 +14,7 @@ import (
 
 // beginsWith returns what a new session of a locked volume restores: nil if the volume is empty. All ranks of a start
 // restore the same, whatever some of them have committed when the last one comes.
-func (v *Volumes) beginsWith(ctx context.Context, tx *db.Tx, row dbq.Volume, who run, mode string,
+func beginsWith(ctx context.Context, tx *db.Tx, row dbq.Volume, who run, mode string,
 	writer dbq.VolumeWritersRow) (*dbq.VolumeSnapshot, error) {
 	if mode == agentapi.MountRanks && writer.StartEpoch == who.epoch {
 		return one(tx.Q.SnapshotAt(ctx, row.ID, writer.StartSeq))
@@ -25,7 +25,7 @@ func (v *Volumes) beginsWith(ctx context.Context, tx *db.Tx, row dbq.Volume, who
 	}
 	if from != nil && from.Seq != row.HeadSeq && mode != agentapi.MountRO {
 		// What single ranks have saved since is no part of what goes on here.
-		if _, err := v.copy(ctx, tx, *from, row.ID, row.HeadSeq+1, causeResume); err != nil {
+		if _, err := copySnapshot(ctx, tx, *from, row.ID, row.HeadSeq+1, causeResume); err != nil {
 			return nil, err
 		}
 		if from, err = one(tx.Q.SnapshotAt(ctx, row.ID, row.HeadSeq+1)); err != nil {
@@ -65,7 +65,7 @@ func one(rows []dbq.VolumeSnapshot, err error) (*dbq.VolumeSnapshot, error) {
 }
 
 // holdRank makes a session the one that writes a rank's copy. Which rank it is, the lease's row says.
-func (v *Volumes) holdRank(ctx context.Context, tx *db.Tx, x dbq.DataSession, rank int32,
+func holdRank(ctx context.Context, tx *db.Tx, x dbq.DataSession, rank int32,
 	from *dbq.VolumeSnapshot) error {
 	var base []byte
 	if from != nil {

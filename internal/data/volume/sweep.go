@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
@@ -14,30 +15,39 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
+// Collector removes snapshots and packs that are not kept any more.
+type Collector struct {
+	d                  *db.DB
+	store              store.Store // nil: there is nothing to collect
+	log                *slog.Logger
+	grace, keepUnknown time.Duration // see Config
+	verifier           *verifier
+}
+
 // Sweep removes what killed uploads have left in a folder, looks for what uploads have stored, applies retention,
 // collects packs that nothing needs, in all data domains, and destroys the keys of those without volumes. It returns
 // how many packs it deleted. Several may run at the same time. Domains that are erased and empty are not visited again.
 // For a while after a restore, no pack is deleted (see Restored).
-func (v *Volumes) Sweep(ctx context.Context) (deleted int, err error) {
-	if v.store == nil {
+func (gc *Collector) Sweep(ctx context.Context) (deleted int, err error) {
+	if gc.store == nil {
 		return 0, nil
 	}
 	var errs []error
-	if f, ok := v.store.(interface{ Tidy() error }); ok {
+	if f, ok := gc.store.(interface{ Tidy() error }); ok {
 		errs = append(errs, f.Tidy())
 	}
-	keep, err := v.keepsAll(ctx)
+	keep, err := gc.keepsAll(ctx)
 	if err != nil {
 		return 0, errors.Join(append(errs, err)...)
 	}
 	after := id.First[id.DataDomain]()
 	for {
-		domains, err := v.d.Q.SweepableDomains(ctx, after)
+		domains, err := gc.d.Q.SweepableDomains(ctx, after)
 		if err != nil || len(domains) == 0 || ctx.Err() != nil {
 			return deleted, errors.Join(append(errs, err)...)
 		}
 		for _, d := range domains {
-			n, err := v.sweepDomain(ctx, d, keep)
+			n, err := gc.sweepDomain(ctx, d, keep)
 			if deleted += n; err != nil { // the others are swept all the same
 				errs = append(errs, fmt.Errorf("sweep %s: %w", d, err))
 			}
@@ -47,20 +57,20 @@ func (v *Volumes) Sweep(ctx context.Context) (deleted int, err error) {
 }
 
 // sweepDomain sweeps one domain; with keep, it deletes nothing in the store.
-func (v *Volumes) sweepDomain(ctx context.Context, domain id.DataDomain, keep bool) (deleted int, err error) {
-	seen := v.seeUploads(ctx, domain)
+func (gc *Collector) sweepDomain(ctx context.Context, domain id.DataDomain, keep bool) (deleted int, err error) {
+	seen := gc.verifier.seeUploads(ctx, domain)
 	var ns []int64
-	err = v.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	err = gc.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if _, err := tx.Q.LockDataDomain(ctx, domain); err != nil {
 			return err
 		}
-		if err := v.retain(ctx, tx, domain); err != nil {
+		if err := retain(ctx, tx, domain); err != nil {
 			return err
 		}
-		if err := v.doom(ctx, tx, domain); err != nil {
+		if err := doom(ctx, tx, domain); err != nil {
 			return err
 		}
-		if err := v.destroyKey(ctx, tx, domain); err != nil {
+		if err := destroyKey(ctx, tx, domain); err != nil {
 			return err
 		}
 		now, err := tx.Now(ctx)
@@ -70,7 +80,7 @@ func (v *Volumes) sweepDomain(ctx context.Context, domain id.DataDomain, keep bo
 		if err := tx.Q.DropReservations(ctx, domain); err != nil || keep {
 			return err
 		}
-		before := now.Add(-v.cfg.Grace)
+		before := now.Add(-gc.grace)
 		if ns, err = tx.Q.DeletablePacks(ctx, domain, &before, now); err != nil || len(ns) > 0 {
 			return err
 		}
@@ -80,10 +90,10 @@ func (v *Volumes) sweepDomain(ctx context.Context, domain id.DataDomain, keep bo
 		return 0, errors.Join(seen, err)
 	}
 	for _, n := range ns { // no commit finds them any more
-		if err := v.store.Delete(ctx, store.Key(domain, n)); err != nil {
+		if err := gc.store.Delete(ctx, store.Key(domain, n)); err != nil {
 			return deleted, errors.Join(seen, fmt.Errorf("delete pack %d: %w", n, err))
 		}
-		if err := v.d.Q.DeletePackRow(ctx, n, domain); err != nil {
+		if err := gc.d.Q.DeletePackRow(ctx, n, domain); err != nil {
 			return deleted, errors.Join(seen, fmt.Errorf("forget pack %d: %w", n, err))
 		}
 		deleted++
@@ -93,7 +103,7 @@ func (v *Volumes) sweepDomain(ctx context.Context, domain id.DataDomain, keep bo
 
 // doom marks the packs of a locked domain that nothing needs: live ones, and those that uploads have left. From here on
 // they are not billed.
-func (v *Volumes) doom(ctx context.Context, tx *db.Tx, domain id.DataDomain) error {
+func doom(ctx context.Context, tx *db.Tx, domain id.DataDomain) error {
 	sets, err := tx.Q.NeededPacks(ctx, domain, agentapi.VolumeFlushMaxS)
 	if err != nil {
 		return fmt.Errorf("needed packs of %s: %w", domain, err)
@@ -131,7 +141,7 @@ func (v *Volumes) doom(ctx context.Context, tx *db.Tx, domain id.DataDomain) err
 	if err != nil {
 		return fmt.Errorf("doom packs of %s: %w", domain, err)
 	}
-	return v.level(ctx, tx, domain, moved{bytes: -bytes, granted: left.Bytes}, now)
+	return setLevel(ctx, tx, domain, moved{bytes: -bytes, granted: left.Bytes}, now)
 }
 
 // How long snapshots are kept in addition to the last ones: one of each hour for a day, and those with a label.
@@ -141,7 +151,7 @@ const (
 )
 
 // retain deletes the snapshots of a locked domain's volumes whose time is over.
-func (v *Volumes) retain(ctx context.Context, tx *db.Tx, domain id.DataDomain) error {
+func retain(ctx context.Context, tx *db.Tx, domain id.DataDomain) error {
 	vols, err := tx.Q.VolumesOfDomain(ctx, domain)
 	if err != nil {
 		return fmt.Errorf("volumes of %s: %w", domain, err)
@@ -184,4 +194,14 @@ func outlived(newestFirst []dbq.VolumeSnapshot, keep int, now time.Time) (over [
 		over = append(over, s.Seq)
 	}
 	return over
+}
+
+// keepsAll reports whether no pack is deleted now, because the database was restored not long ago.
+func (gc *Collector) keepsAll(ctx context.Context) (bool, error) {
+	c, err := gc.d.Q.DataCheck(ctx)
+	if err != nil {
+		return false, fmt.Errorf("state of the store: %w", err)
+	}
+	at := c.DataCheck.RestoredAt
+	return at != nil && c.Now.Sub(*at) < gc.keepUnknown, nil
 }

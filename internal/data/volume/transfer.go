@@ -10,10 +10,12 @@ import (
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/audit"
+	"github.com/musterhq/muster/internal/data/store"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/seal"
 )
 
 // A transfer is a session of a person's program, without a lease: an upload writes the volume as a cluster would, a
@@ -54,26 +56,37 @@ type NewTransfer struct {
 	Seq       int64 // of the snapshot to download; 0: the last one
 }
 
-// OpenTransfer opens a transfer, or returns the one of the id: so a program that was killed goes on. Faults: NotFound,
+// Transfers are uploads to volumes and downloads from them, by people's programs.
+type Transfers struct {
+	d        *db.DB
+	store    store.Store // nil: this platform has no volumes
+	box      *seal.Box
+	catalog  *Catalog
+	sessions *sessions
+	packs    *packs
+	commits  *commits
+}
+
+// Open opens a transfer, or returns the one of the id: so a program that was killed goes on. Faults: NotFound,
 // Invalid, Unavailable, Conflict while a cluster or another upload writes the volume, or has since the transfer was
 // opened.
-func (v *Volumes) OpenTransfer(ctx context.Context, who account.Principal, vol id.Volume,
+func (t *Transfers) Open(ctx context.Context, who account.Principal, vol id.Volume,
 	n NewTransfer) (out Transfer, err error) {
-	if v.store == nil {
+	if t.store == nil {
 		return out, errNoStore
 	}
 	if !slices.Contains([]string{Upload, Download}, n.Direction) || n.Direction == Upload && n.Seq != 0 || n.Seq < 0 {
 		return out, fault.InvalidField("direction", "want upload, or download and perhaps the number of a snapshot")
 	}
-	err = v.locked(ctx, who.Org, vol, func(ctx context.Context, tx *db.Tx, row dbq.Volume) error {
+	err = locked(ctx, t.d, who.Org, vol, func(ctx context.Context, tx *db.Tx, row dbq.Volume) error {
 		have, err := tx.Q.DataSession(ctx, agentapi.VolumeFlushMaxS, n.ID)
 		if err != nil {
 			return fmt.Errorf("read %s: %w", n.ID, err)
 		}
 		var x dbq.DataSession
 		if len(have) > 0 {
-			x, err = v.resume(ctx, tx, row, have[0], n)
-		} else if x, err = v.beginTransfer(ctx, tx, row, n); err == nil {
+			x, err = t.resume(ctx, tx, row, have[0], n)
+		} else if x, err = t.begin(ctx, tx, row, n); err == nil {
 			err = audit.Record(ctx, tx, opened(who, vol, n, x.BaseSeq))
 		}
 		if err != nil {
@@ -84,10 +97,10 @@ func (v *Volumes) OpenTransfer(ctx context.Context, who account.Principal, vol i
 			return fmt.Errorf("lock %s: %w", row.DomainID, err)
 		}
 		out = Transfer{ID: x.ID, Direction: n.Direction, HeadSeq: row.HeadSeq, SizeLimit: row.SizeLimit}
-		if out.Key, err = OpenKey(v.cfg.Box, d.ID, d.KeySealed); err != nil {
+		if out.Key, err = OpenKey(t.box, d.ID, d.KeySealed); err != nil {
 			return err
 		}
-		o, err := v.opened(ctx, tx.Q, x)
+		o, err := openedVolume(ctx, tx.Q, x)
 		if err != nil {
 			return err
 		}
@@ -116,7 +129,7 @@ var errOver = func() *fault.Fault {
 	return f
 }()
 
-func (v *Volumes) resume(ctx context.Context, tx *db.Tx, row dbq.Volume, s dbq.DataSessionRow,
+func (t *Transfers) resume(ctx context.Context, tx *db.Tx, row dbq.Volume, s dbq.DataSessionRow,
 	n NewTransfer) (dbq.DataSession, error) {
 	x := s.DataSession
 	if x.VolumeID != row.ID || !x.LeaseID.IsZero() {
@@ -125,7 +138,7 @@ func (v *Volumes) resume(ctx context.Context, tx *db.Tx, row dbq.Volume, s dbq.D
 	if x.Mode != modeOf(n.Direction) {
 		return x, fault.InvalidField("direction", "is another one than that of the transfer")
 	}
-	s, err := v.session(ctx, tx.Q, x.ID)
+	s, err := t.sessions.read(ctx, tx.Q, x.ID)
 	if err != nil || s.DataSession.BaseSeq != row.HeadSeq && x.Mode == agentapi.MountRW {
 		return x, errOver
 	}
@@ -142,14 +155,14 @@ func modeOf(direction string) string {
 	return agentapi.MountRO
 }
 
-// beginTransfer makes the session of a transfer. An upload becomes the volume's writer.
-func (v *Volumes) beginTransfer(ctx context.Context, tx *db.Tx, row dbq.Volume, n NewTransfer) (x dbq.DataSession,
+// begin makes the session of a transfer. An upload becomes the volume's writer.
+func (t *Transfers) begin(ctx context.Context, tx *db.Tx, row dbq.Volume, n NewTransfer) (x dbq.DataSession,
 	err error) {
 	if row.HiddenAt != nil {
 		return x, errHidden(row.Name)
 	}
 	if n.Direction == Upload {
-		if err := v.free(ctx, tx, row.ID); err != nil {
+		if err := free(ctx, tx, row.ID); err != nil {
 			return x, err
 		}
 	}
@@ -188,13 +201,13 @@ func (v *Volumes) beginTransfer(ctx context.Context, tx *db.Tx, row dbq.Volume, 
 	return x, nil
 }
 
-// transfer checks that a transfer is of the organisation's volume, and is not over.
-func (v *Volumes) transfer(ctx context.Context, org id.Org, vol id.Volume,
+// read checks that a transfer is of the organisation's volume, and is not over.
+func (t *Transfers) read(ctx context.Context, org id.Org, vol id.Volume,
 	session id.DataSession) (s dbq.DataSessionRow, err error) {
-	if _, err := v.Get(ctx, org, vol); err != nil {
+	if _, err := t.catalog.Get(ctx, org, vol); err != nil {
 		return s, err
 	}
-	s, err = v.session(ctx, v.d.Q, session)
+	s, err = t.sessions.read(ctx, t.d.Q, session)
 	if errors.Is(err, errNoVolume) || err == nil && (s.DataSession.VolumeID != vol || !s.DataSession.LeaseID.IsZero()) {
 		return s, errNoTransfer
 	}
@@ -222,13 +235,13 @@ func forPeople(err error) error {
 	return fault.New(fault.Invalid, "%s", e.Message)
 }
 
-// TransferNumbers reserves numbers for the packs of an upload. Faults: NotFound, Invalid, Conflict.
-func (v *Volumes) TransferNumbers(ctx context.Context, org id.Org, vol id.Volume, session id.DataSession,
+// Reserve reserves numbers for the packs of an upload. Faults: NotFound, Invalid, Conflict.
+func (t *Transfers) Reserve(ctx context.Context, org id.Org, vol id.Volume, session id.DataSession,
 	count int) (agentapi.ReservedPacks, error) {
-	if _, err := v.transfer(ctx, org, vol, session); err != nil {
+	if _, err := t.read(ctx, org, vol, session); err != nil {
 		return agentapi.ReservedPacks{}, err
 	}
-	out, err := v.reserve(ctx, session, count)
+	out, err := t.packs.reserve(ctx, session, count)
 	if err != nil {
 		return agentapi.ReservedPacks{}, forPeople(err)
 	}
@@ -236,12 +249,12 @@ func (v *Volumes) TransferNumbers(ctx context.Context, org id.Org, vol id.Volume
 }
 
 // StorePack returns the request that stores a pack of an upload. Faults: NotFound, Invalid, Conflict, QuotaExceeded.
-func (v *Volumes) StorePack(ctx context.Context, org id.Org, vol id.Volume, session id.DataSession,
+func (t *Transfers) StorePack(ctx context.Context, org id.Org, vol id.Volume, session id.DataSession,
 	p agentapi.PackGrant) (agentapi.PackURL, error) {
-	if _, err := v.transfer(ctx, org, vol, session); err != nil {
+	if _, err := t.read(ctx, org, vol, session); err != nil {
 		return agentapi.PackURL{}, err
 	}
-	out, err := v.grant(ctx, session, agentapi.GrantPacks{
+	out, err := t.packs.grant(ctx, session, agentapi.GrantPacks{
 		Snapshot: id.New[id.Snapshot]().String(), Packs: []agentapi.PackGrant{p},
 	})
 	if err != nil {
@@ -251,13 +264,13 @@ func (v *Volumes) StorePack(ctx context.Context, org id.Org, vol id.Volume, sess
 }
 
 // ReadPack returns the request that reads a pack of a transfer's snapshot. Faults: NotFound, Conflict, QuotaExceeded.
-func (v *Volumes) ReadPack(ctx context.Context, org id.Org, vol id.Volume, session id.DataSession,
+func (t *Transfers) ReadPack(ctx context.Context, org id.Org, vol id.Volume, session id.DataSession,
 	n int64) (agentapi.PackURL, error) {
-	s, err := v.transfer(ctx, org, vol, session)
+	s, err := t.read(ctx, org, vol, session)
 	if err != nil {
 		return agentapi.PackURL{}, err
 	}
-	out, err := v.read(ctx, s, []int64{n})
+	out, err := t.packs.read(ctx, s, []int64{n})
 	if err != nil {
 		return agentapi.PackURL{}, forPeople(err)
 	}
@@ -271,27 +284,27 @@ type Committed struct {
 	Missing     []int64
 }
 
-// CommitUpload makes what an upload has sent the volume's next snapshot, and ends it. Repeated, it returns what was
+// Commit makes what an upload has sent the volume's next snapshot, and ends it. Repeated, it returns what was
 // committed. Faults: NotFound, Invalid, Conflict, QuotaExceeded, Unavailable.
-func (v *Volumes) CommitUpload(ctx context.Context, org id.Org, vol id.Volume, session id.DataSession,
+func (t *Transfers) Commit(ctx context.Context, org id.Org, vol id.Volume, session id.DataSession,
 	c agentapi.CommitVolume) (Committed, error) {
-	if _, err := v.Get(ctx, org, vol); err != nil {
+	if _, err := t.catalog.Get(ctx, org, vol); err != nil {
 		return Committed{}, err
 	}
 	c.Cause, c.Consistency = agentapi.SnapshotByUpload, agentapi.SnapshotPerFile
-	if done, found, err := v.uploaded(ctx, vol, c.Snapshot); found || err != nil { // the commit has ended the transfer
+	if done, found, err := t.uploaded(ctx, vol, c.Snapshot); found || err != nil { // the commit has ended the transfer
 		return done, err
 	}
-	s, err := v.transfer(ctx, org, vol, session)
+	s, err := t.read(ctx, org, vol, session)
 	if err != nil {
 		return Committed{}, err
 	}
 	c.BaseSeq = s.DataSession.BaseSeq
-	out, err := v.commit(ctx, session, c)
+	out, err := t.commits.commit(ctx, session, c)
 	var e *agentapi.VolumeError
 	if errors.As(err, &e) && e.Code == agentapi.VolumeFenced {
 		// Sent twice at the same time: the first one has ended the transfer.
-		if done, found, err2 := v.uploaded(ctx, vol, c.Snapshot); found || err2 != nil {
+		if done, found, err2 := t.uploaded(ctx, vol, c.Snapshot); found || err2 != nil {
 			return done, err2
 		}
 	}
@@ -305,12 +318,13 @@ func (v *Volumes) CommitUpload(ctx context.Context, org id.Org, vol id.Volume, s
 }
 
 // uploaded returns what a volume's snapshot came to, if it is committed.
-func (v *Volumes) uploaded(ctx context.Context, vol id.Volume, snapshot string) (out Committed, found bool, err error) {
+func (t *Transfers) uploaded(ctx context.Context, vol id.Volume, snapshot string) (out Committed, found bool,
+	err error) {
 	snap, err := id.Parse[id.Snapshot](snapshot)
 	if err != nil {
 		return out, false, fault.InvalidField("body.snapshot", "is no id of a snapshot")
 	}
-	rows, err := v.d.Q.CommittedSnapshot(ctx, snap)
+	rows, err := t.d.Q.CommittedSnapshot(ctx, snap)
 	if err != nil {
 		return out, false, fmt.Errorf("read %s: %w", snap, err)
 	}
@@ -320,19 +334,19 @@ func (v *Volumes) uploaded(ctx context.Context, vol id.Volume, snapshot string) 
 	return Committed{Seq: rows[0].Seq, CommittedAt: rows[0].CommittedAt}, true, nil
 }
 
-// ReportTransfer notes how far a transfer is, and keeps it alive. Faults: NotFound, Conflict.
-func (v *Volumes) ReportTransfer(ctx context.Context, org id.Org, vol id.Volume, session id.DataSession,
+// Report notes how far a transfer is, and keeps it alive. Faults: NotFound, Conflict.
+func (t *Transfers) Report(ctx context.Context, org id.Org, vol id.Volume, session id.DataSession,
 	r agentapi.VolumeReport) error {
-	s, err := v.transfer(ctx, org, vol, session)
+	s, err := t.read(ctx, org, vol, session)
 	if err != nil {
 		return err
 	}
-	return forPeople(v.report(ctx, s.DataSession, r))
+	return forPeople(t.sessions.report(ctx, s.DataSession, r))
 }
 
-// CloseTransfer ends a transfer. What an upload has sent and not committed is removed. Fault: NotFound.
-func (v *Volumes) CloseTransfer(ctx context.Context, org id.Org, vol id.Volume, session id.DataSession) error {
-	return v.locked(ctx, org, vol, func(ctx context.Context, tx *db.Tx, _ dbq.Volume) error {
+// Close ends a transfer. What an upload has sent and not committed is removed. Fault: NotFound.
+func (t *Transfers) Close(ctx context.Context, org id.Org, vol id.Volume, session id.DataSession) error {
+	return locked(ctx, t.d, org, vol, func(ctx context.Context, tx *db.Tx, _ dbq.Volume) error {
 		have, err := tx.Q.DataSession(ctx, agentapi.VolumeFlushMaxS, session)
 		if err != nil {
 			return fmt.Errorf("read %s: %w", session, err)
@@ -340,12 +354,12 @@ func (v *Volumes) CloseTransfer(ctx context.Context, org id.Org, vol id.Volume, 
 		if len(have) == 0 || have[0].DataSession.VolumeID != vol || !have[0].DataSession.LeaseID.IsZero() {
 			return errNoTransfer
 		}
-		return v.endTransfer(ctx, tx, have[0].DataSession, have[0].Writes)
+		return endTransfer(ctx, tx, have[0].DataSession, have[0].Writes)
 	})
 }
 
 // endTransfer closes a transfer of a locked volume, which others may write from here on.
-func (v *Volumes) endTransfer(ctx context.Context, tx *db.Tx, x dbq.DataSession, writes bool) error {
+func endTransfer(ctx context.Context, tx *db.Tx, x dbq.DataSession, writes bool) error {
 	err := tx.Q.CloseDataSession(ctx, 0, x.ID)
 	if err == nil && writes {
 		err = tx.Q.DeleteVolumeWriter(ctx, x.VolumeID)

@@ -36,7 +36,7 @@ type direct struct {
 }
 
 func (r direct) Reserve(ctx context.Context, count int) (int64, int, error) {
-	out, err := r.w.v.TransferNumbers(ctx, r.w.who.Org, r.vol, r.transfer, count)
+	out, err := r.w.v.Transfers.Reserve(ctx, r.w.who.Org, r.vol, r.transfer, count)
 	return out.First, out.Count, err
 }
 
@@ -44,18 +44,18 @@ func (r direct) Store(ctx context.Context, n int64, sum [32]byte, bytes int64) (
 	if n := r.grants.Add(1); r.before != nil {
 		r.before(n)
 	}
-	u, err := r.w.v.StorePack(ctx, r.w.who.Org, r.vol, r.transfer,
+	u, err := r.w.v.Transfers.StorePack(ctx, r.w.who.Org, r.vol, r.transfer,
 		agentapi.PackGrant{N: n, SHA256: sum[:], Bytes: bytes})
 	return transfer.Request{Stored: u.Stored, Method: u.Method, URL: u.URL, Header: u.Header}, err
 }
 
 func (r direct) Read(ctx context.Context, n int64) (transfer.Request, error) {
-	u, err := r.w.v.ReadPack(ctx, r.w.who.Org, r.vol, r.transfer, n)
+	u, err := r.w.v.Transfers.ReadPack(ctx, r.w.who.Org, r.vol, r.transfer, n)
 	return transfer.Request{Method: u.Method, URL: u.URL, Header: u.Header, Bytes: u.Bytes}, err
 }
 
 func (r direct) Commit(ctx context.Context, s transfer.Snapshot) (int64, []int64, error) {
-	out, err := r.w.v.CommitUpload(ctx, r.w.who.Org, r.vol, r.transfer, agentapi.CommitVolume{
+	out, err := r.w.v.Transfers.Commit(ctx, r.w.who.Org, r.vol, r.transfer, agentapi.CommitVolume{
 		Snapshot: r.snapshot.String(), Root: wirePlace(s.Root), Packs: s.Packs, LogicalBytes: s.Bytes, Files: s.Files,
 	})
 	return out.Seq, out.Missing, err
@@ -67,7 +67,7 @@ func (r direct) Report(context.Context, transfer.Progress) error { return nil }
 func (w *world) session(vol id.Volume, session id.DataSession, snap id.Snapshot, direction string) (*transfer.Session,
 	*atomic.Int64) {
 	w.t.Helper()
-	t, err := w.v.OpenTransfer(w.t.Context(), w.who, vol, NewTransfer{ID: session, Direction: direction})
+	t, err := w.v.Transfers.Open(w.t.Context(), w.who, vol, NewTransfer{ID: session, Direction: direction})
 	w.Must(err)
 	keys, err := chunk.NewKeys(t.Key)
 	w.Must(err)
@@ -86,7 +86,7 @@ func (w *world) upload(vol id.Volume, from string, to ...string) (transfer.Uploa
 	w.t.Helper()
 	session := id.New[id.DataSession]()
 	s, _ := w.session(vol, session, id.New[id.Snapshot](), Upload)
-	defer func() { w.Must(w.v.CloseTransfer(context.WithoutCancel(w.t.Context()), w.who.Org, vol, session)) }()
+	defer func() { w.Must(w.v.Transfers.Close(context.WithoutCancel(w.t.Context()), w.who.Org, vol, session)) }()
 	return (&transfer.Upload{Session: s, From: from, To: to}).Run(w.t.Context())
 }
 
@@ -171,7 +171,7 @@ func (w *world) onS3() {
 	w.t.Helper()
 	s, err := store.OpenS3(s3test.Start(w.t).Config)
 	w.Must(err)
-	w.v.store = s
+	w.serveFrom(s)
 }
 
 // An upload comes down again, byte by byte, from each kind of store. What the store already has is not sent, and other
@@ -252,7 +252,7 @@ func TestAnUploadGoesOn(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("the killed upload: %v", err)
 	}
-	if got, err := w.v.Get(t.Context(), w.who.Org, vol.ID); err != nil || got.HeadSeq != 0 {
+	if got, err := w.v.Catalog.Get(t.Context(), w.who.Org, vol.ID); err != nil || got.HeadSeq != 0 {
 		t.Fatalf("the volume after the kill: %+v %v", got, err)
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
@@ -263,7 +263,7 @@ func TestAnUploadGoesOn(t *testing.T) {
 	if stored == 0 {
 		t.Fatal("nothing was stored before the kill")
 	}
-	if _, err := w.v.Sweep(t.Context()); err != nil {
+	if _, err := w.v.Collector.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 
@@ -278,7 +278,8 @@ func TestAnUploadGoesOn(t *testing.T) {
 	same(t, "resumed", digest(t, to), digest(t, from))
 
 	// Its commit, sent again because the answer was lost, says the same.
-	again, err := w.v.CommitUpload(t.Context(), w.who.Org, vol.ID, session, agentapi.CommitVolume{Snapshot: snap.String()})
+	again, err := w.v.Transfers.Commit(t.Context(), w.who.Org, vol.ID, session,
+		agentapi.CommitVolume{Snapshot: snap.String()})
 	if err != nil || again.Seq != 1 {
 		t.Errorf("the commit again: %+v %v", again, err)
 	}
@@ -381,7 +382,7 @@ func TestCopiesThatAreRefused(t *testing.T) {
 		if who != "renter" {
 			principal = w.SignUp(who)
 		}
-		_, err := w.v.OpenTransfer(t.Context(), principal, vol, n)
+		_, err := w.v.Transfers.Open(t.Context(), principal, vol, n)
 		return err
 	}
 	fresh := NewTransfer{ID: id.New[id.DataSession](), Direction: Upload}
@@ -393,10 +394,10 @@ func TestCopiesThatAreRefused(t *testing.T) {
 	bad("a transfer of another volume", open("renter", vol.ID, fresh), fault.NotFound, "transfer not found")
 	second := NewTransfer{ID: id.New[id.DataSession](), Direction: Upload}
 	bad("two uploads", open("renter", busy, second), fault.Conflict, "written by an upload")
-	w.Must(w.v.CloseTransfer(t.Context(), w.who.Org, busy, fresh.ID))
+	w.Must(w.v.Transfers.Close(t.Context(), w.who.Org, busy, fresh.ID))
 	w.Must(open("renter", busy, second))
 	bad("one that is over", open("renter", busy, fresh), fault.Conflict, "is over")
-	_, err = w.v.TransferNumbers(t.Context(), w.who.Org, busy, fresh.ID, 1)
+	_, err = w.v.Transfers.Reserve(t.Context(), w.who.Org, busy, fresh.ID, 1)
 	bad("numbers for one that is over", err, fault.Conflict, "is over")
 
 	cl, lease, err := w.rent(w.hosts[0], agentapi.MountRW, vol.ID)
@@ -426,7 +427,7 @@ func TestAnUploadThatDoesNotFit(t *testing.T) {
 		t.Errorf("over the volume's size: %v", err)
 	}
 	for _, v := range []id.Volume{vol.ID, small.ID} {
-		if got, err := w.v.Get(t.Context(), w.who.Org, v); err != nil || got.HeadSeq != 0 {
+		if got, err := w.v.Catalog.Get(t.Context(), w.who.Org, v); err != nil || got.HeadSeq != 0 {
 			t.Errorf("%+v %v", got, err)
 		}
 	}
@@ -453,7 +454,8 @@ func (w *world) between() *faulty {
 		}
 		behind.Handler().ServeHTTP(rw, r)
 	})
-	w.store, w.v.store = behind, behind
+	w.store = behind
+	w.serveFrom(behind)
 	return f
 }
 
@@ -485,7 +487,7 @@ func TestAStoreThatFails(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		f.put.Store(nil)
-		if got, err := w.v.Get(t.Context(), w.who.Org, vol.ID); err != nil || got.HeadSeq != 0 {
+		if got, err := w.v.Catalog.Get(t.Context(), w.who.Org, vol.ID); err != nil || got.HeadSeq != 0 {
 			t.Errorf("%s: %+v %v", name, got, err)
 		}
 		s, _ = w.session(vol.ID, session, snap, Upload)
@@ -553,7 +555,7 @@ func TestAnUploadIsBilledAndCollected(t *testing.T) {
 	w.Exec("UPDATE data_pack SET url_until = clock_timestamp() - interval '1 minute' WHERE n = $1", first)
 	for _, c := range []struct{ age, want string }{{"23 hours", "granted"}, {"25 hours", "doomed"}} {
 		w.Exec("UPDATE data_session SET expires_at = clock_timestamp() - $1::text::interval WHERE id = $2", c.age, session)
-		_, err = w.v.Sweep(t.Context())
+		_, err = w.v.Collector.Sweep(t.Context())
 		w.Must(err)
 		if got := state(); got != c.want {
 			t.Errorf("after %s: %s", c.age, got)

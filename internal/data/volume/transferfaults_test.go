@@ -25,7 +25,8 @@ func (w *world) onBadS3() (faults *s3test.Faults, direct *store.S3) {
 	w.Must(err)
 	s, err := store.OpenS3(faults.Config)
 	w.Must(err)
-	w.store, w.v.store = nil, s
+	w.store = nil
+	w.serveFrom(s)
 	return faults, direct
 }
 
@@ -98,7 +99,7 @@ func TestAnUploadToABadStore(t *testing.T) {
 		faults.When(s3test.Puts, c.do)
 		_, err := attempt(soon)
 		named(t, what, err, c.want)
-		if got, err := w.v.Get(t.Context(), w.who.Org, vol.ID); err != nil || got.HeadSeq != 0 {
+		if got, err := w.v.Catalog.Get(t.Context(), w.who.Org, vol.ID); err != nil || got.HeadSeq != 0 {
 			t.Errorf("%s: %+v, %v", what, got, err)
 		}
 		faults.Heal()
@@ -249,7 +250,7 @@ func TestAStoreWithOldVersions(t *testing.T) {
 	w.write(other, map[string][]byte{"more": noise(10)})
 	_, err = (&transfer.Upload{Session: s, From: other, To: []string{"sub"}}).Run(t.Context())
 	named(t, "an upload", err, "changed")
-	if got, err := w.v.Get(t.Context(), w.who.Org, vol.ID); err != nil || got.HeadSeq != 2 {
+	if got, err := w.v.Catalog.Get(t.Context(), w.who.Org, vol.ID); err != nil || got.HeadSeq != 2 {
 		t.Errorf("after the upload: %+v, %v", got, err)
 	}
 	faults.Heal()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/internal/billing/owed"
+	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
@@ -61,7 +62,7 @@ func (u unpaid) late() bool { return u.since != nil && !u.now.Before(hides(*u.si
 // judge sets since when what is owed is unpaid, and until when volumes are kept all the same. Whose payment is
 // disputed, or who pays by invoice and owes none that is overdue, cannot be expected to pay now: the time until volumes
 // are hidden begins when that is over.
-func (v *Volumes) judge(ctx context.Context, tx *db.Tx, u *unpaid) error {
+func judge(ctx context.Context, tx *db.Tx, u *unpaid) error {
 	if u.owed == 0 {
 		u.since, u.kept = nil, nil
 		return nil
@@ -82,14 +83,14 @@ func (v *Volumes) judge(ctx context.Context, tx *db.Tx, u *unpaid) error {
 
 // applyUnpaid shows volumes that are hidden and need not be, and notifies the organisation of what it owes. fresh:
 // nothing was owed before.
-func (v *Volumes) applyUnpaid(ctx context.Context, tx *db.Tx, domain id.DataDomain, u unpaid, fresh bool) error {
+func applyUnpaid(ctx context.Context, currency string, tx *db.Tx, domain id.DataDomain, u unpaid, fresh bool) error {
 	if !u.late() {
 		n, err := tx.Q.ShowVolumes(ctx, domain)
 		if err != nil {
 			return fmt.Errorf("show the volumes of %s: %w", domain, err)
 		}
 		if n > 0 {
-			if err := v.notifyShown(ctx, tx, u); err != nil {
+			if err := notifyShown(ctx, tx, u); err != nil {
 				return err
 			}
 		}
@@ -97,16 +98,24 @@ func (v *Volumes) applyUnpaid(ctx context.Context, tx *db.Tx, domain id.DataDoma
 	if u.since == nil {
 		return nil
 	}
-	return v.notifyUnpaid(ctx, tx, u, fresh)
+	return notifyUnpaid(ctx, currency, tx, u, fresh)
 }
 
-// EraseUnpaid hides the volumes of organisations that have owed for storage for unpaidLife, deletes those that have
+// Arrears hides and erases volumes whose storage is not paid for.
+type Arrears struct {
+	d        *db.DB
+	bus      *bus.Bus // nil: pages are not notified
+	currency string
+	meters   *Meters
+}
+
+// Erase hides the volumes of organisations that have owed for storage for unpaidLife, deletes those that have
 // been hidden for hiddenLife, and notifies these organisations. It charges first: who has paid in keeps the volumes. It
 // leaves volumes alone that a cluster has. It returns how many it hid or deleted.
-func (v *Volumes) EraseUnpaid(ctx context.Context) (did int, err error) {
+func (a *Arrears) Erase(ctx context.Context) (did int, err error) {
 	var errs []error
 	for after := id.First[id.Volume](); ctx.Err() == nil; {
-		rows, err := v.d.Q.UnpaidVolumes(ctx, unpaidLife.Seconds(), hiddenLife.Seconds(), after)
+		rows, err := a.d.Q.UnpaidVolumes(ctx, unpaidLife.Seconds(), hiddenLife.Seconds(), after)
 		if err != nil {
 			return did, errors.Join(append(errs, fmt.Errorf("unpaid volumes: %w", err))...)
 		}
@@ -115,7 +124,7 @@ func (v *Volumes) EraseUnpaid(ctx context.Context) (did int, err error) {
 		}
 		for _, r := range rows {
 			after = r.ID
-			done, err := v.eraseUnpaid(ctx, r.OrgID, r.ID)
+			done, err := a.erase(ctx, r.OrgID, r.ID)
 			if err != nil { // the others are erased all the same
 				errs = append(errs, fmt.Errorf("erase %s: %w", r.ID, err))
 			} else if done {
@@ -126,19 +135,19 @@ func (v *Volumes) EraseUnpaid(ctx context.Context) (did int, err error) {
 	return did, errors.Join(errs...)
 }
 
-// eraseUnpaid takes a volume that seems to be unpaid for too long to the next step.
-func (v *Volumes) eraseUnpaid(ctx context.Context, org id.Org, vol id.Volume) (did bool, err error) {
-	err = v.locked(ctx, org, vol, func(ctx context.Context, tx *db.Tx, row dbq.Volume) error {
+// erase takes a volume that seems to be unpaid for too long to the next step.
+func (a *Arrears) erase(ctx context.Context, org id.Org, vol id.Volume) (did bool, err error) {
+	err = locked(ctx, a.d, org, vol, func(ctx context.Context, tx *db.Tx, row dbq.Volume) error {
 		did = false
 		domain, err := tx.Q.LockDataDomain(ctx, row.DomainID)
 		if err != nil {
 			return fmt.Errorf("lock %s: %w", row.DomainID, err)
 		}
-		u, err := v.chargeLocked(ctx, tx, domain)
+		u, err := a.meters.chargeLocked(ctx, tx, domain)
 		if err != nil || !u.late() {
 			return err
 		}
-		if used, err := v.used(ctx, tx, vol, u.now); err != nil || used {
+		if used, err := used(ctx, tx, vol, u.now); err != nil || used {
 			return err
 		}
 		if row.HiddenAt != nil && u.now.Sub(*row.HiddenAt) < hiddenLife {
@@ -146,9 +155,9 @@ func (v *Volumes) eraseUnpaid(ctx context.Context, org id.Org, vol id.Volume) (d
 		}
 		did = true
 		if row.HiddenAt == nil {
-			return v.hide(ctx, tx, row, u)
+			return a.hide(ctx, tx, row, u)
 		}
-		if err := v.delete(ctx, tx, row); err != nil {
+		if err := deleteVolume(ctx, tx, row); err != nil {
 			return err
 		}
 		_, err = notify.Add(ctx, tx, notify.Notice{
@@ -165,8 +174,8 @@ func (v *Volumes) eraseUnpaid(ctx context.Context, org id.Org, vol id.Volume) (d
 }
 
 // used reports whether a cluster has a locked volume, or has ended and still stores its last snapshot.
-func (v *Volumes) used(ctx context.Context, tx *db.Tx, vol id.Volume, now time.Time) (bool, error) {
-	err := v.unmounted(ctx, tx, vol)
+func used(ctx context.Context, tx *db.Tx, vol id.Volume, now time.Time) (bool, error) {
+	err := unmounted(ctx, tx, vol)
 	if fault.Is(err, fault.Conflict) {
 		return true, nil
 	}
@@ -186,7 +195,7 @@ func (v *Volumes) used(ctx context.Context, tx *db.Tx, vol id.Volume, now time.T
 }
 
 // hide makes a locked volume unusable until it is paid for.
-func (v *Volumes) hide(ctx context.Context, tx *db.Tx, row dbq.Volume, u unpaid) error {
+func (a *Arrears) hide(ctx context.Context, tx *db.Tx, row dbq.Volume, u unpaid) error {
 	for _, readers := range []bool{false, true} {
 		if err := tx.Q.CloseDataSessions(ctx, row.ID, readers, id.New[id.DataSession]()); err != nil {
 			return fmt.Errorf("close sessions of %s: %w", row.ID, err)
@@ -198,7 +207,7 @@ func (v *Volumes) hide(ctx context.Context, tx *db.Tx, row dbq.Volume, u unpaid)
 	if err := tx.Q.HideVolume(ctx, &u.now, row.ID); err != nil {
 		return fmt.Errorf("hide %s: %w", row.ID, err)
 	}
-	v.changed(tx, row.OrgID)
+	changed(a.bus, tx, row.OrgID)
 	total, err := owed.Read(ctx, tx.Q, row.OrgID)
 	if err != nil {
 		return err
@@ -210,7 +219,7 @@ func (v *Volumes) hide(ctx context.Context, tx *db.Tx, row dbq.Volume, u unpaid)
 		Title: fmt.Sprintf("The volume %s is hidden and will be erased on %s", row.Name, until),
 		Body: fmt.Sprintf("You have owed for storage for 30 days, now %s %s. Add at least that much credit before %s: then "+
 			"the volume is back within seconds, with all its snapshots. After that day it cannot be restored.",
-			total.Amount.Plain(), v.cfg.Currency, until),
+			total.Amount.Plain(), a.currency, until),
 	})
 	return err
 }
@@ -228,7 +237,7 @@ func day(t time.Time) string { return t.UTC().Format("2 January 2006") }
 
 // notifyUnpaid notifies the organisation when storage becomes unpaid, and again 7 days and a day before its volumes are
 // hidden, each time with what it owes in all.
-func (v *Volumes) notifyUnpaid(ctx context.Context, tx *db.Tx, u unpaid, fresh bool) error {
+func notifyUnpaid(ctx context.Context, currency string, tx *db.Tx, u unpaid, fresh bool) error {
 	at := hides(*u.since, u.kept)
 	n := notify.Notice{Org: u.org, Severity: notify.Warn}
 	until := day(at)
@@ -254,7 +263,7 @@ func (v *Volumes) notifyUnpaid(ctx context.Context, tx *db.Tx, u unpaid, fresh b
 	}
 	n.Body = fmt.Sprintf("You owe %s %s for what your volumes store, and there is not enough credit. Add at least that "+
 		"much: it is charged within seconds. No new snapshots are stored until then, and after a day nothing new can be "+
-		"rented.", total.Amount.Plain(), v.cfg.Currency)
+		"rented.", total.Amount.Plain(), currency)
 	if !u.erased {
 		n.Body += fmt.Sprintf(" If it is not paid by %s, your volumes are hidden, and on %s they are erased for good.",
 			until, day(at.Add(hiddenLife)))
@@ -264,7 +273,7 @@ func (v *Volumes) notifyUnpaid(ctx context.Context, tx *db.Tx, u unpaid, fresh b
 }
 
 // notifyShown notifies the organisation that hidden volumes are back.
-func (v *Volumes) notifyShown(ctx context.Context, tx *db.Tx, u unpaid) error {
+func notifyShown(ctx context.Context, tx *db.Tx, u unpaid) error {
 	_, err := notify.Add(ctx, tx, notify.Notice{
 		Org: u.org, Severity: notify.Info, Key: "storage_shown:" + u.now.UTC().Format(time.RFC3339),
 		Title: "Your volumes are back",

@@ -54,16 +54,16 @@ func (w *world) filled() (Volume, id.Cluster) {
 // erase runs the jobs and returns how many volumes were hidden or erased.
 func (w *world) erase() int {
 	w.t.Helper()
-	_, err := w.v.Charge(w.t.Context())
+	_, err := w.v.Meters.Charge(w.t.Context())
 	w.Must(err)
-	n, err := w.v.EraseUnpaid(w.t.Context())
+	n, err := w.v.Arrears.Erase(w.t.Context())
 	w.Must(err)
 	return n
 }
 
 func (w *world) get(vol id.Volume) Volume {
 	w.t.Helper()
-	v, err := w.v.Get(w.t.Context(), w.who.Org, vol)
+	v, err := w.v.Catalog.Get(w.t.Context(), w.who.Org, vol)
 	w.Must(err)
 	return v
 }
@@ -114,15 +114,15 @@ func TestUnpaid_HiddenThenErased(t *testing.T) {
 	days(1)
 	hidden()
 	for what, err := range map[string]error{
-		"read": func() error { _, err := w.v.Tree(t.Context(), w.who.Org, vol.ID, 0); return err }(),
+		"read": func() error { _, err := w.v.Files.Tree(t.Context(), w.who.Org, vol.ID, 0); return err }(),
 		"download": func() error {
-			_, err := w.v.OpenTransfer(t.Context(), w.who, vol.ID, NewTransfer{
+			_, err := w.v.Transfers.Open(t.Context(), w.who, vol.ID, NewTransfer{
 				ID: id.New[id.DataSession](), Direction: Download,
 			})
 			return err
 		}(),
 		"clone": func() error {
-			_, _, err := w.v.Clone(t.Context(), w.who, vol.ID, 0, NewVolume{Name: "copy"}, idem.Request{})
+			_, _, err := w.v.Snapshots.Clone(t.Context(), w.who, vol.ID, 0, NewVolume{Name: "copy"}, idem.Request{})
 			return err
 		}(),
 	} {
@@ -139,7 +139,7 @@ func TestUnpaid_HiddenThenErased(t *testing.T) {
 	if v := w.get(vol.ID); n != 0 || v.HiddenAt != nil || v.Owed != 0 || w.notices("storage_shown:") != 1 {
 		t.Fatalf("paid: %d erased, %+v", n, v)
 	}
-	_, err := w.v.Tree(t.Context(), w.who.Org, vol.ID, 0)
+	_, err := w.v.Files.Tree(t.Context(), w.who.Org, vol.ID, 0)
 	w.Must(err)
 
 	days(60) // what is in the wallet is used up
@@ -150,7 +150,7 @@ func TestUnpaid_HiddenThenErased(t *testing.T) {
 	if n := w.erase(); n != 1 {
 		t.Fatalf("%d erased", n)
 	}
-	if _, err := w.v.Get(t.Context(), w.who.Org, vol.ID); !fault.Is(err, fault.NotFound) {
+	if _, err := w.v.Catalog.Get(t.Context(), w.who.Org, vol.ID); !fault.Is(err, fault.NotFound) {
 		t.Fatalf("erased: %v", err)
 	}
 }
@@ -190,7 +190,7 @@ func TestUnpaid_NotErasedWrongly(t *testing.T) {
 	w.Exec("UPDATE postpaid_org SET stopped = 'not paid: invoice 1'")
 	w.elapse(31 * 24 * time.Hour)
 	w.Fund(w.who.Org, 3000*money.Unit) // the meter is not charged before the volume is looked at
-	n, err := w.v.EraseUnpaid(t.Context())
+	n, err := w.v.Arrears.Erase(t.Context())
 	if n != 0 || err != nil || w.owes().Since != nil {
 		t.Fatalf("credit has arrived: %d hidden, %v, owes %+v", n, err, w.owes())
 	}
@@ -198,11 +198,11 @@ func TestUnpaid_NotErasedWrongly(t *testing.T) {
 	w.erase()
 	w.elapse(31 * 24 * time.Hour)
 	other := w.SignUp("other")
-	made, _, err := w.v.Create(t.Context(), other, NewVolume{Name: "data", SizeGB: 1}, idem.Request{})
+	made, _, err := w.v.Catalog.Create(t.Context(), other, NewVolume{Name: "data", SizeGB: 1}, idem.Request{})
 	w.Must(err)
 	w.Exec(`INSERT INTO data_meter (domain_id, through_at, unpaid_since, next_at) SELECT domain_id, 'infinity',
 		now() - interval '40 days', 'infinity' FROM volume WHERE id = $1`, made.ID) // cannot be charged
-	if n, err := w.v.EraseUnpaid(t.Context()); n != 1 || err == nil {
+	if n, err := w.v.Arrears.Erase(t.Context()); n != 1 || err == nil {
 		t.Fatalf("beside one that cannot be handled, %d are hidden: %v", n, err)
 	}
 }
@@ -227,7 +227,7 @@ func TestUnpaid_PartIsTaken(t *testing.T) {
 	}
 	const paid = 500*money.Unit + 7
 	w.Fund(w.who.Org, paid)
-	_, err = w.v.Charge(t.Context())
+	_, err = w.v.Meters.Charge(t.Context())
 	w.Must(err)
 	after := w.owes()
 	wallet, err := ledger.Balance(t.Context(), w.d.Q, ledger.Wallet(w.who.Org, "USD"))
@@ -245,7 +245,7 @@ func TestUnpaid_PartIsTaken(t *testing.T) {
 		t.Errorf("the budget has counted %s, and %s are left", list[0].Committed, *list[0].Left())
 	}
 	w.Fund(w.who.Org, 300*money.Unit)
-	_, err = w.v.Charge(t.Context())
+	_, err = w.v.Meters.Charge(t.Context())
 	w.Must(err)
 	if s := w.owes(); s.Since != nil || s.Amount != 0 {
 		t.Errorf("paid: %+v", s)
@@ -288,7 +288,7 @@ func TestCheckMeters_FindsWhatDiffers(t *testing.T) {
 	w.Fund(w.who.Org, 100*money.Unit)
 	w.elapse(time.Hour)
 	w.erase()
-	w.v.cfg.PricePerGBHour = 2 * dear
+	w.v.Meters.price = 2 * dear
 	w.elapse(time.Hour)
 	w.erase()
 	check := func(what string, want int) {
@@ -317,7 +317,7 @@ func TestCheckMeters_FindsWhatDiffers(t *testing.T) {
 		}
 	}
 	w.Exec("UPDATE data_meter SET posted = posted - 1")
-	if n, err := w.v.VerifyMeters(t.Context()); n != 1 || err != nil {
+	if n, err := w.v.Meters.Verify(t.Context()); n != 1 || err != nil {
 		t.Errorf("%d found: %v", n, err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/slots"
 )
 
 const (
@@ -32,8 +33,15 @@ const (
 	unseenMost = 1000
 )
 
+// verifier looks for packs in the store.
+type verifier struct {
+	d       *db.DB
+	store   store.Store
+	looking slots.Slots // commits of many packs that look for them
+}
+
 // verify looks in the store for the packs of a commit that no commit has found there yet.
-func (v *Volumes) verify(ctx context.Context, x dbq.DataSession, firsts, lasts []int64) error {
+func (v *verifier) verify(ctx context.Context, x dbq.DataSession, firsts, lasts []int64) error {
 	rows, err := v.d.Q.UnverifiedPacks(ctx, dbq.UnverifiedPacksParams{
 		Firsts: firsts, Lasts: lasts, DomainID: x.DomainID, SessionID: x.ID,
 	})
@@ -77,7 +85,7 @@ func (v *Volumes) verify(ctx context.Context, x dbq.DataSession, firsts, lasts [
 
 // lookForAll looks for packs of one data domain for at most verifyTime, several at the same time, and returns those
 // that the store has and has not. away: it did not answer for one.
-func (v *Volumes) lookForAll(ctx context.Context, packs []expected) (found, missing []int64, away bool) {
+func (v *verifier) lookForAll(ctx context.Context, packs []expected) (found, missing []int64, away bool) {
 	ctx, cancel := context.WithTimeout(ctx, verifyTime)
 	defer cancel()
 	var mu sync.Mutex
@@ -109,7 +117,7 @@ func (v *Volumes) lookForAll(ctx context.Context, packs []expected) (found, miss
 }
 
 // noteSeen notes packs that the store has shown. Those that no commit has named yet are billed from now on.
-func (v *Volumes) noteSeen(ctx context.Context, domain id.DataDomain, ns []int64) error {
+func (v *verifier) noteSeen(ctx context.Context, domain id.DataDomain, ns []int64) error {
 	if len(ns) == 0 {
 		return nil
 	}
@@ -120,12 +128,12 @@ func (v *Volumes) noteSeen(ctx context.Context, domain id.DataDomain, ns []int64
 		if err := tx.Q.SetPacksVerified(ctx, domain, ns); err != nil {
 			return fmt.Errorf("note packs of %s: %w", domain, err)
 		}
-		return v.levelNow(ctx, tx, domain)
+		return levelNow(ctx, tx, domain)
 	})
 }
 
 // seeUploads looks for packs that were granted and that no commit has named yet, so that they are billed from now on.
-func (v *Volumes) seeUploads(ctx context.Context, domain id.DataDomain) error {
+func (v *verifier) seeUploads(ctx context.Context, domain id.DataDomain) error {
 	for after := int64(0); ; {
 		rows, err := v.d.Q.UnseenPacks(ctx, domain, after, unseenMost)
 		if err != nil || len(rows) == 0 {

@@ -55,17 +55,17 @@ func TestCommit_LooksForPacksSideBySide(t *testing.T) {
 			others = append(others, p.n)
 		}
 	}
-	w.v.store = &gathering{Store: w.v.store, want: looksAtOnce, all: make(chan struct{})}
+	w.serveFrom(&gathering{Store: w.store, want: looksAtOnce, all: make(chan struct{})})
 	leave := func() {}
 	for range bigCommitsPerOrg {
-		leave, err = w.v.looking.Take(t.Context(), w.who.Org)
+		leave, err = w.v.Hosts.commits.verifier.looking.Take(t.Context(), w.who.Org)
 		w.Must(err)
 	}
 	if err := a.commit(snap, last, others...); code(err) != agentapi.VolumeAway {
 		t.Fatalf("one commit of many packs more than a server looks for: %v", err)
 	}
 	other := w.Org("other")
-	if leaveOther, err := w.v.looking.Take(t.Context(), other); err != nil {
+	if leaveOther, err := w.v.Hosts.commits.verifier.looking.Take(t.Context(), other); err != nil {
 		t.Errorf("the commits of one organisation keep another from its own: %v", err)
 	} else {
 		leaveOther()
@@ -79,14 +79,14 @@ func TestMerges_OneOrganisationLeavesSomeToOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Config{})
 	for range mergesPerOrg {
-		_, err := w.v.merges.Take(t.Context(), w.who.Org)
+		_, err := w.v.Hosts.rounds.merges.Take(t.Context(), w.who.Org)
 		w.Must(err)
 	}
 	soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := w.v.merges.Take(soon, w.who.Org); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := w.v.Hosts.rounds.merges.Take(soon, w.who.Org); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("one merge more than an organisation may have: %v", err)
 	}
-	_, err := w.v.merges.Take(t.Context(), w.Org("other"))
+	_, err := w.v.Hosts.rounds.merges.Take(t.Context(), w.Org("other"))
 	w.Must(err)
 }

@@ -34,27 +34,13 @@
 package volume
 
 import (
-	"context"
-	"crypto/rand"
-	"errors"
-	"fmt"
 	"log/slog"
-	"regexp"
-	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgtype"
-
-	"github.com/musterhq/muster/internal/account"
-	"github.com/musterhq/muster/internal/audit"
 	"github.com/musterhq/muster/internal/bus"
-	"github.com/musterhq/muster/internal/data/chunk"
 	"github.com/musterhq/muster/internal/data/store"
 	"github.com/musterhq/muster/internal/db"
-	"github.com/musterhq/muster/internal/db/dbq"
-	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
-	"github.com/musterhq/muster/internal/idem"
 	"github.com/musterhq/muster/internal/money"
 	"github.com/musterhq/muster/internal/seal"
 	"github.com/musterhq/muster/internal/slots"
@@ -100,63 +86,78 @@ const (
 	DefaultFreeRead   = 10 * GB
 )
 
-// Volumes are the use cases of volumes. Safe for concurrent use.
+// Volumes are the use cases of volumes, by what they are about. Safe for concurrent use.
 type Volumes struct {
-	d     *db.DB
-	store store.Store // nil: this platform has none, and offers no volumes
-	cfg   Config
+	Catalog   *Catalog
+	Snapshots *Snapshots
+	Files     *Files
+	Transfers *Transfers
+	Hosts     *Hosts
 
-	looking   slots.Slots   // commits of many packs that look for them in the store
-	reads     slots.Slots   // requests that list directories
-	downloads slots.Slots   // files that are being sent
-	opening   chan struct{} // chunks for them that are being opened
-	files     fileReads     // bytes that were read for both and are not counted yet
+	Meters  *Meters
+	Arrears *Arrears
 
-	merges  slots.Slots // merges under way
-	merging sync.Map    // by id.Volume: a merge of its ranks' files is under way
-	merged  func()      // called between a merge and its commit; in tests
-
-	without string // a check that tests leave out, to see that it is needed; "" outside of tests
+	Scrubber  *Scrubber
+	Inventory *Inventory
+	Collector *Collector
 }
 
-// Checks that tests leave out.
-const (
-	withoutPackCheck = "pack check"
-	withoutFence     = "fence"
-)
-
-// New returns the use cases on d.
+// New returns the use cases on d. A nil store: this platform has none, and offers no volumes.
 func New(d *db.DB, s store.Store, cfg Config) *Volumes {
-	if cfg.Grace == 0 {
-		cfg.Grace = time.Hour
+	cfg.setDefaults()
+	limiter := &limiter{d: d, currency: cfg.Currency, limits: quotasOf(cfg)}
+	verifier := &verifier{d: d, store: s, looking: slots.Slots{PerOrg: bigCommitsPerOrg, All: bigCommits}}
+	sessions := &sessions{d: d}
+	packs := &packs{d: d, store: s, sessions: sessions, limiter: limiter}
+	commits := &commits{d: d, bus: cfg.Bus, sessions: sessions, verifier: verifier}
+	rounds := &rounds{
+		d: d, store: s, box: cfg.Box, sessions: sessions, packs: packs, commits: commits, verifier: verifier,
+		limiter: limiter,
+		merges:  slots.Slots{PerOrg: mergesPerOrg, All: mergesAtOnce, Wait: mergeTime, Full: "others are under way"},
 	}
-	if cfg.KeepUnknown == 0 {
-		cfg.KeepUnknown = DefaultKeepUnknown
+	meters := &Meters{d: d, log: cfg.Log, currency: cfg.Currency, price: cfg.PricePerGBHour}
+	catalog := &Catalog{d: d, store: s, box: cfg.Box, log: cfg.Log, meters: meters}
+	return &Volumes{
+		Catalog:   catalog,
+		Snapshots: &Snapshots{d: d, bus: cfg.Bus, catalog: catalog},
+		Files:     newFiles(d, s, cfg.Box, catalog, limiter),
+		Transfers: &Transfers{
+			d: d, store: s, box: cfg.Box, catalog: catalog, sessions: sessions, packs: packs, commits: commits,
+		},
+		Hosts: &Hosts{
+			d: d, store: s, log: cfg.Log, sessions: sessions, packs: packs, commits: commits, rounds: rounds,
+		},
+		Meters:    meters,
+		Arrears:   &Arrears{d: d, bus: cfg.Bus, currency: cfg.Currency, meters: meters},
+		Scrubber:  &Scrubber{d: d, store: s, log: cfg.Log, verifier: verifier},
+		Inventory: &Inventory{d: d, store: s, log: cfg.Log, keepUnknown: cfg.KeepUnknown},
+		Collector: &Collector{
+			d: d, store: s, log: cfg.Log, grace: cfg.Grace, keepUnknown: cfg.KeepUnknown, verifier: verifier,
+		},
 	}
-	if cfg.MaxStored == 0 {
-		cfg.MaxStored = DefaultMaxStored
-	}
-	if cfg.FreeStored == 0 {
-		cfg.FreeStored = DefaultFreeStored
-	}
-	if cfg.FreeRead == 0 {
-		cfg.FreeRead = DefaultFreeRead
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	v := &Volumes{
-		d: d, store: s, cfg: cfg, looking: slots.Slots{PerOrg: bigCommitsPerOrg, All: bigCommits},
-		merges: slots.Slots{PerOrg: mergesPerOrg, All: mergesAtOnce, Wait: mergeTime, Full: "others are under way"},
-	}
-	v.limitReads()
-	return v
 }
 
-// Offered reports whether this platform has a store.
-func (v *Volumes) Offered() bool { return v.store != nil }
-
-var errNoStore = fault.New(fault.Unavailable, "this platform has no store for volumes")
+// setDefaults sets what is not configured.
+func (c *Config) setDefaults() {
+	if c.Grace == 0 {
+		c.Grace = time.Hour
+	}
+	if c.KeepUnknown == 0 {
+		c.KeepUnknown = DefaultKeepUnknown
+	}
+	if c.MaxStored == 0 {
+		c.MaxStored = DefaultMaxStored
+	}
+	if c.FreeStored == 0 {
+		c.FreeStored = DefaultFreeStored
+	}
+	if c.FreeRead == 0 {
+		c.FreeRead = DefaultFreeRead
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+}
 
 // Volume is a volume as its renter sees it.
 type Volume struct {
@@ -216,249 +217,4 @@ type Snapshot struct {
 	Lease id.Lease
 	// Lost is how many of its packs the store has lost or damaged: files that need them cannot be read.
 	Lost int64
-}
-
-var nameShape = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-
-// NewVolume is what to create.
-type NewVolume struct {
-	Name   string
-	SizeGB int64
-	Keep   int // 0 is DefaultKeep
-}
-
-func (n *NewVolume) check() error {
-	var bad fault.Fields
-	if !nameShape.MatchString(n.Name) {
-		bad.Add("name", "Use up to 63 lower-case letters, digits and dashes, such as training-data.")
-	}
-	if n.SizeGB < MinSizeGB || n.SizeGB > MaxSizeGB {
-		bad.Add("size_gb", "want %d to %d", MinSizeGB, MaxSizeGB)
-	}
-	if n.Keep == 0 {
-		n.Keep = DefaultKeep
-	}
-	if n.Keep < 1 || n.Keep > MaxKeep {
-		bad.Add("keep", "want 1 to %d", MaxKeep)
-	}
-	return bad.Err()
-}
-
-// errNone is the fault for a volume that does not exist or is another organisation's.
-var errNone = fault.New(fault.NotFound, "volume not found")
-
-func errUsed(name string) error {
-	return fault.New(fault.Conflict, "there is a volume %q already: choose another name", name)
-}
-
-// Create creates an empty volume with a data domain of its own. Faults: Invalid, Conflict if the name is used,
-// QuotaExceeded, Unavailable.
-func (v *Volumes) Create(ctx context.Context, who account.Principal, n NewVolume, once idem.Request) (Volume,
-	idem.Outcome, error) {
-	if v.store == nil {
-		return Volume{}, idem.Outcome{}, errNoStore
-	}
-	return idem.Once(ctx, v.d, once, func(ctx context.Context, tx *db.Tx) (Volume, error) {
-		if err := n.check(); err != nil {
-			return Volume{}, err
-		}
-		domain := id.New[id.DataDomain]()
-		key := make([]byte, chunk.KeySize)
-		_, _ = rand.Read(key) // never fails
-		err := tx.Q.InsertDataDomain(ctx, domain, who.Org, v.cfg.Box.Seal(key, belongs(domain)))
-		if err != nil {
-			return Volume{}, fmt.Errorf("create a data domain of %s: %w", who.Org, err)
-		}
-		vol, err := v.insert(ctx, tx, who, domain, n)
-		if err != nil {
-			return Volume{}, err
-		}
-		return vol, audit.Record(ctx, tx, who.Event("volume.create", vol.ID.String(),
-			map[string]any{"name": n.Name, "size_gb": n.SizeGB}))
-	})
-}
-
-// belongs binds a domain's sealed key to it.
-func belongs(d id.DataDomain) string { return "data domain:" + d.UUID().String() }
-
-func (v *Volumes) insert(ctx context.Context, tx *db.Tx, who account.Principal, domain id.DataDomain,
-	n NewVolume) (Volume, error) {
-	if err := tx.Q.LockVolumesOfOrg(ctx, who.Org.String()); err != nil {
-		return Volume{}, fmt.Errorf("lock volumes of %s: %w", who.Org, err)
-	}
-	have, err := tx.Q.CountVolumes(ctx, who.Org)
-	if err != nil {
-		return Volume{}, fmt.Errorf("count volumes of %s: %w", who.Org, err)
-	}
-	if have >= MaxPerOrg {
-		return Volume{}, fault.New(fault.QuotaExceeded, "your organisation has %d volumes; delete one first", have)
-	}
-	vol := Volume{ID: id.New[id.Volume](), Name: n.Name, SizeLimit: n.SizeGB * GB, Keep: n.Keep, Sharing: 1}
-	at, err := tx.Q.InsertVolume(ctx, dbq.InsertVolumeParams{
-		ID: vol.ID, OrgID: who.Org, DomainID: domain, Name: n.Name, SizeLimit: vol.SizeLimit, KeepLast: int32(n.Keep),
-		CreatedBy: who.User,
-	})
-	if err != nil {
-		return Volume{}, fmt.Errorf("create a volume of %s: %w", who.Org, err)
-	}
-	if len(at) == 0 {
-		return Volume{}, errUsed(n.Name)
-	}
-	vol.CreatedAt = at[0]
-	return vol, nil
-}
-
-// List returns the organisation's volumes by name.
-func (v *Volumes) List(ctx context.Context, org id.Org) ([]Volume, error) {
-	rows, err := v.d.Q.Volumes(ctx, org, pgtype.UUID{})
-	if err != nil {
-		return nil, fmt.Errorf("volumes of %s: %w", org, err)
-	}
-	out := make([]Volume, len(rows))
-	for i, r := range rows {
-		out[i] = v.of(r)
-	}
-	return out, nil
-}
-
-// Get returns a volume of the organisation. Fault: NotFound.
-func (v *Volumes) Get(ctx context.Context, org id.Org, vol id.Volume) (Volume, error) {
-	rows, err := v.d.Q.Volumes(ctx, org, id.UUIDs(vol)[0])
-	if err != nil {
-		return Volume{}, fmt.Errorf("read %s: %w", vol, err)
-	}
-	if len(rows) == 0 {
-		return Volume{}, errNone
-	}
-	return v.of(rows[0]), nil
-}
-
-func (v *Volumes) of(r dbq.VolumesRow) Volume {
-	out := Volume{
-		ID: r.Volume.ID, Name: r.Volume.Name, SizeLimit: r.Volume.SizeLimit, Keep: int(r.Volume.KeepLast),
-		CreatedAt: r.Volume.CreatedAt, Snapshots: r.Snapshots, HeadSeq: r.Volume.HeadSeq, StoredBytes: r.DomainBytes,
-		Sharing: r.Sharing, PerHour: v.PerHour(r.BilledBytes), DurableTo: r.HeadCutAt, Label: r.HeadLabel,
-		Consistency: r.HeadConsistency, Bytes: r.HeadBytes, Files: r.HeadFiles, Cluster: r.WriterClusterID,
-		ClusterName: r.WriterName, ClusterEnd: r.WriterEndedAt, Requested: !r.Volume.WantedID.IsZero(),
-		Pending: r.PendingBytes, ETA: time.Duration(r.FlushEtaS) * time.Second,
-		Problem: r.Problem, ReportedAt: r.ReportedAt, Owed: money.Nano(r.Owed), OwedSince: r.UnpaidSince,
-		HiddenAt: r.Volume.HiddenAt,
-	}
-	out.HidesAt, out.ErasesAt = fate(r.UnpaidSince, r.KeptUntil, r.Volume.HiddenAt)
-	return out
-}
-
-// Snapshots returns a volume's snapshots, newest first. Fault: NotFound.
-func (v *Volumes) Snapshots(ctx context.Context, org id.Org, vol id.Volume) ([]Snapshot, error) {
-	if _, err := v.Get(ctx, org, vol); err != nil {
-		return nil, err
-	}
-	rows, err := v.d.Q.VolumeSnapshots(ctx, vol)
-	if err != nil {
-		return nil, fmt.Errorf("snapshots of %s: %w", vol, err)
-	}
-	bad, err := v.d.Q.FlawedOfVolume(ctx, vol)
-	if err != nil {
-		return nil, fmt.Errorf("lost packs of %s: %w", vol, err)
-	}
-	out := make([]Snapshot, len(rows))
-	for i, r := range rows {
-		out[i] = snapshotOf(r)
-		if out[i].Lost, err = needed(r.Packs, bad); err != nil {
-			return nil, fmt.Errorf("packs of snapshot %d of %s: %w", r.Seq, vol, err)
-		}
-	}
-	return out, nil
-}
-
-func snapshotOf(r dbq.VolumeSnapshot) Snapshot {
-	return Snapshot{
-		ID: r.ID, Seq: r.Seq, CutAt: r.CutAt, CommittedAt: r.CommittedAt, Cause: r.Cause, Consistency: r.Consistency,
-		Label: r.Label, Bytes: r.LogicalBytes, Added: r.AddedBytes, Files: r.Files, LeftOut: r.LeftOut,
-		Whole: r.Whole, Lease: r.LeaseID,
-	}
-}
-
-// Change is what to change of a volume; nil stays.
-type Change struct {
-	Name   *string
-	SizeGB *int64
-	Keep   *int
-}
-
-// Set changes a volume. A new size holds from the next start on. Faults: NotFound, Invalid, Conflict.
-func (v *Volumes) Set(ctx context.Context, who account.Principal, vol id.Volume, c Change) (Volume, error) {
-	err := v.locked(ctx, who.Org, vol, func(ctx context.Context, tx *db.Tx, row dbq.Volume) error {
-		n := NewVolume{Name: row.Name, SizeGB: row.SizeLimit / GB, Keep: int(row.KeepLast)}
-		if c.Name != nil {
-			n.Name = *c.Name
-		}
-		if c.SizeGB != nil {
-			n.SizeGB = *c.SizeGB
-		}
-		if c.Keep != nil {
-			n.Keep = *c.Keep
-		}
-		if err := n.check(); err != nil {
-			return err
-		}
-		err := tx.Q.SetVolume(ctx, dbq.SetVolumeParams{
-			ID: vol, Name: n.Name, SizeLimit: n.SizeGB * GB, KeepLast: int32(n.Keep),
-		})
-		if db.IsUnique(err, "volume_name") {
-			return errUsed(n.Name)
-		}
-		if err != nil {
-			return fmt.Errorf("change %s: %w", vol, err)
-		}
-		return audit.Record(ctx, tx, who.Event("volume.change", vol.String(),
-			map[string]any{"name": n.Name, "size_gb": n.SizeGB, "keep": n.Keep}))
-	})
-	if err != nil {
-		return Volume{}, err
-	}
-	return v.Get(ctx, who.Org, vol)
-}
-
-// locked runs f with a volume of the organisation, its data domain and itself locked. Fault: NotFound.
-func (v *Volumes) locked(ctx context.Context, org id.Org, vol id.Volume,
-	f func(context.Context, *db.Tx, dbq.Volume) error) error {
-	return v.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		row, err := tx.Q.LockVolume(ctx, vol)
-		if db.NoRows(err) || err == nil && (row.OrgID != org || row.DeletedAt != nil) {
-			return errNone
-		}
-		if err != nil {
-			return fmt.Errorf("lock %s: %w", vol, err)
-		}
-		return f(ctx, tx, row)
-	})
-}
-
-// OpenKey decrypts the key of a data domain. It is secret.
-func OpenKey(box *seal.Box, domain id.DataDomain, sealed []byte) ([]byte, error) {
-	if len(sealed) == 0 {
-		return nil, errors.New("the data domain is erased")
-	}
-	return box.Open(sealed, belongs(domain))
-}
-
-// keys opens a domain's key.
-func (v *Volumes) keys(domain id.DataDomain, sealed []byte) (*chunk.Keys, error) {
-	key, err := OpenKey(v.cfg.Box, domain, sealed)
-	if err != nil {
-		return nil, err
-	}
-	return chunk.NewKeys(key)
-}
-
-// Reseal seals the keys of data domains with the platform's present secret while it changes, and returns how many it
-// sealed.
-func (v *Volumes) Reseal(ctx context.Context) (sealed int, err error) {
-	if !v.cfg.Box.Rotating() {
-		return 0, nil
-	}
-	return seal.ResealAll(ctx, v.cfg.Box, id.First[id.DataDomain](), v.d.Q.SealedDomains,
-		func(r dbq.SealedDomainsRow) (id.DataDomain, []byte, string) { return r.ID, r.KeySealed, belongs(r.ID) },
-		v.d.Q.ResealDomain)
 }

@@ -18,7 +18,7 @@ import (
 
 // content returns a file of a volume's last snapshot, as its renter reads it.
 func (w *world) content(vol id.Volume, path string) (string, error) {
-	tree, err := w.v.Tree(w.t.Context(), w.who.Org, vol, 0)
+	tree, err := w.v.Files.Tree(w.t.Context(), w.who.Org, vol, 0)
 	if err != nil {
 		return "", err
 	}
@@ -191,14 +191,14 @@ func TestRequestedSnapshot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Config{})
 	vol := w.create("data")
-	if _, err := w.v.Request(t.Context(), w.who, vol.ID); !fault.Is(err, fault.Conflict) {
+	if _, err := w.v.Snapshots.Request(t.Context(), w.who, vol.ID); !fault.Is(err, fault.Conflict) {
 		t.Fatalf("the volume has no writer: %v", err)
 	}
 	_, lease, err := w.rent(w.hosts[0], agentapi.MountRW, vol.ID)
 	w.Must(err)
-	snap, err := w.v.Request(t.Context(), w.who, vol.ID)
+	snap, err := w.v.Snapshots.Request(t.Context(), w.who, vol.ID)
 	w.Must(err)
-	if again, err := w.v.Request(t.Context(), w.who, vol.ID); err != nil || again != snap {
+	if again, err := w.v.Snapshots.Request(t.Context(), w.who, vol.ID); err != nil || again != snap {
 		t.Fatalf("%s then %s: %v", snap, again, err)
 	}
 	a := w.agent(w.hosts[0], lease, vol.ID)
@@ -209,13 +209,13 @@ func TestRequestedSnapshot(t *testing.T) {
 	w.Must(err)
 	put(t, u, p.body)
 	w.Must(a.commit(snap, p))
-	if next, err := w.v.Request(t.Context(), w.who, vol.ID); err != nil || next == snap {
+	if next, err := w.v.Snapshots.Request(t.Context(), w.who, vol.ID); err != nil || next == snap {
 		t.Fatalf("the next request has the same id: %v", err)
 	}
 	_, err = a.send(agentapi.VolumeRequest{Op: agentapi.VolumeReports, Report: &agentapi.VolumeReport{PendingBytes: 5,
 		FlushETAS: 60, Problem: "slow\x1b[2J"}})
 	w.Must(err)
-	got, err := w.v.Get(t.Context(), w.who.Org, vol.ID)
+	got, err := w.v.Catalog.Get(t.Context(), w.who.Org, vol.ID)
 	w.Must(err)
 	if got.Pending != 5 || got.ETA != time.Minute || got.Problem != "slow [2J" || got.DurableTo == nil {
 		t.Fatalf("%+v", got)
@@ -233,14 +233,14 @@ func TestDeletion(t *testing.T) {
 	w.Must(a.open(agentapi.MountRW))
 	p, err := a.snapshot(map[string][]byte{"f": []byte("kept")})
 	w.Must(err)
-	if err := w.v.Delete(t.Context(), w.who, vol.ID); !fault.Is(err, fault.Conflict) {
+	if err := w.v.Catalog.Delete(t.Context(), w.who, vol.ID); !fault.Is(err, fault.Conflict) {
 		t.Fatalf("a mounted volume is deleted: %v", err)
 	}
-	clone, _, err := w.v.Clone(t.Context(), w.who, vol.ID, 0, NewVolume{Name: "copy"}, idem.Request{})
+	clone, _, err := w.v.Snapshots.Clone(t.Context(), w.who, vol.ID, 0, NewVolume{Name: "copy"}, idem.Request{})
 	w.Must(err)
 	w.release(cl)
-	w.Must(w.v.Delete(t.Context(), w.who, vol.ID))
-	_, err = w.v.Sweep(t.Context())
+	w.Must(w.v.Catalog.Delete(t.Context(), w.who, vol.ID))
+	_, err = w.v.Collector.Sweep(t.Context())
 	w.Must(err)
 	if got, err := w.content(clone.ID, "f"); got != "kept" {
 		t.Fatalf("the clone reads %q: %v", got, err)
@@ -252,7 +252,7 @@ func TestDeletion(t *testing.T) {
 	if level() != int64(len(p.body)) {
 		t.Fatalf("the level is %d", level())
 	}
-	w.Must(w.v.Delete(t.Context(), w.who, clone.ID))
+	w.Must(w.v.Catalog.Delete(t.Context(), w.who, clone.ID))
 	if level() != 0 {
 		t.Fatalf("after the deletion the level is %d", level())
 	}
@@ -262,7 +262,7 @@ func TestDeletion(t *testing.T) {
 		t.Fatal("the key outlives the deletion, while the packs are still stored")
 	}
 	w.Exec("UPDATE data_pack SET url_until = clock_timestamp()")
-	if n, err := w.v.Sweep(t.Context()); n != 1 || err != nil {
+	if n, err := w.v.Collector.Sweep(t.Context()); n != 1 || err != nil {
 		t.Fatalf("%d packs deleted: %v", n, err)
 	}
 	var domain id.DataDomain
@@ -270,7 +270,7 @@ func TestDeletion(t *testing.T) {
 	if _, err := w.store.Head(t.Context(), store.Key(domain, p.n)); err != store.ErrNotFound {
 		t.Fatalf("the pack is still stored: %v", err)
 	}
-	if _, err := w.v.Get(t.Context(), w.who.Org, vol.ID); !fault.Is(err, fault.NotFound) {
+	if _, err := w.v.Catalog.Get(t.Context(), w.who.Org, vol.ID); !fault.Is(err, fault.NotFound) {
 		t.Fatalf("%v", err)
 	}
 	w.create("data") // its name is free again
@@ -317,7 +317,7 @@ func TestQuota_CountsPacks(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Exec("UPDATE data_pack SET url_until = url_until - interval '1 day'")
-	_, err = w.v.Sweep(t.Context())
+	_, err = w.v.Collector.Sweep(t.Context())
 	w.Must(err)
 	var packs int
 	w.Must(w.d.Pool.QueryRow(t.Context(), "SELECT packs FROM data_domain").Scan(&packs))
@@ -377,13 +377,13 @@ func TestTheKeyIsDestroyed(t *testing.T) {
 			t.Fatalf("%s: there is a key: %t, erased: %t", when, has, erased)
 		}
 	}
-	clone, _, err := w.v.Clone(t.Context(), w.who, vol.ID, 0, NewVolume{Name: "copy"}, idem.Request{})
+	clone, _, err := w.v.Snapshots.Clone(t.Context(), w.who, vol.ID, 0, NewVolume{Name: "copy"}, idem.Request{})
 	w.Must(err)
-	w.Must(w.v.Delete(t.Context(), w.who, clone.ID))
+	w.Must(w.v.Catalog.Delete(t.Context(), w.who, clone.ID))
 	expect("after one of two volumes", true)
 	// The other one is erased although the cluster goes on. Its host still asks for its state.
-	w.Tx(func(ctx context.Context, tx *db.Tx) error { return w.v.EndTakenOver(ctx, tx, w.who.Org) })
-	_, err = w.v.Sweep(t.Context())
+	w.Tx(func(ctx context.Context, tx *db.Tx) error { return EndTakenOver(ctx, tx, w.who.Org) })
+	_, err = w.v.Collector.Sweep(t.Context())
 	w.Must(err)
 	expect("while a cluster has the volume", true)
 	rows, err := w.d.Q.MountsOfHost(t.Context(), w.hosts[0])
@@ -394,21 +394,21 @@ func TestTheKeyIsDestroyed(t *testing.T) {
 		t.Fatalf("the host's state cannot be made: %v", err)
 	}
 	w.Exec("UPDATE cluster SET state = 'released', ended_at = clock_timestamp() WHERE id = $1", cl)
-	_, err = w.v.Sweep(t.Context())
+	_, err = w.v.Collector.Sweep(t.Context())
 	w.Must(err)
 	expect("while the lease has not ended", true)
 	w.release(cl)
-	_, err = w.v.Sweep(t.Context())
+	_, err = w.v.Collector.Sweep(t.Context())
 	w.Must(err)
 	expect("after the cluster", false)
 	// What is left of the domain is swept without the key, and nothing can be sent to it.
 	if _, err := a.build(map[string][]byte{"f": noise(10)}); code(err) != agentapi.VolumeFenced {
 		t.Errorf("a host of an erased volume: %v", err)
 	}
-	if _, err := w.v.Reseal(t.Context()); err != nil {
+	if _, err := w.v.Catalog.Reseal(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := w.v.chargeDue(t.Context(), time.Now().Add(2*ChargeEvery)); err != nil {
+	if _, err := w.v.Meters.chargeDue(t.Context(), time.Now().Add(2*ChargeEvery)); err != nil {
 		t.Errorf("what was stored before is charged: %v", err)
 	}
 }

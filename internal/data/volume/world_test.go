@@ -31,11 +31,15 @@ type world struct {
 	*fleettest.World
 	t     testing.TB
 	d     *db.DB
+	cfg   Config
 	v     *Volumes
 	store *store.Folder
 	who   account.Principal
 	hosts []id.Host
 }
+
+// serveFrom makes the volumes again, on a store, as a restart of the server does.
+func (w *world) serveFrom(s store.Store) { w.v = New(w.d, s, w.cfg) }
 
 func newWorld(t testing.TB, cfg Config) *world {
 	t.Helper()
@@ -49,7 +53,8 @@ func newWorld(t testing.TB, cfg Config) *world {
 	mux.Handle(store.SignedPath, f.Handler())
 	w.store = f
 	cfg.Box, cfg.Currency = w.Box(), "USD"
-	w.v = New(d, f, cfg)
+	w.cfg = cfg
+	w.serveFrom(f)
 	w.who = w.SignUp("renter")
 	operator := w.SignUp("operator")
 	for range 2 {
@@ -61,7 +66,7 @@ func newWorld(t testing.TB, cfg Config) *world {
 
 func (w *world) create(name string) Volume {
 	w.t.Helper()
-	vol, _, err := w.v.Create(w.t.Context(), w.who, NewVolume{Name: name, SizeGB: 10}, idem.Request{})
+	vol, _, err := w.v.Catalog.Create(w.t.Context(), w.who, NewVolume{Name: name, SizeGB: 10}, idem.Request{})
 	w.Must(err)
 	return vol
 }
@@ -119,7 +124,7 @@ func (w *world) agent(host id.Host, lease id.Lease, vol id.Volume) *agent {
 
 func (a *agent) send(r agentapi.VolumeRequest) (agentapi.VolumeReply, error) {
 	r.LeaseRef, r.Volume, r.Session = a.ref, a.vol.String(), a.session
-	reply := a.w.v.Serve(a.w.t.Context(), a.host, r)
+	reply := a.w.v.Hosts.Serve(a.w.t.Context(), a.host, r)
 	if reply.Error != nil {
 		return reply, reply.Error
 	}
@@ -140,7 +145,7 @@ func (a *agent) open(mode string) error {
 		if err != nil {
 			return err
 		}
-		a.keys, err = a.w.v.keys(domain, sealed)
+		a.keys, err = openKeys(a.w.Box(), domain, sealed)
 		return err
 	}
 	return nil

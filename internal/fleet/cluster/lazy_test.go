@@ -47,7 +47,7 @@ func TestRentWithALazyVolume(t *testing.T) {
 	if !lazy {
 		t.Error("the mount's row does not say that it is read on demand")
 	}
-	if err := vols.Delete(w.ctx, w.renter, vol.ID); !fault.Is(err, fault.Conflict) {
+	if err := vols.Catalog.Delete(w.ctx, w.renter, vol.ID); !fault.Is(err, fault.Conflict) {
 		t.Errorf("a volume in use is deleted: %v", err)
 	}
 }

@@ -19,7 +19,7 @@ func (w *world) volume(gb int64) (*volume.Volumes, volume.Volume) {
 	folder, err := store.OpenFolder(w.t.TempDir(), "http://muster.test", bytes.Repeat([]byte{7}, 32))
 	w.Must(err)
 	vols := volume.New(w.d, folder, volume.Config{Currency: "USD", Box: w.Box()})
-	v, _, err := vols.Create(w.ctx, w.renter, volume.NewVolume{Name: "data", SizeGB: gb}, idem.Request{})
+	v, _, err := vols.Catalog.Create(w.ctx, w.renter, volume.NewVolume{Name: "data", SizeGB: gb}, idem.Request{})
 	w.Must(err)
 	return vols, v
 }
@@ -106,7 +106,7 @@ func TestALeaseThatHasEndedKeepsItsKeys(t *testing.T) {
 		l := w.desired(w.clusters[0], h.id).Leases[0]
 		r := agentapi.VolumeRequest{LeaseRef: l.LeaseRef, Volume: vol.ID.String(), Op: agentapi.VolumeOpen,
 			Open: &agentapi.OpenVolume{Mode: l.Mounts[0].Mode}}
-		reply := vols.Serve(w.ctx, h.id, r)
+		reply := vols.Hosts.Serve(w.ctx, h.id, r)
 		if reply.Error != nil {
 			t.Fatal(reply.Error)
 		}
@@ -138,7 +138,7 @@ func TestALeaseThatHasEndedKeepsItsKeys(t *testing.T) {
 	ending("after the release", 1)
 	r := sessions[at]
 	r.Op, r.Open, r.Close = agentapi.VolumeClose, nil, &agentapi.CloseVolume{}
-	if reply := vols.Serve(w.ctx, at.id, r); reply.Error != nil {
+	if reply := vols.Hosts.Serve(w.ctx, at.id, r); reply.Error != nil {
 		t.Fatal(reply.Error)
 	}
 	ending("after its session was closed", 0)

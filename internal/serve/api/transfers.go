@@ -29,7 +29,7 @@ type openTransferInput struct {
 // openTransfer is no POST with an idempotency key: its answer has the volume's key, which is not stored again anywhere.
 func (a volumesAPI) openTransfer(ctx context.Context, p account.Principal,
 	in *openTransferInput) (client.Transfer, error) {
-	x, err := a.volumes.OpenTransfer(ctx, p, in.ID,
+	x, err := a.volumes.Transfers.Open(ctx, p, in.ID,
 		volume.NewTransfer{ID: in.Transfer, Direction: in.Body.Direction, Seq: in.Body.Seq})
 	if err != nil {
 		return client.Transfer{}, err
@@ -55,11 +55,11 @@ type transferProgressInput struct {
 func (a volumesAPI) reportTransfer(ctx context.Context, p account.Principal,
 	in *transferProgressInput) (nothing, error) {
 	r := agentapi.VolumeReport{PendingBytes: max(0, in.Body.Total-in.Body.Sent), Sent: in.Body.Sent, Total: in.Body.Total}
-	return nothing{}, a.volumes.ReportTransfer(ctx, p.Org, in.ID, in.Transfer, r)
+	return nothing{}, a.volumes.Transfers.Report(ctx, p.Org, in.ID, in.Transfer, r)
 }
 
 func (a volumesAPI) closeTransfer(ctx context.Context, p account.Principal, in *TransferPath) (nothing, error) {
-	return nothing{}, a.volumes.CloseTransfer(ctx, p.Org, in.ID, in.Transfer)
+	return nothing{}, a.volumes.Transfers.Close(ctx, p.Org, in.ID, in.Transfer)
 }
 
 type packNumbersInput struct {
@@ -71,7 +71,7 @@ type packNumbersInput struct {
 // reservePacks needs no key: numbers that are not used cost nothing.
 func (a volumesAPI) reservePacks(ctx context.Context, p account.Principal, in *packNumbersInput,
 	_ idem.Request) (client.PackNumbers, idem.Outcome, error) {
-	out, err := a.volumes.TransferNumbers(ctx, p.Org, in.ID, in.Transfer, in.Body.Count)
+	out, err := a.volumes.Transfers.Reserve(ctx, p.Org, in.ID, in.Transfer, in.Body.Count)
 	return client.PackNumbers(out), idem.Outcome{}, err
 }
 
@@ -90,13 +90,13 @@ func (a volumesAPI) storePack(ctx context.Context, p account.Principal, in *newP
 	if len(in.Body.SHA256) != 32 {
 		return client.PackRequest{}, fault.InvalidField("body.sha256", "want 32 bytes in base64")
 	}
-	u, err := a.volumes.StorePack(ctx, p.Org, in.ID, in.Transfer,
+	u, err := a.volumes.Transfers.StorePack(ctx, p.Org, in.ID, in.Transfer,
 		agentapi.PackGrant{N: in.N, SHA256: in.Body.SHA256, Bytes: in.Body.Bytes})
 	return viewPackRequest(u, in.Body.Bytes), err
 }
 
 func (a volumesAPI) readPack(ctx context.Context, p account.Principal, in *PackPath) (client.PackRequest, error) {
-	u, err := a.volumes.ReadPack(ctx, p.Org, in.ID, in.Transfer, in.N)
+	u, err := a.volumes.Transfers.ReadPack(ctx, p.Org, in.ID, in.Transfer, in.N)
 	return viewPackRequest(u, u.Bytes), err
 }
 
@@ -123,7 +123,7 @@ func (a volumesAPI) commitUpload(ctx context.Context, p account.Principal,
 	if raw, err := hex.DecodeString(b.Root.ID); err != nil || len(raw) != 32 {
 		return client.UploadOutcome{}, fault.InvalidField("body.root.id", "want 64 hexadecimal digits")
 	}
-	out, err := a.volumes.CommitUpload(ctx, p.Org, in.ID, in.Transfer, agentapi.CommitVolume{
+	out, err := a.volumes.Transfers.Commit(ctx, p.Org, in.ID, in.Transfer, agentapi.CommitVolume{
 		Snapshot: b.Snapshot.String(), Root: agentapi.PackPlace(b.Root), Packs: b.Packs, LogicalBytes: b.Bytes,
 		Files: b.Files, LeftOut: b.LeftOut, Label: b.Label,
 	})

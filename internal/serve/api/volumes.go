@@ -64,7 +64,7 @@ func viewFile(f volume.File) client.VolumeFile {
 
 // storeCheck returns what was found in the store of volumes. It is for admins.
 func (a platformAPI) storeCheck(ctx context.Context, p account.Principal, _ *struct{}) (client.StoreCheck, error) {
-	c, err := a.volumes.Checked(ctx, p)
+	c, err := a.volumes.Scrubber.Checked(ctx, p)
 	out := client.StoreCheck{
 		ListedAt: utc(c.ListedAt), ListFailingAt: utc(c.ListFailingAt), UnreadSince: utc(c.UnreadSince),
 		UnknownObjects: c.Unknown, ForeignObjects: c.Foreign, ForeignExample: c.Example, Packs: []client.StorePack{},
@@ -81,41 +81,41 @@ func (a platformAPI) storeCheck(ctx context.Context, p account.Principal, _ *str
 }
 
 func (a volumesAPI) list(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Volume], error) {
-	all, err := a.volumes.List(ctx, p.Org)
+	all, err := a.volumes.Catalog.List(ctx, p.Org)
 	return cut(all, len(all), viewVolume, func(v volume.Volume) string { return v.Name }), err
 }
 
 func (a volumesAPI) get(ctx context.Context, p account.Principal, in *of[id.Volume]) (client.Volume, error) {
-	out, err := a.volumes.Get(ctx, p.Org, in.ID)
+	out, err := a.volumes.Catalog.Get(ctx, p.Org, in.ID)
 	return viewVolume(out), err
 }
 
 func (a volumesAPI) create(ctx context.Context, p account.Principal, in *create[client.NewVolume],
 	once idem.Request) (client.Volume, idem.Outcome, error) {
-	v, out, err := a.volumes.Create(ctx, p, volume.NewVolume(in.Body), idem.As(once, viewVolume))
+	v, out, err := a.volumes.Catalog.Create(ctx, p, volume.NewVolume(in.Body), idem.As(once, viewVolume))
 	return viewVolume(v), out, err
 }
 
 func (a volumesAPI) change(ctx context.Context, p account.Principal,
 	in *change[id.Volume, client.VolumeChange]) (client.Volume, error) {
-	out, err := a.volumes.Set(ctx, p, in.ID, volume.Change(in.Body))
+	out, err := a.volumes.Catalog.Set(ctx, p, in.ID, volume.Change(in.Body))
 	return viewVolume(out), err
 }
 
 func (a volumesAPI) delete(ctx context.Context, p account.Principal, in *of[id.Volume]) (nothing, error) {
-	return nothing{}, a.volumes.Delete(ctx, p, in.ID)
+	return nothing{}, a.volumes.Catalog.Delete(ctx, p, in.ID)
 }
 
 func (a volumesAPI) listSnapshots(ctx context.Context, p account.Principal,
 	in *of[id.Volume]) (list[client.VolumeSnapshot], error) {
-	all, err := a.volumes.Snapshots(ctx, p.Org, in.ID)
+	all, err := a.volumes.Snapshots.List(ctx, p.Org, in.ID)
 	return cut(all, len(all), viewSnapshot, func(s volume.Snapshot) string { return s.ID.String() }), err
 }
 
 // snapshot needs no key: while a snapshot is requested, its id is returned.
 func (a volumesAPI) snapshot(ctx context.Context, p account.Principal, in *keyedOf[id.Volume],
 	_ idem.Request) (client.RequestedSnapshot, idem.Outcome, error) {
-	snap, err := a.volumes.Request(ctx, p, in.ID)
+	snap, err := a.volumes.Snapshots.Request(ctx, p, in.ID)
 	return client.RequestedSnapshot{ID: snap}, idem.Outcome{}, err
 }
 
@@ -125,18 +125,18 @@ type snapshotInput struct {
 }
 
 func (a volumesAPI) deleteSnapshot(ctx context.Context, p account.Principal, in *snapshotInput) (nothing, error) {
-	return nothing{}, a.volumes.DeleteSnapshot(ctx, p, in.ID, in.Seq)
+	return nothing{}, a.volumes.Snapshots.Delete(ctx, p, in.ID, in.Seq)
 }
 
 func (a volumesAPI) restore(ctx context.Context, p account.Principal, in *act[id.Volume, client.SnapshotChoice],
 	once idem.Request) (client.VolumeSnapshot, idem.Outcome, error) {
-	s, out, err := a.volumes.Restore(ctx, p, in.ID, in.Body.Seq, idem.As(once, viewSnapshot))
+	s, out, err := a.volumes.Snapshots.Restore(ctx, p, in.ID, in.Body.Seq, idem.As(once, viewSnapshot))
 	return viewSnapshot(s), out, err
 }
 
 func (a volumesAPI) clone(ctx context.Context, p account.Principal, in *act[id.Volume, client.NewClone],
 	once idem.Request) (client.Volume, idem.Outcome, error) {
-	c, out, err := a.volumes.Clone(ctx, p, in.ID, in.Body.Seq, volume.NewVolume{Name: in.Body.Name,
+	c, out, err := a.volumes.Snapshots.Clone(ctx, p, in.ID, in.Body.Seq, volume.NewVolume{Name: in.Body.Name,
 		SizeGB: in.Body.SizeGB},
 		idem.As(once, viewVolume))
 	return viewVolume(c), out, err
@@ -172,7 +172,7 @@ func (a volumesAPI) listFiles(ctx context.Context, p account.Principal,
 			return list[client.VolumeFile]{}, err
 		}
 	}
-	tree, err := a.volumes.Tree(ctx, p.Org, in.ID, seq)
+	tree, err := a.volumes.Files.Tree(ctx, p.Org, in.ID, seq)
 	if err != nil {
 		return list[client.VolumeFile]{}, err
 	}
@@ -193,7 +193,7 @@ type contentInput struct {
 // content sends a file of a snapshot. It is sent as a download of no type, never as a page: its renter's users
 // may not be the ones who open it.
 func (a volumesAPI) content(w http.ResponseWriter, r *http.Request, p account.Principal, in *contentInput) error {
-	tree, err := a.volumes.Tree(r.Context(), p.Org, in.ID, in.Seq)
+	tree, err := a.volumes.Files.Tree(r.Context(), p.Org, in.ID, in.Seq)
 	if err != nil {
 		return err
 	}

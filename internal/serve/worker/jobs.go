@@ -126,13 +126,13 @@ func Jobs(p Platform) []Job {
 	}
 	if p.Volumes != nil {
 		jobs = append(jobs,
-			Job{Name: "volume packs", Every: 5 * time.Minute, Limit: 10 * time.Minute, Run: p.Volumes.Sweep},
-			Job{Name: "volume scrub", Every: time.Minute, Limit: 10 * time.Minute, Run: p.Volumes.Scrub},
-			Job{Name: "list of the store", Every: time.Minute, Limit: 10 * time.Minute, Run: p.Volumes.ListStore},
-			Job{Name: "storage", Every: 5 * time.Second, Limit: 10 * time.Minute, Run: p.Volumes.Charge},
-			Job{Name: "unpaid storage", Every: 5 * time.Minute, Limit: 10 * time.Minute, Run: p.Volumes.EraseUnpaid},
-			Job{Name: "storage check", Every: 24 * time.Hour, Limit: 30 * time.Minute, Run: p.Volumes.VerifyMeters},
-			Job{Name: "sealing data keys again", Every: time.Minute, Limit: 10 * time.Minute, Run: p.Volumes.Reseal})
+			Job{Name: "volume packs", Every: 5 * time.Minute, Limit: 10 * time.Minute, Run: p.Volumes.Collector.Sweep},
+			Job{Name: "volume scrub", Every: time.Minute, Limit: 10 * time.Minute, Run: p.Volumes.Scrubber.Scrub},
+			Job{Name: "list of the store", Every: time.Minute, Limit: 10 * time.Minute, Run: p.Volumes.Inventory.Take},
+			Job{Name: "storage", Every: 5 * time.Second, Limit: 10 * time.Minute, Run: p.Volumes.Meters.Charge},
+			Job{Name: "unpaid storage", Every: 5 * time.Minute, Limit: 10 * time.Minute, Run: p.Volumes.Arrears.Erase},
+			Job{Name: "storage check", Every: 24 * time.Hour, Limit: 30 * time.Minute, Run: p.Volumes.Meters.Verify},
+			Job{Name: "sealing data keys again", Every: time.Minute, Limit: 10 * time.Minute, Run: p.Volumes.Catalog.Reseal})
 	}
 	if p.Shared != nil {
 		jobs = append(jobs, Job{Name: "idle shared folders", Every: time.Hour, Limit: 10 * time.Minute,

@@ -63,7 +63,7 @@ func TestASnapshotWaitsForTheStore(t *testing.T) {
 		default:
 		}
 		w.Must(w.a.Report(t.Context(), agentapi.VolumeReport{Problem: w.a.Trouble()}))
-		if x, err := w.v.Get(t.Context(), w.who.Org, w.vol); err != nil || x.HeadSeq != before {
+		if x, err := w.v.Catalog.Get(t.Context(), w.who.Org, w.vol); err != nil || x.HeadSeq != before {
 			t.Errorf("%s: %+v, %v", c.name, x, err)
 		}
 		w.faults.Heal()
@@ -208,14 +208,14 @@ func TestTheScrubAndTheCollectionOfABadStore(t *testing.T) {
 	} {
 		due()
 		w.faults.When(c.when, c.do)
-		_, _ = w.v.ListStore(t.Context()) // its errors are for the log of the server
-		_, _ = w.v.Scrub(t.Context())
+		_, _ = w.v.Inventory.Take(t.Context()) // its errors are for the log of the server
+		_, _ = w.v.Scrubber.Scrub(t.Context())
 		if n := flawed(); (n > 0) != c.flawed {
 			t.Errorf("%s: %d packs are flawed", c.name, n)
 		}
 		w.faults.Heal()
 		due()
-		if _, err := w.v.Scrub(t.Context()); err != nil {
+		if _, err := w.v.Scrubber.Scrub(t.Context()); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		if n := flawed(); n > 0 {
@@ -228,14 +228,14 @@ func TestTheScrubAndTheCollectionOfABadStore(t *testing.T) {
 	if _, err := w.snapshot(); err != nil {
 		t.Fatal(err)
 	}
-	w.Must(w.v.DeleteSnapshot(t.Context(), w.who, w.vol, 1))
+	w.Must(w.v.Snapshots.Delete(t.Context(), w.who, w.vol, 1))
 	w.Must(w.a.EndSession(t.Context(), 0))
 	w.Exec("UPDATE data_pack SET url_until = clock_timestamp()")
 	for _, code := range []int{503, 403} {
 		hits := w.faults.When(func(r *http.Request) bool { return r.Method == http.MethodDelete },
 			s3test.Answers(code, "AccessDenied"))
 		w.eventually("a deletion that fails", func() bool {
-			n, err := w.v.Sweep(t.Context())
+			n, err := w.v.Collector.Sweep(t.Context())
 			if n > 0 {
 				t.Errorf("%d: %d packs were deleted", code, n)
 			}
@@ -244,7 +244,7 @@ func TestTheScrubAndTheCollectionOfABadStore(t *testing.T) {
 		w.faults.Heal()
 	}
 	w.eventually("the collection", func() bool {
-		_, err := w.v.Sweep(t.Context())
+		_, err := w.v.Collector.Sweep(t.Context())
 		w.Must(err)
 		n := 0
 		w.Must(w.DB.Pool.QueryRow(t.Context(), "SELECT count(*) FROM data_pack WHERE state <> 'live'").Scan(&n))
@@ -287,7 +287,7 @@ func TestAStoreThatHangs(t *testing.T) {
 	}
 	w.same()
 	w.faults.When(s3test.Gets, s3test.Answers(503, "SlowDown"))
-	tree, err := w.v.Tree(t.Context(), w.who.Org, w.vol, 0)
+	tree, err := w.v.Files.Tree(t.Context(), w.who.Org, w.vol, 0)
 	w.Must(err)
 	if _, _, err = tree.List(t.Context(), "", "", 1); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("a list of files: %v", err)
@@ -341,7 +341,7 @@ func TestAStoreWithOldVersions(t *testing.T) {
 		w.eventually(fmt.Sprintf("the scrub names %d packs", want), func() bool {
 			w.Exec("UPDATE data_check SET read_credit = 1e9, read_through = clock_timestamp()")
 			w.Exec("UPDATE data_pack SET retry_at = retry_at - interval '2 days' WHERE state = 'live'")
-			_, _ = w.v.Scrub(t.Context()) // its errors are for the log of the server
+			_, _ = w.v.Scrubber.Scrub(t.Context()) // its errors are for the log of the server
 			n := 0
 			w.Must(w.DB.Pool.QueryRow(t.Context(), "SELECT count(*) FROM data_pack WHERE lost_at IS NOT NULL").Scan(&n))
 			return n == want

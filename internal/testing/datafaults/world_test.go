@@ -65,7 +65,7 @@ func newWorld(t *testing.T) *world {
 	w.who = w.SignUp("renter")
 	operator := w.SignUp("operator")
 	w.host = fleettest.Enroll(t, w.DB, operator.Org, operator.User, 1).Host
-	vol, _, err := w.v.Create(t.Context(), w.who, volume.NewVolume{Name: "data", SizeGB: 1}, idem.Request{})
+	vol, _, err := w.v.Catalog.Create(t.Context(), w.who, volume.NewVolume{Name: "data", SizeGB: 1}, idem.Request{})
 	w.Must(err)
 	w.vol = vol.ID
 	w.Must(w.DB.Pool.QueryRow(t.Context(), "SELECT domain_id FROM volume WHERE id = $1", w.vol).Scan(&w.domain))
@@ -128,7 +128,7 @@ func (w *world) config(root string) agentvolume.Config {
 		BootMS: func() int64 { return time.Now().UnixMilli() },
 		Mount:  agentapi.Mount{Path: "/data", Volume: w.vol.String(), Name: "data", Mode: agentapi.MountRW, Key: key},
 		Server: func(ctx context.Context, q agentapi.VolumeRequest) (agentapi.VolumeReply, error) {
-			return w.v.Serve(ctx, w.host, q), nil
+			return w.v.Hosts.Serve(ctx, w.host, q), nil
 		}}
 }
 
@@ -150,7 +150,7 @@ func (w *world) snapshot() (agentvolume.Result, error) {
 // head is the number of the last snapshot.
 func (w *world) head() int64 {
 	w.t.Helper()
-	x, err := w.v.Get(w.t.Context(), w.who.Org, w.vol)
+	x, err := w.v.Catalog.Get(w.t.Context(), w.who.Org, w.vol)
 	w.Must(err)
 	return x.HeadSeq
 }
@@ -158,7 +158,7 @@ func (w *world) head() int64 {
 // same reads the last snapshot back, and compares all of it.
 func (w *world) same() {
 	w.t.Helper()
-	tree, err := w.v.Tree(w.t.Context(), w.who.Org, w.vol, 0)
+	tree, err := w.v.Files.Tree(w.t.Context(), w.who.Org, w.vol, 0)
 	w.Must(err)
 	list, _, err := tree.List(w.t.Context(), "", "", volume.MaxPage)
 	w.Must(err)

@@ -76,10 +76,10 @@ func (w *world) deleteSome(t *testing.T) {
 	t.Helper()
 	// A URL's time is over at once: else no pack would be collected during the test.
 	w.Exec("UPDATE data_pack SET url_until = clock_timestamp() WHERE state <> 'granted'")
-	all, err := w.v.Snapshots(t.Context(), w.who.Org, w.vol)
+	all, err := w.v.Snapshots.List(t.Context(), w.who.Org, w.vol)
 	w.Must(err)
 	for i, s := range all {
-		if i > 0 && rand.IntN(4) == 0 && w.v.DeleteSnapshot(t.Context(), w.who, w.vol, s.Seq) == nil {
+		if i > 0 && rand.IntN(4) == 0 && w.v.Snapshots.Delete(t.Context(), w.who, w.vol, s.Seq) == nil {
 			w.deleted++
 		}
 	}
@@ -88,7 +88,7 @@ func (w *world) deleteSome(t *testing.T) {
 // readBack reads every file of a snapshot, by number (0: the last), and judges them.
 func (w *world) readBack(t *testing.T, seq int64) map[string][]byte {
 	t.Helper()
-	tree, err := w.v.Tree(t.Context(), w.who.Org, w.vol, seq)
+	tree, err := w.v.Files.Tree(t.Context(), w.who.Org, w.vol, seq)
 	w.Must(err)
 	files := map[string][]byte{}
 	for _, dir := range []string{"", "hot", "kept"} {
@@ -134,7 +134,7 @@ func (w *world) end(t *testing.T) {
 	w.requested = append(w.requested, last)
 	w.want(t, func(m *agentapi.Mount) { m.SnapshotNow = last.String() })
 	w.awaitCommit(t, last)
-	all, err := w.v.Snapshots(t.Context(), w.who.Org, w.vol)
+	all, err := w.v.Snapshots.List(t.Context(), w.who.Org, w.vol)
 	w.Must(err)
 	for _, s := range all {
 		w.readBack(t, s.Seq)

@@ -94,7 +94,7 @@ func server() error {
 	}
 	go func() {
 		for {
-			if _, err := v.Sweep(ctx); err != nil {
+			if _, err := v.Collector.Sweep(ctx); err != nil {
 				fmt.Fprintln(os.Stderr, "sweep:", err)
 			}
 			time.Sleep(20 * time.Millisecond)
@@ -108,7 +108,7 @@ func server() error {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		_ = json.NewEncoder(w).Encode(v.Serve(r.Context(), q.Host, q.About))
+		_ = json.NewEncoder(w).Encode(v.Hosts.Serve(r.Context(), q.Host, q.About))
 	})
 	l, err := net.FileListener(os.NewFile(3, "listener"))
 	if err != nil {

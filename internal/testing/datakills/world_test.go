@@ -87,7 +87,7 @@ func newWorld(t *testing.T) *world {
 	for range 2 {
 		w.hosts = append(w.hosts, fleettest.Enroll(t, d, operator.Org, operator.User, 1).Host)
 	}
-	vol, _, err := w.v.Create(t.Context(), w.who, volume.NewVolume{Name: "data", SizeGB: 1, Keep: volume.MaxKeep},
+	vol, _, err := w.v.Catalog.Create(t.Context(), w.who, volume.NewVolume{Name: "data", SizeGB: 1, Keep: volume.MaxKeep},
 		idem.Request{})
 	w.Must(err)
 	w.vol = vol.ID

@@ -1,11 +1,11 @@
 package main
 
 const (
-	commitGo  = "internal/data/volume/commit.go"
-	roundGo   = "internal/data/volume/round.go"
-	verifyGo  = "internal/data/volume/verify.go"
-	serveGo   = "internal/data/volume/serve.go"
-	prepareGo = "internal/data/volume/prepare.go"
+	commitGo   = "internal/data/volume/commit.go"
+	roundGo    = "internal/data/volume/round.go"
+	verifyGo   = "internal/data/volume/verify.go"
+	sessionsGo = "internal/data/volume/sessions.go"
+	prepareGo  = "internal/data/volume/prepare.go"
 )
 
 // ofVolumes are tests of volumes on a real database.
@@ -15,7 +15,7 @@ func ofVolumes(run string) []suite { return []suite{{"./internal/data/volume", r
 var dataMutants = []mutant{
 	{
 		name: "no-pack-check", rule: "a commit names only packs that are in the store and stay there", file: commitGo,
-		old: "	if n == p.packs.Len() || v.without == withoutPackCheck {\n",
+		old: "	if n == p.packs.Len() || cs.sessions.without == withoutPackCheck {\n",
 		new: "	if true {\n",
 		by:  ofVolumes("TestCommits|TestReturnedHostsAreRefused|TestADoomedPackThatWasNeverStored"),
 	},
@@ -26,13 +26,13 @@ var dataMutants = []mutant{
 		by:  ofVolumes("TestCommits"),
 	},
 	{
-		name: "no-fence", rule: "a run that is over writes nothing", file: serveGo,
-		old: "	if v.without == withoutFence {\n",
+		name: "no-fence", rule: "a run that is over writes nothing", file: sessionsGo,
+		old: "	if ss.without == withoutFence {\n",
 		new: "	if true {\n",
 		by:  ofVolumes("TestAVolumeFollows|TestReturnedHostsAreRefused"),
 	},
 	{
-		name: "no-epoch-fence", rule: "a run of an epoch that is over writes nothing", file: serveGo,
+		name: "no-epoch-fence", rule: "a run of an epoch that is over writes nothing", file: sessionsGo,
 		old: "	case s.LeaseEpoch == nil || *s.LeaseEpoch != x.Epoch || s.LeaseGoneAt != nil || s.FlushOver:\n",
 		new: "	case s.LeaseGoneAt != nil || s.FlushOver:\n",
 		by:  ofVolumes("TestReturnedHostsAreRefused"),
