@@ -162,25 +162,25 @@ func (o *ours) start(ctx context.Context, port int) (address, ca string, err err
 	clusters := cluster.New(o.db, m, o.link.Bus(), cluster.Config{Currency: platform.Currency})
 	err = o.link.Start(hostlink.Domain{
 		Agents:   host.NewAgents(o.db, o.link.Bus()),
-		Clusters: clusters,
+		Clusters: clusters.Hosts,
 		Metering: metering.NewCollector(o.db),
 		Market:   m,
-		Quiet:    cluster.NewQuietReports(clusters),
+		Quiet:    cluster.NewQuietReports(clusters.Hosts),
 	})
 	if err != nil {
 		return "", "", err
 	}
 	if o.watchdog {
-		go tend(context.WithoutCancel(ctx), clusters)
+		go tend(context.WithoutCancel(ctx), clusters.Watchdog)
 	}
 	urls, ca, err := o.link.AgentURLs()
 	return urls[0], ca, err
 }
 
 // tend lets the watchdog look at clusters as the worker does, until the process ends.
-func tend(ctx context.Context, c *cluster.Clusters) {
+func tend(ctx context.Context, w *cluster.Watchdog) {
 	for {
-		if r, err := c.Watchdog(ctx); err != nil || r.Failed > 0 {
+		if r, err := w.Pass(ctx); err != nil || r.Failed > 0 {
 			fmt.Fprintln(os.Stderr, "watchdog:", r.Failed, "clusters could not be tended:", err)
 		}
 		time.Sleep(watchdogPause)

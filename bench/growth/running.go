@@ -141,7 +141,7 @@ func (s *side) reports(ctx context.Context, meter *platform.Meter) ([]table.Row,
 		return nil, err
 	}
 	c := cluster.New(s.srv.DB, nil, nil, cluster.Config{Currency: platform.Currency})
-	quiet, began := cluster.NewQuietReports(c), time.Now()
+	quiet, began := cluster.NewQuietReports(c.Hosts), time.Now()
 	var news atomic.Int64
 	next := func(i int) (id.Host, agentapi.Sync) {
 		h := hosts[i%len(hosts)]
@@ -150,7 +150,7 @@ func (s *side) reports(ctx context.Context, meter *platform.Meter) ([]table.Row,
 	}
 	alone := func(ctx context.Context, _, i int) error {
 		h, r := next(i)
-		return storeAlone(ctx, s.srv.DB, c, h, r)
+		return storeAlone(ctx, s.srv.DB, c.Hosts, h, r)
 	}
 	together := func(ctx context.Context, _, i int) error {
 		h, r := next(i)
@@ -158,7 +158,7 @@ func (s *side) reports(ctx context.Context, meter *platform.Meter) ([]table.Row,
 			return nil
 		}
 		news.Add(1) // most often a time anchor that a quicker report improves
-		return storeAlone(ctx, s.srv.DB, c, h, r)
+		return storeAlone(ctx, s.srv.DB, c.Hosts, h, r)
 	}
 	var runs [2][]platform.Run
 	for n := range 6 {
@@ -196,7 +196,7 @@ func (s *side) reports(ctx context.Context, meter *platform.Meter) ([]table.Row,
 }
 
 // storeAlone does what the host link does with a report that is not quiet.
-func storeAlone(ctx context.Context, d *db.DB, c *cluster.Clusters, h id.Host, r agentapi.Sync) error {
+func storeAlone(ctx context.Context, d *db.DB, hosts *cluster.Hosts, h id.Host, r agentapi.Sync) error {
 	agents := host.NewAgents(d, nil)
 	if _, err := metering.NewCollector(d).IssueAnchor(ctx, h, r.BootID, r.BootMS); err != nil {
 		return err
@@ -205,10 +205,10 @@ func storeAlone(ctx context.Context, d *db.DB, c *cluster.Clusters, h id.Host, r
 	if err != nil {
 		return err
 	}
-	if err := c.ApplyReport(ctx, h, r, stored.Gone); err != nil {
+	if err := hosts.ApplyReport(ctx, h, r, stored.Gone); err != nil {
 		return err
 	}
-	if _, err := c.HostState(ctx, h, r); err != nil {
+	if _, err := hosts.HostState(ctx, h, r); err != nil {
 		return err
 	}
 	_, err = agents.UpdateOrder(ctx, h, r)
@@ -282,7 +282,7 @@ func (s *side) watch(ctx context.Context, meter *platform.Meter) ([]table.Row, e
 			return err
 		}
 		late = max(late, now)
-		r, err := c.Watchdog(ctx)
+		r, err := c.Watchdog.Pass(ctx)
 		if looked, calm = looked+r.Looked, calm+r.Calm; err == nil && r.Failed > 0 {
 			err = fmt.Errorf("%d clusters could not be tended", r.Failed)
 		}

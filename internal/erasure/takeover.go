@@ -29,7 +29,7 @@ type Takeover struct {
 // owner resumes them; payouts continue once an admin does.
 func (t Takeover) End(ctx context.Context, tx *db.Tx, org id.Org) error {
 	for _, end := range []func(context.Context, *db.Tx, id.Org) error{
-		t.Clusters.EndTakenOver, t.Hosts.EndTakenOver, volume.EndTakenOver, t.Payments.EndTakenOver,
+		t.Clusters.Rentals.EndTakenOver, t.Hosts.EndTakenOver, volume.EndTakenOver, t.Payments.EndTakenOver,
 		t.Payouts.StopTakenOver, eraseTemplates, eraseWebhooks, eraseBuckets,
 		sharedfs.EraseOrg,
 	} {

@@ -172,7 +172,7 @@ func (s devServer) releaseOnce(ctx context.Context) (left int, err error) {
 		if c.State.Ended() {
 			continue
 		}
-		if _, err := s.Clusters.Release(ctx, account.Principal{Org: c.Org}, c.ID); err != nil {
+		if _, err := s.Clusters.Rentals.Release(ctx, account.Principal{Org: c.Org}, c.ID); err != nil {
 			return len(live), err
 		}
 	}

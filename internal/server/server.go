@@ -257,7 +257,7 @@ func (s *Server) openNouns(ctx context.Context) (err error) {
 	s.Notices = notify.NewNotices(s.db)
 	s.Webhooks = notify.NewWebhooks(s.db, box, false)
 	s.Erasure = erasure.New(s.db, s.Accounts)
-	keys, err := s.Clusters.SSHHostKeys(ctx)
+	keys, err := s.Clusters.Ingress.SSHHostKeys(ctx)
 	if err != nil {
 		return err
 	}
@@ -321,12 +321,12 @@ func (s *Server) openLink(ctx context.Context, secret []byte) (*hostlink.Link, e
 func (s *Server) letHostsIn(context.Context) error {
 	return s.link.Start(hostlink.Domain{
 		Agents:   host.NewAgents(s.db, s.link.Bus()),
-		Clusters: s.Clusters,
+		Clusters: s.Clusters.Hosts,
 		Metering: metering.NewCollector(s.db),
 		Market:   s.Market,
 		Volumes:  s.Volumes.Hosts,
 		Shared:   s.Shared,
-		Quiet:    cluster.NewQuietReports(s.Clusters),
+		Quiet:    cluster.NewQuietReports(s.Clusters.Hosts),
 	})
 }
 

@@ -213,7 +213,7 @@ func transactionName(kind string) string {
 // statement returns one line per rank of the organisation's last clusters, each the sum of its signed segments.
 func (s *Pages) statement(ctx context.Context, who account.Principal) (Statement, error) {
 	st := Statement{Period: fmt.Sprintf("your last %d clusters", statementClusters)}
-	list, err := s.Clusters.List(ctx, who.Org, cluster.ListRequest{Limit: statementClusters})
+	list, err := s.Clusters.Views.List(ctx, who.Org, cluster.ListRequest{Limit: statementClusters})
 	if err != nil {
 		return st, err
 	}

@@ -141,7 +141,7 @@ func (s *Pages) read(ctx context.Context, who account.Principal, c cluster.Clust
 		}
 	}
 	r.from, r.to, r.step, r.gpus = from, to, step, nil
-	all, err := s.Clusters.Metrics(ctx, who.Org, c.ID, r.from, r.to, step)
+	all, err := s.Clusters.Views.Metrics(ctx, who.Org, c.ID, r.from, r.to, step)
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (s *Pages) read(ctx context.Context, who account.Principal, c cluster.Clust
 		}
 	}
 	if choice.measure.flow != nil {
-		nodes, err := s.Clusters.NodeMetrics(ctx, who.Org, c.ID, r.from, r.to, step)
+		nodes, err := s.Clusters.Views.NodeMetrics(ctx, who.Org, c.ID, r.from, r.to, step)
 		if err != nil {
 			return err
 		}

@@ -72,7 +72,7 @@ func rankOf(text string, ranks int) int {
 // from one call to the next.
 func (s *Pages) viewCluster(ctx context.Context, who account.Principal, cl id.Cluster, choice chartChoice,
 	sampled *readings) (Cluster, error) {
-	c, err := s.Clusters.Get(ctx, who.Org, cl)
+	c, err := s.Clusters.Views.Get(ctx, who.Org, cl)
 	if err != nil {
 		return Cluster{}, err
 	}
@@ -80,7 +80,7 @@ func (s *Pages) viewCluster(ctx context.Context, who account.Principal, cl id.Cl
 	if err != nil {
 		return Cluster{}, err
 	}
-	events, err := s.Clusters.Events(ctx, who.Org, cl, 0, 500)
+	events, err := s.Clusters.Views.Events(ctx, who.Org, cl, 0, 500)
 	if err != nil {
 		return Cluster{}, err
 	}

@@ -35,7 +35,7 @@ func (s *Pages) actOnCluster(v *page.Visit) error {
 	if err != nil {
 		return fault.New(fault.NotFound, "cluster not found")
 	}
-	_, err = s.Clusters.Act(v.R.Context(), v.Who, c, cluster.Action(v.R.FormValue("action")))
+	_, err = s.Clusters.Rentals.Act(v.R.Context(), v.Who, c, cluster.Action(v.R.FormValue("action")))
 	return s.after(v, c, "", err)
 }
 

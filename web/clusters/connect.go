@@ -75,7 +75,7 @@ func (s *Pages) openPort(v *page.Visit) error {
 	if err != nil || err2 != nil || err3 != nil || s.AppLink == nil {
 		return fault.New(fault.NotFound, "port not found")
 	}
-	if _, err := s.Clusters.Shell(v.R.Context(), v.Who.Org, cl, rank); err != nil {
+	if _, err := s.Clusters.Ingress.Shell(v.R.Context(), v.Who.Org, cl, rank); err != nil {
 		return err
 	}
 	link, err := s.AppLink(v.Who, cl, rank, port)

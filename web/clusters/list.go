@@ -104,7 +104,7 @@ func (s *Pages) readList(v *page.Visit, l listView) (list []cluster.Cluster, nex
 	if r.After, err = page.After[id.Cluster](v); err != nil {
 		return nil, "", err
 	}
-	if list, err = s.Clusters.List(v.R.Context(), v.Who.Org, r); err != nil {
+	if list, err = s.Clusters.Views.List(v.R.Context(), v.Who.Org, r); err != nil {
 		return nil, "", err
 	}
 	if len(list) == clustersPerPage {
@@ -174,9 +174,9 @@ func (s *Pages) releaseOne(v *page.Visit, text string, confirmed bool) (line Rel
 	}
 	var c cluster.Cluster
 	if confirmed {
-		c, err = s.Clusters.Release(v.R.Context(), v.Who, cl)
+		c, err = s.Clusters.Rentals.Release(v.R.Context(), v.Who, cl)
 	} else {
-		c, err = s.Clusters.Get(v.R.Context(), v.Who.Org, cl)
+		c, err = s.Clusters.Views.Get(v.R.Context(), v.Who.Org, cl)
 	}
 	if err != nil {
 		line.Text = s.refusal(v, err)

@@ -73,7 +73,7 @@ func (s *Pages) clusterLive(v *page.Visit) error {
 	if err != nil {
 		return fault.New(fault.NotFound, "cluster not found")
 	}
-	if _, err := s.Clusters.Get(v.R.Context(), v.Who.Org, cl); err != nil {
+	if _, err := s.Clusters.Views.Get(v.R.Context(), v.Who.Org, cl); err != nil {
 		return err
 	}
 	ctx, leave, err := s.openStream(v)

@@ -47,7 +47,7 @@ func (s *Pages) tailLogs(ctx context.Context, org id.Org, cl id.Cluster, c *Clus
 	}
 	c.Following = more || !c.Ended
 	if c.Following {
-		now, err := s.Clusters.Get(ctx, org, cl)
+		now, err := s.Clusters.Views.Get(ctx, org, cl)
 		if err == nil {
 			c.LogWaits = nodelog.Waiting(now, ranks(c.LogRank, c.Ranks))
 		}
@@ -100,7 +100,7 @@ func (s *Pages) logRequest(v *page.Visit) (q nodelog.Query, search nodelog.Searc
 	if err != nil {
 		return q, search, fault.New(fault.NotFound, "cluster not found")
 	}
-	c, err := s.Clusters.Get(v.R.Context(), v.Who.Org, cl)
+	c, err := s.Clusters.Views.Get(v.R.Context(), v.Who.Org, cl)
 	if err != nil {
 		return q, search, err
 	}

@@ -15,7 +15,7 @@ type Pages struct {
 
 // New returns the pages of a site; it starts nothing.
 func New(site *page.Site) *Pages {
-	return &Pages{Site: site, logs: nodelog.New(site.Clusters, nodelog.Dialled(site.Dialer), site.Bus)}
+	return &Pages{Site: site, logs: nodelog.New(site.Clusters.Views, nodelog.Dialled(site.Dialer), site.Bus)}
 }
 
 // Routes mounts all pages of this package.

@@ -39,7 +39,7 @@ func (s *Pages) terminalRank(v *page.Visit) (cl id.Cluster, rank int, err error)
 			return cl, 0, fault.InvalidField("node", "has to be a rank")
 		}
 	}
-	_, err = s.Clusters.Shell(v.R.Context(), v.Who.Org, cl, rank)
+	_, err = s.Clusters.Ingress.Shell(v.R.Context(), v.Who.Org, cl, rank)
 	return cl, rank, err
 }
 
@@ -49,7 +49,7 @@ func (s *Pages) terminalPage(v *page.Visit) error {
 	if err != nil {
 		return err
 	}
-	c, err := s.Clusters.Get(v.R.Context(), v.Who.Org, cl)
+	c, err := s.Clusters.Views.Get(v.R.Context(), v.Who.Org, cl)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (s *Pages) terminalStream(v *page.Visit) error {
 	})
 	last := toTerminal{Code: code}
 	if err != nil {
-		if _, gone := s.Clusters.Shell(ctx, v.Who.Org, cl, rank); fault.From(gone) != nil {
+		if _, gone := s.Clusters.Ingress.Shell(ctx, v.Who.Org, cl, rank); fault.From(gone) != nil {
 			err = gone // says more than that the connection was lost
 		}
 		last.Error = "The connection to the node was lost."

@@ -23,7 +23,7 @@ func (s *Pages) hostReclaim(v *page.Visit, d host.Detail) (*Reclaim, error) {
 	if !slices.Contains(d.Actions(), "reclaim") {
 		return nil, nil
 	}
-	f, err := s.Clusters.ForecastReclaim(v.R.Context(), v.Who, d.ID)
+	f, err := s.Clusters.Hosts.ForecastReclaim(v.R.Context(), v.Who, d.ID)
 	if err != nil {
 		return nil, err
 	}

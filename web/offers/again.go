@@ -65,7 +65,7 @@ func (s *Pages) clusterOf(v *page.Visit, text string) (cluster.Cluster, error) {
 	if err != nil {
 		return cluster.Cluster{}, fault.New(fault.NotFound, "cluster not found")
 	}
-	return s.Clusters.Get(v.R.Context(), v.Who.Org, cl)
+	return s.Clusters.Views.Get(v.R.Context(), v.Who.Org, cl)
 }
 
 // base returns the spec that has what the form does not show: that of its origin, or else the default. It sets the note

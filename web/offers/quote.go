@@ -232,7 +232,7 @@ func (s *Pages) rent(v *page.Visit) error {
 	if !quote.Cluster.IsZero() {
 		return page.Back(v, "/clusters/"+quote.Cluster.String())
 	}
-	c, _, err := s.Clusters.Rent(v.R.Context(), v.Who, cluster.RentRequest{
+	c, _, err := s.Clusters.Rentals.Rent(v.R.Context(), v.Who, cluster.RentRequest{
 		Quote: quote.ID,
 		Over:  json.RawMessage(`{}`),
 	}, idem.Request{})

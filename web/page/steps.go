@@ -23,7 +23,7 @@ func (s *Site) FirstSteps(v *Visit) ([]view.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	clusters, err := s.Clusters.List(ctx, v.Who.Org, cluster.ListRequest{Limit: 1})
+	clusters, err := s.Clusters.Views.List(ctx, v.Who.Org, cluster.ListRequest{Limit: 1})
 	if err != nil {
 		return nil, err
 	}

@@ -17,19 +17,19 @@ import (
 
 // Act performs one of the cluster's actions. Releasing a cluster that has ended is no error. Faults: NotFound, Conflict
 // if the action is not possible now, Invalid if there is no such action.
-func (c *Clusters) Act(ctx context.Context, p account.Principal, cl id.Cluster, a Action) (Cluster, error) {
-	out, _, err := c.ActOnce(ctx, p, cl, a, idem.Request{})
+func (rs *Rentals) Act(ctx context.Context, p account.Principal, cl id.Cluster, a Action) (Cluster, error) {
+	out, _, err := rs.ActOnce(ctx, p, cl, a, idem.Request{})
 	return out, err
 }
 
 // ActOnce is Act with an idempotency key: a repeated call returns the first answer.
-func (c *Clusters) ActOnce(ctx context.Context, p account.Principal, cl id.Cluster, a Action,
+func (rs *Rentals) ActOnce(ctx context.Context, p account.Principal, cl id.Cluster, a Action,
 	key idem.Request) (Cluster, idem.Outcome, error) {
 	switch a {
 	case ActionRelease:
-		return c.release(ctx, p, cl, key)
+		return rs.release(ctx, p, cl, key)
 	case ActionRestart:
-		return c.restart(ctx, p, cl, key)
+		return rs.restart(ctx, p, cl, key)
 	}
 	return Cluster{}, idem.Outcome{}, fault.InvalidField("action", "want one of %v",
 		[]Action{ActionRelease, ActionRestart})
@@ -37,25 +37,25 @@ func (c *Clusters) ActOnce(ctx context.Context, p account.Principal, cl id.Clust
 
 // Release ends the cluster now. Its processes have lifecycle.StopGrace to end, and each lease is billed for that time
 // as its host signs it, but for nothing later. Releasing a cluster that has ended changes nothing.
-func (c *Clusters) Release(ctx context.Context, p account.Principal, cl id.Cluster) (Cluster, error) {
-	out, _, err := c.release(ctx, p, cl, idem.Request{})
+func (rs *Rentals) Release(ctx context.Context, p account.Principal, cl id.Cluster) (Cluster, error) {
+	out, _, err := rs.release(ctx, p, cl, idem.Request{})
 	return out, err
 }
 
-func (c *Clusters) release(ctx context.Context, p account.Principal, cl id.Cluster,
+func (rs *Rentals) release(ctx context.Context, p account.Principal, cl id.Cluster,
 	key idem.Request) (Cluster, idem.Outcome, error) {
-	return c.act(ctx, p, cl, key, "cluster.release", releaseByUser)
+	return rs.act(ctx, p, cl, key, "cluster.release", releaseByUser)
 }
 
 // EndTakenOver releases all clusters of an organisation that another person may have set up with its owner's e-mail
 // address. Without it they would use up what the owner pays in.
-func (c *Clusters) EndTakenOver(ctx context.Context, tx *db.Tx, org id.Org) error {
+func (rs *Rentals) EndTakenOver(ctx context.Context, tx *db.Tx, org id.Org) error {
 	clusters, err := tx.Q.UnendedClusters(ctx, org)
 	if err != nil {
 		return fmt.Errorf("read clusters of %s: %w", org, err)
 	}
 	for _, cl := range clusters {
-		if err := c.alter(ctx, tx, cl, releaseByUser); err != nil {
+		if err := rs.machine.alter(ctx, tx, cl, releaseByUser); err != nil {
 			return err
 		}
 		if err := audit.Record(ctx, tx, audit.Event{Org: org, Action: "cluster.release", Object: cl.String()}); err != nil {
@@ -74,14 +74,14 @@ func releaseByUser(x *lockedCluster) error {
 }
 
 // Restart stops the command on every rank and starts it again on the same hosts; billing is suspended in between.
-func (c *Clusters) Restart(ctx context.Context, p account.Principal, cl id.Cluster) (Cluster, error) {
-	out, _, err := c.restart(ctx, p, cl, idem.Request{})
+func (rs *Rentals) Restart(ctx context.Context, p account.Principal, cl id.Cluster) (Cluster, error) {
+	out, _, err := rs.restart(ctx, p, cl, idem.Request{})
 	return out, err
 }
 
-func (c *Clusters) restart(ctx context.Context, p account.Principal, cl id.Cluster,
+func (rs *Rentals) restart(ctx context.Context, p account.Principal, cl id.Cluster,
 	key idem.Request) (Cluster, idem.Outcome, error) {
-	return c.act(ctx, p, cl, key, "cluster.restart", func(x *lockedCluster) error {
+	return rs.act(ctx, p, cl, key, "cluster.restart", func(x *lockedCluster) error {
 		if !slices.Contains(actions(x.row), ActionRestart) {
 			return fault.New(fault.Conflict, "A cluster can be restarted while it is running; this one is %s.", x.row.State)
 		}
@@ -94,14 +94,14 @@ func (c *Clusters) restart(ctx context.Context, p account.Principal, cl id.Clust
 
 // act calls f with the cluster locked. The answer is read after the commit, so that no view is read under the locks.
 // Until it is stored under the key, a repeated request gets the cluster in its present state.
-func (c *Clusters) act(ctx context.Context, p account.Principal, cl id.Cluster, key idem.Request, action string,
+func (rs *Rentals) act(ctx context.Context, p account.Principal, cl id.Cluster, key idem.Request, action string,
 	f func(*lockedCluster) error) (Cluster, idem.Outcome, error) {
-	if _, err := c.owned(ctx, p.Org, cl); err != nil {
+	if _, err := rs.views.owned(ctx, p.Org, cl); err != nil {
 		return Cluster{}, idem.Outcome{}, err
 	}
 	key = key.ByReference()
-	stored, done, err := idem.Once(ctx, c.db, key, func(ctx context.Context, tx *db.Tx) (*Cluster, error) {
-		if err := c.alter(ctx, tx, cl, f); err != nil {
+	stored, done, err := idem.Once(ctx, rs.db, key, func(ctx context.Context, tx *db.Tx) (*Cluster, error) {
+		if err := rs.machine.alter(ctx, tx, cl, f); err != nil {
 			return nil, err
 		}
 		return nil, audit.Record(ctx, tx, p.Event(action, cl.String(), nil))
@@ -112,9 +112,10 @@ func (c *Clusters) act(ctx context.Context, p account.Principal, cl id.Cluster, 
 	if stored != nil {
 		return *stored, done.Again(), nil
 	}
-	out, err := view(ctx, c.db.Q, cl)
+	out, err := view(ctx, rs.db.Q, cl)
 	if err == nil {
-		_ = key.Amend(ctx, c.db.Q, http.StatusOK, out) // the action is done: without it, a repeated request reads the cluster
+		// The action is done: without this, a repeated request reads the cluster.
+		_ = key.Amend(ctx, rs.db.Q, http.StatusOK, out)
 	}
 	return out, done.Again(), err
 }

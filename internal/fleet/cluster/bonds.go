@@ -82,13 +82,13 @@ func hasReserved(ctx context.Context, q *dbq.Queries, x *lockedCluster) (bool, e
 
 // tendBonds moves the bonds of a gang when the watchdog looks at it: it fills up reserves, books standby and relief,
 // and releases what is reserved once everything is decided.
-func (c *Clusters) tendBonds(ctx context.Context, cl id.Cluster) error {
-	leases, err := bond.OfCluster(ctx, c.db.Q, cl) // most clusters have none: no lock is taken for them
+func (wd *Watchdog) tendBonds(ctx context.Context, cl id.Cluster) error {
+	leases, err := bond.OfCluster(ctx, wd.db.Q, cl) // most clusters have none: no lock is taken for them
 	if err != nil || !slices.ContainsFunc(leases, func(l bond.Frozen) bool { return l.Open }) {
 		return err
 	}
-	return c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		x, err := c.lock(ctx, tx, cl)
+	return wd.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		x, err := wd.machine.lock(ctx, tx, cl)
 		if err != nil {
 			return err
 		}
@@ -121,7 +121,7 @@ func (c *Clusters) tendBonds(ctx context.Context, cl id.Cluster) error {
 			return err
 		}
 		x.row.SettledAt = &x.now // all leases are settled, and waited for this alone
-		return c.writer(tx, x).save(ctx)
+		return wd.machine.writer(tx, x).save(ctx)
 	})
 }
 

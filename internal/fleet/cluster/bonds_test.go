@@ -102,7 +102,7 @@ func ago(from, to time.Duration) interval.Span {
 
 func (f *gangField) end(c cluster.Cluster) {
 	f.t.Helper()
-	_, err := f.clusters[0].Release(f.ctx, f.renter, c.ID)
+	_, err := f.clusters[0].Rentals.Release(f.ctx, f.renter, c.ID)
 	f.must(err)
 	f.clean(c)
 }
@@ -115,7 +115,7 @@ func (f *gangField) expense() money.Nano { return -f.has(ledger.StandbyRelief(us
 func TestAGangOfTwoOperatorsReservesBonds(t *testing.T) {
 	t.Parallel()
 	f := newGangField(t, 2, 0, nil)
-	_, _, err := f.clusters[0].Rent(f.ctx, f.renter, cluster.RentRequest{Spec: spec(2, 1)}, idem.Request{})
+	_, _, err := f.clusters[0].Rentals.Rent(f.ctx, f.renter, cluster.RentRequest{Spec: spec(2, 1)}, idem.Request{})
 	if !fault.Is(err, fault.NoCapacity) || !strings.Contains(fmt.Sprint(fault.From(err).Extra["explain"]), "gang bond") {
 		t.Fatalf("a gang without bonds: %v", err)
 	}
@@ -124,7 +124,7 @@ func TestAGangOfTwoOperatorsReservesBonds(t *testing.T) {
 	}
 	var c cluster.Cluster
 	for {
-		if c, _, err = f.clusters[0].Rent(f.ctx, f.renter, cluster.RentRequest{Spec: spec(2, 1)},
+		if c, _, err = f.clusters[0].Rentals.Rent(f.ctx, f.renter, cluster.RentRequest{Spec: spec(2, 1)},
 			idem.Request{}); !fault.Is(err,
 			fault.NoCapacity) {
 			break
@@ -242,7 +242,7 @@ func TestAHostThatFailedInThreeGangsIsInNoOther(t *testing.T) {
 	c, _ := fleettest.Lease(t, f.d, f.hosts[0].id, f.renter.Org)
 	f.exec(`INSERT INTO gang_strike (host_id, cluster_id, kind, at)
 		SELECT $1, $2, 'loss', clock_timestamp() - n * interval '1 minute' FROM generate_series(1, 3) n`, f.hosts[0].id, c)
-	_, _, err := f.clusters[0].Rent(f.ctx, f.renter, cluster.RentRequest{Spec: spec(2, 1)}, idem.Request{})
+	_, _, err := f.clusters[0].Rentals.Rent(f.ctx, f.renter, cluster.RentRequest{Spec: spec(2, 1)}, idem.Request{})
 	var ft *fault.Fault
 	if !errors.As(err, &ft) || ft.Kind != fault.NoCapacity || !strings.Contains(fmt.Sprint(ft.Extra["explain"]),
 		"gang ban") {
@@ -339,7 +339,7 @@ func TestI3I10I13StandbySurvivesDeathsAtEveryStatement(t *testing.T) {
 		}
 		f.exec("UPDATE cluster SET due_at = clock_timestamp(), full_look_at = 'epoch' WHERE id = $1", c.ID)
 		k.Left.Store(int64(5 + n))
-		if res, err := f.clusters[0].Watchdog(f.ctx); err != nil || res.Failed > 0 {
+		if res, err := f.clusters[0].Watchdog.Pass(f.ctx); err != nil || res.Failed > 0 {
 			died++
 		}
 		k.Left.Store(0)

@@ -33,7 +33,7 @@ func TestRentWithABucket(t *testing.T) {
 	s := spec(1, 1)
 	s.Mounts = []client.Mount{{Path: "/results", Bucket: results.ID, Mode: agentapi.MountRW, CacheGB: 10}}
 	rent := func() error {
-		_, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
+		_, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
 		return err
 	}
 	if err := rent(); !fault.Is(err, fault.NoCapacity) || !strings.Contains(explained(err), "can mount buckets") {
@@ -71,7 +71,7 @@ func TestRentWithABucket(t *testing.T) {
 	if got := w.bucketsOf(); len(got) != 1 || got[0].Credentials.Version != 2 {
 		t.Errorf("after the rotation: %+v", got)
 	}
-	_, err = w.clusters[0].Release(w.ctx, w.renter, c.ID)
+	_, err = w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)
 	w.Must(err)
 	w.clean(c)
 	w.Must(buckets.Delete(w.ctx, w.renter, results.ID))

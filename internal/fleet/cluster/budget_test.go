@@ -38,7 +38,7 @@ func TestAProjectsBudgetEndsItsClustersInOrder(t *testing.T) {
 	if w.tick(other); w.get(other).State != lifecycle.Running {
 		t.Errorf("the other is %s", w.get(other).State)
 	}
-	_, err = w.clusters[0].Release(w.ctx, w.renter, other.ID)
+	_, err = w.clusters[0].Rentals.Release(w.ctx, w.renter, other.ID)
 	w.must(err)
 	w.clean(other)
 	all, err := budgets.List(w.ctx, w.renter)

@@ -31,7 +31,7 @@ func TestACalmClusterCostsNoTransactionOfItsOwn(t *testing.T) {
 		w.exec("UPDATE cluster SET due_at = clock_timestamp()")
 		const many = 1 << 40
 		k.Left.Store(many)
-		r, err := w.clusters[0].Watchdog(w.ctx)
+		r, err := w.clusters[0].Watchdog.Pass(w.ctx)
 		statements = many - k.Left.Swap(0)
 		if err != nil || r.Calm != len(all) || r.Looked != 0 || r.Failed != 0 {
 			t.Fatalf("%d clusters: %+v, %v", len(all), r, err)

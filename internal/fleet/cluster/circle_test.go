@@ -65,12 +65,12 @@ func TestStartQuota_OneForACircle(t *testing.T) {
 	w.held(first.Org, 12_000)
 	may := func(when string, p account.Principal, want bool) {
 		t.Helper()
-		c, _, err := w.clusters[0].Rent(w.ctx, p, cluster.RentRequest{Spec: spec(1, 1)}, idem.Request{})
+		c, _, err := w.clusters[0].Rentals.Rent(w.ctx, p, cluster.RentRequest{Spec: spec(1, 1)}, idem.Request{})
 		if f := fault.From(err); (err == nil) != want || err != nil && (f == nil || f.Extra["limit"] != "start_quota") {
 			t.Fatalf("%s: %v", when, err)
 		}
 		if err == nil {
-			w.must(errOf(w.clusters[0].Release(w.ctx, p, c.ID)))
+			w.must(errOf(w.clusters[0].Rentals.Release(w.ctx, p, c.ID)))
 			w.exec("UPDATE start_hold SET gpu_ms = 0, value = 0 WHERE cluster_id = $1", c.ID)
 		}
 	}
@@ -152,7 +152,7 @@ func TestStartQuota_Quotes(t *testing.T) {
 	w.must(err)
 	// A rent of the quote is not refused because of the quote.
 	w.exec("UPDATE quote SET gpu_ids = gpu_ids || gpu_ids WHERE id = $1", q.ID) // as if it held all of the part
-	if _, _, err := w.clusters[0].Rent(w.ctx, a, cluster.RentRequest{Quote: q.ID}, idem.Request{}); err != nil {
+	if _, _, err := w.clusters[0].Rentals.Rent(w.ctx, a, cluster.RentRequest{Quote: q.ID}, idem.Request{}); err != nil {
 		t.Fatal(err)
 	}
 	w.exec("UPDATE quote SET created_at = created_at - interval '10 minutes', expires_at = expires_at - interval '10 "+

@@ -19,7 +19,6 @@ package cluster
 
 import (
 	"log/slog"
-	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -92,24 +91,33 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Clusters implements the use cases of clusters. It is safe for concurrent use and keeps no state in memory that other
-// replicas lack.
+// Clusters are the use cases of clusters, by who or what they serve. They are safe for concurrent use and keep no state
+// in memory that other replicas lack.
 type Clusters struct {
-	db     *db.DB
-	market *market.Market
-	bus    *bus.Bus // may be nil
-	cfg    Config
-	log    *slog.Logger
-
-	calmFailed atomic.Bool // in the last pass of the watchdog
-	lists      db.Shared[listed, []Cluster]
-	encoded    db.Shared[listed, []byte]
+	Views    *Views
+	Rentals  *Rentals
+	Hosts    *Hosts
+	Logs     *Logs
+	Ingress  *Ingress
+	Secrets  *Secrets
+	Watchdog *Watchdog
 }
 
-// New returns a Clusters. It starts no goroutines.
-func New(d *db.DB, m *market.Market, b *bus.Bus, cfg Config) *Clusters {
-	cfg = cfg.withDefaults()
-	return &Clusters{db: d, market: m, bus: b, cfg: cfg, log: cfg.Log}
+// New returns a Clusters. It starts no goroutines. b may be nil.
+func New(d *db.DB, m *market.Market, b *bus.Bus, config Config) *Clusters {
+	config = config.withDefaults()
+	cfg := &config
+	machine := &machine{db: d, market: m, bus: b, cfg: cfg, log: cfg.Log}
+	views := &Views{db: d, bus: b, cfg: cfg}
+	return &Clusters{
+		Views:    views,
+		Rentals:  &Rentals{db: d, market: m, bus: b, cfg: cfg, machine: machine, views: views},
+		Hosts:    &Hosts{db: d, bus: b, cfg: cfg, log: cfg.Log, machine: machine},
+		Logs:     &Logs{db: d},
+		Ingress:  &Ingress{db: d, box: cfg.Box, views: views},
+		Secrets:  &Secrets{db: d, box: cfg.Box, log: cfg.Log},
+		Watchdog: &Watchdog{db: d, market: m, cfg: cfg, log: cfg.Log, machine: machine},
+	}
 }
 
 // errNotFound is returned for clusters that do not exist and for those of other organisations.

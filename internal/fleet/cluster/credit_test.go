@@ -41,7 +41,7 @@ func TestAHostsFaultIsCredited(t *testing.T) {
 					return c.State == lifecycle.Degraded &&
 						c.Billing
 				})
-				_, err := w.clusters[0].Release(w.ctx, w.renter, c.ID)
+				_, err := w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)
 				w.must(err)
 			}
 			c = w.clean(c)

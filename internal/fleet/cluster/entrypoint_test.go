@@ -17,7 +17,7 @@ func TestRent_EntrypointReachesTheHost(t *testing.T) {
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 1})
 	s := spec(1, 1)
 	s.Entrypoint, s.Command = []string{"bash", "-c"}, []string{"nvidia-smi"}
-	_, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
+	_, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
 	why, _ := fault.From(err).Extra["explain"].([]client.Exclusion)
 	if !fault.Is(err, fault.NoCapacity) || len(why) != 1 || why[0].Excluded != 2 {
 		t.Fatalf("%v %+v", err, why)

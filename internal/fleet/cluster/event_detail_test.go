@@ -13,7 +13,7 @@ import (
 // none.
 func (w *world) line(c cluster.Cluster, kind string) string {
 	w.t.Helper()
-	events, err := w.clusters[0].Events(w.ctx, w.renter.Org, c.ID, 0, 200)
+	events, err := w.clusters[0].Views.Events(w.ctx, w.renter.Org, c.ID, 0, 200)
 	w.must(err)
 	for _, e := range events {
 		if e.Kind == kind && e.Rank == nil {

@@ -74,7 +74,7 @@ func (w *world) noCredits(c cluster.Cluster) {
 
 func (w *world) release(c cluster.Cluster) cluster.Cluster {
 	w.t.Helper()
-	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
+	w.must(errOf(w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)))
 	w.rounds(c, "released", in(lifecycle.Released))
 	return w.clean(c)
 }
@@ -353,7 +353,7 @@ func TestTheGraceOfAReleaseIsBilled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
 	c := w.runUp(spec(1, 1))
-	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
+	w.must(errOf(w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)))
 	for range 3 {
 		w.tick(c) // time goes by
 	}

@@ -100,10 +100,10 @@ func (h *fakeHost) send(ctx context.Context, c int, s agentapi.Sync) error {
 		}
 		h.journal, h.kept = h.kept, nil
 	}
-	if err := clusters.ApplyReport(ctx, h.id, s, rep.Gone); err != nil {
+	if err := clusters.Hosts.ApplyReport(ctx, h.id, s, rep.Gone); err != nil {
 		return fmt.Errorf("observe: %w", err)
 	}
-	state, err := clusters.HostState(ctx, h.id, s)
+	state, err := clusters.Hosts.HostState(ctx, h.id, s)
 	if err != nil {
 		return fmt.Errorf("host state: %w", err)
 	}
@@ -119,7 +119,7 @@ func (h *fakeHost) send(ctx context.Context, c int, s agentapi.Sync) error {
 // desired is what a host should run.
 func (w *world) desired(on *cluster.Clusters, h id.Host) agentapi.Desired {
 	w.t.Helper()
-	s, err := on.HostState(w.ctx, h, agentapi.Sync{})
+	s, err := on.Hosts.HostState(w.ctx, h, agentapi.Sync{})
 	if err != nil || s.Desired == nil {
 		w.t.Fatalf("the state of %s: %+v, %v", h, s, err)
 	}
@@ -128,7 +128,7 @@ func (w *world) desired(on *cluster.Clusters, h id.Host) agentapi.Desired {
 
 // storedLogs are the logs that a host may delete after its last report.
 func (w *world) storedLogs(h *fakeHost) ([]agentapi.LeaseRef, error) {
-	s, err := w.clusters[0].HostState(w.ctx, h.id, h.last)
+	s, err := w.clusters[0].Hosts.HostState(w.ctx, h.id, h.last)
 	return s.LogsStored, err
 }
 

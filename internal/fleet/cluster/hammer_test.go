@@ -48,7 +48,7 @@ func TestEightReplicasNeverRentAGPUTwice(t *testing.T) {
 					return
 				default:
 				}
-				if r, err := c.Watchdog(w.ctx); err != nil || r.Failed > 0 {
+				if r, err := c.Watchdog.Pass(w.ctx); err != nil || r.Failed > 0 {
 					t.Errorf("watchdog: %+v %v", r, err)
 					return
 				}
@@ -60,7 +60,7 @@ func TestEightReplicasNeverRentAGPUTwice(t *testing.T) {
 					return
 				}
 				s := spec(1+rand.IntN(2), 1+rand.IntN(3))
-				got, _, err := c.Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
+				got, _, err := c.Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
 				switch {
 				case fault.Is(err, fault.NoCapacity), fault.Is(err, fault.Conflict):
 					refused.Add(1)
@@ -71,9 +71,9 @@ func TestEightReplicasNeverRentAGPUTwice(t *testing.T) {
 				}
 				rented.Add(1)
 				if rand.IntN(3) == 0 { // let some of them run
-					_, _ = c.Wait(w.ctx, w.renter.Org, got.ID, lifecycle.Running, cluster.MaxWait)
+					_, _ = c.Views.Wait(w.ctx, w.renter.Org, got.ID, lifecycle.Running, cluster.MaxWait)
 				}
-				if _, err := c.Release(w.ctx, w.renter, got.ID); err != nil {
+				if _, err := c.Rentals.Release(w.ctx, w.renter, got.ID); err != nil {
 					t.Errorf("release: %v", err)
 					return
 				}
@@ -87,7 +87,7 @@ func TestEightReplicasNeverRentAGPUTwice(t *testing.T) {
 	if rented.Load() == 0 {
 		t.Fatal("nothing was ever rented")
 	}
-	list, err := w.clusters[0].List(w.ctx, w.renter.Org, cluster.ListRequest{Limit: 1000})
+	list, err := w.clusters[0].Views.List(w.ctx, w.renter.Org, cluster.ListRequest{Limit: 1000})
 	w.must(err)
 	for _, c := range list {
 		w.rounds(c, "ended", func(c cluster.Cluster) bool { return c.State.Final() })
@@ -135,18 +135,18 @@ func TestKeptLogsAreStoredOnce(t *testing.T) {
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
 	c := w.runUp(spec(1, 1))
 	h := w.hosts[0]
-	log, err := w.clusters[0].Log(w.ctx, w.renter.Org, c.ID, 0)
+	log, err := w.clusters[0].Views.Log(w.ctx, w.renter.Org, c.ID, 0)
 	w.must(err)
 	if log.Live == nil || log.Live.Host != h.id || len(log.Runs) != 0 {
 		t.Fatalf("while it runs: %+v", log)
 	}
-	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
+	w.must(errOf(w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)))
 	w.must(h.sync(w.ctx, 0)) // learns of it
 	for _, r := range h.runs {
 		r.LogKept = true
 	}
 	w.rounds(c, "released", in(lifecycle.Released))
-	kept, err := w.clusters[0].KeptLogs(w.ctx, 10, 10)
+	kept, err := w.clusters[0].Logs.Kept(w.ctx, 10, 10)
 	w.must(err)
 	if len(kept) != 1 || kept[0].Host != h.id || kept[0].Cluster != c.ID {
 		t.Fatalf("kept %+v", kept)
@@ -154,17 +154,17 @@ func TestKeptLogsAreStoredOnce(t *testing.T) {
 	if refs, err := w.storedLogs(h); err != nil || len(refs) != 0 {
 		t.Fatalf("stored %v, %v before anything was", refs, err)
 	}
-	w.must(w.clusters[0].StoreLog(w.ctx, kept[0].Node, kept[0].Ref.Epoch, []byte("one\n"), true))
-	w.must(w.clusters[0].StoreLog(w.ctx, kept[0].Node, kept[0].Ref.Epoch, []byte("two\n"), false))
+	w.must(w.clusters[0].Logs.Store(w.ctx, kept[0].Node, kept[0].Ref.Epoch, []byte("one\n"), true))
+	w.must(w.clusters[0].Logs.Store(w.ctx, kept[0].Node, kept[0].Ref.Epoch, []byte("two\n"), false))
 	refs, err := w.storedLogs(h)
 	w.must(err)
 	if len(refs) != 1 || refs[0] != kept[0].Ref {
 		t.Errorf("acked %v, want %v", refs, kept[0].Ref)
 	}
-	if kept, err = w.clusters[0].KeptLogs(w.ctx, 10, 10); err != nil || len(kept) != 0 {
+	if kept, err = w.clusters[0].Logs.Kept(w.ctx, 10, 10); err != nil || len(kept) != 0 {
 		t.Errorf("still to fetch: %v, %v", kept, err)
 	}
-	log, err = w.clusters[0].Log(w.ctx, w.renter.Org, c.ID, 0)
+	log, err = w.clusters[0].Views.Log(w.ctx, w.renter.Org, c.ID, 0)
 	w.must(err)
 	if log.Live != nil || len(log.Runs) != 1 || string(log.Runs[0].Content) != "one\n" || !log.Runs[0].Truncated {
 		t.Errorf("log %+v", log)
@@ -179,17 +179,18 @@ func TestKeptLogsAreStoredOnce(t *testing.T) {
 	for want, days := range []int{cluster.LogDays - 1, cluster.LogDays + 1} {
 		_, err := w.d.Pool.Exec(w.ctx, "UPDATE node_log SET created_at = clock_timestamp() - make_interval(days => $1)", days)
 		w.must(err)
-		if n, err := w.clusters[0].DropOldLogs(w.ctx); err != nil || n != want {
+		if n, err := w.clusters[0].Logs.DropOld(w.ctx); err != nil || n != want {
 			t.Errorf("after %d days %d logs were dropped, %v", days, n, err)
 		}
 	}
-	if log, err = w.clusters[0].Log(w.ctx, w.renter.Org, c.ID, 0); err != nil || len(log.Runs) != 0 || log.Live != nil {
+	if log, err = w.clusters[0].Views.Log(w.ctx, w.renter.Org, c.ID, 0); err != nil || len(log.Runs) != 0 ||
+		log.Live != nil {
 		t.Errorf("a dropped log: %+v %v", log, err)
 	}
-	if _, err := w.clusters[0].Log(w.ctx, w.renter.Org, c.ID, 5); !fault.Is(err, fault.Invalid) {
+	if _, err := w.clusters[0].Views.Log(w.ctx, w.renter.Org, c.ID, 5); !fault.Is(err, fault.Invalid) {
 		t.Errorf("rank 5 of 1: %v", err)
 	}
-	if err := w.clusters[0].StoreLog(w.ctx, id.New[id.Node](), 1, make([]byte, cluster.MaxLog+1), false); !fault.Is(err,
+	if err := w.clusters[0].Logs.Store(w.ctx, id.New[id.Node](), 1, make([]byte, cluster.MaxLog+1), false); !fault.Is(err,
 		fault.TooLarge) {
 		t.Errorf("too large: %v", err)
 	}

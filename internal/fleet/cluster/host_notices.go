@@ -210,7 +210,7 @@ func (x *lockedCluster) notifyScratch(n *node, detail string) {
 				"fixed; an agent that runs without --scratch-dir offers no scratch. You get no further notice today.",
 		})
 		if err == nil && added {
-			w.tx.AfterCommit(func() { w.c.bus.Changed(bus.TopicOrg(h.Org)) })
+			w.tx.AfterCommit(func() { w.m.bus.Changed(bus.TopicOrg(h.Org)) })
 		}
 		return err
 	})
@@ -218,21 +218,21 @@ func (x *lockedCluster) notifyScratch(n *node, detail string) {
 
 // ForecastReclaim returns what it would cost if one host of who's organisation were reclaimed at once, now. Fault:
 // NotFound.
-func (c *Clusters) ForecastReclaim(ctx context.Context, who account.Principal,
+func (hs *Hosts) ForecastReclaim(ctx context.Context, who account.Principal,
 	of id.Host) (client.ReclaimForecast, error) {
-	h, err := host.Read(ctx, c.db.Q, of)
+	h, err := host.Read(ctx, hs.db.Q, of)
 	if err != nil {
 		return client.ReclaimForecast{}, err
 	}
 	if h.Org != who.Org {
 		return client.ReclaimForecast{}, host.NotFound()
 	}
-	f, err := metering.ForecastLoss(ctx, c.db.Q, of)
+	f, err := metering.ForecastLoss(ctx, hs.db.Q, of)
 	if err != nil {
 		return client.ReclaimForecast{}, err
 	}
 	if f.Currency == "" { // nothing runs on it
-		f.Currency = c.cfg.Currency
+		f.Currency = hs.cfg.Currency
 	}
 	return client.ReclaimForecast{
 		Leases:   f.Leases,

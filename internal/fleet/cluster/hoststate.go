@@ -38,7 +38,7 @@ type HostState struct {
 }
 
 // HostState reads what a host needs to know after the report s.
-func (c *Clusters) HostState(ctx context.Context, hostID id.Host, s agentapi.Sync) (HostState, error) {
+func (hs *Hosts) HostState(ctx context.Context, hostID id.Host, s agentapi.Sync) (HostState, error) {
 	var h HostState
 	var at dbq.HostRevisionRow
 	var live []dbq.LiveLeasesRow
@@ -53,11 +53,11 @@ func (c *Clusters) HostState(ctx context.Context, hostID id.Host, s agentapi.Syn
 			return err
 		})
 	}
-	if err := db.Send(ctx, c.db.Q, b); err != nil {
+	if err := db.Send(ctx, hs.db.Q, b); err != nil {
 		return HostState{}, fmt.Errorf("what %s has to know: %w", hostID, err)
 	}
 	h.Revision, h.ControlEpoch = at.Revision, at.ControlEpoch
-	h.Extensions = c.extensions(live)
+	h.Extensions = hs.extensions(live)
 	for _, l := range logs {
 		if ref := (agentapi.LeaseRef{Lease: l.ID.String(), Epoch: int(l.Epoch)}); kept[ref] {
 			h.LogsStored = append(h.LogsStored, ref)
@@ -68,10 +68,10 @@ func (c *Clusters) HostState(ctx context.Context, hostID id.Host, s agentapi.Syn
 	case s.ControlEpoch > h.ControlEpoch, s.ControlEpoch == h.ControlEpoch && s.Revision > h.Revision:
 		// The database is older than what it has sent to this host before: a restore lost commits. The host keeps what it
 		// runs until an operator confirms the database with a higher control epoch.
-		c.log.Error("a host has seen a newer desired state than the database holds",
+		hs.log.Error("a host has seen a newer desired state than the database holds",
 			"host", hostID, "seen", s.Revision, "revision", h.Revision, "seen_epoch", s.ControlEpoch, "epoch", h.ControlEpoch)
 	case s.ControlEpoch < h.ControlEpoch || s.Revision < h.Revision:
-		h.Desired, err = c.desired(ctx, hostID)
+		h.Desired, err = hs.desired(ctx, hostID)
 		if h.Desired == nil { // the host keeps what it runs, and need not ask again at once
 			h.Revision = min(h.Revision, s.Revision)
 		}
@@ -92,19 +92,19 @@ func keptLogs(s agentapi.Sync) (kept map[agentapi.LeaseRef]bool, leases []id.Lea
 
 // WakeState returns what a host should run, to be sent with a wake. It is nil if the host's agent does not accept it
 // there.
-func (c *Clusters) WakeState(ctx context.Context, hostID id.Host) (*agentapi.Desired, error) {
+func (hs *Hosts) WakeState(ctx context.Context, hostID id.Host) (*agentapi.Desired, error) {
 	var agent dbq.HostAgentOrderRow
 	var f desiredFacts
 	b := &pgx.Batch{}
 	db.Read(b, &agent, (*dbq.Queries).HostAgentOrder, hostID)
 	f.queueRead(b, hostID)
-	if err := db.Send(ctx, c.db.Q, b); err != nil {
+	if err := db.Send(ctx, hs.db.Q, b); err != nil {
 		return nil, fmt.Errorf("what %s should run: %w", hostID, err)
 	}
 	if !slices.Contains(agent.Capabilities, agentapi.CapWakeState) {
 		return nil, nil
 	}
-	d, left, err := c.desiredOf(f)
+	d, left, err := hs.desiredOf(f)
 	if len(left) > 0 { // the host's next report has them refused
 		return nil, err
 	}
@@ -113,22 +113,22 @@ func (c *Clusters) WakeState(ctx context.Context, hostID id.Host) (*agentapi.Des
 
 // desired returns everything that a host should run; nil if that is larger than the link carries. The starts of leases
 // that the host cannot get are ended.
-func (c *Clusters) desired(ctx context.Context, hostID id.Host) (*agentapi.Desired, error) {
+func (hs *Hosts) desired(ctx context.Context, hostID id.Host) (*agentapi.Desired, error) {
 	var f desiredFacts
 	b := &pgx.Batch{}
 	f.queueRead(b, hostID)
-	if err := db.Send(ctx, c.db.Q, b); err != nil {
+	if err := db.Send(ctx, hs.db.Q, b); err != nil {
 		return nil, fmt.Errorf("what %s should run: %w", hostID, err)
 	}
-	d, left, err := c.desiredOf(f)
+	d, left, err := hs.desiredOf(f)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.refuse(ctx, left); err != nil { // the others' host does not wait for it: its next report tries again
-		c.log.Error("leases that a host cannot get were not ended", "host", hostID, "err", err)
+	if err := hs.refuse(ctx, left); err != nil { // the others' host does not wait for it: its next report tries again
+		hs.log.Error("leases that a host cannot get were not ended", "host", hostID, "err", err)
 	}
 	if d == nil {
-		c.log.Error("what a host should run is larger than the link carries", "host", hostID, "limit", c.cfg.MaxState)
+		hs.log.Error("what a host should run is larger than the link carries", "host", hostID, "limit", hs.cfg.MaxState)
 	}
 	return d, nil
 }
@@ -168,7 +168,7 @@ func (f *desiredFacts) queueRead(b *pgx.Batch, hostID id.Host) {
 
 // desiredOf returns the desired state, and the leases that cannot be part of it: that cannot be read, or are too large.
 // It is nil if it is too large without them. Only here are the renters' secrets decrypted.
-func (c *Clusters) desiredOf(f desiredFacts) (d *agentapi.Desired, left []unsendable, err error) {
+func (hs *Hosts) desiredOf(f desiredFacts) (d *agentapi.Desired, left []unsendable, err error) {
 	device := map[id.GPU]string{}
 	for _, g := range f.names {
 		device[g.ID] = g.UUID
@@ -177,18 +177,18 @@ func (c *Clusters) desiredOf(f desiredFacts) (d *agentapi.Desired, left []unsend
 		Requalify: f.requalify}
 	readable := 0
 	for _, r := range f.rows {
-		s, err := c.wholeSpec(r, f, device)
+		s, err := hs.wholeSpec(r, f, device)
 		if err == nil {
 			readable++
 		}
 		if err != nil && r.Cluster.GoAt == nil {
-			c.log.Error("a lease cannot be read", "lease", r.Node.LeaseID, "err", err)
+			hs.log.Error("a lease cannot be read", "lease", r.Node.LeaseID, "err", err)
 			left = append(left, unsendable{r.Cluster.ID, r.Node.LeaseID, lifecycle.ReasonUnsendable,
 				"the platform cannot read its secrets or mounts"})
 			continue
 		}
 		if err != nil { // it has started, and goes on
-			c.log.Error("a running lease cannot be read whole", "lease", r.Node.LeaseID, "err", err)
+			hs.log.Error("a running lease cannot be read whole", "lease", r.Node.LeaseID, "err", err)
 		}
 		d.Leases = append(d.Leases, s)
 	}
@@ -200,13 +200,13 @@ func (c *Clusters) desiredOf(f desiredFacts) (d *agentapi.Desired, left []unsend
 			Name: e.Name, Marker: e.Marker, Folder: e.FolderID.String(),
 		})
 	}
-	d.Ending = c.ending(f.ending)
-	out, fits := fitState(d, c.cfg.MaxState)
+	d.Ending = hs.ending(f.ending)
+	out, fits := fitState(d, hs.cfg.MaxState)
 	for _, l := range out {
 		i := slices.IndexFunc(f.rows, func(r dbq.LeaseFactsRow) bool { return r.Node.LeaseID.String() == l.Lease })
 		left = append(left, unsendable{f.rows[i].Cluster.ID, f.rows[i].Node.LeaseID, lifecycle.ReasonUnsendable,
 			fmt.Sprintf("it takes %d bytes of a message that carries %d for the whole host", agentapi.SizeOf(l),
-				c.cfg.MaxState)})
+				hs.cfg.MaxState)})
 	}
 	if !fits {
 		return nil, left, nil
@@ -215,18 +215,18 @@ func (c *Clusters) desiredOf(f desiredFacts) (d *agentapi.Desired, left []unsend
 }
 
 // wholeSpec returns what a host needs to know of one lease. With an error it returns as much as could be read.
-func (c *Clusters) wholeSpec(r dbq.LeaseFactsRow, f desiredFacts,
+func (hs *Hosts) wholeSpec(r dbq.LeaseFactsRow, f desiredFacts,
 	device map[id.GPU]string) (s agentapi.LeaseSpec, err error) {
 	var errs [4]error
-	s, errs[0] = c.leaseSpec(r, f.peers, device)
-	s.Mounts, s.Lazy, errs[1] = c.mounts(r.Cluster, f.mounts)
-	s.Buckets, errs[2] = c.buckets(r.Cluster, f.buckets)
+	s, errs[0] = hs.leaseSpec(r, f.peers, device)
+	s.Mounts, s.Lazy, errs[1] = hs.mounts(r.Cluster, f.mounts)
+	s.Buckets, errs[2] = hs.buckets(r.Cluster, f.buckets)
 	s.Shared, errs[3] = shared(r.Cluster, f.shared)
 	return s, errors.Join(errs[:]...)
 }
 
 // leaseSpec returns a lease without its mounts. With an error it returns as much as could be read.
-func (c *Clusters) leaseSpec(r dbq.LeaseFactsRow, peers []dbq.PeersOfHostRow,
+func (hs *Hosts) leaseSpec(r dbq.LeaseFactsRow, peers []dbq.PeersOfHostRow,
 	device map[id.GPU]string) (agentapi.LeaseSpec, error) {
 	cl := r.Cluster
 	var spec market.Spec
@@ -234,7 +234,7 @@ func (c *Clusters) leaseSpec(r dbq.LeaseFactsRow, peers []dbq.PeersOfHostRow,
 	if err != nil {
 		err = fmt.Errorf("read the spec of %s: %w", cl.ID, err)
 	}
-	secrets, failed := c.secrets(cl)
+	secrets, failed := hs.secrets(cl)
 	err = errors.Join(err, failed)
 	s := agentapi.LeaseSpec{
 		LeaseRef:    agentapi.LeaseRef{Lease: r.Node.LeaseID.String(), Epoch: int(r.LeaseEpoch)},
@@ -278,9 +278,9 @@ func (c *Clusters) leaseSpec(r dbq.LeaseFactsRow, peers []dbq.PeersOfHostRow,
 	if cl.GoAt != nil && r.LeaseRunUntil != nil {
 		s.RunUntilMS = r.LeaseRunUntil.UnixMilli()
 	}
-	if len(c.cfg.Relays) > 0 && cl.NodeCount > 1 {
-		s.Network.Relays = relaysOf(c.cfg.Relays, cl.ID)
-		s.Network.RelayToken = c.relayToken(dbq.LiveLeasesRow{ID: r.Node.LeaseID, Epoch: r.LeaseEpoch, Rank: r.Node.Rank,
+	if len(hs.cfg.Relays) > 0 && cl.NodeCount > 1 {
+		s.Network.Relays = relaysOf(hs.cfg.Relays, cl.ID)
+		s.Network.RelayToken = hs.relayToken(dbq.LiveLeasesRow{ID: r.Node.LeaseID, Epoch: r.LeaseEpoch, Rank: r.Node.Rank,
 			ClusterID: cl.ID, RunUntil: r.LeaseRunUntil, StartDeadline: cl.StartDeadline})
 	}
 	for _, g := range r.GPUIds {
@@ -303,12 +303,12 @@ func (c *Clusters) leaseSpec(r dbq.LeaseFactsRow, peers []dbq.PeersOfHostRow,
 }
 
 // secrets decrypts a cluster's environment and registry credentials.
-func (c *Clusters) secrets(cl dbq.Cluster) (market.Secrets, error) {
+func (hs *Hosts) secrets(cl dbq.Cluster) (market.Secrets, error) {
 	var s market.Secrets
 	if len(cl.Secrets) == 0 {
 		return s, nil
 	}
-	plain, err := c.cfg.Box.Open(cl.Secrets, belongs(cl.ID))
+	plain, err := hs.cfg.Box.Open(cl.Secrets, belongs(cl.ID))
 	if err != nil {
 		return s, fmt.Errorf("secrets of %s: %w", cl.ID, err)
 	}
@@ -338,24 +338,24 @@ func relaysOf(all []string, cl id.Cluster) []string {
 
 // relayToken returns the token that opens the cluster's relays for one run of a rank, for as long as it may run or take
 // to start. Each call returns the same token until that time changes.
-func (c *Clusters) relayToken(r dbq.LiveLeasesRow) string {
+func (hs *Hosts) relayToken(r dbq.LiveLeasesRow) string {
 	until := latest(deref(r.RunUntil), deref(r.StartDeadline))
 	if until.IsZero() { // a rank that goes on elsewhere, before money was held for its new lease
 		until = time.Now().Truncate(relayMargin).Add(relayMargin)
 	}
-	return agentapi.NewRelayToken(c.cfg.RelaySecret, agentapi.RelayClaims{
+	return agentapi.NewRelayToken(hs.cfg.RelaySecret, agentapi.RelayClaims{
 		Cluster: [16]byte(r.ClusterID.UUID()), Rank: uint16(r.Rank), Epoch: uint32(r.Epoch), Expires: until.Add(relayMargin),
 	}).Text()
 }
 
 // extensions returns until when a host's live leases may run, with the tokens that open their relays for as long. A
 // host that receives nothing more keeps its relays for as long as its leases may run.
-func (c *Clusters) extensions(live []dbq.LiveLeasesRow) []agentapi.LeaseExtension {
+func (hs *Hosts) extensions(live []dbq.LiveLeasesRow) []agentapi.LeaseExtension {
 	out := make([]agentapi.LeaseExtension, len(live))
 	for i, r := range live {
 		out[i].LeaseRef = agentapi.LeaseRef{Lease: r.ID.String(), Epoch: int(r.Epoch)}
-		if len(c.cfg.Relays) > 0 && r.NodeCount > 1 {
-			out[i].RelayToken = c.relayToken(r)
+		if len(hs.cfg.Relays) > 0 && r.NodeCount > 1 {
+			out[i].RelayToken = hs.relayToken(r)
 		}
 		if r.RunUntil != nil {
 			out[i].RunUntilMS = r.RunUntil.UnixMilli()

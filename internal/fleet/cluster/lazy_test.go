@@ -20,7 +20,7 @@ func TestRentWithALazyVolume(t *testing.T) {
 	s.Mounts = []client.Mount{{Path: "/data", Volume: vol.ID, Mode: agentapi.MountRO, Lazy: true, CacheGB: 7}}
 	w.mountVolumes()
 	w.scratches(10)
-	_, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
+	_, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
 	if !fault.Is(err, fault.NoCapacity) || !strings.Contains(explained(err), "can mount lazy volumes") {
 		t.Fatalf("no host can mount it: %v %s", err, explained(err))
 	}

@@ -76,7 +76,7 @@ func TestARentalFromRentToTheLastSecond(t *testing.T) {
 		w.rounds(c, "billed", func(c cluster.Cluster) bool { return true })
 	}
 	w.tick(c)
-	rel, err := w.clusters[1].Release(w.ctx, w.renter, c.ID)
+	rel, err := w.clusters[1].Rentals.Release(w.ctx, w.renter, c.ID)
 	w.must(err)
 	if rel.State != lifecycle.Releasing || rel.Reason != lifecycle.ReasonReleasedByUser || rel.Billing {
 		t.Fatalf("released: %s %s", rel.State, rel.Reason)
@@ -88,7 +88,7 @@ func TestARentalFromRentToTheLastSecond(t *testing.T) {
 	}
 	w.rounds(c, "released", in(lifecycle.Released))
 	got := w.clean(c)
-	again, err := w.clusters[0].Release(w.ctx, w.renter, c.ID)
+	again, err := w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)
 	w.must(err)
 	if again.State != lifecycle.Released || again.Reason != lifecycle.ReasonReleasedByUser {
 		t.Errorf("released again: %s %s", again.State, again.Reason)
@@ -97,7 +97,7 @@ func TestARentalFromRentToTheLastSecond(t *testing.T) {
 		t.Errorf("cost %s, but the wallet fell by %s", got.CostSoFar, before-w.wallet())
 	}
 	var kinds []string
-	events, err := w.clusters[0].Events(w.ctx, w.renter.Org, c.ID, 0, 100)
+	events, err := w.clusters[0].Views.Events(w.ctx, w.renter.Org, c.ID, 0, 100)
 	w.must(err)
 	for _, e := range events {
 		if e.Rank == nil {
@@ -199,7 +199,7 @@ func TestANodeThatDiesWhileOthersMeasureIsWaitedFor(t *testing.T) {
 	if c.Epoch != 1 {
 		t.Errorf("it runs in epoch %d", c.Epoch)
 	}
-	_, err := w.clusters[0].Release(w.ctx, w.renter, c.ID)
+	_, err := w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)
 	w.must(err)
 	w.clean(c)
 }
@@ -280,7 +280,7 @@ func TestRestartOnFailureStartsANewEpoch(t *testing.T) {
 	if windows != 2 {
 		t.Errorf("%d windows: want one per start", windows)
 	}
-	_, err := w.clusters[0].Release(w.ctx, w.renter, c.ID)
+	_, err := w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)
 	w.must(err)
 	w.rounds(c, "released", in(lifecycle.Released))
 	w.clean(c)
@@ -314,16 +314,16 @@ func TestTheRenterRestarts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
 	c := w.runUp(spec(1, 1))
-	re, err := w.clusters[0].Restart(w.ctx, w.renter, c.ID)
+	re, err := w.clusters[0].Rentals.Restart(w.ctx, w.renter, c.ID)
 	w.must(err)
 	if re.State != lifecycle.Provisioning || re.Epoch != 2 || re.Billing {
 		t.Fatalf("restarted: %s, epoch %d, billing %v", re.State, re.Epoch, re.Billing)
 	}
-	if _, err := w.clusters[0].Restart(w.ctx, w.renter, c.ID); err == nil {
+	if _, err := w.clusters[0].Rentals.Restart(w.ctx, w.renter, c.ID); err == nil {
 		t.Error("restarted while it was starting")
 	}
 	c = w.rounds(c, "running", in(lifecycle.Running))
-	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
+	w.must(errOf(w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)))
 	w.rounds(c, "released", in(lifecycle.Released))
 	w.clean(c)
 }
@@ -340,7 +340,7 @@ func TestReleaseDuringTheStartIsFree(t *testing.T) {
 		if state != lifecycle.NodePending {
 			w.rounds(c, string(state), func(c cluster.Cluster) bool { return c.Nodes[0].State == state })
 		}
-		w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
+		w.must(errOf(w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)))
 		c = w.rounds(c, "released", func(c cluster.Cluster) bool { return c.State == lifecycle.Released })
 		w.clean(c)
 		if w.wallet() != before {
@@ -368,12 +368,12 @@ func TestWaitAnswersWhenTheStateIsReached(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
 	c := w.runUp(spec(1, 1))
-	got, err := w.clusters[0].Wait(w.ctx, w.renter.Org, c.ID, lifecycle.Running, time.Minute)
+	got, err := w.clusters[0].Views.Wait(w.ctx, w.renter.Org, c.ID, lifecycle.Running, time.Minute)
 	w.must(err)
 	if got.State != lifecycle.Running {
 		t.Errorf("waited for running, got %s", got.State)
 	}
-	got, err = w.clusters[0].Wait(w.ctx, w.renter.Org, c.ID, lifecycle.Degraded, 0)
+	got, err = w.clusters[0].Views.Wait(w.ctx, w.renter.Org, c.ID, lifecycle.Degraded, 0)
 	w.must(err)
 	if got.State != lifecycle.Running {
 		t.Errorf("timed out with %s", got.State)

@@ -74,8 +74,8 @@ type node struct {
 var errUnreadable = errors.New("read the spec")
 
 // lock locks a cluster and reads all of it.
-func (c *Clusters) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*lockedCluster, error) {
-	x := &lockedCluster{cfg: &c.cfg, effects: effects{raise: map[id.Host]bool{}}}
+func (m *machine) lock(ctx context.Context, tx *db.Tx, cl id.Cluster) (*lockedCluster, error) {
+	x := &lockedCluster{cfg: m.cfg, effects: effects{raise: map[id.Host]bool{}}}
 	var r dbq.LockClusterRow
 	var rows []dbq.ClusterNodesRow
 	var w dbq.WindowStateRow

@@ -52,7 +52,7 @@ func TestASilentHostSuspendsBillingAndMayComeBack(t *testing.T) {
 		t.Fatalf("heard of again: %s, billing %v, node %s, %q, doubt %+v", c.State, c.Billing, c.Nodes[1].State, c.Reason,
 			c.Doubt)
 	}
-	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
+	w.must(errOf(w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)))
 	w.rounds(c, "released", in(lifecycle.Released))
 	w.clean(c)
 }
@@ -277,7 +277,7 @@ func TestReportsThatComeLateTwiceOrFromElsewhere(t *testing.T) {
 		return c.State == lifecycle.Running
 	})
 	events := func() int {
-		ev, err := w.clusters[0].Events(w.ctx, w.renter.Org, c.ID, 0, 1000)
+		ev, err := w.clusters[0].Views.Events(w.ctx, w.renter.Org, c.ID, 0, 1000)
 		w.must(err)
 		return len(ev)
 	}
@@ -286,7 +286,7 @@ func TestReportsThatComeLateTwiceOrFromElsewhere(t *testing.T) {
 	slices.Reverse(old)
 	for range 2 {
 		for _, s := range old {
-			w.must(w.clusters[0].ApplyReport(w.ctx, h.id, s, nil))
+			w.must(w.clusters[0].Hosts.ApplyReport(w.ctx, h.id, s, nil))
 		}
 	}
 	// A report of the other host's lease, and of an epoch that never was.
@@ -298,36 +298,36 @@ func TestReportsThatComeLateTwiceOrFromElsewhere(t *testing.T) {
 		State:    agentapi.NodeFailed,
 		Reason:   agentapi.ReasonGPUFailed,
 	}}
-	w.must(w.clusters[0].ApplyReport(w.ctx, h.id, foreign, nil))
+	w.must(w.clusters[0].Hosts.ApplyReport(w.ctx, h.id, foreign, nil))
 	ahead := h.last
 	ahead.BootMS += 2
 	ahead.Leases = slices.Clone(h.last.Leases)
 	ahead.Leases[0].Epoch, ahead.Leases[0].State, ahead.Leases[0].Reason = 2, agentapi.NodeFailed, agentapi.ReasonGPUFailed
-	w.must(w.clusters[0].ApplyReport(w.ctx, h.id, ahead, nil))
+	w.must(w.clusters[0].Hosts.ApplyReport(w.ctx, h.id, ahead, nil))
 	garbage := h.last
 	garbage.BootMS += 3
 	garbage.Leases = []agentapi.LeaseStatus{{LeaseRef: agentapi.LeaseRef{Lease: "ls_\x00nonsense"}}, {}}
-	w.must(w.clusters[0].ApplyReport(w.ctx, h.id, garbage, nil))
+	w.must(w.clusters[0].Hosts.ApplyReport(w.ctx, h.id, garbage, nil))
 	if got := w.get(c); got.State != lifecycle.Running || !got.Billing || events() != before {
 		t.Fatalf("changed to %s; %d events, were %d", got.State, events(), before)
 	}
-	w.must(errOf(w.clusters[0].Restart(w.ctx, w.renter, c.ID)))
+	w.must(errOf(w.clusters[0].Rentals.Restart(w.ctx, w.renter, c.ID)))
 	// The old epoch's failure does not touch the new start.
 	late := h.last
 	late.BootMS = h.bootMS()
 	late.Leases = slices.Clone(h.last.Leases)
 	late.Leases[0].State, late.Leases[0].Reason, late.Leases[0].Good = agentapi.NodeFailed, agentapi.ReasonGPUFailed, false
-	w.must(w.clusters[0].ApplyReport(w.ctx, h.id, late, nil))
+	w.must(w.clusters[0].Hosts.ApplyReport(w.ctx, h.id, late, nil))
 	c = w.rounds(c, "running again", in(lifecycle.Running))
-	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
+	w.must(errOf(w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)))
 	w.rounds(c, "released", in(lifecycle.Released))
 	// A full report made before the host knew of a lease does not free it.
 	c2 := w.rent(spec(2, 1))
 	h2 := w.hostOf(c2, 0)
-	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c2.ID)))
+	w.must(errOf(w.clusters[0].Rentals.Release(w.ctx, w.renter, c2.ID)))
 	stale := h2.last
 	stale.BootMS, stale.Full, stale.Leases = h2.bootMS(), true, nil
-	w.must(w.clusters[0].ApplyReport(w.ctx, h2.id, stale, nil))
+	w.must(w.clusters[0].Hosts.ApplyReport(w.ctx, h2.id, stale, nil))
 	var claimed int
 	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT count(*) FROM gpu_claim WHERE ended_at IS NULL").Scan(&claimed))
 	if claimed != 2 {
@@ -341,7 +341,7 @@ func TestAnAbandonedHostFreesItsCluster(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
 	c := w.runUp(spec(1, 1))
-	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
+	w.must(errOf(w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)))
 	w.tick(c)
 	if got := w.get(c); got.State != lifecycle.Releasing {
 		t.Fatalf("%s though the host has not answered", got.State)

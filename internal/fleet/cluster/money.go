@@ -81,12 +81,12 @@ func settle(ctx context.Context, w *writer) error {
 
 // tend handles the money when the watchdog looks at a cluster, in a transaction that locks no host: it judges pending
 // time, confirms and posts proven time, extends the paid time, warns the renter, and settles an ended cluster.
-func (c *Clusters) tend(ctx context.Context, tx *db.Tx, cl id.Cluster) error {
-	x, err := c.lock(ctx, tx, cl)
+func (wd *Watchdog) tend(ctx context.Context, tx *db.Tx, cl id.Cluster) error {
+	x, err := wd.machine.lock(ctx, tx, cl)
 	if err != nil {
 		return err
 	}
-	w := c.writer(tx, x)
+	w := wd.machine.writer(tx, x)
 	if x.row.SettledAt == nil && x.row.RunningAt != nil {
 		cases, err := readPending(ctx, tx.Q, x)
 		if err != nil {

@@ -25,7 +25,7 @@ import (
 func TestARentNeedsAMinute(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 1, funds: money.CostOf(price, 59_000)})
-	_, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 1)}, idem.Request{})
+	_, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 1)}, idem.Request{})
 	if !fault.Is(err, fault.InsufficientFunds) {
 		t.Fatalf("rented with 59 s of money: %v", err)
 	}
@@ -34,8 +34,8 @@ func TestARentNeedsAMinute(t *testing.T) {
 	small := money.CostOf(price, 30_000)
 	s.Budget = &small
 	w.Fund(w.renter.Org, 100*money.Unit)
-	if _, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{}); !fault.Is(err,
-		fault.Invalid) {
+	if _, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s},
+		idem.Request{}); !fault.Is(err, fault.Invalid) {
 		t.Fatalf("rented with a budget of 30 s: %v", err)
 	}
 	w.noClaims()
@@ -75,7 +75,7 @@ func TestMoneyEndsAClusterInOrder(t *testing.T) {
 			if c.StopsBecause != tc.cause || c.StopsAt == nil || c.StopsAt.Sub(*c.RunUntil).Abs() > time.Second {
 				t.Errorf("stops at %v because %q, run_until is %s", c.StopsAt, c.StopsBecause, c.RunUntil)
 			}
-			listed, err := w.clusters[0].List(w.ctx, w.renter.Org, cluster.ListRequest{Limit: 10})
+			listed, err := w.clusters[0].Views.List(w.ctx, w.renter.Org, cluster.ListRequest{Limit: 10})
 			if w.must(err); len(listed) != 1 || listed[0].StopsBecause != tc.cause {
 				t.Errorf("listed as stopping because %+v", listed)
 			}
@@ -147,9 +147,9 @@ func TestARentAnswersWhatIsThere(t *testing.T) {
 	w := newWorld(t, worldConfig{hosts: 3, gpus: 4})
 	s := spec(2, 3)
 	s.Name, s.Labels, s.Env = "train", map[string]string{"team": "a"}, map[string]string{"SECRET": "x"}
-	got, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
+	got, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
 	w.must(err)
-	want, err := w.clusters[0].Get(w.ctx, w.renter.Org, got.ID)
+	want, err := w.clusters[0].Views.Get(w.ctx, w.renter.Org, got.ID)
 	w.must(err)
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(id.Cluster{}, id.Node{}, id.Host{}, id.Org{})); diff != "" {
 		t.Errorf("answered otherwise (-read +answered):\n%s", diff)
@@ -167,7 +167,7 @@ func TestTheSameKeyRentsOnce(t *testing.T) {
 	got := make(chan answer)
 	for i := range 2 {
 		go func() {
-			c, _, err := w.clusters[i].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 1)}, key)
+			c, _, err := w.clusters[i].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 1)}, key)
 			got <- answer{c, err}
 		}()
 	}
@@ -180,8 +180,8 @@ func TestTheSameKeyRentsOnce(t *testing.T) {
 	}
 	other := key
 	other.BodyHMAC = []byte("c")
-	if _, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 1)}, other); !fault.Is(err,
-		fault.IdemMismatch) {
+	if _, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 1)},
+		other); !fault.Is(err, fault.IdemMismatch) {
 		t.Errorf("same key, other body: %v", err)
 	}
 }
@@ -190,18 +190,18 @@ func TestAQuoteBecomesACluster(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 2})
 	q := w.quote(spec(2, 2))
-	if _, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{
+	if _, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{
 		Quote: q.ID,
 		Over:  []byte(`{"nodes":1}`),
 	}, idem.Request{}); !fault.Is(err, fault.Invalid) {
 		t.Errorf("a quote was rented with other nodes: %v", err)
 	}
 	stranger := w.SignUp("stranger")
-	if _, _, err := w.clusters[0].Rent(w.ctx, stranger, cluster.RentRequest{Quote: q.ID}, idem.Request{}); !fault.Is(err,
-		fault.NotFound) {
+	if _, _, err := w.clusters[0].Rentals.Rent(w.ctx, stranger, cluster.RentRequest{Quote: q.ID},
+		idem.Request{}); !fault.Is(err, fault.NotFound) {
 		t.Errorf("a stranger's quote: %v", err)
 	}
-	c, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{
+	c, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{
 		Quote: q.ID,
 		Over:  []byte(`{"command":["sleep","1"]}`),
 	}, idem.Request{})
@@ -210,12 +210,12 @@ func TestAQuoteBecomesACluster(t *testing.T) {
 		c.Spec.Command[0] != "sleep" {
 		t.Errorf("rented %+v of quote %+v", c, q)
 	}
-	if _, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Quote: q.ID}, idem.Request{}); !fault.Is(err,
-		fault.Conflict) {
+	if _, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{Quote: q.ID},
+		idem.Request{}); !fault.Is(err, fault.Conflict) {
 		t.Errorf("a quote was rented twice: %v", err)
 	}
 	w.rounds(c, "running", in(lifecycle.Running))
-	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
+	w.must(errOf(w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)))
 	w.rounds(c, "released", in(lifecycle.Released))
 	w.clean(c)
 }
@@ -226,26 +226,27 @@ func TestStrangersSeeNothing(t *testing.T) {
 	c := w.rent(spec(1, 1))
 	stranger := w.SignUp("stranger")
 	for name, err := range map[string]error{
-		"get":     errOf(w.clusters[0].Get(w.ctx, stranger.Org, c.ID)),
-		"release": errOf(w.clusters[0].Release(w.ctx, stranger, c.ID)),
-		"restart": errOf(w.clusters[0].Restart(w.ctx, stranger, c.ID)),
-		"missing": errOf(w.clusters[0].Get(w.ctx, w.renter.Org, id.New[id.Cluster]())),
-		"events":  func() error { _, err := w.clusters[0].Events(w.ctx, stranger.Org, c.ID, 0, 10); return err }(),
-		"log":     func() error { _, err := w.clusters[0].Log(w.ctx, stranger.Org, c.ID, 0); return err }(),
+		"get":     errOf(w.clusters[0].Views.Get(w.ctx, stranger.Org, c.ID)),
+		"release": errOf(w.clusters[0].Rentals.Release(w.ctx, stranger, c.ID)),
+		"restart": errOf(w.clusters[0].Rentals.Restart(w.ctx, stranger, c.ID)),
+		"missing": errOf(w.clusters[0].Views.Get(w.ctx, w.renter.Org, id.New[id.Cluster]())),
+		"events":  func() error { _, err := w.clusters[0].Views.Events(w.ctx, stranger.Org, c.ID, 0, 10); return err }(),
+		"log":     func() error { _, err := w.clusters[0].Views.Log(w.ctx, stranger.Org, c.ID, 0); return err }(),
 	} {
 		if !fault.Is(err, fault.NotFound) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	list, err := w.clusters[0].List(w.ctx, stranger.Org, cluster.ListRequest{Limit: 10})
+	list, err := w.clusters[0].Views.List(w.ctx, stranger.Org, cluster.ListRequest{Limit: 10})
 	w.must(err)
 	if len(list) != 0 {
 		t.Errorf("a stranger lists %d clusters", len(list))
 	}
-	if list, err = w.clusters[0].List(w.ctx, w.renter.Org, cluster.ListRequest{Limit: 10}); err != nil || len(list) != 1 {
+	if list, err = w.clusters[0].Views.List(w.ctx, w.renter.Org, cluster.ListRequest{Limit: 10}); err != nil ||
+		len(list) != 1 {
 		t.Errorf("the renter lists %d, %v", len(list), err)
 	}
-	if list, err = w.clusters[0].List(w.ctx, w.renter.Org, cluster.ListRequest{
+	if list, err = w.clusters[0].Views.List(w.ctx, w.renter.Org, cluster.ListRequest{
 		After: c.ID,
 		Limit: 10,
 	}); err != nil || len(list) != 0 {
@@ -256,7 +257,7 @@ func TestStrangersSeeNothing(t *testing.T) {
 func TestNothingFitsIsSaidWithReasons(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
-	_, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(2, 8)}, idem.Request{})
+	_, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(2, 8)}, idem.Request{})
 	f := fault.From(err)
 	if f == nil || f.Kind != fault.NoCapacity || f.Extra["explain"] == nil {
 		t.Fatalf("no capacity: %v", err)
@@ -290,7 +291,7 @@ func TestRent_StorageIsOwed(t *testing.T) {
 	s := spec(1, 1)
 	s.DiskGB = 1
 	rent := func() error {
-		return failed(w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{}))
+		return failed(w.clusters[0].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{}))
 	}
 	refused := func(when, why string) {
 		t.Helper()

@@ -14,7 +14,7 @@ import (
 
 // mounts returns what a host needs to know of a cluster's volumes. Only here and in ending are the keys of data domains
 // decrypted for hosts. With an error the mounts whose keys do not open have none.
-func (c *Clusters) mounts(cl dbq.Cluster, rows []dbq.MountsOfHostRow) (out []agentapi.Mount, lazy []agentapi.LazyMount,
+func (hs *Hosts) mounts(cl dbq.Cluster, rows []dbq.MountsOfHostRow) (out []agentapi.Mount, lazy []agentapi.LazyMount,
 	err error) {
 	var spec market.Spec
 	if err := json.Unmarshal(cl.Spec, &spec); err != nil {
@@ -26,7 +26,7 @@ func (c *Clusters) mounts(cl dbq.Cluster, rows []dbq.MountsOfHostRow) (out []age
 			if r.ClusterID != cl.ID || r.VolumeID != m.Volume {
 				continue
 			}
-			key, err := volume.OpenKey(c.cfg.Box, r.DomainID, r.KeySealed)
+			key, err := volume.OpenKey(hs.cfg.Box, r.DomainID, r.KeySealed)
 			if err != nil {
 				failed = append(failed, fmt.Errorf("key of %s: %w", m.Volume, err))
 			}
@@ -52,11 +52,11 @@ func (c *Clusters) mounts(cl dbq.Cluster, rows []dbq.MountsOfHostRow) (out []age
 
 // ending returns the keys of volumes that leases wrote, by lease: the rows are in this order. A key that does not open
 // is left out.
-func (c *Clusters) ending(rows []dbq.EndingMountsOfHostRow) (out []agentapi.EndingLease) {
+func (hs *Hosts) ending(rows []dbq.EndingMountsOfHostRow) (out []agentapi.EndingLease) {
 	for _, r := range rows {
-		key, err := volume.OpenKey(c.cfg.Box, r.DomainID, r.KeySealed)
+		key, err := volume.OpenKey(hs.cfg.Box, r.DomainID, r.KeySealed)
 		if err != nil {
-			c.log.Error("the key of a volume does not open", "volume", r.VolumeID, "err", err)
+			hs.log.Error("the key of a volume does not open", "volume", r.VolumeID, "err", err)
 			continue
 		}
 		ref := agentapi.LeaseRef{Lease: r.LeaseID.String(), Epoch: int(r.Epoch)}
@@ -71,7 +71,7 @@ func (c *Clusters) ending(rows []dbq.EndingMountsOfHostRow) (out []agentapi.Endi
 
 // buckets returns what a host needs to know of a cluster's buckets. Only here are their credentials decrypted for
 // hosts. With an error the buckets whose credentials do not open have none.
-func (c *Clusters) buckets(cl dbq.Cluster, rows []dbq.BucketsOfHostRow) (out []agentapi.BucketMount, err error) {
+func (hs *Hosts) buckets(cl dbq.Cluster, rows []dbq.BucketsOfHostRow) (out []agentapi.BucketMount, err error) {
 	var spec market.Spec
 	if err := json.Unmarshal(cl.Spec, &spec); err != nil {
 		return nil, fmt.Errorf("read the spec of %s: %w", cl.ID, err)
@@ -82,7 +82,7 @@ func (c *Clusters) buckets(cl dbq.Cluster, rows []dbq.BucketsOfHostRow) (out []a
 			if r.ClusterID != cl.ID || r.BucketID != m.Bucket {
 				continue
 			}
-			secret, err := bucket.OpenSecret(c.cfg.Box, m.Bucket, r.Secret)
+			secret, err := bucket.OpenSecret(hs.cfg.Box, m.Bucket, r.Secret)
 			if err != nil {
 				failed = append(failed, fmt.Errorf("secret of %s: %w", m.Bucket, err))
 			}

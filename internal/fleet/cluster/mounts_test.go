@@ -43,13 +43,13 @@ func TestRentWithAVolume(t *testing.T) {
 	s := spec(1, 1)
 	s.Mounts = []client.Mount{{Path: "/data", Volume: vol.ID, Mode: agentapi.MountRW,
 		Snapshot: client.SnapshotPolicy{EveryS: 600, OnEnd: true}}}
-	if _, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{}); !fault.Is(err,
-		fault.NoCapacity) {
+	if _, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s},
+		idem.Request{}); !fault.Is(err, fault.NoCapacity) {
 		t.Fatalf("no host can mount volumes: %v", err)
 	}
 	w.mountVolumes()
-	if _, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{}); !fault.Is(err,
-		fault.NoCapacity) {
+	if _, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s},
+		idem.Request{}); !fault.Is(err, fault.NoCapacity) {
 		t.Fatalf("no host has room for the volume: %v", err)
 	}
 	w.scratches(10) // for one volume of 5 GB with its clones, not for two
@@ -64,7 +64,7 @@ func TestRentWithAVolume(t *testing.T) {
 		len(got[0].Key) != 32 || got[0].Snapshot.EveryS != 600 || !got[0].Snapshot.OnEnd || got[0].SnapshotNow != "" {
 		t.Fatalf("%+v", got)
 	}
-	_, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
+	_, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
 	if f := fault.From(err); f == nil || f.Kind != fault.Conflict || len(f.Fields) != 1 ||
 		f.Fields[0].Location != "mounts[0].volume" {
 		t.Fatalf("a second writer: %v", err)
@@ -73,7 +73,7 @@ func TestRentWithAVolume(t *testing.T) {
 	reader := w.runUp(s)
 	// What was released and never opened by a host is free once the cluster has ended.
 	for _, x := range []cluster.Cluster{c, reader} {
-		if _, err := w.clusters[0].Release(w.ctx, w.renter, x.ID); err != nil {
+		if _, err := w.clusters[0].Rentals.Release(w.ctx, w.renter, x.ID); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -82,8 +82,8 @@ func TestRentWithAVolume(t *testing.T) {
 	w.runUp(s)
 	// Another organisation's volume does not exist.
 	s.Mounts[0].Volume = volume.Volume{}.ID
-	if _, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{}); !fault.Is(err,
-		fault.Invalid) {
+	if _, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s},
+		idem.Request{}); !fault.Is(err, fault.Invalid) {
 		t.Fatalf("no volume: %v", err)
 	}
 }
@@ -116,7 +116,7 @@ func TestALeaseThatHasEndedKeepsItsKeys(t *testing.T) {
 	at := w.hostOf(writer, 0)
 	key := w.desired(w.clusters[0], at.id).Leases[0].Mounts[0].Key
 	for _, c := range []cluster.Cluster{writer, reader} {
-		if _, err := w.clusters[0].Release(w.ctx, w.renter, c.ID); err != nil {
+		if _, err := w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID); err != nil {
 			t.Fatal(err)
 		}
 	}

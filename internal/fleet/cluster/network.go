@@ -45,7 +45,7 @@ func (x *lockedCluster) network() {
 	}
 	if f := x.fabric(); f.BusbwGbps > 0 {
 		x.addWrite(func(ctx context.Context, w *writer) error {
-			w.tx.AfterCommit(func() { w.c.measuredFabric(context.WithoutCancel(ctx), f, w.x.now) })
+			w.tx.AfterCommit(func() { w.m.measuredFabric(context.WithoutCancel(ctx), f, w.x.now) })
 			return nil
 		})
 	}
@@ -55,7 +55,7 @@ func (x *lockedCluster) network() {
 			if err != nil {
 				return err
 			}
-			w.tx.AfterCommit(func() { w.c.measured(context.WithoutCancel(ctx), l, net.BusbwGbps, w.x.now) })
+			w.tx.AfterCommit(func() { w.m.measured(context.WithoutCancel(ctx), l, net.BusbwGbps, w.x.now) })
 			return w.x.compareOffered(net, offered)
 		})
 	}
@@ -103,10 +103,10 @@ func (x *lockedCluster) measuredRDMA() *client.ClusterRDMA {
 }
 
 // measuredFabric stores what was measured over RDMA, as measured does.
-func (c *Clusters) measuredFabric(ctx context.Context, f host.Fabric, at time.Time) {
-	err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return host.RecordFabric(ctx, tx, f, at) })
+func (m *machine) measuredFabric(ctx context.Context, f host.Fabric, at time.Time) {
+	err := m.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return host.RecordFabric(ctx, tx, f, at) })
 	if err != nil {
-		c.log.Warn("what a cluster measured over RDMA is lost", "err", err)
+		m.log.Warn("what a cluster measured over RDMA is lost", "err", err)
 	}
 }
 
@@ -140,10 +140,10 @@ func rate(gbps float64) string {
 
 // measured stores what was measured of hosts, in its own transaction: a host that reports at this moment locks its rows
 // in another order than a cluster does. If it is lost, the next cluster measures again.
-func (c *Clusters) measured(ctx context.Context, l []host.Line, busbw float64, at time.Time) {
-	err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return host.RecordNetwork(ctx, tx, l, busbw, at) })
+func (m *machine) measured(ctx context.Context, l []host.Line, busbw float64, at time.Time) {
+	err := m.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return host.RecordNetwork(ctx, tx, l, busbw, at) })
 	if err != nil {
-		c.log.Warn("what a preflight measured of hosts is lost", "err", err)
+		m.log.Warn("what a preflight measured of hosts is lost", "err", err)
 	}
 }
 

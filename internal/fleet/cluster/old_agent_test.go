@@ -104,7 +104,7 @@ func TestAnOldAgentKeepsItsLeases(t *testing.T) {
 
 	cannot := func(what string, r cluster.RentRequest, kind fault.Kind) {
 		t.Helper()
-		if _, _, err := w.clusters[0].Rent(w.ctx, w.renter, r, idem.Request{}); !fault.Is(err, kind) {
+		if _, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.renter, r, idem.Request{}); !fault.Is(err, kind) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -115,7 +115,7 @@ func TestAnOldAgentKeepsItsLeases(t *testing.T) {
 	if why := hs.Unsellable(time.Now()); !strings.Contains(why, "too old") || !strings.Contains(why, "updated") {
 		t.Errorf("the operator is told: %q", why)
 	}
-	if _, err := w.clusters[0].Release(w.ctx, w.renter, c.ID); err != nil {
+	if _, err := w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID); err != nil {
 		t.Fatal(err)
 	}
 	w.exec("UPDATE gpu_claim SET expires_at = clock_timestamp() WHERE kind = 'quote'")

@@ -15,7 +15,7 @@ func TestNobodyRentsFromThemselves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 2})
 	w.Fund(w.operator.Org, 100*money.Unit)
-	_, _, err := w.clusters[0].Rent(w.ctx, w.operator, cluster.RentRequest{Spec: spec(2, 1)}, idem.Request{})
+	_, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.operator, cluster.RentRequest{Spec: spec(2, 1)}, idem.Request{})
 	f := fault.From(err)
 	why, _ := f.Extra["explain"].([]client.Exclusion)
 	if f.Kind != fault.NoCapacity || len(why) != 1 || why[0].Excluded != 2 {

@@ -26,7 +26,7 @@ import (
 // leases depends on. What a host says of its leases decides what is billed and who was silent, so it is written before
 // the host gets its answer.
 type QuietReports struct {
-	c *Clusters
+	hosts *Hosts
 
 	mu       sync.Mutex
 	readers  int
@@ -60,8 +60,8 @@ type QuietAnswer struct {
 }
 
 // NewQuietReports returns QuietReports. It starts no goroutines; the caller must call Flush regularly and at the end.
-func NewQuietReports(c *Clusters) *QuietReports {
-	return &QuietReports{c: c, reported: map[id.Host]bool{}, calm: map[id.Host]uint64{}, seed: maphash.MakeSeed()}
+func NewQuietReports(hosts *Hosts) *QuietReports {
+	return &QuietReports{hosts: hosts, reported: map[id.Host]bool{}, calm: map[id.Host]uint64{}, seed: maphash.MakeSeed()}
 }
 
 // mayBeQuiet reports whether a report contains nothing that must be stored, as far as the report itself shows it.
@@ -204,7 +204,7 @@ func (q *QuietReports) read(ctx context.Context, all []*quietReport) {
 			q.mu.Lock()
 			q.reported[r.host] = true
 			q.mu.Unlock()
-		} else if v := q.c.compare(r, row, leases[r.host]); v != nil {
+		} else if v := q.hosts.compare(r, row, leases[r.host]); v != nil {
 			leased = append(leased, v)
 			delete(leases, r.host) // another report of the same host is compared with what is stored after this one
 		}
@@ -212,8 +212,8 @@ func (q *QuietReports) read(ctx context.Context, all []*quietReport) {
 	if len(leased) == 0 {
 		return
 	}
-	if err := q.c.saveGood(ctx, leased); err != nil {
-		q.c.log.Error("quiet reports were not stored together", "hosts", len(leased), "err", err)
+	if err := q.hosts.saveGood(ctx, leased); err != nil {
+		q.hosts.log.Error("quiet reports were not stored together", "hosts", len(leased), "err", err)
 	}
 }
 
@@ -244,7 +244,7 @@ func (q *QuietReports) readRows(ctx context.Context, all []*quietReport) (rows [
 	if len(leased) > 0 {
 		db.Read(b, &found, (*dbq.Queries).LeasesOfHosts, id.UUIDs(leased...))
 	}
-	if err := db.Send(ctx, q.c.db.Q, b); err != nil {
+	if err := db.Send(ctx, q.hosts.db.Q, b); err != nil {
 		return nil, nil, err
 	}
 	leases = make(map[id.Host][]dbq.LeasesOfHostsRow, len(leased))
@@ -263,5 +263,5 @@ func (q *QuietReports) Flush(ctx context.Context) error {
 	if len(reported) == 0 {
 		return nil
 	}
-	return host.TouchHosts(ctx, q.c.db, slices.SortedFunc(maps.Keys(reported), id.Host.Compare))
+	return host.TouchHosts(ctx, q.hosts.db, slices.SortedFunc(maps.Keys(reported), id.Host.Compare))
 }

@@ -28,7 +28,7 @@ func isNews(l agentapi.LeaseStatus) bool {
 
 // compare compares a report with what is stored of the host's leases. It returns nil if anything but the time of the
 // report differs; then the report must be stored in the usual way.
-func (c *Clusters) compare(r *quietReport, row dbq.QuietReportsRow, stored []dbq.LeasesOfHostsRow) *leasedReport {
+func (hs *Hosts) compare(r *quietReport, row dbq.QuietReportsRow, stored []dbq.LeasesOfHostsRow) *leasedReport {
 	if len(stored) == 0 || len(stored) != len(r.report.Leases) || len(r.leases) != len(stored) ||
 		metering.AnchorDue(r.answer.Anchor, r.report.BootMS, row.Now) {
 		return nil
@@ -41,24 +41,24 @@ func (c *Clusters) compare(r *quietReport, row dbq.QuietReportsRow, stored []dbq
 			return nil
 		}
 		h, late := readLease(hostLease(l), r.report, clock, out.at, nil)
-		if late || !c.unchanged(h, r.report.BootID) {
+		if late || !hs.unchanged(h, r.report.BootID) {
 			return nil
 		}
 		out.leases = append(out.leases, h)
 		live[i] = dbq.LiveLeasesRow{ID: l.LeaseID, Epoch: l.LeaseEpoch, Rank: l.Node.Rank, ClusterID: l.Node.ClusterID,
 			RunUntil: l.RunUntil, StartDeadline: l.StartDeadline, NodeCount: l.NodeCount}
 	}
-	r.answer.Extensions = c.extensions(live)
+	r.answer.Extensions = hs.extensions(live)
 	return out
 }
 
 // unchanged reports whether a lease was well at the host's report before, of the same boot, and is well and the same
 // now, without a gap in between.
-func (c *Clusters) unchanged(h leaseReport, boot string) bool {
+func (hs *Hosts) unchanged(h leaseReport, boot string) bool {
 	st := h.row.NodeStatus
 	if h.now == nil || h.gone || h.goodMS == 0 || h.needsLock() || h.row.Node.StartedAt == nil || st.BootID != boot ||
 		st.Epoch != h.row.LeaseEpoch || !st.Good || st.Trouble != "" || len(st.PeersDown) > 0 || len(h.row.LogsKept) > 0 ||
-		h.at.Sub(st.ReportedAt) > c.cfg.LostAfter || len(h.gaps(boot, c.cfg.LostAfter)) > 0 {
+		h.at.Sub(st.ReportedAt) > hs.cfg.LostAfter || len(h.gaps(boot, hs.cfg.LostAfter)) > 0 {
 		return false
 	}
 	moved, err := h.appendStatus(&dbq.SaveNodeStatusesParams{})
@@ -77,7 +77,7 @@ func hostLease(l dbq.LeasesOfHostsRow) dbq.HostLeasesRow {
 
 // saveGood stores reports that say that all is still well, and marks those as quiet of which everything was stored. The
 // statements are transactions of their own: none waits with the locks of another, and each may be repeated.
-func (c *Clusters) saveGood(ctx context.Context, all []*leasedReport) error {
+func (hs *Hosts) saveGood(ctx context.Context, all []*leasedReport) error {
 	hosts := make([]id.Host, len(all))
 	traffic := make(map[id.Host][]agentapi.LeaseStatus, len(all))
 	var p dbq.SaveGoodStatusesParams
@@ -89,14 +89,14 @@ func (c *Clusters) saveGood(ctx context.Context, all []*leasedReport) error {
 			p.GoodMs, p.ReportedAt = append(p.GoodMs, l.goodMS), append(p.ReportedAt, r.at)
 		}
 	}
-	if err := host.RecordTraffic(ctx, c.db, traffic); err != nil {
+	if err := host.RecordTraffic(ctx, hs.db, traffic); err != nil {
 		return err
 	}
 	slices.SortFunc(hosts, id.Host.Compare)
-	if err := host.TouchHosts(ctx, c.db, hosts); err != nil {
+	if err := host.TouchHosts(ctx, hs.db, hosts); err != nil {
 		return err
 	}
-	saved, err := c.db.Q.SaveGoodStatuses(ctx, p)
+	saved, err := hs.db.Q.SaveGoodStatuses(ctx, p)
 	if err != nil {
 		return fmt.Errorf("store node statuses: %w", err)
 	}

@@ -54,7 +54,7 @@ func TestQuietReports_LeasedAsTheUsualWay(t *testing.T) {
 	before := w.stored()
 	w.exec("UPDATE host_status SET last_sync_at = 'epoch', full_report_at = 'epoch'")
 
-	a, quiet := cluster.NewQuietReports(w.clusters[0]).Take(w.ctx, h.id, s, 0)
+	a, quiet := cluster.NewQuietReports(w.clusters[0].Hosts).Take(w.ctx, h.id, s, 0)
 	if !quiet {
 		t.Fatal("not quiet although nothing is new")
 	}
@@ -65,7 +65,7 @@ func TestQuietReports_LeasedAsTheUsualWay(t *testing.T) {
 	if heard != 1 {
 		t.Errorf("%d hosts were heard, want 1, before the answer", heard)
 	}
-	state, err := w.clusters[0].HostState(w.ctx, h.id, s)
+	state, err := w.clusters[0].Hosts.HostState(w.ctx, h.id, s)
 	w.must(err)
 	if diff := cmp.Diff(state.Extensions, a.Extensions); diff != "" || len(a.Extensions) != 1 {
 		t.Errorf("extensions (-usual +quiet):\n%s", diff)
@@ -98,7 +98,7 @@ func TestQuietReports_LeasedCostNoStatementEach(t *testing.T) {
 	for range hosts {
 		w.runUp(spec(1, 1))
 	}
-	q := cluster.NewQuietReports(w.clusters[0])
+	q := cluster.NewQuietReports(w.clusters[0].Hosts)
 	statements := func(n int) int64 {
 		t.Helper()
 		reports := make([]agentapi.Sync, n)
@@ -134,7 +134,7 @@ func TestQuietReports_LeasedNewsIsNotQuiet(t *testing.T) {
 	w := newWorld(t, worldConfig{hosts: 2, gpus: 2})
 	c := w.runUp(spec(2, 1))
 	h := w.hosts[0]
-	q := cluster.NewQuietReports(w.clusters[0])
+	q := cluster.NewQuietReports(w.clusters[0].Hosts)
 	take := func(s agentapi.Sync) bool {
 		_, quiet := q.Take(w.ctx, h.id, s, 0)
 		return quiet
@@ -188,7 +188,7 @@ func TestQuietReports_LeasedNewsIsNotQuiet(t *testing.T) {
 			t.Errorf("quiet after %s", change)
 		}
 	}
-	_, _, err := w.clusters[0].ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRelease, idem.Request{})
+	_, _, err := w.clusters[0].Rentals.ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRelease, idem.Request{})
 	w.must(err)
 	if s := h.report(); take(s) {
 		t.Error("quiet before its lease is gone")
@@ -206,7 +206,7 @@ func TestQuietReports_LockedNodeIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
 	w.runUp(spec(1, 1))
-	q, s := cluster.NewQuietReports(w.clusters[0]), w.calmReport(w.hosts[0])
+	q, s := cluster.NewQuietReports(w.clusters[0].Hosts), w.calmReport(w.hosts[0])
 	tx, err := w.d.Pool.Begin(w.ctx)
 	w.must(err)
 	if _, err := tx.Exec(w.ctx, "SELECT FROM node_status FOR UPDATE"); err != nil {
@@ -229,7 +229,7 @@ func TestQuietReports_AStartDoesNotWait(t *testing.T) {
 	const within = 50 * time.Millisecond
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 2})
 	w.runUp(spec(1, 1))
-	h, q := w.hosts[0], cluster.NewQuietReports(w.clusters[0])
+	h, q := w.hosts[0], cluster.NewQuietReports(w.clusters[0].Hosts)
 	take := func(when string, s agentapi.Sync, wantQuiet, wantWait bool) {
 		t.Helper()
 		a, quiet := q.Take(w.ctx, h.id, s, within)

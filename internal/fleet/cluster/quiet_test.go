@@ -54,7 +54,7 @@ func TestQuietReports_DoNotOutlastTheirContext(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	h := quietHosts(t, d, 1)[0]
-	q := cluster.NewQuietReports(cluster.New(d, nil, nil, cluster.Config{}))
+	q := cluster.NewQuietReports(cluster.New(d, nil, nil, cluster.Config{}).Hosts)
 	q.Hold()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -76,7 +76,7 @@ func TestQuietReports_CostNoStatementEach(t *testing.T) {
 		}
 	}
 	exec("UPDATE host_status SET last_sync_at = NULL")
-	q := cluster.NewQuietReports(cluster.New(d, nil, nil, cluster.Config{}))
+	q := cluster.NewQuietReports(cluster.New(d, nil, nil, cluster.Config{}).Hosts)
 	q.Hold()
 	k.Left.Store(many)
 	var done sync.WaitGroup
@@ -111,7 +111,7 @@ func TestQuietReports_NewsIsNotQuiet(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	h := quietHosts(t, d, 1)[0]
-	q := cluster.NewQuietReports(cluster.New(d, nil, nil, cluster.Config{}))
+	q := cluster.NewQuietReports(cluster.New(d, nil, nil, cluster.Config{}).Hosts)
 	exec := func(sql string) {
 		t.Helper()
 		if _, err := d.Pool.Exec(t.Context(), sql); err != nil {
@@ -193,7 +193,7 @@ func TestQuietReports_WaitForOthers(t *testing.T) {
 	const few, many, within = 5, 1 << 40, time.Second
 	d, k := dbtest.NewMortal(t)
 	all := quietHosts(t, d, few+cluster.EnoughReports)
-	q := cluster.NewQuietReports(cluster.New(d, nil, nil, cluster.Config{}))
+	q := cluster.NewQuietReports(cluster.New(d, nil, nil, cluster.Config{}).Hosts)
 	take := func(hosts []quietHost) (statements int64, took time.Duration) {
 		k.Left.Store(many)
 		began := time.Now()

@@ -262,7 +262,7 @@ func (f *quotaField) rent(n, org int) {
 		except = quoted.quote
 	}
 	began := f.now()
-	c, _, err := f.clusters[0].Rent(f.ctx, f.as(org), request, idem.Request{})
+	c, _, err := f.clusters[0].Rentals.Rent(f.ctx, f.as(org), request, idem.Request{})
 	if !f.judged(n, org, gpus, began, err, except) {
 		return
 	}
@@ -308,7 +308,7 @@ func (f *quotaField) end() {
 		f.exec("UPDATE cluster SET start_deadline = clock_timestamp() - interval '1 ms' WHERE id = $1", c.ID)
 		f.tick(c)
 	default:
-		f.must(errOf(f.clusters[0].Release(f.ctx, f.as(h.org), h.cluster)))
+		f.must(errOf(f.clusters[0].Rentals.Release(f.ctx, f.as(h.org), h.cluster)))
 	}
 	h.to = f.ended("start_hold WHERE cluster_id = $1", h.cluster)
 	// Its hosts are gone, so that its GPUs can be claimed again.

@@ -38,7 +38,7 @@ func (w *world) report(h *fakeHost, inv agentapi.Inventory) {
 func (w *world) rentRDMA(who account.Principal) (cluster.Cluster, error) {
 	s := spec(2, 2)
 	s.Network = market.Network{Scope: market.ScopeFabric, Fabric: agentapi.FabricRDMA}
-	c, _, err := w.clusters[0].Rent(w.ctx, who, cluster.RentRequest{Spec: s}, idem.Request{})
+	c, _, err := w.clusters[0].Rentals.Rent(w.ctx, who, cluster.RentRequest{Spec: s}, idem.Request{})
 	return c, err
 }
 
@@ -117,7 +117,7 @@ func TestRDMAInPartitions(t *testing.T) {
 		t.Errorf("a running cluster moved from %q to %q", a, again)
 	}
 	w.rounds(ours, "running", in(lifecycle.Running))
-	_, err = w.clusters[0].Release(w.ctx, w.renter, ours.ID)
+	_, err = w.clusters[0].Rentals.Release(w.ctx, w.renter, ours.ID)
 	w.must(err)
 }
 
@@ -173,7 +173,7 @@ func TestRDMAIsMeasured(t *testing.T) {
 	}
 	end := func(c cluster.Cluster) {
 		t.Helper()
-		_, err := w.clusters[0].Release(w.ctx, w.renter, c.ID)
+		_, err := w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)
 		w.must(err)
 		w.rounds(c, "released", in(lifecycle.Released))
 	}
@@ -200,8 +200,8 @@ func TestRDMAIsMeasured(t *testing.T) {
 	}
 	s := spec(2, 2)
 	s.Network = market.Network{Scope: market.ScopeFabric, Fabric: agentapi.FabricRDMA, MinBusbwGbps: 345}
-	if _, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{}); !fault.Is(err,
-		fault.NoCapacity) {
+	if _, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s},
+		idem.Request{}); !fault.Is(err, fault.NoCapacity) {
 		t.Errorf("faster than was measured, slower than the ports: %v", err)
 	}
 	end(run(no)) // the same hosts, within a day

@@ -57,7 +57,7 @@ func TestAHostThatFailedIsNotOfferedForAnHour(t *testing.T) {
 	w.behave(0, nil)
 	w.clean(c)
 	w.rounds(c, "seen by the market", func(cluster.Cluster) bool {
-		_, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 1)}, idem.Request{})
+		_, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 1)}, idem.Request{})
 		f := fault.From(err)
 		return f != nil && f.Kind == fault.NoCapacity && strings.Contains(fmt.Sprint(f.Extra["explain"]), "relist lock")
 	})
@@ -73,7 +73,7 @@ func TestAHostThatFailedIsNotOfferedForAnHour(t *testing.T) {
 	}
 	w.exec("UPDATE gang_strike SET at = at - interval '1 hour'")
 	w.rounds(c, "offered again", func(cluster.Cluster) bool {
-		_, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 1)}, idem.Request{})
+		_, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 1)}, idem.Request{})
 		return err == nil
 	})
 }

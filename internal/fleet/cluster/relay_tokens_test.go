@@ -38,13 +38,13 @@ func TestRelayTokensLastAsLongAsTheLease(t *testing.T) {
 		t.Helper()
 		for rank := range 2 {
 			h := w.hostOf(c, rank)
-			s, err := relayed.HostState(w.ctx, h.id, agentapi.Sync{})
+			s, err := relayed.Hosts.HostState(w.ctx, h.id, agentapi.Sync{})
 			w.must(err)
 			d, ext := *s.Desired, s.Extensions
 			if len(d.Leases) != 1 || len(ext) != 1 || len(d.Leases[0].Network.Relays) != 1 {
 				t.Fatalf("%s: %+v, %+v", when, d, ext)
 			}
-			without, err := w.clusters[0].HostState(w.ctx, h.id, agentapi.Sync{})
+			without, err := w.clusters[0].Hosts.HostState(w.ctx, h.id, agentapi.Sync{})
 			if w.must(err); without.Extensions[0].RelayToken != "" {
 				t.Errorf("%s: renewed without relays", when)
 			}

@@ -38,6 +38,16 @@ type RentRequest struct {
 	Over  json.RawMessage // with a quote: a JSON object of further spec fields; may be empty
 }
 
+// Rentals are the rentals of clusters: their beginning, restart and end at the renter's wish.
+type Rentals struct {
+	db      *db.DB
+	market  *market.Market
+	bus     *bus.Bus // may be nil
+	cfg     *Config
+	machine *machine
+	views   *Views
+}
+
 // Rent rents a cluster. With an idempotency key, a repeated call returns the first answer. Faults: Invalid, NoCapacity
 // with explain, InsufficientFunds if less than 60 s can be paid, QuotaExceeded, RateLimited for starts that hold too
 // much, Conflict and NotFound for the quote.
@@ -45,16 +55,16 @@ type RentRequest struct {
 // The hosts are chosen before the transaction, which makes two round trips: lock takes the idempotency key and every
 // lock, and reads what they guard; decide decides without reading anything more; what queueWrites queues is sent with
 // the commit.
-func (c *Clusters) Rent(ctx context.Context, p account.Principal, r RentRequest,
+func (rs *Rentals) Rent(ctx context.Context, p account.Principal, r RentRequest,
 	key idem.Request) (out Cluster, done idem.Outcome, err error) {
-	n := &rental{c: c, principal: p, id: id.New[id.Cluster](), leases: map[int]id.Lease{}, nodes: map[int]id.Node{}}
-	sizes, err := c.modelSizes(ctx)
+	n := &rental{rs: rs, principal: p, id: id.New[id.Cluster](), leases: map[int]id.Lease{}, nodes: map[int]id.Node{}}
+	sizes, err := rs.modelSizes(ctx)
 	if err != nil {
 		return out, done, err
 	}
 	claim := func(ctx context.Context, plan market.Placement, refused error) error {
 		l := &lockedRental{rental: n, want: plan, sizes: sizes}
-		out, done, err = idem.OnceInBatches(ctx, c.db, key, func(b *pgx.Batch, tx *db.Tx) error {
+		out, done, err = idem.OnceInBatches(ctx, rs.db, key, func(b *pgx.Batch, tx *db.Tx) error {
 			if refused != nil {
 				return nil // but the key: a repeated request is answered even if it would be refused now
 			}
@@ -75,7 +85,7 @@ func (c *Clusters) Rent(ctx context.Context, p account.Principal, r RentRequest,
 	if refused != nil || !r.Quote.IsZero() {
 		err = claim(ctx, n.quote.Placement, refused)
 	} else {
-		err = c.market.Planning(ctx, request, claim)
+		err = rs.market.Planning(ctx, request, claim)
 	}
 	if errors.Is(err, market.ErrStale) { // planned several times, and each time another rent was faster
 		err = fault.Wrap(err, fault.NoCapacity, "The GPUs that fit are being rented by others at this moment: try again.")
@@ -85,7 +95,7 @@ func (c *Clusters) Rent(ctx context.Context, p account.Principal, r RentRequest,
 
 // rental is what is to be rented, and the ids it will have.
 type rental struct {
-	c         *Clusters
+	rs        *Rentals
 	principal account.Principal
 	id        id.Cluster
 	leases    map[int]id.Lease // by rank
@@ -98,7 +108,7 @@ type rental struct {
 func (n *rental) readRequest(ctx context.Context, r RentRequest) (request market.Request, err error) {
 	n.spec = r.Spec
 	if !r.Quote.IsZero() {
-		if n.quote, err = n.c.market.GetQuote(ctx, n.principal, r.Quote); err != nil {
+		if n.quote, err = n.rs.market.GetQuote(ctx, n.principal, r.Quote); err != nil {
 			return request, err
 		}
 		if n.spec = n.quote.Spec; n.quote.State != market.QuoteHeld {
@@ -116,16 +126,16 @@ func (n *rental) readRequest(ctx context.Context, r RentRequest) (request market
 	if err := n.quote.Placement.Runs(n.spec); !n.quote.ID.IsZero() && err != nil {
 		return request, err
 	}
-	if _, err := account.SSHKeysByID(ctx, n.c.db.Q, n.principal.Org, n.spec.SSHKeyIDs); err != nil {
+	if _, err := account.SSHKeysByID(ctx, n.rs.db.Q, n.principal.Org, n.spec.SSHKeyIDs); err != nil {
 		return request, err
 	}
 	if request, err = n.spec.Request(n.principal.Org); err != nil {
 		return request, err
 	}
-	if err := sharedfs.Check(ctx, n.c.db.Q, n.spec.SharedFS()); err != nil {
+	if err := sharedfs.Check(ctx, n.rs.db.Q, n.spec.SharedFS()); err != nil {
 		return request, err // no host has it, so that placement would find no capacity
 	}
-	_, err = request.ReadVolumes(ctx, n.c.db.Q, n.spec)
+	_, err = request.ReadVolumes(ctx, n.rs.db.Q, n.spec)
 	return request, err
 }
 
@@ -142,7 +152,7 @@ func (n *rental) newLeases(p market.Placement) []metering.NewLease {
 	out := make([]metering.NewLease, len(p.Nodes))
 	for i, placed := range p.Nodes {
 		lease := n.lease(placed.Rank)
-		out[i] = newLease(n.id, n.nodes[placed.Rank], lease, n.principal.Org, n.c.cfg.Currency, 1, placed)
+		out[i] = newLease(n.id, n.nodes[placed.Rank], lease, n.principal.Org, n.rs.cfg.Currency, 1, placed)
 	}
 	return out
 }
@@ -166,26 +176,26 @@ type lockedRental struct {
 // lock queues all locks in their order, and the reads of what they guard. The cluster's own row is new, so no other
 // transaction waits for it.
 func (l *lockedRental) lock(b *pgx.Batch, tx *db.Tx) (err error) {
-	if l.c.cfg.Starts.Window > 0 {
+	if l.rs.cfg.Starts.Window > 0 {
 		account.QueueLockCircle(b, l.principal.Org)
 	}
 	if l.quote.ID.IsZero() {
-		l.hosts = l.c.market.QueueHosts(b, l.want.HostIDs(), true)
+		l.hosts = l.rs.market.QueueHosts(b, l.want.HostIDs(), true)
 	} else {
-		l.quoted = l.c.market.QueueQuote(b, l.quote, l.principal.Org)
+		l.quoted = l.rs.market.QueueQuote(b, l.quote, l.principal.Org)
 	}
 	l.claims = volume.QueueClaims(b, l.principal.Org, l.spec.Volumes())
 	l.mounts = bucket.QueueClaims(b, l.principal.Org, l.spec.Buckets())
 	l.shares = sharedfs.QueueClaims(b, l.principal.Org, l.spec.SharedFS())
-	l.stakes = stakesOf(l.id, l.c.cfg.Currency, l.want, l.lease)
+	l.stakes = stakesOf(l.id, l.rs.cfg.Currency, l.want, l.lease)
 	l.money, err = metering.QueueBegin(b, tx, metering.AuthoriseRequest{
 		Cluster:  l.id,
 		Org:      l.principal.Org,
 		Project:  l.spec.ProjectName(),
-		Currency: l.c.cfg.Currency,
+		Currency: l.rs.cfg.Currency,
 		Budget:   l.spec.Budget,
 	}, l.newLeases(l.want), l.stakes.Accounts()...)
-	l.starts = l.c.market.QueueStarts(b, l.c.cfg.Starts, l.principal.Org, l.quote.ID, l.sizes)
+	l.starts = l.rs.market.QueueStarts(b, l.rs.cfg.Starts, l.principal.Org, l.quote.ID, l.sizes)
 	db.ReadNow(b, &l.now)
 	return err
 }
@@ -214,7 +224,7 @@ func (l *lockedRental) decide() (d *deal, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := l.money.Owed().Admit(l.now, l.c.cfg.Currency); err != nil {
+	if err := l.money.Owed().Admit(l.now, l.rs.cfg.Currency); err != nil {
 		return nil, err
 	}
 	if d.covered, err = l.starts.Judge(d.placed, l.now); err != nil {
@@ -259,12 +269,12 @@ func (d *deal) describe() (err error) {
 			return err
 		}
 	}
-	deadline, due := d.now.Add(d.c.cfg.StartTimeout), d.now.Add(lookStarting)
+	deadline, due := d.now.Add(d.rs.cfg.StartTimeout), d.now.Add(lookStarting)
 	d.row = dbq.InsertClusterParams{
 		ID: d.id, OrgID: d.principal.Org, CreatedBy: d.principal.User, Name: cmp.Or(d.spec.Name, d.id.Short()),
-		Project: d.spec.ProjectName(), Labels: labels, Spec: spec, Secrets: d.c.cfg.Box.Seal(hidden, belongs(d.id)),
+		Project: d.spec.ProjectName(), Labels: labels, Spec: spec, Secrets: d.rs.cfg.Box.Seal(hidden, belongs(d.id)),
 		ImageRef: d.spec.Image, NodeCount: int32(d.spec.Nodes), GpusPerNode: int32(d.spec.GPUsPerNode),
-		Rate: d.placed.Rate, Currency: d.c.cfg.Currency, Budget: d.spec.Budget, MaxDurationS: d.spec.MaxDuration,
+		Rate: d.placed.Rate, Currency: d.rs.cfg.Currency, Budget: d.spec.Budget, MaxDurationS: d.spec.MaxDuration,
 		QuoteID: d.quote.ID, Network: network, CreatedAt: d.now, StartDeadline: &deadline, DueAt: &due, StartNew: !d.covered,
 	}
 	d.view, err = plain(dbq.Cluster{
@@ -295,7 +305,7 @@ func (d *deal) queueWrites(b *pgx.Batch, tx *db.Tx) error {
 	if d.quoted != nil {
 		market.QueueRented(b, d.quote.ID, d.id)
 	}
-	host.QueueLeaseClaims(b, tx, d.c.bus, d.placed.ClaimSets(d.id, d.lease), d.lapsed)
+	host.QueueLeaseClaims(b, tx, d.rs.bus, d.placed.ClaimSets(d.id, d.lease), d.lapsed)
 	db.Write(b, (*dbq.Queries).InsertCluster, d.row)
 	d.claims.QueueWrite(b, d.id)
 	d.mounts.QueueWrite(b, d.id)
@@ -331,7 +341,7 @@ func (d *deal) queueWrites(b *pgx.Batch, tx *db.Tx) error {
 		Detail: fmt.Sprintf("%d × %d %s at %s per hour; %s held", d.spec.Nodes, d.spec.GPUsPerNode, gpus,
 			d.placed.Rate.Plain(), d.held.Plain()),
 	})
-	tx.AfterCommit(func() { d.c.bus.Changed(bus.TopicCluster(d.id), bus.TopicOrg(d.principal.Org)) })
+	tx.AfterCommit(func() { d.rs.bus.Changed(bus.TopicCluster(d.id), bus.TopicOrg(d.principal.Org)) })
 	return audit.Queue(b, d.principal.Event("cluster.rent", d.id.String(), map[string]any{
 		"nodes":          d.spec.Nodes,
 		"gpus_per_node":  d.spec.GPUsPerNode,

@@ -101,31 +101,31 @@ func (x *lockedCluster) dueReplacing(sooner func(time.Time)) {
 
 // replace finds hosts for the ranks that wait, or records why there are none. If it is called again, or by several
 // replicas at once, it does nothing more.
-func (c *Clusters) replace(ctx context.Context, cl id.Cluster) error {
-	g, err := c.gangOf(ctx, cl)
+func (wd *Watchdog) replace(ctx context.Context, cl id.Cluster) error {
+	g, err := wd.gangOf(ctx, cl)
 	if err != nil || len(g.ranks) == 0 {
 		return err
 	}
-	err = c.market.Planning(ctx, g.request, func(ctx context.Context, plan market.Placement, refused error) error {
+	err = wd.market.Planning(ctx, g.request, func(ctx context.Context, plan market.Placement, refused error) error {
 		if refused != nil {
 			return refused
 		}
-		return c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			x, err := c.lock(ctx, tx, cl)
+		return wd.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			x, err := wd.machine.lock(ctx, tx, cl)
 			if err != nil {
 				return err
 			}
 			if !slices.Equal(x.waiting(), g.ranks) {
 				return errOvertaken
 			}
-			return c.writer(tx, x).replace(ctx, plan, g)
+			return wd.machine.writer(tx, x).replace(ctx, plan, g)
 		})
 	})
 	if errors.Is(err, errOvertaken) { // the watchdog's next look sees the new state
 		return nil
 	}
 	if why := whyNot(err); why != "" {
-		return c.stillWaiting(ctx, cl, why)
+		return wd.stillWaiting(ctx, cl, why)
 	}
 	if err != nil {
 		return fmt.Errorf("replace ranks of %s: %w", cl, err)
@@ -146,11 +146,11 @@ type gang struct {
 // gangOf reads what the waiting ranks need: GPUs like those they had, for the price that was agreed on, in the fabric
 // or on the host where the other ranks need them, on no host that the cluster has or lost, and never on the renter's
 // own.
-func (c *Clusters) gangOf(ctx context.Context, cl id.Cluster) (g gang, err error) {
+func (wd *Watchdog) gangOf(ctx context.Context, cl id.Cluster) (g gang, err error) {
 	var x *lockedCluster
 	var leases []dbq.ClusterRatesRow
-	err = c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
-		if x, err = c.lock(ctx, tx, cl); err != nil {
+	err = wd.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
+		if x, err = wd.machine.lock(ctx, tx, cl); err != nil {
 			return err
 		}
 		leases, err = tx.Q.ClusterRates(ctx, cl)
@@ -166,7 +166,7 @@ func (c *Clusters) gangOf(ctx context.Context, cl id.Cluster) (g gang, err error
 		return g, err
 	}
 	a := &g.request
-	if _, err := a.ReadVolumes(ctx, c.db.Q, x.spec); err != nil {
+	if _, err := a.ReadVolumes(ctx, wd.db.Q, x.spec); err != nil {
 		return g, err
 	}
 	a.Nodes, a.Joins, a.Image = len(g.ranks), len(x.nodes) > 1, ""
@@ -239,7 +239,7 @@ func (w *writer) replace(ctx context.Context, want market.Placement, g gang) err
 	if err := host.LockOnly(ctx, w.tx, slices.Compact(hosts)); err != nil {
 		return fmt.Errorf("lock hosts: %w", err)
 	}
-	placed, err := w.c.market.Claim(ctx, w.tx, want, w.x.row.ID, func(rank int) id.Lease { return leases[rank] })
+	placed, err := w.m.market.Claim(ctx, w.tx, want, w.x.row.ID, func(rank int) id.Lease { return leases[rank] })
 	if err != nil {
 		return err
 	}
@@ -348,9 +348,9 @@ func (x *lockedCluster) notifyRenter(what string, ranks []int, n notify.Notice) 
 }
 
 // stillWaiting shows the renter why no host was found.
-func (c *Clusters) stillWaiting(ctx context.Context, cl id.Cluster, why string) error {
-	return c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		return c.alter(ctx, tx, cl, func(x *lockedCluster) error {
+func (wd *Watchdog) stillWaiting(ctx context.Context, cl id.Cluster, why string) error {
+	return wd.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return wd.machine.alter(ctx, tx, cl, func(x *lockedCluster) error {
 			if len(x.waiting()) == 0 || x.row.ReplaceNote == why {
 				return nil
 			}

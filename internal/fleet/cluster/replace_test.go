@@ -34,7 +34,7 @@ func (w *world) vanish(c cluster.Cluster, rank int) {
 // events are the kinds of a cluster's timeline.
 func (w *world) events(c cluster.Cluster) (kinds []string, text string) {
 	w.t.Helper()
-	ev, err := w.clusters[0].Events(w.ctx, w.renter.Org, c.ID, 0, 1000)
+	ev, err := w.clusters[0].Views.Events(w.ctx, w.renter.Org, c.ID, 0, 1000)
 	w.must(err)
 	for _, e := range ev {
 		kinds = append(kinds, e.Kind)
@@ -140,7 +140,7 @@ func TestAnotherHostTakesALostRank(t *testing.T) {
 		!strings.Contains(s, "another host took rank 1") {
 		t.Errorf("the renter was told %s", s)
 	}
-	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
+	w.must(errOf(w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)))
 	w.rounds(c, "released", in(lifecycle.Released))
 	w.clean(c)
 	w.withinWindows(c)
@@ -224,7 +224,7 @@ func TestAHostThatComesInTimeIsTaken(t *testing.T) {
 		t.Errorf("rank 1 is on %s in epoch %d", c.Nodes[1].HostName, c.Epoch)
 	}
 	w.one(c)
-	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
+	w.must(errOf(w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)))
 	w.rounds(c, "released", in(lifecycle.Released))
 	w.clean(c)
 }
@@ -268,7 +268,7 @@ func TestAReplacementMayBeLostToo(t *testing.T) {
 		t.Errorf("%+v", c.Nodes)
 	}
 	w.one(c)
-	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
+	w.must(errOf(w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)))
 	w.rounds(c, "released", in(lifecycle.Released))
 	w.clean(c)
 	w.withinWindows(c)
@@ -288,7 +288,7 @@ func TestTheOnlyRankIsReplaced(t *testing.T) {
 	w.addHost(1, 1)
 	w.tick(c)
 	c = w.rounds(c, "running", in(lifecycle.Running))
-	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
+	w.must(errOf(w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)))
 	w.rounds(c, "released", in(lifecycle.Released))
 	w.clean(c)
 }
@@ -307,12 +307,12 @@ func TestTheLogOfALostHostIsKept(t *testing.T) {
 	}
 	w.must(gone.sync(w.ctx, 0))
 	w.must(gone.sync(w.ctx, 0))
-	kept, err := w.clusters[0].KeptLogs(w.ctx, 10, 10)
+	kept, err := w.clusters[0].Logs.Kept(w.ctx, 10, 10)
 	w.must(err)
 	if len(kept) != 1 || kept[0].Host != gone.id || kept[0].Ref.Epoch != 1 || kept[0].Node != c.Nodes[0].ID {
 		t.Fatalf("kept %+v", kept)
 	}
-	w.must(w.clusters[0].StoreLog(w.ctx, kept[0].Node, 1, []byte("before\n"), false))
+	w.must(w.clusters[0].Logs.Store(w.ctx, kept[0].Node, 1, []byte("before\n"), false))
 	refs, err := w.storedLogs(gone)
 	w.must(err)
 	if len(refs) != 1 || refs[0] != kept[0].Ref {
@@ -325,12 +325,12 @@ func TestTheLogOfALostHostIsKept(t *testing.T) {
 	if refs, err = w.storedLogs(gone); err != nil || len(refs) != 0 {
 		t.Errorf("acked for ever: %v, %v", refs, err)
 	}
-	log, err := w.clusters[0].Log(w.ctx, w.renter.Org, c.ID, 0)
+	log, err := w.clusters[0].Views.Log(w.ctx, w.renter.Org, c.ID, 0)
 	w.must(err)
 	if len(log.Runs) != 1 || log.Live == nil || log.Live.Host == gone.id {
 		t.Errorf("log %+v", log)
 	}
-	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
+	w.must(errOf(w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)))
 	w.rounds(c, "released", in(lifecycle.Released))
 	w.clean(c)
 }
@@ -351,7 +351,7 @@ func TestAServerThatDiesAnywhereStillReplaces(t *testing.T) {
 	for n := int64(1); ; n++ {
 		w.exec("UPDATE cluster SET due_at = clock_timestamp(), full_look_at = 'epoch' WHERE id = $1", c.ID)
 		k.Left.Store(n)
-		_, err := w.clusters[0].Watchdog(w.ctx)
+		_, err := w.clusters[0].Watchdog.Pass(w.ctx)
 		struck := k.Left.Swap(0) <= 0
 		w.one(c)
 		now := w.get(c)
@@ -376,7 +376,7 @@ func TestAServerThatDiesAnywhereStillReplaces(t *testing.T) {
 	if len(credits) != 1 || c.Epoch != 2 {
 		t.Errorf("epoch %d, credited %+v", c.Epoch, credits)
 	}
-	w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
+	w.must(errOf(w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)))
 	w.rounds(c, "released", in(lifecycle.Released))
 	w.clean(c)
 }

@@ -78,7 +78,7 @@ func lossWalk(t *testing.T, r *rand.Rand) {
 			var looks sync.WaitGroup
 			for _, k := range w.clusters {
 				looks.Go(func() {
-					if res, err := k.Watchdog(w.ctx); err != nil || res.Failed > 0 {
+					if res, err := k.Watchdog.Pass(w.ctx); err != nil || res.Failed > 0 {
 						t.Errorf("watchdog: %+v %v", res, err)
 					}
 				})
@@ -100,7 +100,7 @@ func lossWalk(t *testing.T, r *rand.Rand) {
 	t.Logf("%d replacements, %s", replaced, c.State)
 	c = w.get(c)
 	if !c.State.Ended() {
-		w.must(errOf(w.clusters[0].Release(w.ctx, w.renter, c.ID)))
+		w.must(errOf(w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)))
 	}
 	for range 8 {
 		for i, h := range w.hosts {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
@@ -22,17 +23,26 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
+// Hosts takes what hosts report about their leases, and answers with what they should run.
+type Hosts struct {
+	db      *db.DB
+	bus     *bus.Bus // may be nil
+	cfg     *Config
+	log     *slog.Logger
+	machine *machine
+}
+
 // ApplyReport applies what a host reports of its leases. Leases of other hosts and unknown epochs are logged and left
 // out; reports that come late or twice change nothing. Most reports only store that a node is well, which takes no
 // lock; what changes a cluster is applied in one transaction per cluster, and what PostgreSQL refuses of one costs the
 // others nothing. gone are ended leases whose claims ended with this report (host.Report.Gone). Ingest the report's
 // segments first: a cluster of which nothing is left is settled. After an error the report must be sent again.
-func (c *Clusters) ApplyReport(ctx context.Context, hostID id.Host, s agentapi.Sync, gone []id.Lease) error {
-	clock, rows, err := c.leasesOf(ctx, hostID, s, gone)
+func (hs *Hosts) ApplyReport(ctx context.Context, hostID id.Host, s agentapi.Sync, gone []id.Lease) error {
+	clock, rows, err := hs.leasesOf(ctx, hostID, s, gone)
 	if err != nil {
 		return fmt.Errorf("clock and leases of %s: %w", hostID, err)
 	}
-	c.logForeign(hostID, s, rows)
+	hs.logForeign(hostID, s, rows)
 	at := reportMoment(clock, s)
 	var all []leaseReport
 	for _, row := range rows {
@@ -47,18 +57,18 @@ func (c *Clusters) ApplyReport(ctx context.Context, hostID id.Host, s agentapi.S
 			locked[r.row.Node.ClusterID] = append(locked[r.row.Node.ClusterID], r)
 		}
 	}
-	if err := c.saveStatuses(ctx, s, at, all); err != nil {
+	if err := hs.saveStatuses(ctx, s, at, all); err != nil {
 		return err
 	}
 	if clock.LogsWait && s.Full {
-		if err := c.forgetLogs(ctx, hostID, s); err != nil {
+		if err := hs.forgetLogs(ctx, hostID, s); err != nil {
 			return err
 		}
 	}
 	var failed []error
 	for _, cl := range order(locked) {
-		err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			return c.alter(ctx, tx, cl, func(x *lockedCluster) error {
+		err := hs.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			return hs.machine.alter(ctx, tx, cl, func(x *lockedCluster) error {
 				for _, r := range locked[cl] {
 					x.applyReport(r)
 				}
@@ -66,7 +76,7 @@ func (c *Clusters) ApplyReport(ctx context.Context, hostID id.Host, s agentapi.S
 			})
 		})
 		if db.IsData(err) || errors.Is(err, errUnreadable) { // again and again: the other leases must not wait for it
-			c.log.Error("what a host reports of a cluster cannot be stored", "host", hostID, "cluster", cl, "err", err)
+			hs.log.Error("what a host reports of a cluster cannot be stored", "host", hostID, "cluster", cl, "err", err)
 		} else if err != nil {
 			failed = append(failed, fmt.Errorf("report of %s on %s: %w", hostID, cl, err))
 		}
@@ -76,7 +86,7 @@ func (c *Clusters) ApplyReport(ctx context.Context, hostID id.Host, s agentapi.S
 
 // leasesOf reads the clocks that a report is read by, and after them the leases of the host that it may name. Only the
 // host's own leases are among them: this is the one place that decides whose a reported lease is.
-func (c *Clusters) leasesOf(ctx context.Context, hostID id.Host, s agentapi.Sync,
+func (hs *Hosts) leasesOf(ctx context.Context, hostID id.Host, s agentapi.Sync,
 	gone []id.Lease) (clock dbq.ReportClockRow, rows []dbq.HostLeasesRow, err error) {
 	b := &pgx.Batch{}
 	db.Queue(b, func(ctx context.Context, q *dbq.Queries) (err error) {
@@ -87,16 +97,16 @@ func (c *Clusters) leasesOf(ctx context.Context, hostID id.Host, s agentapi.Sync
 		rows, err = q.HostLeases(ctx, hostID, id.UUIDs(append(named(s), gone...)...))
 		return err
 	})
-	err = db.Send(ctx, c.db.Q, b)
+	err = db.Send(ctx, hs.db.Q, b)
 	return clock, rows, err
 }
 
 // forgetLogs removes kept logs that a full report no longer shows.
-func (c *Clusters) forgetLogs(ctx context.Context, hostID id.Host, s agentapi.Sync) error {
-	if err := c.db.Q.ForgetLogs(ctx, hostID, id.UUIDs(named(s)...)); err != nil {
+func (hs *Hosts) forgetLogs(ctx context.Context, hostID id.Host, s agentapi.Sync) error {
+	if err := hs.db.Q.ForgetLogs(ctx, hostID, id.UUIDs(named(s)...)); err != nil {
 		return fmt.Errorf("kept logs of %s: %w", hostID, err)
 	}
-	if err := c.db.Q.ForgetLostLogs(ctx, hostID, id.UUIDs(named(s)...)); err != nil {
+	if err := hs.db.Q.ForgetLostLogs(ctx, hostID, id.UUIDs(named(s)...)); err != nil {
 		return fmt.Errorf("kept logs of lost leases on %s: %w", hostID, err)
 	}
 	return nil
@@ -127,44 +137,44 @@ func named(s agentapi.Sync) []id.Lease {
 }
 
 // logForeign logs what a report names and is not the host's: leftovers of another life of the machine, or a lie.
-func (c *Clusters) logForeign(hostID id.Host, s agentapi.Sync, rows []dbq.HostLeasesRow) {
+func (hs *Hosts) logForeign(hostID id.Host, s agentapi.Sync, rows []dbq.HostLeasesRow) {
 	for _, l := range s.Leases {
 		own := slices.IndexFunc(rows, func(r dbq.HostLeasesRow) bool { return r.LeaseID.String() == l.Lease })
 		switch {
 		case own < 0:
-			c.log.Warn("a host reports a lease that is not its own: left out", "host", hostID, "lease", clip(l.Lease, 64),
+			hs.log.Warn("a host reports a lease that is not its own: left out", "host", hostID, "lease", clip(l.Lease, 64),
 				"state", l.State)
 		case l.Epoch > int(rows[own].LeaseEpoch):
-			c.log.Warn("a host reports an epoch that never was: left out", "host", hostID, "lease", l.Lease, "epoch", l.Epoch)
+			hs.log.Warn("a host reports an epoch that never was: left out", "host", hostID, "lease", l.Lease, "epoch", l.Epoch)
 		}
 	}
 }
 
 // saveStatuses stores the last report of each node, and notifies pages whose progress changed. If PostgreSQL refuses a
 // value, the nodes are stored one by one, so that only the node with that value lacks its report.
-func (c *Clusters) saveStatuses(ctx context.Context, s agentapi.Sync, at time.Time, all []leaseReport) error {
-	err := c.saveTogether(ctx, s, at, all)
+func (hs *Hosts) saveStatuses(ctx context.Context, s agentapi.Sync, at time.Time, all []leaseReport) error {
+	err := hs.saveTogether(ctx, s, at, all)
 	if !db.IsData(err) {
 		return err
 	}
 	for i, r := range all {
-		err := c.saveTogether(ctx, s, at, all[i:i+1])
+		err := hs.saveTogether(ctx, s, at, all[i:i+1])
 		if err != nil && !db.IsData(err) {
 			return err
 		}
 		if err != nil {
-			c.log.Error("what a host reports of a lease cannot be stored", "lease", r.row.LeaseID, "err", err)
+			hs.log.Error("what a host reports of a lease cannot be stored", "lease", r.row.LeaseID, "err", err)
 		}
 	}
 	return nil
 }
 
-func (c *Clusters) saveTogether(ctx context.Context, s agentapi.Sync, at time.Time, all []leaseReport) error {
+func (hs *Hosts) saveTogether(ctx context.Context, s agentapi.Sync, at time.Time, all []leaseReport) error {
 	p := dbq.SaveNodeStatusesParams{BootID: s.BootID, BootMs: s.BootMS, ReportedAt: at}
 	changed := map[id.Cluster]bool{}
 	for _, r := range all {
 		if !slices.Equal(r.kept, r.row.LogsKept) {
-			if err := c.saveLogsKept(ctx, r); err != nil {
+			if err := hs.saveLogsKept(ctx, r); err != nil {
 				return fmt.Errorf("kept logs of %s: %w", r.row.Node.ID, err)
 			}
 		}
@@ -182,14 +192,14 @@ func (c *Clusters) saveTogether(ctx context.Context, s agentapi.Sync, at time.Ti
 	if len(p.Nodes) == 0 {
 		return nil
 	}
-	if err := c.saveGaps(ctx, s, at, all); err != nil {
+	if err := hs.saveGaps(ctx, s, at, all); err != nil {
 		return err
 	}
-	if err := c.db.Q.SaveNodeStatuses(ctx, p); err != nil {
+	if err := hs.db.Q.SaveNodeStatuses(ctx, p); err != nil {
 		return fmt.Errorf("store node statuses: %w", err)
 	}
 	for cl := range changed {
-		c.bus.Changed(bus.TopicCluster(cl))
+		hs.bus.Changed(bus.TopicCluster(cl))
 	}
 	return nil
 }
@@ -223,11 +233,11 @@ func (r leaseReport) appendStatus(p *dbq.SaveNodeStatusesParams) (moved bool, er
 }
 
 // saveLogsKept stores of which epochs a host has the log of a lease, also when the lease's rank moved to another host.
-func (c *Clusters) saveLogsKept(ctx context.Context, r leaseReport) error {
+func (hs *Hosts) saveLogsKept(ctx context.Context, r leaseReport) error {
 	if r.row.Node.LeaseID != r.row.LeaseID {
-		return c.db.Q.SaveLostLogsKept(ctx, r.kept, r.row.LeaseID)
+		return hs.db.Q.SaveLostLogsKept(ctx, r.kept, r.row.LeaseID)
 	}
-	return c.db.Q.SaveLogsKept(ctx, r.kept, r.row.Node.ID)
+	return hs.db.Q.SaveLogsKept(ctx, r.kept, r.row.Node.ID)
 }
 
 // part ends a node: nothing of the node is left on its host, or the host was given up. Its GPUs are free if they were
@@ -287,30 +297,30 @@ func order[V any](m map[id.Cluster]V) []id.Cluster {
 
 // saveGaps writes down for which time no report of a host says that its ranks were well, once it is known when that
 // time ended, and when the host's reports were missing. In the steady state there is nothing to write.
-func (c *Clusters) saveGaps(ctx context.Context, s agentapi.Sync, at time.Time, all []leaseReport) error {
+func (hs *Hosts) saveGaps(ctx context.Context, s agentapi.Sync, at time.Time, all []leaseReport) error {
 	var g dbq.InsertRankGapsParams
 	var silent dbq.InsertSilencesParams
 	for _, h := range all {
 		if h.now == nil || h.row.Node.LeaseID != h.row.LeaseID {
 			continue
 		}
-		for _, gap := range h.gaps(s.BootID, c.cfg.LostAfter) {
+		for _, gap := range h.gaps(s.BootID, hs.cfg.LostAfter) {
 			g.Leases, g.Epochs = append(g.Leases, id.UUIDs(h.row.LeaseID)...), append(g.Epochs, h.row.LeaseEpoch)
 			g.FromMs, g.ToMs, g.Unwell = append(g.FromMs, gap.from), append(g.ToMs, gap.to), append(g.Unwell, gap.unwell)
 		}
-		if before := h.row.NodeStatus.ReportedAt; h.row.Node.StartedAt != nil && at.Sub(before) > c.cfg.LostAfter &&
+		if before := h.row.NodeStatus.ReportedAt; h.row.Node.StartedAt != nil && at.Sub(before) > hs.cfg.LostAfter &&
 			len(silent.Hosts) == 0 {
 			silent.Hosts, silent.Kinds = id.UUIDs(h.row.Node.HostID), []string{"missing"}
 			silent.FromMs, silent.ToMs = []int64{before.UnixMilli()}, []int64{at.UnixMilli()}
 		}
 	}
 	if len(g.Leases) > 0 {
-		if err := c.db.Q.InsertRankGaps(ctx, g); err != nil {
+		if err := hs.db.Q.InsertRankGaps(ctx, g); err != nil {
 			return fmt.Errorf("gaps in what hosts attest: %w", err)
 		}
 	}
 	if len(silent.Hosts) > 0 {
-		if err := c.db.Q.InsertSilences(ctx, silent); err != nil {
+		if err := hs.db.Q.InsertSilences(ctx, silent); err != nil {
 			return fmt.Errorf("silence of a host: %w", err)
 		}
 	}
@@ -353,9 +363,9 @@ func (h leaseReport) gaps(boot string, lostAfter time.Duration) (out []rankGap) 
 
 // DropOldFacts removes strikes and silences of more than 90 days ago, starts of more than 30 days ago and bans that are
 // over, and puts starts that ended together into one row. It returns how many rows it removed or merged.
-func (c *Clusters) DropOldFacts(ctx context.Context) (n int64, err error) {
-	for _, drop := range []func(context.Context) (int64, error){c.db.Q.DropOldStrikes, c.db.Q.DropOldSilences,
-		c.db.Q.DropOldBans, c.db.Q.DropOldStartHolds} {
+func (hs *Hosts) DropOldFacts(ctx context.Context) (n int64, err error) {
+	for _, drop := range []func(context.Context) (int64, error){hs.db.Q.DropOldStrikes, hs.db.Q.DropOldSilences,
+		hs.db.Q.DropOldBans, hs.db.Q.DropOldStartHolds} {
 		dropped, err := drop(ctx)
 		if err != nil {
 			return n, fmt.Errorf("old facts about gangs: %w", err)
@@ -363,7 +373,7 @@ func (c *Clusters) DropOldFacts(ctx context.Context) (n int64, err error) {
 		n += dropped
 	}
 	for merged := int64(1); merged > 0; n += merged {
-		if merged, err = c.db.Q.MergeStartHolds(ctx); err != nil {
+		if merged, err = hs.db.Q.MergeStartHolds(ctx); err != nil {
 			return n, fmt.Errorf("merge starts: %w", err)
 		}
 	}

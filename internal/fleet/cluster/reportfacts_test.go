@@ -149,8 +149,9 @@ func (c reportCase) apply(t *testing.T) (leaseReport, *lockedCluster) {
 	}
 	n := &node{Node: c.row.Node, status: c.row.NodeStatus, capped: c.row.CappedUntil, ended: c.row.LeaseEndedAt,
 		gone: c.row.LeaseGoneAt, required: true}
+	cfg := Config{}.withDefaults()
 	x := &lockedCluster{
-		cfg:     &New(nil, nil, nil, Config{}).cfg,
+		cfg:     &cfg,
 		now:     c.now,
 		effects: effects{raise: map[id.Host]bool{}},
 		nodes:   []*node{n},

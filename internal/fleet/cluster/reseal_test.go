@@ -30,12 +30,12 @@ func TestTheSecretRotates(t *testing.T) {
 	s := spec(1, 1)
 	s.RegistryAuth = &market.RegistryAuth{Username: "robot", Password: "hunter3"}
 	q := w.quote(s)
-	c, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Quote: q.ID}, idem.Request{})
+	c, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{Quote: q.ID}, idem.Request{})
 	w.must(err)
-	before, err := with(onOld).SSHHostKeys(w.ctx)
+	before, err := with(onOld).Ingress.SSHHostKeys(w.ctx)
 	w.must(err)
 	desired := func(on *cluster.Clusters) (d agentapi.Desired, err error) {
-		s, err := on.HostState(w.ctx, w.hostOf(c, 0).id, agentapi.Sync{})
+		s, err := on.Hosts.HostState(w.ctx, w.hostOf(c, 0).id, agentapi.Sync{})
 		if err != nil {
 			return d, err
 		}
@@ -53,36 +53,36 @@ func TestTheSecretRotates(t *testing.T) {
 	both := with(rotating)
 	opens("both, before", both, true)
 	admin := account.Principal{Admin: true}
-	if st, err := both.SealState(w.ctx, admin); err != nil || !st.Rotating || st.Done || st.PassedAt != nil {
+	if st, err := both.Secrets.State(w.ctx, admin); err != nil || !st.Rotating || st.Done || st.PassedAt != nil {
 		t.Fatalf("%+v %v", st, err)
 	}
 	for i, want := range []int{1, 0} {
-		if n, err := both.Reseal(w.ctx); err != nil || n != want {
+		if n, err := both.Secrets.Reseal(w.ctx); err != nil || n != want {
 			t.Fatalf("pass %d: %d %v", i, n, err)
 		}
 	}
 	opens("both, after", both, true)
 	opens("the new secret alone, after", with(onNew), true)
 	opens("the old secret, after", with(onOld), false)
-	st, err := both.SealState(w.ctx, admin)
+	st, err := both.Secrets.State(w.ctx, admin)
 	if err != nil || st.Resealed != 1 || st.Remaining != 0 || st.Done {
 		t.Fatalf("%+v %v", st, err)
 	}
 	_, err = w.d.Pool.Exec(w.ctx, "UPDATE seal_progress SET began_at = began_at - interval '26 hours'")
 	w.must(err)
-	_, err = both.Reseal(w.ctx)
+	_, err = both.Secrets.Reseal(w.ctx)
 	w.must(err)
-	if st, err = both.SealState(w.ctx, admin); err != nil || !st.Done {
+	if st, err = both.Secrets.State(w.ctx, admin); err != nil || !st.Done {
 		t.Fatalf("%+v %v", st, err)
 	}
 	for _, b := range []*seal.Box{rotating, onNew} {
-		after, err := with(b).SSHHostKeys(w.ctx)
+		after, err := with(b).Ingress.SSHHostKeys(w.ctx)
 		w.must(err)
 		if len(after) != len(before) || !bytes.Equal(after[0].PublicKey().Marshal(), before[0].PublicKey().Marshal()) {
 			t.Fatal("other SSH host keys")
 		}
 	}
-	if _, err := with(onOld).SSHHostKeys(w.ctx); err == nil {
+	if _, err := with(onOld).Ingress.SSHHostKeys(w.ctx); err == nil {
 		t.Error("the old secret opens SSH host keys")
 	}
 }

@@ -22,7 +22,7 @@ func TestScratchIsPromisedOnce(t *testing.T) {
 	s.ScratchGB = 60
 	refused := func(constraint string) {
 		t.Helper()
-		_, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
+		_, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
 		var why []client.Exclusion
 		if f := fault.From(err); f != nil {
 			why, _ = f.Extra["explain"].([]client.Exclusion)
@@ -41,7 +41,7 @@ func TestScratchIsPromisedOnce(t *testing.T) {
 	s.ScratchGB = 40
 	beside := w.runUp(s)
 	for _, x := range []cluster.Cluster{c, beside} {
-		if _, err := w.clusters[0].Release(w.ctx, w.renter, x.ID); err != nil {
+		if _, err := w.clusters[0].Rentals.Release(w.ctx, w.renter, x.ID); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -50,7 +50,7 @@ func TestScratchIsPromisedOnce(t *testing.T) {
 	results := make(chan error, 4)
 	for range cap(results) { // at once: one GPU is there for each, scratch for one
 		go func() {
-			_, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
+			_, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
 			results <- err
 		}()
 	}
@@ -126,7 +126,7 @@ func TestTheOperatorIsToldOfFailedScratch(t *testing.T) {
 	if n := told(); !strings.Contains(n.Body, "was shut down") {
 		t.Errorf("the operator reads %+v", n)
 	}
-	_, err := w.clusters[0].Release(w.ctx, w.renter, c.ID)
+	_, err := w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)
 	w.must(err)
 	w.clean(c)
 	told()

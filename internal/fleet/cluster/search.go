@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/musterhq/muster/internal/bus"
+	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
@@ -48,25 +50,35 @@ const (
 // maxWords bounds what a search costs.
 const maxWords = 8
 
+// Views are clusters as their renters see them.
+type Views struct {
+	db  *db.DB
+	bus *bus.Bus // may be nil
+	cfg *Config
+
+	lists   db.Shared[listed, []Cluster]
+	encoded db.Shared[listed, []byte]
+}
+
 // List returns a page of the organisation's clusters. The number of its statements does not depend on the number of
 // clusters, and callers that ask for the same page at the same time share one read, which begins after they asked. They
 // must not change what they get. Fault: Invalid.
-func (c *Clusters) List(ctx context.Context, org id.Org, r ListRequest) ([]Cluster, error) {
-	return c.lists.Read(ctx, listed{org, r}, func(ctx context.Context) ([]Cluster, error) {
-		clusters, err := c.list(ctx, org, r)
+func (vs *Views) List(ctx context.Context, org id.Org, r ListRequest) ([]Cluster, error) {
+	return vs.lists.Read(ctx, listed{org, r}, func(ctx context.Context) ([]Cluster, error) {
+		clusters, err := vs.list(ctx, org, r)
 		if err != nil {
 			return nil, err
 		}
-		return views(ctx, c.db.Q, clusters)
+		return views(ctx, vs.db.Q, clusters)
 	})
 }
 
 // ListEncoded is List for callers that want the page as bytes: encode makes them, and those who share a read share its
 // encoding, too. All callers have to pass an encode that does the same. They must not change what they get.
-func (c *Clusters) ListEncoded(ctx context.Context, org id.Org, r ListRequest,
+func (vs *Views) ListEncoded(ctx context.Context, org id.Org, r ListRequest,
 	encode func([]Cluster) ([]byte, error)) ([]byte, error) {
-	return c.encoded.Read(ctx, listed{org, r}, func(ctx context.Context) ([]byte, error) {
-		clusters, err := c.List(ctx, org, r)
+	return vs.encoded.Read(ctx, listed{org, r}, func(ctx context.Context) ([]byte, error) {
+		clusters, err := vs.List(ctx, org, r)
 		if err != nil {
 			return nil, err
 		}
@@ -80,7 +92,7 @@ type listed struct {
 	ListRequest
 }
 
-func (c *Clusters) list(ctx context.Context, org id.Org, r ListRequest) (out []dbq.Cluster, err error) {
+func (vs *Views) list(ctx context.Context, org id.Org, r ListRequest) (out []dbq.Cluster, err error) {
 	words := strings.Fields(strings.ToLower(r.Words))
 	if len(words) > maxWords {
 		return nil, fault.InvalidField("query.q", "has more than %d words", maxWords)
@@ -89,13 +101,15 @@ func (c *Clusters) list(ctx context.Context, org id.Org, r ListRequest) (out []d
 	newest := len(words) == 0 && (r.Sort == "" || r.Sort == SortNewest)
 	switch {
 	case newest && r.Filter == FilterActive:
-		rows, e := c.db.Q.ListLiveClusters(ctx, org, after, limit)
+		rows, e := vs.db.Q.ListLiveClusters(ctx, org, after, limit)
 		err, out = e, make([]dbq.Cluster, 0, len(rows))
 		for _, row := range rows {
 			out = append(out, row.Cluster)
 		}
 	case newest:
-		rows, e := c.db.Q.ListClusters(ctx, dbq.ListClustersParams{OrgID: org, Before: after, States: states, MaxRows: limit})
+		rows, e := vs.db.Q.ListClusters(ctx, dbq.ListClustersParams{
+			OrgID: org, Before: after, States: states, MaxRows: limit,
+		})
 		err, out = e, make([]dbq.Cluster, 0, len(rows))
 		for _, row := range rows {
 			out = append(out, row.Cluster)
@@ -109,7 +123,7 @@ func (c *Clusters) list(ctx context.Context, org id.Org, r ListRequest) (out []d
 			tail, mask := idTail(w)
 			p.Tails, p.Masks = append(p.Tails, tail), append(p.Masks, mask)
 		}
-		rows, e := c.db.Q.SearchClusters(ctx, p)
+		rows, e := vs.db.Q.SearchClusters(ctx, p)
 		err, out = e, make([]dbq.Cluster, 0, len(rows))
 		for _, row := range rows {
 			out = append(out, row.Cluster)

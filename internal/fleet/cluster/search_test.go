@@ -53,7 +53,7 @@ func TestListFiltersSearchesAndSorts(t *testing.T) {
 	} {
 		var got []string
 		for c.r.Limit = 1; len(got) < 9; {
-			list, err := w.clusters[0].List(w.ctx, w.renter.Org, c.r)
+			list, err := w.clusters[0].Views.List(w.ctx, w.renter.Org, c.r)
 			if w.must(err); len(list) == 0 {
 				break
 			}
@@ -64,12 +64,12 @@ func TestListFiltersSearchesAndSorts(t *testing.T) {
 		}
 	}
 	stranger := w.SignUp("stranger")
-	if list, err := w.clusters[0].List(w.ctx, stranger.Org, cluster.ListRequest{Words: "alpha", Limit: 9}); err != nil ||
-		len(list) != 0 {
+	if list, err := w.clusters[0].Views.List(w.ctx, stranger.Org, cluster.ListRequest{Words: "alpha",
+		Limit: 9}); err != nil || len(list) != 0 {
 		t.Errorf("a stranger finds %d, %v", len(list), err)
 	}
 	for _, r := range []cluster.ListRequest{{Sort: "cost", Limit: 1}, {Words: strings.Repeat("a ", 9), Limit: 1}} {
-		if _, err := w.clusters[0].List(w.ctx, w.renter.Org, r); !fault.Is(err, fault.Invalid) {
+		if _, err := w.clusters[0].Views.List(w.ctx, w.renter.Org, r); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%+v: %v", r, err)
 		}
 	}

@@ -23,7 +23,7 @@ func TestRegistryCredentialsAreReadByHostsOnly(t *testing.T) {
 	s.RegistryAuth = &market.RegistryAuth{Username: "robot", Password: password}
 	q := w.quote(s) // quotes keep secrets too
 	once := idem.Request{Principal: "p", Method: "POST", Path: "/clusters", Key: "k", BodyHMAC: []byte("b")}
-	c, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Quote: q.ID}, once)
+	c, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{Quote: q.ID}, once)
 	w.must(err)
 	c = w.rounds(c, "running", in(lifecycle.Running))
 	for rank := range 2 {
@@ -33,7 +33,7 @@ func TestRegistryCredentialsAreReadByHostsOnly(t *testing.T) {
 		}
 	}
 	w.nowhere(password)
-	events, err := w.clusters[0].Events(w.ctx, w.renter.Org, c.ID, 0, 100)
+	events, err := w.clusters[0].Views.Events(w.ctx, w.renter.Org, c.ID, 0, 100)
 	w.must(err)
 	for _, v := range []any{w.get(c), events} {
 		b, err := json.Marshal(v)
@@ -42,7 +42,7 @@ func TestRegistryCredentialsAreReadByHostsOnly(t *testing.T) {
 			t.Errorf("shown: %s", b)
 		}
 	}
-	_, err = w.clusters[0].Release(w.ctx, w.renter, c.ID)
+	_, err = w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)
 	w.must(err)
 	var kept int
 	w.must(w.d.Pool.QueryRow(w.ctx, "SELECT count(*) FROM cluster WHERE id = $1 AND secrets IS NOT NULL",

@@ -51,7 +51,7 @@ func TestRentWithASharedFileSystem(t *testing.T) {
 	sp := spec(2, 1)
 	sp.Mounts = []client.Mount{{Path: "/shared", Shared: "no-such", Mode: agentapi.MountRW}}
 	rent := func() error {
-		_, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: sp}, idem.Request{})
+		_, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{Spec: sp}, idem.Request{})
 		return err
 	}
 	refused := func(what string) {
@@ -105,7 +105,7 @@ func TestRentWithASharedFileSystem(t *testing.T) {
 	if n := w.count(`SELECT count(*) FROM notice WHERE org_id = $1 AND title LIKE '%over its quota%'`, w.renter.Org); n != 1 {
 		t.Errorf("%d notices", n)
 	}
-	_, err = w.clusters[0].Release(w.ctx, w.renter, c.ID)
+	_, err = w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)
 	w.Must(err)
 	w.clean(c)
 	if d := w.dataOn(s, w.renter); d == nil || d.Clusters != 0 || d.DeleteAt.Before(time.Now().Add(29*24*time.Hour)) {
@@ -164,7 +164,7 @@ func TestASharedFolderWithoutAClusterIsDeleted(t *testing.T) {
 	c := w.runUp(sp)
 	w.exec(`UPDATE shared_folder SET used_at = used_at - interval '40 days'`)
 	round("a cluster has it", 0, "live")
-	_, err = w.clusters[0].Release(w.ctx, w.renter, c.ID)
+	_, err = w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)
 	w.Must(err)
 	w.clean(c)
 	age(22)
@@ -173,7 +173,7 @@ func TestASharedFolderWithoutAClusterIsDeleted(t *testing.T) {
 	round("24 days", 1, "live")
 	round("24 days, again", 0, "live")
 	again := w.runUp(sp)
-	_, err = w.clusters[0].Release(w.ctx, w.renter, again.ID)
+	_, err = w.clusters[0].Rentals.Release(w.ctx, w.renter, again.ID)
 	w.Must(err)
 	w.clean(again)
 	age(24)

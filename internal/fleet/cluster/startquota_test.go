@@ -24,7 +24,7 @@ var startRules = fairness.StartRules{Window: 6 * time.Hour, Free: 10_800, Reserv
 // refusedStart rents as an organisation and returns the fault of the start quota, nil if there was room.
 func (w *world) refusedStart(by account.Principal, s market.Spec) *fault.Fault {
 	w.t.Helper()
-	_, _, err := w.clusters[0].Rent(w.ctx, by, cluster.RentRequest{Spec: s}, idem.Request{})
+	_, _, err := w.clusters[0].Rentals.Rent(w.ctx, by, cluster.RentRequest{Spec: s}, idem.Request{})
 	f := fault.From(err)
 	if err != nil && (f == nil || f.Kind != fault.RateLimited || f.RetryAfter <= 0 || f.Extra["limit"] != "start_quota") {
 		w.t.Fatalf("refused otherwise: %v", err)
@@ -147,7 +147,7 @@ func TestStartsUnderWayCountInTheQuota(t *testing.T) {
 	var rents sync.WaitGroup
 	for range 8 {
 		rents.Go(func() {
-			c, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 4)}, idem.Request{})
+			c, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{Spec: spec(1, 4)}, idem.Request{})
 			if f := fault.From(err); err != nil && (f == nil || f.Extra["limit"] != "start_quota") {
 				t.Error(err)
 			}
@@ -316,7 +316,7 @@ func TestEndedStartsAreMerged(t *testing.T) {
 	}
 	before := sums()
 	for range 2 {
-		if _, err := w.clusters[0].DropOldFacts(w.ctx); err != nil {
+		if _, err := w.clusters[0].Hosts.DropOldFacts(w.ctx); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -22,11 +22,11 @@ import (
 // file counts for how long its starts held theirs; market.Starts and fairness.StartRules limit it.
 
 // modelSizes returns how many GPUs of each model the market has, if that limits starts.
-func (c *Clusters) modelSizes(ctx context.Context) (map[string]int64, error) {
-	if c.cfg.Starts.Window == 0 {
+func (rs *Rentals) modelSizes(ctx context.Context) (map[string]int64, error) {
+	if rs.cfg.Starts.Window == 0 {
 		return nil, nil
 	}
-	return c.market.ModelSizes(ctx)
+	return rs.market.ModelSizes(ctx)
 }
 
 // endedStart is a row of start_hold. rest is what counts if excusedBy has excused another start lately.

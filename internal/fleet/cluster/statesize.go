@@ -79,12 +79,12 @@ func smallest[T any](items []T, limit int) []T {
 }
 
 // refuse ends the starts of leases that their host cannot get. What has started goes on.
-func (c *Clusters) refuse(ctx context.Context, all []unsendable) error {
+func (hs *Hosts) refuse(ctx context.Context, all []unsendable) error {
 	var errs []error
 	for _, u := range all {
-		c.log.Error("a host cannot get a lease", "cluster", u.cluster, "lease", u.lease, "why", u.why)
-		err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			return c.alter(ctx, tx, u.cluster, func(x *lockedCluster) error {
+		hs.log.Error("a host cannot get a lease", "cluster", u.cluster, "lease", u.lease, "why", u.why)
+		err := hs.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			return hs.machine.alter(ctx, tx, u.cluster, func(x *lockedCluster) error {
 				if n := x.byLease(u.lease); n != nil && n.ended == nil && x.row.GoAt == nil {
 					x.step(n, lifecycle.NodeReportsFailed, u.reason, u.why)
 				}

@@ -43,7 +43,7 @@ func TestHostState_NothingFits(t *testing.T) {
 	c := w.rent(spec(1, 1))
 	w.exec("UPDATE cluster SET go_at = clock_timestamp() WHERE id = $1", c.ID)
 	tiny := cluster.New(w.d, w.market, nil, cluster.Config{Currency: usd, Box: w.Box(), MaxState: 100})
-	got, err := tiny.HostState(w.ctx, w.hosts[0].id, agentapi.Sync{Revision: 0})
+	got, err := tiny.Hosts.HostState(w.ctx, w.hosts[0].id, agentapi.Sync{Revision: 0})
 	if err != nil || got.Desired != nil || got.Revision != 0 || len(got.Extensions) != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -86,7 +86,7 @@ func TestReport_AValueThatCannotBeStoredCostsOneLease(t *testing.T) {
 	}
 	s.Leases[0].Progress.Uploads = &agentapi.Uploads{Problem: "\x00"}                                    // of its status
 	s.Leases[1].State, s.Leases[1].Preflight = agentapi.NodeJoining, &agentapi.Preflight{Detail: "\x00"} // of its cluster
-	w.must(w.clusters[0].ApplyReport(w.ctx, h.id, s, nil))
+	w.must(w.clusters[0].Hosts.ApplyReport(w.ctx, h.id, s, nil))
 	if got := w.get(all[2]).Nodes[0]; got.State != lifecycle.NodePulling || got.Progress.Step != "layers" {
 		t.Errorf("%+v", got)
 	}

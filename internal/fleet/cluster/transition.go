@@ -3,19 +3,31 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/musterhq/muster/internal/billing/metering"
+	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
+	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/notify"
 )
 
+// machine changes clusters by the transitions of their lifecycle, under the locks of their rows.
+type machine struct {
+	db     *db.DB
+	market *market.Market
+	bus    *bus.Bus // may be nil
+	cfg    *Config
+	log    *slog.Logger
+}
+
 // alter locks a cluster, lets f put in what happened, applies what follows from it, and writes the result in tx.
-func (c *Clusters) alter(ctx context.Context, tx *db.Tx, cl id.Cluster, f func(*lockedCluster) error) error {
-	x, err := c.lock(ctx, tx, cl)
+func (m *machine) alter(ctx context.Context, tx *db.Tx, cl id.Cluster, f func(*lockedCluster) error) error {
+	x, err := m.lock(ctx, tx, cl)
 	if err != nil {
 		return err
 	}
@@ -29,7 +41,7 @@ func (c *Clusters) alter(ctx context.Context, tx *db.Tx, cl id.Cluster, f func(*
 	if err := x.applyTransitions(); err != nil {
 		return err
 	}
-	return c.writer(tx, x).commit(ctx)
+	return m.writer(tx, x).commit(ctx)
 }
 
 // maxSteps bounds how many transitions follow from one set of facts: at barrier, started, exited, gone.

@@ -38,7 +38,7 @@ func (w *world) claims() (n int) {
 func (w *world) uploading(h *fakeHost, c cluster.Cluster) cluster.Cluster {
 	w.t.Helper()
 	h.uploads = true
-	_, err := w.clusters[0].Release(w.ctx, w.renter, c.ID)
+	_, err := w.clusters[0].Rentals.Release(w.ctx, w.renter, c.ID)
 	w.must(err)
 	for range 3 {
 		w.must(h.sync(w.ctx, 0))
@@ -69,7 +69,7 @@ func TestUpload_HoldsNoGPUs(t *testing.T) {
 	other := w.SignUp("other")
 	w.Fund(other.Org, 100*money.Unit)
 	rent := func(by account.Principal, s market.Spec) (cluster.Cluster, error) {
-		c, _, err := w.clusters[0].Rent(w.ctx, by, cluster.RentRequest{Spec: s}, idem.Request{})
+		c, _, err := w.clusters[0].Rentals.Rent(w.ctx, by, cluster.RentRequest{Spec: s}, idem.Request{})
 		return c, err
 	}
 	big, small := spec(1, 8), spec(1, 8)
@@ -87,7 +87,7 @@ func TestUpload_HoldsNoGPUs(t *testing.T) {
 	if n := w.claims(); n != 8 {
 		t.Errorf("the new lease has %d of 8 GPUs after the end of the upload", n)
 	}
-	_, err = w.clusters[0].Release(w.ctx, other, second.ID)
+	_, err = w.clusters[0].Rentals.Release(w.ctx, other, second.ID)
 	w.must(err)
 	w.clean(first)
 	if n := w.counted(); n > 8*240 {
@@ -95,7 +95,7 @@ func TestUpload_HoldsNoGPUs(t *testing.T) {
 	}
 	if big, err := rent(other, big); err != nil {
 		t.Errorf("the disk is not free after the upload: %v", err)
-	} else if _, err := w.clusters[0].Release(w.ctx, other, big.ID); err != nil {
+	} else if _, err := w.clusters[0].Rentals.Release(w.ctx, other, big.ID); err != nil {
 		t.Error(err)
 	}
 }

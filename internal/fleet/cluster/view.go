@@ -113,12 +113,12 @@ type Event = client.Event
 type Doubt = client.Doubt
 
 // doubtOf returns why the cluster is not billed at the moment; nil if it is billed, or if nothing is in doubt.
-func (c *Clusters) doubtOf(ctx context.Context, v Cluster) (*Doubt, error) {
+func (vs *Views) doubtOf(ctx context.Context, v Cluster) (*Doubt, error) {
 	if v.State != lifecycle.Degraded && v.State != lifecycle.Running || v.RunningAt == nil || v.Billing ||
 		v.Replacing != nil {
 		return nil, nil
 	}
-	row, err := c.db.Q.DoubtNow(ctx, v.ID)
+	row, err := vs.db.Q.DoubtNow(ctx, v.ID)
 	if err != nil {
 		return nil, fmt.Errorf("doubt about %s: %w", v.ID, err)
 	}
@@ -137,8 +137,8 @@ func (c *Clusters) doubtOf(ctx context.Context, v Cluster) (*Doubt, error) {
 		for _, r := range row.Disputed {
 			d.Ranks = append(d.Ranks, int(r))
 		}
-		if d.Since.Sub(*v.RunningAt) >= c.cfg.Young { // in a younger run, the grace depends on its last start
-			until := d.Since.Add(c.cfg.UndGrace)
+		if d.Since.Sub(*v.RunningAt) >= vs.cfg.Young { // in a younger run, the grace depends on its last start
+			until := d.Since.Add(vs.cfg.UndGrace)
 			d.Until = &until
 		}
 	} else if lost := v.lost(); len(lost) > 0 {
@@ -153,7 +153,7 @@ func (c *Clusters) doubtOf(ctx context.Context, v Cluster) (*Doubt, error) {
 				until = n.Since
 			}
 		}
-		until = until.Add(c.cfg.LossGrace).UTC()
+		until = until.Add(vs.cfg.LossGrace).UTC()
 		d.Since, d.Until = lost[0].Since.UTC(), &until
 	} else {
 		return nil, nil
@@ -206,11 +206,11 @@ func (v Cluster) named(ranks []int) string {
 }
 
 // withDoubt adds to a cluster the reason for which it is not billed at the moment.
-func (c *Clusters) withDoubt(ctx context.Context, v Cluster, err error) (Cluster, error) {
+func (vs *Views) withDoubt(ctx context.Context, v Cluster, err error) (Cluster, error) {
 	if err != nil {
 		return v, err
 	}
-	v.Doubt, err = c.doubtOf(ctx, v)
+	v.Doubt, err = vs.doubtOf(ctx, v)
 	if v.Doubt != nil && v.Doubt.Then == "end" {
 		v.stopsAt(stop{deref(v.Doubt.Until), client.StopNodeLost})
 	}

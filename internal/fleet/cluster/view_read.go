@@ -9,38 +9,35 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
-	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/host"
-	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
 )
 
 // Get returns one of the organisation's clusters. Fault: NotFound, also for clusters of other organisations.
-func (c *Clusters) Get(ctx context.Context, org id.Org, cl id.Cluster) (Cluster, error) {
-	v, err := view(ctx, c.db.Q, cl)
+func (vs *Views) Get(ctx context.Context, org id.Org, cl id.Cluster) (Cluster, error) {
+	v, err := view(ctx, vs.db.Q, cl)
 	if err == nil && v.Org != org {
 		return Cluster{}, errNotFound
 	}
-	return c.withDoubt(ctx, v, err)
+	return vs.withDoubt(ctx, v, err)
 }
 
 // Wait is Get, but returns only once the cluster is in the given state or has ended, or d has passed (at most MaxWait).
-func (c *Clusters) Wait(ctx context.Context, org id.Org, cl id.Cluster, state lifecycle.State,
+func (vs *Views) Wait(ctx context.Context, org id.Org, cl id.Cluster, state lifecycle.State,
 	d time.Duration) (Cluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, min(max(d, 0), MaxWait))
 	defer cancel()
-	changes := c.bus.Watch(ctx, bus.TopicCluster(cl))
+	changes := vs.bus.Watch(ctx, bus.TopicCluster(cl))
 	look := time.NewTicker(waitLook) // changes may be lost
 	defer look.Stop()
 	for {
-		v, err := c.Get(context.WithoutCancel(ctx), org, cl)
+		v, err := vs.Get(context.WithoutCancel(ctx), org, cl)
 		if err != nil || v.State == state || v.State.Final() ||
 			(v.State == lifecycle.Releasing && state != lifecycle.Released &&
 				state != lifecycle.Failed) {
@@ -62,11 +59,11 @@ const (
 )
 
 // Events returns the timeline, oldest first, from after the given event (0: from the beginning).
-func (c *Clusters) Events(ctx context.Context, org id.Org, cl id.Cluster, after int64, limit int) ([]Event, error) {
-	if _, err := c.owned(ctx, org, cl); err != nil {
+func (vs *Views) Events(ctx context.Context, org id.Org, cl id.Cluster, after int64, limit int) ([]Event, error) {
+	if _, err := vs.owned(ctx, org, cl); err != nil {
 		return nil, err
 	}
-	rows, err := c.db.Q.ListClusterEvents(ctx, cl, after, int32(limit))
+	rows, err := vs.db.Q.ListClusterEvents(ctx, cl, after, int32(limit))
 	if err != nil {
 		return nil, fmt.Errorf("events of %s: %w", cl, err)
 	}
@@ -78,8 +75,8 @@ func (c *Clusters) Events(ctx context.Context, org id.Org, cl id.Cluster, after 
 }
 
 // owned returns the organisation's own cluster. Fault: NotFound.
-func (c *Clusters) owned(ctx context.Context, org id.Org, cl id.Cluster) (dbq.Cluster, error) {
-	r, err := c.db.Q.GetCluster(ctx, cl)
+func (vs *Views) owned(ctx context.Context, org id.Org, cl id.Cluster) (dbq.Cluster, error) {
+	r, err := vs.db.Q.GetCluster(ctx, cl)
 	switch {
 	case db.NoRows(err), err == nil && r.Cluster.OrgID != org:
 		return dbq.Cluster{}, errNotFound
@@ -268,12 +265,12 @@ type GPUMetrics struct {
 
 // Metrics returns what the cluster's GPUs reported in [from, to), thinned to one sample per step (0:
 // host.TelemetryStep), by rank, time and index. Fault: NotFound, also for clusters of other organisations.
-func (c *Clusters) Metrics(ctx context.Context, org id.Org, cl id.Cluster, from, to time.Time,
+func (vs *Views) Metrics(ctx context.Context, org id.Org, cl id.Cluster, from, to time.Time,
 	step time.Duration) ([]GPUMetrics, error) {
-	if _, err := c.owned(ctx, org, cl); err != nil {
+	if _, err := vs.owned(ctx, org, cl); err != nil {
 		return nil, err
 	}
-	had, err := c.db.Q.GPUsOfCluster(ctx, cl)
+	had, err := vs.db.Q.GPUsOfCluster(ctx, cl)
 	if err != nil {
 		return nil, fmt.Errorf("GPUs of %s: %w", cl, err)
 	}
@@ -283,7 +280,7 @@ func (c *Clusters) Metrics(ctx context.Context, org id.Org, cl id.Cluster, from,
 			gpus = append(gpus, g.ID)
 		}
 	}
-	series, err := host.Telemetry(ctx, c.db.Q, gpus, from, to, step)
+	series, err := host.Telemetry(ctx, vs.db.Q, gpus, from, to, step)
 	if err != nil {
 		return nil, err
 	}
@@ -317,12 +314,12 @@ type NodeMetrics struct {
 
 // NodeMetrics returns what the cluster's nodes exchanged with networks and disks in [from, to), at most one rate per
 // step (0: host.TelemetryStep), by rank and time. Fault: NotFound, also for clusters of other organisations.
-func (c *Clusters) NodeMetrics(ctx context.Context, org id.Org, cl id.Cluster, from, to time.Time,
+func (vs *Views) NodeMetrics(ctx context.Context, org id.Org, cl id.Cluster, from, to time.Time,
 	step time.Duration) ([]NodeMetrics, error) {
-	if _, err := c.owned(ctx, org, cl); err != nil {
+	if _, err := vs.owned(ctx, org, cl); err != nil {
 		return nil, err
 	}
-	had, err := c.db.Q.LeasesOfRanks(ctx, cl)
+	had, err := vs.db.Q.LeasesOfRanks(ctx, cl)
 	if err != nil {
 		return nil, fmt.Errorf("leases of %s: %w", cl, err)
 	}
@@ -330,7 +327,7 @@ func (c *Clusters) NodeMetrics(ctx context.Context, org id.Org, cl id.Cluster, f
 	for i, l := range had {
 		leases[i] = l.ID
 	}
-	rates, err := host.NodeTelemetry(ctx, c.db.Q, leases, from, to, step)
+	rates, err := host.NodeTelemetry(ctx, vs.db.Q, leases, from, to, step)
 	if err != nil {
 		return nil, err
 	}
@@ -340,64 +337,4 @@ func (c *Clusters) NodeMetrics(ctx context.Context, org id.Org, cl id.Cluster, f
 			HadUntil: l.HadUntil, Rates: rates[i]}
 	}
 	return out, nil
-}
-
-// Door is the organisation of a cluster and the SSH keys that open its shells.
-type Door struct {
-	Org   id.Org
-	Nodes int
-	keys  []id.SSHKey // empty = every key of the organisation
-}
-
-// Opens reports whether this key of the organisation opens shells.
-func (d Door) Opens(key id.SSHKey) bool { return len(d.keys) == 0 || slices.Contains(d.keys, key) }
-
-// Door finds a cluster for a visitor who has not presented a key of its organisation yet. Fault: NotFound, which
-// discloses nothing else.
-func (c *Clusters) Door(ctx context.Context, cl id.Cluster) (Door, error) {
-	row, err := c.db.Q.GetCluster(ctx, cl)
-	if db.NoRows(err) {
-		return Door{}, errNotFound
-	}
-	if err != nil {
-		return Door{}, fmt.Errorf("find %s: %w", cl, err)
-	}
-	var spec market.Spec
-	if err := json.Unmarshal(row.Cluster.Spec, &spec); err != nil {
-		return Door{}, fmt.Errorf("read the spec of %s: %w", cl, err)
-	}
-	return Door{Org: row.Cluster.OrgID, Nodes: int(row.Cluster.NodeCount), keys: spec.SSHKeyIDs}, nil
-}
-
-// Rank is where one rank of a running cluster is.
-type Rank struct {
-	Host id.Host
-	Ref  agentapi.LeaseRef
-}
-
-// Shell finds a rank of one of the organisation's clusters for a shell or a port. Fault: Conflict if the rank does not
-// run at the moment; the message explains why to the renter.
-func (c *Clusters) Shell(ctx context.Context, org id.Org, cl id.Cluster, rank int) (Rank, error) {
-	row, err := c.owned(ctx, org, cl)
-	if err != nil {
-		return Rank{}, err
-	}
-	if rank < 0 || rank >= int(row.NodeCount) {
-		return Rank{}, fault.New(fault.Invalid, "There is no rank %d: %s has ranks 0 to %d.", rank, cl, row.NodeCount-1)
-	}
-	l, err := c.db.Q.ShellLease(ctx, cl, int32(rank))
-	if err != nil {
-		return Rank{}, fmt.Errorf("where rank %d of %s is: %w", rank, cl, err)
-	}
-	switch state := lifecycle.State(l.State); {
-	case state == lifecycle.Provisioning:
-		return Rank{}, fault.New(fault.Conflict, "%s is still starting: rank %d is %s. Its shell opens once every rank runs.",
-			cl, rank, l.NodeState)
-	case state != lifecycle.Running && state != lifecycle.Degraded:
-		return Rank{}, fault.New(fault.Conflict, "%s is %s: there is nothing left to open a shell on. Its logs stay: "+
-			"muster cluster logs %s", cl, state, cl)
-	case lifecycle.NodeState(l.NodeState) != lifecycle.NodeReady:
-		return Rank{}, fault.New(fault.Conflict, "Rank %d of %s is %s at the moment.", rank, cl, l.NodeState)
-	}
-	return Rank{Host: l.HostID, Ref: agentapi.LeaseRef{Lease: l.LeaseID.String(), Epoch: int(l.Epoch)}}, nil
 }

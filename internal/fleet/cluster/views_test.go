@@ -35,7 +35,7 @@ func TestRentsNeedOneConnectionEach(t *testing.T) {
 		all.Go(func() {
 			s := spec(1, 1)
 			s.Image = fmt.Sprintf("example.com/train:%d", i)
-			_, _, err := w.clusters[0].Rent(ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
+			_, _, err := w.clusters[0].Rentals.Rent(ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -60,7 +60,7 @@ func TestList_StatementsDoNotGrowWithRows(t *testing.T) {
 	list := func(want int) (statements int64) {
 		t.Helper()
 		before := k.Statements.Load()
-		rows, err := w.clusters[0].List(w.ctx, w.renter.Org, cluster.ListRequest{Limit: 50})
+		rows, err := w.clusters[0].Views.List(w.ctx, w.renter.Org, cluster.ListRequest{Limit: 50})
 		statements = k.Statements.Load() - before
 		if w.must(err); len(rows) != want {
 			t.Fatalf("%d clusters listed, want %d", len(rows), want)
@@ -94,17 +94,17 @@ func TestViewsReadNoSegments(t *testing.T) {
 	if got := w.get(c); got.CostSoFar <= 0 || got.BillableSeconds <= 0 || !got.Billing {
 		t.Errorf("a running cluster: %+v", got)
 	}
-	list, err := w.clusters[0].List(w.ctx, w.renter.Org, cluster.ListRequest{Limit: 10})
+	list, err := w.clusters[0].Views.List(w.ctx, w.renter.Org, cluster.ListRequest{Limit: 10})
 	if w.must(err); len(list) != 1 || list[0].CostSoFar <= 0 {
 		t.Errorf("listed: %+v", list)
 	}
-	_, err = w.clusters[0].Wait(w.ctx, w.renter.Org, c.ID, lifecycle.Running, time.Second)
+	_, err = w.clusters[0].Views.Wait(w.ctx, w.renter.Org, c.ID, lifecycle.Running, time.Second)
 	w.must(err)
-	released, _, err := w.clusters[0].ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRelease, key)
+	released, _, err := w.clusters[0].Rentals.ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRelease, key)
 	w.must(err)
 	w.exec("ALTER TABLE usage_segment_hidden RENAME TO usage_segment")
 	w.rounds(c, "released", in(lifecycle.Released))
-	again, _, err := w.clusters[0].ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRelease, key)
+	again, _, err := w.clusters[0].Rentals.ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRelease, key)
 	if w.must(err); again.State != released.State || again.State != lifecycle.Releasing ||
 		again.CostSoFar != released.CostSoFar {
 		t.Errorf("the first answer is given again: %s for %s, then %s for %s", released.State, released.CostSoFar,
@@ -119,11 +119,11 @@ func TestAnActionWhoseAnswerWasNotStored(t *testing.T) {
 	w := newWorld(t, worldConfig{hosts: 1, gpus: 1})
 	c := w.runUp(spec(1, 1))
 	key := idem.Request{Principal: "p", Method: "POST", Path: "/clusters/x/actions", Key: "k", BodyHMAC: []byte("b")}
-	_, _, err := w.clusters[0].ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRestart, key)
+	_, _, err := w.clusters[0].Rentals.ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRestart, key)
 	w.must(err)
 	w.exec("UPDATE idempotency_key SET response = 'null' WHERE key = 'k'")
 	w.rounds(c, "running again", in(lifecycle.Running))
-	got, done, err := w.clusters[0].ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRestart, key)
+	got, done, err := w.clusters[0].Rentals.ActOnce(w.ctx, w.renter, c.ID, cluster.ActionRestart, key)
 	if w.must(err); !done.Replayed || got.State != lifecycle.Running || got.Epoch != 2 || len(got.Nodes) != 1 {
 		t.Errorf("%+v", got)
 	}

@@ -15,13 +15,13 @@ func TestWakeState_IsThatOfAReply(t *testing.T) {
 	s.Env = map[string]string{"TOKEN": "a secret"}
 	w.rent(s)
 	h := w.hosts[0].id
-	if d, err := w.clusters[0].WakeState(w.ctx, h); d != nil || err != nil {
+	if d, err := w.clusters[0].Hosts.WakeState(w.ctx, h); d != nil || err != nil {
 		t.Fatalf("to an agent of an earlier version: %+v, %v", d, err)
 	}
 	w.exec(`INSERT INTO host_agent (host_id, capabilities) VALUES ($1, '{wake_state}')
 		ON CONFLICT (host_id) DO UPDATE SET capabilities = excluded.capabilities`, h)
 	w.exec(`INSERT INTO gpu_requalify (gpu_id, host_id, number) SELECT id, host_id, 3 FROM gpu WHERE host_id = $1`, h)
-	got, err := w.clusters[0].WakeState(w.ctx, h)
+	got, err := w.clusters[0].Hosts.WakeState(w.ctx, h)
 	want := w.desired(w.clusters[0], h)
 	if diff := cmp.Diff(&want, got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)

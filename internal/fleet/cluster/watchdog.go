@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/notify"
 )
@@ -28,29 +30,40 @@ type Result struct {
 // maxPass bounds one pass, so that a replica that stops need not finish a long one.
 const maxPass = 500
 
-// Watchdog looks at every cluster whose time has come: it confirms and posts proven time, extends the authorisation,
+// Watchdog tends clusters whose time has come.
+type Watchdog struct {
+	db      *db.DB
+	market  *market.Market
+	cfg     *Config
+	log     *slog.Logger
+	machine *machine
+
+	calmFailed atomic.Bool // in the last pass
+}
+
+// Pass looks at every cluster whose time has come: it confirms and posts proven time, extends the authorisation,
 // warns of a short runway, finds lost nodes and other hosts for them, passed deadlines and the ends of money and
 // duration, gives up hosts that never answer, and settles what has ended. Any number of replicas may run it at once:
 // each due cluster is taken by one.
-func (c *Clusters) Watchdog(ctx context.Context) (r Result, err error) {
+func (wd *Watchdog) Pass(ctx context.Context) (r Result, err error) {
 	// Should this fail again and again, every other pass looks at each cluster by itself.
-	calmly := !c.calmFailed.Swap(false)
+	calmly := !wd.calmFailed.Swap(false)
 	for r.Looked < maxPass && ctx.Err() == nil {
 		// Before each batch, because looks take time: a calm cluster that became due meanwhile needs none.
 		if calmly {
-			calm, err := c.keepCalm(ctx)
+			calm, err := wd.keepCalm(ctx)
 			r.Calm += calm
 			if err != nil {
-				c.calmFailed.Store(true)
+				wd.calmFailed.Store(true)
 				return r, err
 			}
 		}
-		due, err := c.takeDue(ctx)
+		due, err := wd.takeDue(ctx)
 		if err != nil || len(due) == 0 {
 			return r, err
 		}
 		r.Looked += len(due)
-		failed, err := c.lookAt(ctx, due)
+		failed, err := wd.lookAt(ctx, due)
 		r.Failed += failed
 		if err != nil {
 			return r, err
@@ -68,8 +81,8 @@ const (
 )
 
 // takeDue takes the clusters that have been due for the longest. No other replica finds them within lookAgain.
-func (c *Clusters) takeDue(ctx context.Context) ([]id.Cluster, error) {
-	due, err := c.db.Q.TakeDueClusters(ctx, lookAgain.Seconds(), lookBatch)
+func (wd *Watchdog) takeDue(ctx context.Context) ([]id.Cluster, error) {
+	due, err := wd.db.Q.TakeDueClusters(ctx, lookAgain.Seconds(), lookBatch)
 	if err != nil {
 		return nil, fmt.Errorf("take due clusters: %w", err)
 	}
@@ -78,13 +91,13 @@ func (c *Clusters) takeDue(ctx context.Context) ([]id.Cluster, error) {
 
 // lookAt looks at clusters, several at the same time, and returns how many could not be tended. One cluster in trouble
 // does not keep the others from being looked at.
-func (c *Clusters) lookAt(ctx context.Context, due []id.Cluster) (failed int, err error) {
+func (wd *Watchdog) lookAt(ctx context.Context, due []id.Cluster) (failed int, err error) {
 	var group errgroup.Group
 	group.SetLimit(lookers)
 	var count atomic.Int64
 	for _, cl := range due {
 		group.Go(func() error {
-			err := c.look(ctx, cl)
+			err := wd.look(ctx, cl)
 			switch {
 			case err == nil:
 				return nil
@@ -92,8 +105,8 @@ func (c *Clusters) lookAt(ctx context.Context, due []id.Cluster) (failed int, er
 				return ctx.Err()
 			}
 			count.Add(1)
-			c.log.Error("the watchdog could not tend a cluster", "cluster", cl, "err", err)
-			return c.postpone(ctx, cl, err)
+			wd.log.Error("the watchdog could not tend a cluster", "cluster", cl, "err", err)
+			return wd.postpone(ctx, cl, err)
 		})
 	}
 	err = group.Wait()
@@ -108,27 +121,27 @@ const (
 )
 
 // postpone has a cluster that could not be tended looked at again after the others.
-func (c *Clusters) postpone(ctx context.Context, cl id.Cluster, why error) error {
-	if err := c.db.Q.PostponeCluster(ctx, failedLook.Seconds(), cl); err != nil {
+func (wd *Watchdog) postpone(ctx context.Context, cl id.Cluster, why error) error {
+	if err := wd.db.Q.PostponeCluster(ctx, failedLook.Seconds(), cl); err != nil {
 		return fmt.Errorf("postpone cluster %s: %w", cl, err)
 	}
-	_, err := notify.DeadLetter(ctx, c.db, queueWatchdog, cl.String(), why)
+	_, err := notify.DeadLetter(ctx, wd.db, queueWatchdog, cl.String(), why)
 	return err
 }
 
 // look tends one cluster: what it is entitled to decide about money first, because an extension may save it; then
 // time; then the bonds of a gang. They are transactions of their own, since money comes after hosts, and wallets after
 // bonds, in the order of locks.
-func (c *Clusters) look(ctx context.Context, cl id.Cluster) error {
-	if err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return c.tend(ctx, tx, cl) }); err != nil {
+func (wd *Watchdog) look(ctx context.Context, cl id.Cluster) error {
+	if err := wd.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return wd.tend(ctx, tx, cl) }); err != nil {
 		return err
 	}
 	var seen *lockedCluster
-	err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		return c.alter(ctx, tx, cl, func(x *lockedCluster) error {
+	err := wd.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return wd.machine.alter(ctx, tx, cl, func(x *lockedCluster) error {
 			seen, x.looked = x, true
 			waiting := x.awaitingEnd()
-			held, err := readHeld(ctx, tx.Q, waiting, c.cfg.AbandonAfter)
+			held, err := readHeld(ctx, tx.Q, waiting, wd.cfg.AbandonAfter)
 			if err == nil {
 				x.partUnheld(waiting, held)
 			}
@@ -136,10 +149,10 @@ func (c *Clusters) look(ctx context.Context, cl id.Cluster) error {
 		})
 	})
 	if err == nil && len(seen.waiting()) > 0 {
-		err = c.replace(ctx, cl)
+		err = wd.replace(ctx, cl)
 	}
 	if err == nil && len(seen.nodes) > 1 {
-		err = c.tendBonds(ctx, cl)
+		err = wd.tendBonds(ctx, cl)
 	}
 	return err
 }
@@ -193,11 +206,11 @@ const maxCalm = 250
 // minutes each, such clusters are looked at one by one all the same. Whatever this cannot see (proof that completes,
 // bonds, a gang's confirmed time) waits for that look; whatever it can see ends the calm at once. It returns how many
 // clusters were calm.
-func (c *Clusters) keepCalm(ctx context.Context) (n int, err error) {
+func (wd *Watchdog) keepCalm(ctx context.Context) (n int, err error) {
 	for ctx.Err() == nil {
 		seen, calm := 0, 0
-		err := c.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
-			seen, calm, err = c.calmBatch(ctx, tx)
+		err := wd.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) (err error) {
+			seen, calm, err = wd.calmBatch(ctx, tx)
 			return err
 		})
 		if err != nil {
@@ -212,7 +225,7 @@ func (c *Clusters) keepCalm(ctx context.Context) (n int, err error) {
 
 // calmBatch is keepCalm for some due clusters. It returns how many it has seen and how many of them are calm; the
 // others it leaves to a look of their own.
-func (c *Clusters) calmBatch(ctx context.Context, tx *db.Tx) (seen, calm int, err error) {
+func (wd *Watchdog) calmBatch(ctx context.Context, tx *db.Tx) (seen, calm int, err error) {
 	step, look := metering.UntouchedPaid.Seconds(), lookRunning.Seconds()
 	ids, err := tx.Q.LockQuietClusters(ctx, step, look, maxCalm)
 	if err != nil || len(ids) == 0 {
@@ -221,7 +234,7 @@ func (c *Clusters) calmBatch(ctx context.Context, tx *db.Tx) (seen, calm int, er
 	// A statement of its own, so that it sees what is there under the locks.
 	rows, err := tx.Q.KeepCalm(ctx, dbq.KeepCalmParams{
 		Ids:    id.UUIDs(ids...),
-		LostS:  c.cfg.LostAfter.Seconds(),
+		LostS:  wd.cfg.LostAfter.Seconds(),
 		StepS:  step,
 		LookS:  look,
 		PostMs: metering.UntouchedPosted.Milliseconds(),

@@ -28,7 +28,7 @@ func TestWatchdog_ReplicasShareTheDueClusters(t *testing.T) {
 	looked := 0
 	for _, replica := range w.clusters {
 		group.Go(func() {
-			r, err := replica.Watchdog(w.ctx)
+			r, err := replica.Watchdog.Pass(w.ctx)
 			if err != nil || r.Failed > 0 || r.Calm > 0 {
 				t.Errorf("%+v, %v", r, err)
 			}
@@ -41,7 +41,7 @@ func TestWatchdog_ReplicasShareTheDueClusters(t *testing.T) {
 	if looked != len(all) {
 		t.Errorf("%d looks at %d clusters", looked, len(all))
 	}
-	if r, err := w.clusters[0].Watchdog(w.ctx); err != nil || r.Looked != 0 {
+	if r, err := w.clusters[0].Watchdog.Pass(w.ctx); err != nil || r.Looked != 0 {
 		t.Errorf("again: %+v, %v", r, err)
 	}
 	w.ledger()
@@ -66,7 +66,7 @@ func TestWatchdog_WhatBecomesDueDuringALookIsKeptCalm(t *testing.T) {
 		"interval '1 minute') EXECUTE FUNCTION due_too()")
 	w.exec("UPDATE cluster SET due_at = clock_timestamp() + interval '1 hour'")
 	w.exec("UPDATE cluster SET due_at = clock_timestamp(), full_look_at = 'epoch' WHERE id = $1", all[0].ID)
-	if r, err := w.clusters[0].Watchdog(w.ctx); err != nil || r.Looked != 1 || r.Calm != 1 || r.Failed != 0 {
+	if r, err := w.clusters[0].Watchdog.Pass(w.ctx); err != nil || r.Looked != 1 || r.Calm != 1 || r.Failed != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
 	w.ledger()
@@ -82,12 +82,12 @@ func TestWatchdog_ARestlessClusterIsLookedAtNext(t *testing.T) {
 	w.rounds(c, "running", in(lifecycle.Running))
 	w.exec("UPDATE lease SET run_until = clock_timestamp() + interval '20 minutes'")
 	w.exec("UPDATE cluster SET due_at = clock_timestamp(), full_look_at = clock_timestamp() + interval '5 minutes'")
-	if r, err := w.clusters[0].Watchdog(w.ctx); err != nil || r.Looked != 1 || r.Calm != 0 || r.Failed != 0 {
+	if r, err := w.clusters[0].Watchdog.Pass(w.ctx); err != nil || r.Looked != 1 || r.Calm != 0 || r.Failed != 0 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	w.rounds(c, "running", in(lifecycle.Running))
 	w.exec("UPDATE cluster SET due_at = clock_timestamp()")
-	if r, err := w.clusters[0].Watchdog(w.ctx); err != nil || r.Looked != 0 || r.Calm != 1 {
+	if r, err := w.clusters[0].Watchdog.Pass(w.ctx); err != nil || r.Looked != 0 || r.Calm != 1 {
 		t.Fatalf("after its look: %+v, %v", r, err)
 	}
 }

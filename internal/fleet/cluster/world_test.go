@@ -166,14 +166,14 @@ func spec(nodes, gpus int) market.Spec {
 
 func (w *world) rent(s market.Spec) cluster.Cluster {
 	w.t.Helper()
-	c, _, err := w.clusters[0].Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
+	c, _, err := w.clusters[0].Rentals.Rent(w.ctx, w.renter, cluster.RentRequest{Spec: s}, idem.Request{})
 	w.must(err)
 	return c
 }
 
 func (w *world) get(c cluster.Cluster) cluster.Cluster {
 	w.t.Helper()
-	got, err := w.clusters[0].Get(w.ctx, w.renter.Org, c.ID)
+	got, err := w.clusters[0].Views.Get(w.ctx, w.renter.Org, c.ID)
 	w.must(err)
 	return got
 }
@@ -234,7 +234,7 @@ func (w *world) tick(c cluster.Cluster) {
 	w.t.Helper()
 	w.exec("UPDATE cluster SET due_at = clock_timestamp(), full_look_at = 'epoch' WHERE id = $1 AND due_at IS NOT NULL",
 		c.ID)
-	r, err := w.clusters[0].Watchdog(w.ctx)
+	r, err := w.clusters[0].Watchdog.Pass(w.ctx)
 	w.must(err)
 	if r.Failed > 0 {
 		w.t.Fatalf("the watchdog failed on %d clusters", r.Failed)

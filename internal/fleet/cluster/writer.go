@@ -19,12 +19,12 @@ import (
 
 // writer stores a locked cluster and its effects.
 type writer struct {
-	c  *Clusters
+	m  *machine
 	tx *db.Tx
 	x  *lockedCluster
 }
 
-func (c *Clusters) writer(tx *db.Tx, x *lockedCluster) *writer { return &writer{c, tx, x} }
+func (m *machine) writer(tx *db.Tx, x *lockedCluster) *writer { return &writer{m, tx, x} }
 
 // commit writes everything in the order of locks: hosts, claims, meters and money, the cluster's own rows. The caller
 // commits the transaction.
@@ -56,7 +56,7 @@ func (w *writer) raiseHosts(ctx context.Context, hosts []id.Host) error {
 	b := &pgx.Batch{}
 	host.QueueLock(b, hosts)
 	if len(w.x.raise) > 0 {
-		host.QueueRevision(b, w.tx, w.c.bus, slices.SortedFunc(maps.Keys(w.x.raise), id.Host.Compare))
+		host.QueueRevision(b, w.tx, w.m.bus, slices.SortedFunc(maps.Keys(w.x.raise), id.Host.Compare))
 	}
 	return w.tx.Send(ctx, b)
 }
@@ -91,7 +91,7 @@ func (w *writer) save(ctx context.Context) error {
 		return fmt.Errorf("save cluster %s: %w", x.row.ID, err)
 	}
 	if len(x.events) > 0 {
-		w.tx.AfterCommit(func() { w.c.bus.Changed(bus.TopicCluster(x.row.ID), bus.TopicOrg(x.row.OrgID)) })
+		w.tx.AfterCommit(func() { w.m.bus.Changed(bus.TopicCluster(x.row.ID), bus.TopicOrg(x.row.OrgID)) })
 	}
 	x.effects = effects{raise: map[id.Host]bool{}}
 	return nil

@@ -44,7 +44,7 @@ const (
 	minRank    = 256 << 10
 )
 
-// Store returns stored logs, and the hosts that can stream present runs. *cluster.Clusters implements it.
+// Store returns stored logs, and the hosts that can stream present runs. *cluster.Views implements it.
 type Store interface {
 	Get(ctx context.Context, org id.Org, cl id.Cluster) (cluster.Cluster, error)
 	Log(ctx context.Context, org id.Org, cl id.Cluster, rank int) (cluster.Log, error)

@@ -64,5 +64,5 @@ func (a platformAPI) setSending(ctx context.Context, p account.Principal,
 }
 
 func (a platformAPI) sealState(ctx context.Context, p account.Principal, _ *struct{}) (cluster.SealState, error) {
-	return a.clusters.SealState(ctx, p)
+	return a.clusters.Secrets.State(ctx, p)
 }

@@ -120,7 +120,10 @@ func New(cfg Config, d Deps) *API {
 	if d.Assets == nil {
 		d.Assets = static.New()
 	}
-	a := &API{Deps: d, cfg: cfg, logs: nodelog.New(d.Clusters, nodelog.Dialled(d.Dialer), d.Bus)}
+	a := &API{Deps: d, cfg: cfg}
+	if d.Clusters != nil { // else only the document is made
+		a.logs = nodelog.New(d.Clusters.Views, nodelog.Dialled(d.Dialer), d.Bus)
+	}
 	a.build()
 	a.rendered = a.render()
 	return a

@@ -87,7 +87,7 @@ func (a billingAPI) getReceipt(ctx context.Context, p account.Principal, in *of[
 }
 
 func (a clustersAPI) usage(ctx context.Context, p account.Principal, in *of[id.Cluster]) (client.Usage, error) {
-	if _, err := a.clusters.Get(ctx, p.Org, in.ID); err != nil {
+	if _, err := a.clusters.Views.Get(ctx, p.Org, in.ID); err != nil {
 		return client.Usage{}, err
 	}
 	return a.statements.ClusterUsage(ctx, in.ID)
@@ -113,7 +113,7 @@ func (a billingAPI) statementCSV(w http.ResponseWriter, r *http.Request, p accou
 // Proofs are passed on unchanged: package billproof defines their contents.
 func (a billingAPI) clusterProof(ctx context.Context, p account.Principal,
 	in *of[id.Cluster]) (json.RawMessage, error) {
-	if _, err := a.clusters.Get(ctx, p.Org, in.ID); err != nil {
+	if _, err := a.clusters.Views.Get(ctx, p.Org, in.ID); err != nil {
 		return nil, err
 	}
 	f, err := a.leases.ClusterProof(ctx, in.ID)

@@ -70,13 +70,13 @@ func (a clustersAPI) rent(ctx context.Context, p account.Principal, in *rentInpu
 				return c, out, fault.InvalidField("quote_id", "is not the id of a quote")
 			}
 			r.Over = raw
-			return a.clusters.Rent(ctx, p, r, once)
+			return a.clusters.Rentals.Rent(ctx, p, r, once)
 		}
 	}
 	if err := r.Spec.UnmarshalJSON(raw); err != nil {
 		return c, out, err
 	}
-	return a.clusters.Rent(ctx, p, r, once)
+	return a.clusters.Rentals.Rent(ctx, p, r, once)
 }
 
 func (a clustersAPI) list(ctx context.Context, p account.Principal, in *client.ClustersQuery) ([]byte, error) {
@@ -91,7 +91,7 @@ func (a clustersAPI) list(ctx context.Context, p account.Principal, in *client.C
 		After:  after,
 		Limit:  in.Limit + 1,
 	}
-	return a.clusters.ListEncoded(ctx, p.Org, r, func(rows []cluster.Cluster) ([]byte, error) {
+	return a.clusters.Views.ListEncoded(ctx, p.Org, r, func(rows []cluster.Cluster) ([]byte, error) {
 		var out bytes.Buffer
 		err := json.NewEncoder(&out).Encode(cut(rows, r.Limit-1, same[cluster.Cluster],
 			func(c cluster.Cluster) string { return c.ID.String() }))
@@ -108,22 +108,22 @@ type clusterInput struct {
 
 func (a clustersAPI) get(ctx context.Context, p account.Principal, in *clusterInput) (cluster.Cluster, error) {
 	if in.Wait == "" {
-		return a.clusters.Get(ctx, p.Org, in.ID)
+		return a.clusters.Views.Get(ctx, p.Org, in.ID)
 	}
 	state := lifecycle.State(in.Wait)
 	if in.Wait == "ended" {
 		state = lifecycle.Releasing
 	}
-	return a.clusters.Wait(ctx, p.Org, in.ID, state, time.Duration(in.Timeout)*time.Second)
+	return a.clusters.Views.Wait(ctx, p.Org, in.ID, state, time.Duration(in.Timeout)*time.Second)
 }
 
 func (a clustersAPI) act(ctx context.Context, p account.Principal, in *act[id.Cluster, client.ActOnClusterRequest],
 	once idem.Request) (cluster.Cluster, idem.Outcome, error) {
-	return a.clusters.ActOnce(ctx, p, in.ID, cluster.Action(in.Body.Action), once)
+	return a.clusters.Rentals.ActOnce(ctx, p, in.ID, cluster.Action(in.Body.Action), once)
 }
 
 func (a clustersAPI) release(ctx context.Context, p account.Principal, in *of[id.Cluster]) (cluster.Cluster, error) {
-	return a.clusters.Release(ctx, p, in.ID)
+	return a.clusters.Rentals.Release(ctx, p, in.ID)
 }
 
 type eventsInput struct {
@@ -139,7 +139,7 @@ func (a clustersAPI) events(ctx context.Context, p account.Principal, in *events
 			return list[cluster.Event]{}, fault.InvalidField("query.after", "is not a cursor of this list")
 		}
 	}
-	rows, err := a.clusters.Events(ctx, p.Org, in.ID, after, in.Limit+1)
+	rows, err := a.clusters.Views.Events(ctx, p.Org, in.ID, after, in.Limit+1)
 	return cut(rows, in.Limit, same[cluster.Event], func(e cluster.Event) string { return strconv.FormatInt(e.N, 10) }),
 		err
 }
@@ -151,7 +151,7 @@ func (a clustersAPI) ssh(w http.ResponseWriter, r *http.Request, p account.Princ
 	if a.shell == nil {
 		return fault.New(fault.Unavailable, "this server opens no shells")
 	}
-	if _, err := a.clusters.Shell(r.Context(), p.Org, cl, rank); err != nil {
+	if _, err := a.clusters.Ingress.Shell(r.Context(), p.Org, cl, rank); err != nil {
 		return err // while a problem document can still be sent
 	}
 	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
@@ -180,7 +180,7 @@ type portLinkInput struct {
 }
 
 func (a clustersAPI) portLink(ctx context.Context, p account.Principal, in *portLinkInput) (client.PortLink, error) {
-	if _, err := a.clusters.Shell(ctx, p.Org, in.ID, in.Node); err != nil {
+	if _, err := a.clusters.Ingress.Shell(ctx, p.Org, in.ID, in.Node); err != nil {
 		return client.PortLink{}, err
 	}
 	if a.appLink == nil {

@@ -11,7 +11,7 @@ import (
 
 // OpenStreamsWith puts a test's hosts in the place of real ones.
 func (a *API) OpenStreamsWith(f func(context.Context, id.Host, agentapi.Dial) (io.ReadCloser, error)) {
-	*a.logs = *nodelog.New(a.Clusters, f, a.Bus)
+	*a.logs = *nodelog.New(a.Clusters.Views, f, a.Bus)
 }
 
 // Routes are all routes, "GET /api/v1/me", in the order of the reference.

@@ -251,7 +251,7 @@ func (a hostsAPI) act(ctx context.Context, p account.Principal, in *act[id.Host,
 
 func (a hostsAPI) reclaimForecast(ctx context.Context, p account.Principal,
 	in *of[id.Host]) (client.ReclaimForecast, error) {
-	return a.clusters.ForecastReclaim(ctx, p, in.ID)
+	return a.clusters.Hosts.ForecastReclaim(ctx, p, in.ID)
 }
 
 func (a hostsAPI) prices(ctx context.Context, p account.Principal, in *of[id.Host]) (list[client.PriceChange], error) {

@@ -76,7 +76,7 @@ func logParams() []*huma.Param {
 func (a clustersAPI) stream(w http.ResponseWriter, r *http.Request, p account.Principal,
 	in *of[id.Cluster]) error {
 	cl := in.ID
-	c, err := a.clusters.Get(r.Context(), p.Org, cl)
+	c, err := a.clusters.Views.Get(r.Context(), p.Org, cl)
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ type metricsInput[T any] struct {
 // metrics shows a GPU's readings only for the time in which it belonged to the cluster.
 func (a clustersAPI) metrics(ctx context.Context, p account.Principal,
 	in *metricsInput[id.Cluster]) (client.Metrics, error) {
-	c, err := a.clusters.Get(ctx, p.Org, in.ID)
+	c, err := a.clusters.Views.Get(ctx, p.Org, in.ID)
 	if err != nil {
 		return client.Metrics{}, err
 	}
@@ -50,7 +50,7 @@ func (a clustersAPI) metrics(ctx context.Context, p account.Principal,
 			BusbwGbps: c.Network.BusbwGbps, RTTMicros: orEmpty(c.Network.RTTMicros), PairGbps: orEmpty(c.Network.PairGbps),
 		},
 	}
-	gpus, err := a.clusters.Metrics(ctx, p.Org, in.ID, from, to, step)
+	gpus, err := a.clusters.Views.Metrics(ctx, p.Org, in.ID, from, to, step)
 	if err != nil {
 		return client.Metrics{}, err
 	}
@@ -69,7 +69,7 @@ func (a clustersAPI) metrics(ctx context.Context, p account.Principal,
 		}
 		v.GPUs = append(v.GPUs, m)
 	}
-	nodes, err := a.clusters.NodeMetrics(ctx, p.Org, in.ID, from, to, step)
+	nodes, err := a.clusters.Views.NodeMetrics(ctx, p.Org, in.ID, from, to, step)
 	if err != nil {
 		return client.Metrics{}, err
 	}
@@ -181,7 +181,7 @@ const newest = 2 * time.Minute
 func (a clustersAPI) prometheus(w http.ResponseWriter, r *http.Request, p account.Principal,
 	in *of[id.Cluster]) error {
 	cl := in.ID
-	c, err := a.clusters.Get(r.Context(), p.Org, cl)
+	c, err := a.clusters.Views.Get(r.Context(), p.Org, cl)
 	if err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func (a clustersAPI) prometheus(w http.ResponseWriter, r *http.Request, p accoun
 		return err
 	}
 	now := time.Now()
-	gpus, err := a.clusters.Metrics(r.Context(), p.Org, cl, now.Add(-newest), now, host.TelemetryStep)
+	gpus, err := a.clusters.Views.Metrics(r.Context(), p.Org, cl, now.Add(-newest), now, host.TelemetryStep)
 	if err != nil {
 		return err
 	}

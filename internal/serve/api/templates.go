@@ -105,7 +105,7 @@ func (a templatesAPI) create(ctx context.Context, p account.Principal, in *newTe
 }
 
 func (a templatesAPI) specOfCluster(ctx context.Context, p account.Principal, cl id.Cluster) (market.Spec, error) {
-	c, err := a.clusters.Get(ctx, p.Org, cl)
+	c, err := a.clusters.Views.Get(ctx, p.Org, cl)
 	return c.Spec, err
 }
 

@@ -38,7 +38,7 @@ type held struct {
 }
 
 func (p *Apps) openNode(ctx context.Context, k nodeKey) (*dialback.Node, error) {
-	at, err := p.gateway.cfg.Clusters.Shell(ctx, k.org, k.cluster, k.rank)
+	at, err := p.gateway.cfg.Clusters.Ingress.Shell(ctx, k.org, k.cluster, k.rank)
 	if err != nil {
 		return nil, err
 	}

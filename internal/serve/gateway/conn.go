@@ -94,7 +94,7 @@ func (v *visit) node(rank int) (*dialback.Node, error) {
 			return n, nil
 		}
 	}
-	at, err := v.gateway.cfg.Clusters.Shell(v.ctx, v.Org, v.Cluster, rank)
+	at, err := v.gateway.cfg.Clusters.Ingress.Shell(v.ctx, v.Org, v.Cluster, rank)
 	if err != nil {
 		return nil, err
 	}

@@ -105,7 +105,7 @@ func (v *visit) resolve(host string, port int) ([]string, error) {
 	if !ok {
 		return nil, fault.New(fault.Invalid, "%s is not known here: use localhost, node-0, node-1 … or an address", host)
 	}
-	c, err := v.gateway.cfg.Clusters.Get(v.ctx, v.Org, v.Cluster)
+	c, err := v.gateway.cfg.Clusters.Views.Get(v.ctx, v.Org, v.Cluster)
 	if err != nil {
 		return nil, err
 	}

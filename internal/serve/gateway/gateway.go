@@ -46,7 +46,7 @@ type Config struct {
 	Accounts *account.Accounts
 	Clusters *cluster.Clusters
 	Dialer   *dialback.Dialer
-	HostKeys []ssh.Signer // see cluster.Clusters.SSHHostKeys
+	HostKeys []ssh.Signer // see cluster.Ingress.SSHHostKeys
 	Log      *slog.Logger
 }
 

@@ -91,7 +91,7 @@ func (g *Gateway) byKey(ctx context.Context, jump *Visitor, address string) *ssh
 // admit sets the organisation and user to whom the key belongs, or returns an error if the key does not open the
 // cluster.
 func (g *Gateway) admit(ctx context.Context, v *Visitor, key ssh.PublicKey) error {
-	door, err := g.cfg.Clusters.Door(ctx, v.Cluster)
+	door, err := g.cfg.Clusters.Ingress.Door(ctx, v.Cluster)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (g *Gateway) record(ctx context.Context, v Visitor, action string, rank int
 	for k, x := range more {
 		detail[k] = x
 	}
-	return g.cfg.Clusters.RecordAccess(ctx, cluster.Access{
+	return g.cfg.Clusters.Ingress.RecordAccess(ctx, cluster.Access{
 		Org:     v.Org,
 		User:    v.User,
 		Token:   v.Token,

@@ -53,7 +53,7 @@ func (w *fakeWorld) ApplyReport(_ context.Context, _ id.Host, s agentapi.Sync, g
 
 // HostState is the real one of a host without leases, but with one to run.
 func (w *fakeWorld) HostState(ctx context.Context, h id.Host, s agentapi.Sync) (cluster.HostState, error) {
-	v, err := w.clusters.HostState(ctx, h, s)
+	v, err := w.clusters.Hosts.HostState(ctx, h, s)
 	v.Extensions = []agentapi.LeaseExtension{{RunUntilMS: 42, RelayToken: "renewed"}}
 	if v.Desired != nil {
 		v.Desired.Leases = []agentapi.LeaseSpec{{Image: "wanted"}}
@@ -63,7 +63,7 @@ func (w *fakeWorld) HostState(ctx context.Context, h id.Host, s agentapi.Sync) (
 
 // WakeState has the same lease as HostState.
 func (w *fakeWorld) WakeState(ctx context.Context, h id.Host) (*agentapi.Desired, error) {
-	d, err := w.clusters.WakeState(ctx, h)
+	d, err := w.clusters.Hosts.WakeState(ctx, h)
 	if d != nil {
 		d.Leases = []agentapi.LeaseSpec{{Image: "wanted", Env: map[string]string{"SIZE": strings.Repeat("x", w.envBytes)}}}
 	}

@@ -56,8 +56,8 @@ func newSold(t *testing.T, gpus int) *sold {
 		Currency: fleettest.Currency, Box: w.Box(), MaxState: l.StateLimit(),
 	})}
 	w.Must(l.Start(hostlink.Domain{
-		Agents: host.NewAgents(w.DB, l.Bus()), Clusters: h.clusters, Metering: metering.NewCollector(w.DB), Market: m,
-		Quiet: cluster.NewQuietReports(h.clusters),
+		Agents: host.NewAgents(w.DB, l.Bus()), Clusters: h.clusters.Hosts, Metering: metering.NewCollector(w.DB), Market: m,
+		Quiet: cluster.NewQuietReports(h.clusters.Hosts),
 	}))
 	operator := w.SignUp("operator")
 	h.agent = &agent{Agent: fleettest.Enroll(t, w.DB, operator.Org, operator.User, gpus), t: t,
@@ -97,7 +97,7 @@ func (h *sold) rent(who account.Principal, spec string) (cluster.Cluster, error)
 	if err := s.UnmarshalJSON([]byte(spec)); err != nil {
 		return cluster.Cluster{}, err
 	}
-	c, _, err := h.clusters.Rent(h.T.Context(), who, cluster.RentRequest{Spec: s}, idem.Request{})
+	c, _, err := h.clusters.Rentals.Rent(h.T.Context(), who, cluster.RentRequest{Spec: s}, idem.Request{})
 	return c, err
 }
 

@@ -47,7 +47,7 @@ type Platform struct {
 func Jobs(p Platform) []Job {
 	jobs := []Job{
 		{Name: "clusters", Every: time.Second, Run: func(ctx context.Context) (int, error) {
-			r, err := p.Clusters.Watchdog(ctx)
+			r, err := p.Clusters.Watchdog.Pass(ctx)
 			return r.Looked, err
 		}},
 		{Name: "quotes", Every: 2 * time.Second, Run: func(ctx context.Context) (int, error) {
@@ -56,12 +56,12 @@ func Jobs(p Platform) []Job {
 			return quotes + claims, errors.Join(err, err2)
 		}},
 		{Name: "logs", Every: 2 * time.Second, Limit: 5 * time.Minute, Run: func(ctx context.Context) (int, error) {
-			return collectLogs(ctx, p.DB, p.Clusters, func(ctx context.Context, h id.Host, d agentapi.Dial) (io.ReadCloser,
+			return collectLogs(ctx, p.DB, p.Clusters.Logs, func(ctx context.Context, h id.Host, d agentapi.Dial) (io.ReadCloser,
 				error) {
 				return p.Dialer.Open(ctx, h, d)
 			})
 		}},
-		{Name: "old logs", Every: 10 * time.Minute, Run: p.Clusters.DropOldLogs},
+		{Name: "old logs", Every: 10 * time.Minute, Run: p.Clusters.Logs.DropOld},
 		{Name: "abandoned hosts", Every: 30 * time.Second, Run: func(ctx context.Context) (int, error) {
 			return host.AbandonClaims(ctx, p.DB)
 		}},
@@ -76,7 +76,7 @@ func Jobs(p Platform) []Job {
 			traffic, err4 := host.DropOldTraffic(ctx, p.DB)
 			letters, err5 := notify.SweepDeadLetters(ctx, p.DB.Q)
 			gaps, err6 := host.DropOldGaps(ctx, p.DB)
-			facts, err7 := p.Clusters.DropOldFacts(ctx)
+			facts, err7 := p.Clusters.Hosts.DropOldFacts(ctx)
 			links, err8 := account.DropEndedLinks(ctx, p.DB)
 			return int(keys + swept.Sessions + swept.Attempts + changes + traffic + letters + gaps + facts + links),
 				errors.Join(err, err2, err3, err4, err5, err6, err7, err8)
@@ -158,8 +158,9 @@ func Jobs(p Platform) []Job {
 			},
 		})
 	}
-	if p.Clusters != nil && p.Clusters.RotatesSecret() {
-		jobs = append(jobs, Job{Name: "sealing again", Every: time.Minute, Limit: 10 * time.Minute, Run: p.Clusters.Reseal})
+	if p.Clusters != nil && p.Clusters.Secrets.Rotates() {
+		jobs = append(jobs, Job{Name: "sealing again", Every: time.Minute, Limit: 10 * time.Minute,
+			Run: p.Clusters.Secrets.Reseal})
 	}
 	if p.Accounts != nil && p.Accounts.RotatesSecret() {
 		jobs = append(jobs, Job{Name: "sealing second factors again", Every: time.Minute, Limit: 10 * time.Minute,

@@ -20,11 +20,11 @@ import (
 // Streams opens a stream to a host, like dialback.Dialer.Open. The caller must close the stream.
 type Streams func(ctx context.Context, host id.Host, d agentapi.Dial) (io.ReadCloser, error)
 
-// logs lists and stores the kept logs of hosts. *cluster.Clusters implements it.
+// logs lists and stores the kept logs of hosts. *cluster.Logs implements it.
 type logs interface {
-	KeptLogs(ctx context.Context, perHost, limit int) ([]cluster.KeptLog, error)
-	StoreLog(ctx context.Context, node id.Node, epoch int, content []byte, truncated bool) error
-	PostponeLog(ctx context.Context, node id.Node, epoch int) error
+	Kept(ctx context.Context, perHost, limit int) ([]cluster.KeptLog, error)
+	Store(ctx context.Context, node id.Node, epoch int, content []byte, truncated bool) error
+	Postpone(ctx context.Context, node id.Node, epoch int) error
 }
 
 const (
@@ -43,7 +43,7 @@ const (
 // the other, and after a failure the host's remaining logs wait for the next pass.
 func collectLogs(ctx context.Context, d *db.DB, c logs, s Streams) (did int, err error) {
 	err = d.Alone(ctx, logLock, func(ctx context.Context) error {
-		kept, err := c.KeptLogs(ctx, logsPerHost, logsPerPass)
+		kept, err := c.Kept(ctx, logsPerHost, logsPerPass)
 		if err != nil {
 			return err
 		}
@@ -60,7 +60,7 @@ func collectLogs(ctx context.Context, d *db.DB, c logs, s Streams) (did int, err
 				for _, k := range logs {
 					err := collectLog(ctx, c, s, k)
 					if err != nil {
-						err = errors.Join(err, c.PostponeLog(ctx, k.Node, k.Ref.Epoch))
+						err = errors.Join(err, c.Postpone(ctx, k.Node, k.Ref.Epoch))
 					}
 					mu.Lock()
 					if err == nil {
@@ -96,7 +96,7 @@ func collectLog(ctx context.Context, c logs, s Streams, k cluster.KeptLog) error
 	if err != nil {
 		return fmt.Errorf("kept log %s on %s: %w", k.Ref, k.Host, err)
 	}
-	return c.StoreLog(ctx, k.Node, k.Ref.Epoch, content, truncated)
+	return c.Store(ctx, k.Node, k.Ref.Epoch, content, truncated)
 }
 
 // tail reads r to its end and returns its last whole lines, at most limit bytes. truncated is true if earlier lines are

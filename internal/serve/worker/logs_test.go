@@ -23,14 +23,14 @@ type fakeLogs struct {
 	postponed []id.Node
 }
 
-func (f *fakeLogs) PostponeLog(_ context.Context, n id.Node, _ int) error {
+func (f *fakeLogs) Postpone(_ context.Context, n id.Node, _ int) error {
 	f.postponed = append(f.postponed, n)
 	return nil
 }
 
-func (f *fakeLogs) KeptLogs(context.Context, int, int) ([]cluster.KeptLog, error) { return f.kept, nil }
+func (f *fakeLogs) Kept(context.Context, int, int) ([]cluster.KeptLog, error) { return f.kept, nil }
 
-func (f *fakeLogs) StoreLog(_ context.Context, n id.Node, _ int, content []byte, _ bool) error {
+func (f *fakeLogs) Store(_ context.Context, n id.Node, _ int, content []byte, _ bool) error {
 	f.stored[n] = string(content)
 	return nil
 }
@@ -91,7 +91,7 @@ type linkingLogs struct {
 	link func(context.Context) error
 }
 
-func (l *linkingLogs) KeptLogs(ctx context.Context, _, _ int) ([]cluster.KeptLog, error) {
+func (l *linkingLogs) Kept(ctx context.Context, _, _ int) ([]cluster.KeptLog, error) {
 	return nil, l.link(ctx)
 }
 

@@ -202,7 +202,7 @@ func (f *field) report(h *fieldHost, bootMS int64, st agentapi.LeaseStatus, segm
 	f.ingest(h, segments...)
 	rep, err := host.NewAgents(f.d, nil).RecordReport(f.t.Context(), h.id, s)
 	f.must(err)
-	f.must(f.clusters.ApplyReport(f.t.Context(), h.id, s, rep.Gone))
+	f.must(f.clusters.Hosts.ApplyReport(f.t.Context(), h.id, s, rep.Gone))
 }
 
 // ingest delivers segments of a host.
@@ -225,7 +225,7 @@ func (f *field) look(cl id.Cluster) {
 	f.t.Helper()
 	f.exec("UPDATE cluster SET due_at = clock_timestamp(), full_look_at = 'epoch' WHERE id = $1 AND due_at IS NOT NULL",
 		cl)
-	r, err := f.clusters.Watchdog(f.t.Context())
+	r, err := f.clusters.Watchdog.Pass(f.t.Context())
 	f.must(err)
 	if r.Failed > 0 {
 		f.t.Fatal("the watchdog could not tend the cluster")
@@ -239,7 +239,7 @@ func (f *field) rent() cluster.Cluster {
 	f.exec("UPDATE host_status SET last_sync_at = clock_timestamp()")
 	s := market.DefaultSpec()
 	s.Name, s.Image, s.Nodes, s.GPUsPerNode = "train", "example.com/train:1", len(f.hosts), 1
-	c, _, err := f.clusters.Rent(f.t.Context(), f.renter, cluster.RentRequest{Spec: s}, idem.Request{})
+	c, _, err := f.clusters.Rentals.Rent(f.t.Context(), f.renter, cluster.RentRequest{Spec: s}, idem.Request{})
 	f.must(err)
 	return c
 }

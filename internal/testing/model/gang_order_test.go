@@ -124,7 +124,7 @@ func (s gangStory) play(f *field, rnd *rand.Rand) []id.Lease {
 	for range 3 {
 		f.look(c.ID)
 	}
-	got, err := f.clusters.Get(f.t.Context(), f.renter.Org, c.ID)
+	got, err := f.clusters.Views.Get(f.t.Context(), f.renter.Org, c.ID)
 	f.must(err)
 	if got.State != lifecycle.Released {
 		f.t.Fatalf("%s %s: %s\nof %s", got.State, got.Reason, got.Detail, s)
