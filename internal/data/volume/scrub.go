@@ -172,20 +172,6 @@ func readCredit(before float64, total int64, passed time.Duration) float64 {
 	return min(before+due(max(0, passed)), max(due(readArrears), 1))
 }
 
-// lookFor queries what the store has of a pack.
-func (v *verifier) lookFor(ctx context.Context, x expected) verdict {
-	o, err := v.store.Head(ctx, store.Key(x.domain, x.n))
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return lost
-	case err != nil:
-		return silent
-	case !matches(o, x.sum, x.bytes):
-		return damaged
-	}
-	return whole
-}
-
 // readBack reads a pack and compares all of it. Other bytes are read twice: they may be the line's fault.
 func (s *Scrubber) readBack(ctx context.Context, x expected) verdict {
 	got := s.readOnce(ctx, x)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/musterhq/muster/internal/agentapi"
@@ -18,8 +17,7 @@ import (
 // Collector removes snapshots and packs that are not kept any more.
 type Collector struct {
 	d                  *db.DB
-	store              store.Store // nil: there is nothing to collect
-	log                *slog.Logger
+	store              store.Store   // nil: there is nothing to collect
 	grace, keepUnknown time.Duration // see Config
 	verifier           *verifier
 }

@@ -159,3 +159,17 @@ func (v *verifier) seeUploads(ctx context.Context, domain id.DataDomain) error {
 func matches(o store.Object, sum []byte, bytes int64) bool {
 	return o.Bytes == bytes && (o.Sum == [32]byte{} || o.Sum == [32]byte(sum))
 }
+
+// lookFor queries what the store has of a pack.
+func (v *verifier) lookFor(ctx context.Context, x expected) verdict {
+	o, err := v.store.Head(ctx, store.Key(x.domain, x.n))
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return lost
+	case err != nil:
+		return silent
+	case !matches(o, x.sum, x.bytes):
+		return damaged
+	}
+	return whole
+}

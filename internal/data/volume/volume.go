@@ -132,7 +132,7 @@ func New(d *db.DB, s store.Store, cfg Config) *Volumes {
 		Scrubber:  &Scrubber{d: d, store: s, log: cfg.Log, verifier: verifier},
 		Inventory: &Inventory{d: d, store: s, log: cfg.Log, keepUnknown: cfg.KeepUnknown},
 		Collector: &Collector{
-			d: d, store: s, log: cfg.Log, grace: cfg.Grace, keepUnknown: cfg.KeepUnknown, verifier: verifier,
+			d: d, store: s, grace: cfg.Grace, keepUnknown: cfg.KeepUnknown, verifier: verifier,
 		},
 	}
 }
