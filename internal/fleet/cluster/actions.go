@@ -68,7 +68,7 @@ func (rs *Rentals) EndTakenOver(ctx context.Context, tx *db.Tx, org id.Org) erro
 // releaseByUser ends a cluster at its renter's wish.
 func releaseByUser(x *lockedCluster) error {
 	if t, ok := lifecycle.On(lifecycle.State(x.row.State), lifecycle.OnRelease); ok {
-		x.transition(lifecycle.Decision{Transition: t, Reason: lifecycle.ReasonReleasedByUser})
+		x.life.transition(lifecycle.Decision{Transition: t, Reason: lifecycle.ReasonReleasedByUser})
 	}
 	return nil
 }
@@ -82,11 +82,11 @@ func (rs *Rentals) Restart(ctx context.Context, p account.Principal, cl id.Clust
 func (rs *Rentals) restart(ctx context.Context, p account.Principal, cl id.Cluster,
 	key idem.Request) (Cluster, idem.Outcome, error) {
 	return rs.act(ctx, p, cl, key, "cluster.restart", func(x *lockedCluster) error {
-		if !slices.Contains(actions(x.row), ActionRestart) {
+		if !slices.Contains(actions(*x.row), ActionRestart) {
 			return fault.New(fault.Conflict, "A cluster can be restarted while it is running; this one is %s.", x.row.State)
 		}
 		t, _ := lifecycle.On(lifecycle.State(x.row.State), lifecycle.OnRestart)
-		x.transition(lifecycle.Decision{Transition: t})
+		x.life.transition(lifecycle.Decision{Transition: t})
 		x.row.QuickFailures = 0
 		return nil
 	})

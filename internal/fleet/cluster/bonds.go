@@ -57,10 +57,10 @@ func (w *writer) stake(ctx context.Context, stakes bond.Stakes) error {
 // readBonds notes the ranks of a gang that are in doubt and have little left of their bond: nothing would pay the other
 // ranks for waiting any longer.
 func readBonds(ctx context.Context, q *dbq.Queries, x *lockedCluster) (err error) {
-	if len(x.nodes) < 2 || lifecycle.State(x.row.State).Ended() {
+	if len(x.members.nodes) < 2 || lifecycle.State(x.row.State).Ended() {
 		return nil
 	}
-	for _, n := range x.nodes {
+	for _, n := range x.members.nodes {
 		if lifecycle.NodeState(n.State) != lifecycle.NodeLost || n.StartedAt == nil || n.ended != nil {
 			continue
 		}
@@ -73,7 +73,7 @@ func readBonds(ctx context.Context, q *dbq.Queries, x *lockedCluster) (err error
 
 // hasReserved reports whether anything is still reserved for the cluster's leases.
 func hasReserved(ctx context.Context, q *dbq.Queries, x *lockedCluster) (bool, error) {
-	if len(x.nodes) < 2 {
+	if len(x.members.nodes) < 2 {
 		return false, nil
 	}
 	leases, err := bond.OfCluster(ctx, q, x.row.ID)
@@ -114,7 +114,7 @@ func (wd *Watchdog) tendBonds(ctx context.Context, cl id.Cluster) error {
 		if err != nil {
 			return fmt.Errorf("what of cluster %s is decided: %w", cl, err)
 		}
-		if open || !lifecycle.State(x.row.State).Ended() || !x.reportsComplete() {
+		if open || !lifecycle.State(x.row.State).Ended() || !x.billing.reportsComplete() {
 			return nil // what its leases owe each other can still change
 		}
 		if err := bond.Release(ctx, tx, cl); err != nil {

@@ -9,12 +9,15 @@ import (
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/agentapi"
+	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/host"
+	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/interval"
 	"github.com/musterhq/muster/internal/notify"
 )
 
@@ -24,42 +27,17 @@ type reclaim struct{ at, requestedAt time.Time }
 // noticed reports whether there was time to save what a credit stands for: what was computed since the last checkpoint.
 func (r reclaim) noticed() bool { return r.at.Sub(r.requestedAt) >= metering.CreditSpan }
 
-// takenBack ends a node whose host its operator takes back, once the time has come; before, it notifies the renter,
-// once for each time that is set. It reports whether the node has ended.
-func (x *lockedCluster) takenBack(n *node) bool {
-	told := deref(n.ReclaimTold)
-	switch {
-	case n.back.at.IsZero() && told.IsZero():
-	case n.back.at.IsZero():
-		n.ReclaimTold, n.dirty = nil, true
-		x.notifyReclaim(n, "Its host stays", "The operator of its host does not take the machine back after all.",
-			notify.Info, told)
-	case !x.now.Before(n.back.at):
-		r, detail := lifecycle.ReasonHostReclaimed, "its operator took the machine back at once"
-		if n.back.noticed() {
-			r = lifecycle.ReasonHostWithdrawn
-		}
-		if told.Equal(n.back.at) {
-			detail = fmt.Sprintf("its operator took the machine back, as was said at %s UTC",
-				n.back.requestedAt.UTC().Format("2006-01-02 15:04:05"))
-		}
-		if x.step(n, lifecycle.NodeTakenBack, r, detail) {
-			return true
-		}
-		return lifecycle.NodeState(n.State) == lifecycle.NodeFailed
-	case !told.Equal(n.back.at):
-		at := n.back.at
-		n.ReclaimTold, n.dirty = &at, true
-		body := fmt.Sprintf("The operator of its host takes the machine back at %s UTC: save what you need before. %s",
-			at.UTC().Format("2006-01-02 15:04:05"), x.withoutIt())
-		x.notifyReclaim(n, "Its host is taken back at "+at.UTC().Format("15:04:05")+" UTC", body, notify.Warn, at)
-	}
-	return false
+// news notifies the cluster's renter, and the operators of its hosts, of what has happened.
+type news struct {
+	now  time.Time
+	row  *dbq.Cluster
+	spec market.Spec
+	out  *effects
 }
 
 // withoutIt says what happens when a node's host is gone.
-func (x *lockedCluster) withoutIt() string {
-	switch x.spec.OnNodeFailure {
+func (nw *news) withoutIt() string {
+	switch nw.spec.OnNodeFailure {
 	case "replace":
 		return "Another host is looked for then, and every rank starts again."
 	case "ignore":
@@ -71,23 +49,23 @@ func (x *lockedCluster) withoutIt() string {
 // notifyLeaving adds an event to the timeline and notifies the renter, once per lease: a host reports that its cloud
 // will stop, restart or move the machine. The text is the host's own; nothing is decided by it, because a false report
 // must not harm anyone.
-func (x *lockedCluster) notifyLeaving(n *node, says string) {
+func (nw *news) notifyLeaving(n *node, says string) {
 	rank := n.Rank
 	title := "its host's cloud announces an interruption"
 	body := fmt.Sprintf("Its host says: %s. The node goes on and is charged as before for as long as it is proven up; "+
-		"the machine may vanish soon: save what you need. %s", says, x.withoutIt())
-	x.events = append(x.events, dbq.InsertClusterEventParams{
-		ClusterID: x.row.ID,
-		At:        x.now,
+		"the machine may vanish soon: save what you need. %s", says, nw.withoutIt())
+	nw.out.events = append(nw.out.events, dbq.InsertClusterEventParams{
+		ClusterID: nw.row.ID,
+		At:        nw.now,
 		Kind:      "host_leaving",
 		Rank:      &rank,
 		Title:     fmt.Sprintf("Rank %d: %s", rank, title),
 		Detail:    body,
 		Data:      []byte("{}"),
 	})
-	x.notifyRenter("host_leaving:"+n.LeaseID.String(), []int{int(rank)}, notify.Notice{
+	nw.notifyRenter("host_leaving:"+n.LeaseID.String(), []int{int(rank)}, notify.Notice{
 		Severity: notify.Warn,
-		Title:    fmt.Sprintf("%s, rank %d: %s", x.row.Name, rank, title),
+		Title:    fmt.Sprintf("%s, rank %d: %s", nw.row.Name, rank, title),
 		Body:     body,
 		Forecast: true,
 	})
@@ -95,7 +73,7 @@ func (x *lockedCluster) notifyLeaving(n *node, says string) {
 
 // notifyNotUploaded adds an event to the timeline and notifies the renter: what a node wrote to buckets of the renter's
 // is lost in part.
-func (x *lockedCluster) notifyNotUploaded(n *node, lost []agentapi.NotUploaded) {
+func (nw *news) notifyNotUploaded(n *node, lost []agentapi.NotUploaded) {
 	rank := n.Rank
 	var what []string
 	for _, l := range lost {
@@ -111,38 +89,38 @@ func (x *lockedCluster) notifyNotUploaded(n *node, lost []agentapi.NotUploaded) 
 	title := "not everything was uploaded"
 	body := "What the node wrote to a bucket and its host did not upload before the lease was over is lost: " +
 		strings.Join(what, "; ") + ". What was uploaded before is in the bucket."
-	x.events = append(x.events, dbq.InsertClusterEventParams{
-		ClusterID: x.row.ID,
-		At:        x.now,
+	nw.out.events = append(nw.out.events, dbq.InsertClusterEventParams{
+		ClusterID: nw.row.ID,
+		At:        nw.now,
 		Kind:      "not_uploaded",
 		Rank:      &rank,
 		Title:     fmt.Sprintf("Rank %d: %s", rank, title),
 		Detail:    body,
 		Data:      []byte("{}"),
 	})
-	x.notifyRenter("not_uploaded:"+n.LeaseID.String(), []int{int(rank)}, notify.Notice{
+	nw.notifyRenter("not_uploaded:"+n.LeaseID.String(), []int{int(rank)}, notify.Notice{
 		Severity: notify.Bad,
-		Title:    fmt.Sprintf("%s, rank %d: %s", x.row.Name, rank, title),
+		Title:    fmt.Sprintf("%s, rank %d: %s", nw.row.Name, rank, title),
 		Body:     body,
 	})
 }
 
 // notifyReclaim adds an event to the timeline and notifies the renter.
-func (x *lockedCluster) notifyReclaim(n *node, title, body string, severity notify.Severity, at time.Time) {
+func (nw *news) notifyReclaim(n *node, title, body string, severity notify.Severity, at time.Time) {
 	rank := n.Rank
-	x.events = append(x.events, dbq.InsertClusterEventParams{
-		ClusterID: x.row.ID,
-		At:        x.now,
+	nw.out.events = append(nw.out.events, dbq.InsertClusterEventParams{
+		ClusterID: nw.row.ID,
+		At:        nw.now,
 		Kind:      "host_reclaim",
 		Rank:      &rank,
 		Title:     fmt.Sprintf("Rank %d: %s", rank, lowerFirst(title)),
 		Detail:    body,
 		Data:      []byte("{}"),
 	})
-	x.notifyRenter(fmt.Sprintf("host_reclaim:%d:%t", at.Unix(), n.ReclaimTold != nil), []int{int(rank)},
+	nw.notifyRenter(fmt.Sprintf("host_reclaim:%d:%t", at.Unix(), n.ReclaimTold != nil), []int{int(rank)},
 		notify.Notice{
 			Severity: severity,
-			Title:    fmt.Sprintf("%s, rank %d: %s", x.row.Name, rank, lowerFirst(title)),
+			Title:    fmt.Sprintf("%s, rank %d: %s", nw.row.Name, rank, lowerFirst(title)),
 			Body:     body,
 			Forecast: true,
 		})
@@ -155,11 +133,11 @@ func newlyCapped(until, told *time.Time, now time.Time) bool {
 
 // addCapEvent adds an event to the timeline: the data cap of a node's host is used up. Nothing changes for the renter,
 // but the operator may now want the machine back.
-func (x *lockedCluster) addCapEvent(n *node) {
+func (nw *news) addCapEvent(n *node) {
 	rank, month := n.Rank, n.capped.UTC().AddDate(0, 0, -1).Format("January")
-	x.events = append(x.events, dbq.InsertClusterEventParams{
-		ClusterID: x.row.ID,
-		At:        x.now,
+	nw.out.events = append(nw.out.events, dbq.InsertClusterEventParams{
+		ClusterID: nw.row.ID,
+		At:        nw.now,
 		Kind:      "host_data_cap",
 		Rank:      &rank,
 		Title:     fmt.Sprintf("Rank %d: its host has used up its line's data cap for %s", rank, month),
@@ -174,11 +152,11 @@ func (x *lockedCluster) addCapEvent(n *node) {
 
 // addOwnerUseEvent adds an event to the timeline, once per lease: a host reports that its owner's programs use the
 // node's GPUs. The text is the host's own; nothing is decided by it, because a false report must not harm anyone.
-func (x *lockedCluster) addOwnerUseEvent(n *node, mb int64) {
+func (nw *news) addOwnerUseEvent(n *node, mb int64) {
 	rank := n.Rank
-	x.events = append(x.events, dbq.InsertClusterEventParams{
-		ClusterID: x.row.ID,
-		At:        x.now,
+	nw.out.events = append(nw.out.events, dbq.InsertClusterEventParams{
+		ClusterID: nw.row.ID,
+		At:        nw.now,
 		Kind:      "owner_uses_gpu",
 		Rank:      &rank,
 		Title:     fmt.Sprintf("Rank %d: programs of its host's owner use its GPU too", rank),
@@ -191,9 +169,9 @@ func (x *lockedCluster) addOwnerUseEvent(n *node, mb int64) {
 
 // notifyScratch notifies the operator of a node's host, once a day, that the node failed for lack of scratch space: the
 // host is still rented, and each node that needs scratch would fail there. detail is the text of the host's report.
-func (x *lockedCluster) notifyScratch(n *node, detail string) {
-	at := x.now.UTC()
-	x.addWrite(func(ctx context.Context, w *writer) error {
+func (nw *news) notifyScratch(n *node, detail string) {
+	at := nw.now.UTC()
+	nw.out.addWrite(func(ctx context.Context, w *writer) error {
 		h, err := host.Read(ctx, w.tx.Q, n.HostID)
 		if err != nil {
 			return err
@@ -241,4 +219,106 @@ func (hs *Hosts) ForecastReclaim(ctx context.Context, who account.Principal,
 		Currency: f.Currency,
 		Free:     int64(metering.CreditSpan.Seconds()),
 	}, nil
+}
+
+// notifyStrike notifies the operator of a host of a strike in a cluster of several nodes, and of its consequences. It
+// does not notify of doubts, which are many and temporary: the page of the bond lists them.
+func (nw *news) notifyStrike(n, other *node, kind string) {
+	t := notify.Notice{
+		Org:      n.operator,
+		Object:   n.HostID.String(),
+		Severity: notify.Warn,
+		Key:      fmt.Sprintf("strike:%s:%s:%s", kind, nw.row.ID, n.LeaseID),
+	}
+	const three = " Three such failures or failed starts within 60 minutes keep a host out of clusters of several " +
+		"nodes for an hour, then longer each time."
+	switch {
+	case kind == strikeLoss:
+		t.Title = fmt.Sprintf("%s is not offered until %s UTC: it failed", n.hostName,
+			nw.now.Add(fairness.RelistLock).UTC().Format("15:04"))
+		t.Body = fmt.Sprintf("Rank %d of cluster %s was lost by the host's fault.%s To stop renting out a host, take it "+
+			"back with an hour's notice: then nothing counts against it.",
+			n.Rank, nw.row.ID, three)
+	case kind == strikeStart:
+		t.Title = fmt.Sprintf("%s started a node too late", n.hostName)
+		t.Body = fmt.Sprintf("Rank %d of cluster %s started more than %.0f s after the first one, or not at all. Your "+
+			"bond pays the others for that time.%s",
+			n.Rank, nw.row.ID, fairness.StartSkew.Seconds(), three)
+	case kind == strikeUndecided && other != nil && other.operator != n.operator:
+		t.Title = fmt.Sprintf("%s and a host of another operator lost contact", n.hostName)
+		t.Body = fmt.Sprintf("Ranks %d and %d of cluster %s were both well and lost contact with each other. No one is to "+
+			"blame and nothing is taken from you. Hosts of that operator and yours "+
+			"are not put together for 24 hours. When that happens with three operators within 24 hours, a host is in no "+
+			"cluster of several nodes for an hour, then longer each time.",
+			min(n.Rank, other.Rank), max(n.Rank, other.Rank), nw.row.ID)
+	default:
+		return
+	}
+	nw.out.notices = append(nw.out.notices, t)
+}
+
+// addDecidedEvent adds the outcome of pending time to the timeline.
+func (nw *news) addDecidedEvent(span interval.Span, billable interval.Set, verdicts []verdict) {
+	seconds := func(ms int64) string { return fmt.Sprintf("%.1f s", float64(ms)/1000) }
+	lost := span.Len() - billable.Len()
+	if lost == 0 {
+		nw.addEvent("doubt_cleared", seconds(span.Len())+" are billed: every rank has proven that it missed nothing", "")
+		return
+	}
+	why := ""
+	for _, v := range verdicts {
+		for _, s := range v.Suspensions {
+			switch {
+			case why != "":
+			case s.Class == fairness.Platform:
+				why = "Muster's servers could not receive the hosts' messages; no one is to blame"
+			case s.Class == fairness.Undecided:
+				why = "ranks lost contact with each other; no one is to blame, and you pay nothing for it"
+			default:
+				var ranks []int
+				for _, k := range s.Culprits {
+					ranks = append(ranks, int(v.rows[k].Rank))
+				}
+				if why = rankList(ranks) + " did not prove to have been up"; s.Class == fairness.Silence {
+					why = rankList(ranks) + " and others lost contact with each other, and reported that late or not at all"
+				}
+			}
+		}
+	}
+	nw.addEvent("not_billed", seconds(lost)+" not billed: "+why, "")
+}
+
+// blame says of a node that is lost already what is known better by now.
+func (nw *news) blame(n *node, r lifecycle.Reason, why string) {
+	if lifecycle.NodeState(n.State) != lifecycle.NodeLost || n.Reason == string(r) {
+		return
+	}
+	n.Reason, n.Detail, n.dirty = string(r), why, true
+	rank := n.Rank
+	nw.out.events = append(nw.out.events, dbq.InsertClusterEventParams{
+		ClusterID: nw.row.ID,
+		At:        nw.now,
+		Kind:      "node_lost",
+		Rank:      &rank,
+		Title:     fmt.Sprintf("Rank %d: what is wrong with it", rank),
+		Detail:    join(r.Happened(), why),
+		Data:      []byte("{}"),
+	})
+	if lifecycle.State(nw.row.State) == lifecycle.Degraded && nw.row.ReplaceUntil == nil {
+		nw.row.Reason, nw.row.Detail = string(r), join(r.Happened(), fmt.Sprintf("rank %d: %s", n.Rank, why))
+	}
+}
+
+// addEvent adds an event to the cluster's timeline.
+func (nw *news) addEvent(kind, title, detail string) {
+	nw.out.events = append(nw.out.events, dbq.InsertClusterEventParams{
+		ClusterID: nw.row.ID, At: nw.now, Kind: kind, Title: title, Detail: detail, Data: []byte("{}"),
+	})
+}
+
+// notifyRenter adds a notice, once per epoch and set of ranks.
+func (nw *news) notifyRenter(what string, ranks []int, n notify.Notice) {
+	n.Org, n.Object = nw.row.OrgID, nw.row.ID.String()
+	n.Key = fmt.Sprintf("%s:%s:%d:%v", what, nw.row.ID, nw.row.Epoch, ranks)
+	nw.out.notices = append(nw.out.notices, n)
 }

@@ -37,9 +37,9 @@ func readPending(ctx context.Context, q *dbq.Queries, x *lockedCluster) ([]pendi
 
 // judge decides which pending time counts, once nothing that could still arrive would change the answer. What counts
 // becomes windows, what does not becomes suspensions.
-func (x *lockedCluster) judge(cases []pendingCase) {
+func (b *billing) judge(cases []pendingCase) {
 	for _, c := range cases {
-		verdicts, final := c.decide(x.now)
+		verdicts, final := c.decide(b.now)
 		if !final {
 			continue
 		}
@@ -47,8 +47,8 @@ func (x *lockedCluster) judge(cases []pendingCase) {
 		for _, v := range verdicts {
 			billable = billable.Union(v.Billable)
 			for _, s := range v.Suspensions {
-				x.suspended = append(x.suspended, dbq.InsertSuspensionParams{
-					ClusterID: x.row.ID,
+				b.out.suspended = append(b.out.suspended, dbq.InsertSuspensionParams{
+					ClusterID: b.row.ID,
 					FromMs:    s.Start,
 					ToMs:      s.End,
 					Class:     string(s.Class),
@@ -56,44 +56,13 @@ func (x *lockedCluster) judge(cases []pendingCase) {
 				})
 			}
 		}
-		x.addLate(c, verdicts)
-		cl, pending := x.row.ID, c.pending
-		x.addWrite(func(ctx context.Context, w *writer) error {
+		b.out.addLate(c, verdicts)
+		cl, pending := b.row.ID, c.pending
+		b.out.addWrite(func(ctx context.Context, w *writer) error {
 			return metering.DecidePending(ctx, w.tx, cl, pending, billable)
 		})
-		x.addDecidedEvent(c.span, billable, verdicts)
+		b.news.addDecidedEvent(c.span, billable, verdicts)
 	}
-}
-
-// addDecidedEvent adds the outcome of pending time to the timeline.
-func (x *lockedCluster) addDecidedEvent(span interval.Span, billable interval.Set, verdicts []verdict) {
-	seconds := func(ms int64) string { return fmt.Sprintf("%.1f s", float64(ms)/1000) }
-	lost := span.Len() - billable.Len()
-	if lost == 0 {
-		x.addEvent("doubt_cleared", seconds(span.Len())+" are billed: every rank has proven that it missed nothing", "")
-		return
-	}
-	why := ""
-	for _, v := range verdicts {
-		for _, s := range v.Suspensions {
-			switch {
-			case why != "":
-			case s.Class == fairness.Platform:
-				why = "Muster's servers could not receive the hosts' messages; no one is to blame"
-			case s.Class == fairness.Undecided:
-				why = "ranks lost contact with each other; no one is to blame, and you pay nothing for it"
-			default:
-				var ranks []int
-				for _, k := range s.Culprits {
-					ranks = append(ranks, int(v.rows[k].Rank))
-				}
-				if why = rankList(ranks) + " did not prove to have been up"; s.Class == fairness.Silence {
-					why = rankList(ranks) + " and others lost contact with each other, and reported that late or not at all"
-				}
-			}
-		}
-	}
-	x.addEvent("not_billed", seconds(lost)+" not billed: "+why, "")
 }
 
 // maxProof is how long after a lease's end its journal may still prove its time.

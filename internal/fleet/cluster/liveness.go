@@ -5,113 +5,44 @@ import (
 	"slices"
 	"time"
 
-	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
+	"github.com/musterhq/muster/internal/notify"
 )
 
 // assess compares what hosts said last with the clock: nodes that are no longer proven up become lost, and lost ones
 // that are come back. While a host's messages cannot arrive, nothing is concluded from its silence.
-func (x *lockedCluster) assess() {
-	switch lifecycle.State(x.row.State) {
+func (lf *life) assess() {
+	switch lifecycle.State(lf.row.State) {
 	case lifecycle.Provisioning, lifecycle.Running, lifecycle.Degraded:
 	default:
 		return
 	}
-	for _, n := range x.nodes {
-		if n.ended != nil || n.ExitCode != nil || x.takenBack(n) {
+	for _, n := range lf.members.nodes {
+		if n.ended != nil || n.ExitCode != nil || lf.takenBack(n) {
 			continue
 		}
 		if n.StartedAt == nil {
-			if heard := latest(n.status.ReportedAt, n.Since); x.silentFor(n, heard) > x.cfg.StartSilence &&
+			if heard := latest(n.status.ReportedAt, n.Since); lf.members.silentFor(n, heard) > lf.cfg.StartSilence &&
 				lifecycle.NodeState(n.State) != lifecycle.NodeReady {
-				x.step(n, lifecycle.NodeSilent, lifecycle.ReasonHostLost, fmt.Sprintf("its host has not reported for %s",
-					x.now.Sub(heard).Round(time.Second)))
+				lf.step(n, lifecycle.NodeSilent, lifecycle.ReasonHostLost, fmt.Sprintf("its host has not reported for %s",
+					lf.now.Sub(heard).Round(time.Second)))
 			}
 			continue
 		}
-		if r, why := x.unproven(n); r == lifecycle.ReasonNone {
+		if r, why := lf.members.unproven(n); r == lifecycle.ReasonNone {
 			if lifecycle.NodeState(n.State) == lifecycle.NodeLost {
-				x.step(n, lifecycle.NodeRecovered, lifecycle.ReasonNone, "")
+				lf.step(n, lifecycle.NodeRecovered, lifecycle.ReasonNone, "")
 			}
-		} else if x.deafNow(n) && lifecycle.NodeState(n.State) != lifecycle.NodeLost {
+		} else if lf.members.deafNow(n) && lifecycle.NodeState(n.State) != lifecycle.NodeLost {
 			continue
-		} else if x.step(n, lifecycle.NodeSilent, r, why) {
-			x.countDoubt(n)
+		} else if lf.step(n, lifecycle.NodeSilent, r, why) {
+			lf.doubts.countDoubt(n)
 		} else {
-			x.blame(n, r, why)
+			lf.news.blame(n, r, why)
 		}
 	}
-	x.doubtGap()
-	x.dispute()
-}
-
-// unproven says why a started node is not proven up: which of its parts is dead, and how that is known. ReasonNone: it
-// is proven. Only the node's own host decides: what other ranks say of it may explain its silence, and no more.
-func (x *lockedCluster) unproven(n *node) (lifecycle.Reason, string) {
-	good := latest(time.UnixMilli(n.status.LastGoodMs), *n.StartedAt)
-	said := n.status.Epoch == n.Epoch && n.status.ReportedAt.After(*n.StartedAt)
-	last := latest(n.status.ReportedAt, *n.StartedAt)
-	silent := x.now.Sub(last)
-	switch {
-	case x.silentFor(n, last) > x.cfg.LostAfter:
-		if m := x.peerThatReceives(n); m != nil {
-			return lifecycle.ReasonAgentLost, fmt.Sprintf("its agent has not reported for %s; rank %d still reaches the node "+
-				"over the "+
-				"cluster's network", silent.Round(time.Second), m.Rank)
-		}
-		why := fmt.Sprintf("no report for %s", silent.Round(time.Second))
-		for _, m := range x.nodes {
-			if m != n && x.reportedLately(m) && slices.Contains(m.status.PeersDown, n.Rank) {
-				why += fmt.Sprintf(", and rank %d receives nothing from it over the cluster's network", m.Rank)
-				break
-			}
-		}
-		return lifecycle.ReasonHostLost, why
-	case said && !n.status.Good && n.status.Trouble != "":
-		return lifecycle.Reason(n.status.Trouble), n.status.TroubleDetail
-	case said && !n.status.Good:
-		return lifecycle.ReasonHostLost, "its host reports that it is not well"
-	case x.silentFor(n, good) > x.cfg.LostAfter:
-		return lifecycle.ReasonHostLost, fmt.Sprintf("no good report for %s", x.now.Sub(good).Round(time.Second))
-	}
-	return lifecycle.ReasonNone, ""
-}
-
-// peerThatReceives finds a rank that receives from n over the cluster's network; nil: none does, as far as we know.
-func (x *lockedCluster) peerThatReceives(n *node) *node {
-	for _, m := range x.nodes {
-		if m != n && x.reportedLately(m) && m.status.Good && !slices.Contains(m.status.PeersDown, n.Rank) {
-			return m
-		}
-	}
-	return nil
-}
-
-// reportedLately reports whether a rank that runs has reported lately.
-func (x *lockedCluster) reportedLately(m *node) bool {
-	return m.ended == nil && m.StartedAt != nil && m.status.Epoch == m.Epoch &&
-		x.now.Sub(m.status.ReportedAt) <= x.cfg.LostAfter
-}
-
-// blame says of a node that is lost already what is known better by now.
-func (x *lockedCluster) blame(n *node, r lifecycle.Reason, why string) {
-	if lifecycle.NodeState(n.State) != lifecycle.NodeLost || n.Reason == string(r) {
-		return
-	}
-	n.Reason, n.Detail, n.dirty = string(r), why, true
-	rank := n.Rank
-	x.events = append(x.events, dbq.InsertClusterEventParams{
-		ClusterID: x.row.ID,
-		At:        x.now,
-		Kind:      "node_lost",
-		Rank:      &rank,
-		Title:     fmt.Sprintf("Rank %d: what is wrong with it", rank),
-		Detail:    join(r.Happened(), why),
-		Data:      []byte("{}"),
-	})
-	if lifecycle.State(x.row.State) == lifecycle.Degraded && x.row.ReplaceUntil == nil {
-		x.row.Reason, x.row.Detail = string(r), join(r.Happened(), fmt.Sprintf("rank %d: %s", n.Rank, why))
-	}
+	lf.doubtGap()
+	lf.doubts.dispute()
 }
 
 // How often the watchdog looks at a cluster at least.
@@ -130,7 +61,7 @@ func (x *lockedCluster) due() *time.Time {
 			t = u
 		}
 	}
-	for _, n := range x.nodes {
+	for _, n := range x.members.nodes {
 		if n.ended == nil {
 			sooner(n.back.at)
 		}
@@ -142,12 +73,12 @@ func (x *lockedCluster) due() *time.Time {
 	case !s.Ended():
 		sooner(x.now.Add(lookRunning))
 		sooner(deref(x.row.RunUntil))
-		sooner(deref(x.maxUntil()))
-		x.dueReplacing(sooner)
-		for _, u := range x.disputed {
-			sooner(time.UnixMilli(u.FromMs).Add(x.undGrace() + time.Millisecond))
+		sooner(deref(x.members.maxUntil()))
+		x.placement.dueReplacing(sooner)
+		for _, u := range x.doubts.disputed {
+			sooner(time.UnixMilli(u.FromMs).Add(x.members.undGrace() + time.Millisecond))
 		}
-		for _, n := range x.nodes {
+		for _, n := range x.members.nodes {
 			if lifecycle.NodeState(n.State) == lifecycle.NodeLost {
 				sooner(n.Since.Add(x.cfg.LossGrace))
 			} else if n.StartedAt != nil && n.ExitCode == nil {
@@ -157,7 +88,7 @@ func (x *lockedCluster) due() *time.Time {
 				sooner(latest(time.UnixMilli(n.status.LastGoodMs), *n.StartedAt).Add(x.cfg.LostAfter + time.Millisecond))
 			}
 		}
-	case x.window || !x.allGone() || len(x.lost) > 0:
+	case x.billing.window || !x.members.allGone() || len(x.reports.lost) > 0:
 		sooner(x.now.Add(lookReleased))
 	case x.row.SettledAt == nil:
 		sooner(x.now.Add(lookUnbilled))
@@ -180,4 +111,51 @@ func earliest(a, b time.Time) time.Time {
 		return a
 	}
 	return b
+}
+
+// takenBack ends a node whose host its operator takes back, once the time has come; before, it notifies the renter,
+// once for each time that is set. It reports whether the node has ended.
+func (lf *life) takenBack(n *node) bool {
+	told := deref(n.ReclaimTold)
+	switch {
+	case n.back.at.IsZero() && told.IsZero():
+	case n.back.at.IsZero():
+		n.ReclaimTold, n.dirty = nil, true
+		lf.news.notifyReclaim(n, "Its host stays", "The operator of its host does not take the machine back after all.",
+			notify.Info, told)
+	case !lf.now.Before(n.back.at):
+		r, detail := lifecycle.ReasonHostReclaimed, "its operator took the machine back at once"
+		if n.back.noticed() {
+			r = lifecycle.ReasonHostWithdrawn
+		}
+		if told.Equal(n.back.at) {
+			detail = fmt.Sprintf("its operator took the machine back, as was said at %s UTC",
+				n.back.requestedAt.UTC().Format("2006-01-02 15:04:05"))
+		}
+		if lf.step(n, lifecycle.NodeTakenBack, r, detail) {
+			return true
+		}
+		return lifecycle.NodeState(n.State) == lifecycle.NodeFailed
+	case !told.Equal(n.back.at):
+		at := n.back.at
+		n.ReclaimTold, n.dirty = &at, true
+		body := fmt.Sprintf("The operator of its host takes the machine back at %s UTC: save what you need before. %s",
+			at.UTC().Format("2006-01-02 15:04:05"), lf.news.withoutIt())
+		lf.news.notifyReclaim(n, "Its host is taken back at "+at.UTC().Format("15:04:05")+" UTC", body, notify.Warn, at)
+	}
+	return false
+}
+
+// doubtGap leaves to judge a gap that was over before a server looked, as if one had: what is billed does not
+// depend on when the watchdog comes.
+func (lf *life) doubtGap() {
+	if !lf.billing.sure() || lf.billing.firstGap().IsZero() {
+		return
+	}
+	if f := lf.facts(); slices.ContainsFunc(f.Required(), func(n lifecycle.NodeFacts) bool { return n.IsDown(f) }) {
+		return // the loss is about to be noticed: its doubt begins with the gap
+	}
+	lf.billing.doubt()
+	lf.billing.gaps = nil
+	lf.billing.resume()
 }

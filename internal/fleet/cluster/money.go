@@ -52,14 +52,14 @@ var limitReasons = map[metering.Limit]lifecycle.Reason{
 
 // lapsed reports whether the paid time has passed: hosts have stopped there on their own, and more money comes too
 // late.
-func (x *lockedCluster) lapsed() bool {
-	return x.row.GoAt != nil && x.row.RunUntil != nil && !x.now.Before(*x.row.RunUntil)
+func (b *billing) lapsed() bool {
+	return b.row.GoAt != nil && b.row.RunUntil != nil && !b.now.Before(*b.row.RunUntil)
 }
 
 // reportsComplete reports whether the hosts of an ended cluster can report nothing more that is billed: settling before
 // would reject their last segments. Once the barrier was opened, a rank may have started without a report.
-func (x *lockedCluster) reportsComplete() bool {
-	return !x.window && (x.allGone() || (x.row.RunningAt == nil && x.row.GoAt == nil))
+func (b *billing) reportsComplete() bool {
+	return !b.window && (b.members.allGone() || (b.row.RunningAt == nil && b.row.GoAt == nil))
 }
 
 // settle posts what can be posted and returns what is no longer needed to the wallet.
@@ -92,7 +92,7 @@ func (wd *Watchdog) tend(ctx context.Context, tx *db.Tx, cl id.Cluster) error {
 		if err != nil {
 			return fmt.Errorf("pending time of cluster %s: %w", cl, err)
 		}
-		if x.judge(cases); len(x.writes) > 0 { // what follows depends on it
+		if x.billing.judge(cases); len(x.out.writes) > 0 { // what follows depends on it
 			if err := w.save(ctx); err != nil {
 				return err
 			}
@@ -101,44 +101,44 @@ func (wd *Watchdog) tend(ctx context.Context, tx *db.Tx, cl id.Cluster) error {
 	if !lifecycle.State(x.row.State).Ended() {
 		return w.tendLive(ctx)
 	}
-	if x.row.SettledAt != nil || !x.reportsComplete() {
+	if x.row.SettledAt != nil || !x.billing.reportsComplete() {
 		return nil
 	}
-	x.addWrite(settle)
+	x.out.addWrite(settle)
 	return w.save(ctx)
 }
 
 // tendLive is tend for a cluster that has not ended.
 func (w *writer) tendLive(ctx context.Context) error {
 	x := w.x
-	if x.window { // nothing is confirmed while a rank is in doubt
-		span, split := x.unconfirmed()
+	if x.billing.window { // nothing is confirmed while a rank is in doubt
+		span, split := x.billing.unconfirmed()
 		if !split {
-			x.confirm(span)
+			x.billing.confirm(span)
 		} else {
 			facts, err := readCase(ctx, w.tx.Q, x, span)
 			if err != nil {
 				return err
 			}
-			x.confirmOrSplit(facts)
+			x.billing.confirmOrSplit(facts)
 		}
 	}
 	if x.row.RunningAt != nil { // also while it is suspended: earlier time may still be unposted
 		cl := x.row.ID
-		x.addWrite(func(ctx context.Context, w *writer) error { return metering.Post(ctx, w.tx, cl) })
+		x.out.addWrite(func(ctx context.Context, w *writer) error { return metering.Post(ctx, w.tx, cl) })
 	}
-	if !x.lapsed() && x.living() { // while every rank waits for another host nothing is paid ahead
-		x.addWrite(authorise)
+	if !x.billing.lapsed() && x.members.living() { // while every rank waits for another host nothing is paid ahead
+		x.out.addWrite(authorise)
 	}
 	if err := w.run(ctx); err != nil {
 		return err
 	}
-	if s := lifecycle.State(x.row.State); (s == lifecycle.Running || s == lifecycle.Degraded) && x.living() {
-		next, err := x.readStop(ctx, w.tx.Q)
+	if s := lifecycle.State(x.row.State); (s == lifecycle.Running || s == lifecycle.Degraded) && x.members.living() {
+		next, err := x.billing.readStop(ctx, w.tx.Q)
 		if err != nil {
 			return err
 		}
-		x.warn(next)
+		x.billing.warn(next)
 	}
 	return w.save(ctx)
 }
@@ -184,13 +184,13 @@ func (d dip) sink(left time.Duration) (next dip, tell bool) {
 
 // warn notifies the renter, once per threshold and dip, when money or the longest duration stops the cluster. A day
 // ahead only empty wallets are worth a notice: budgets and durations of less than a day are what the renter asked for.
-func (x *lockedCluster) warn(s stop) {
+func (b *billing) warn(s stop) {
 	left := farthest
-	if !s.at.IsZero() && (s.cause == client.StopFunds || s.at.Sub(x.now) <= time.Hour) {
-		left = max(0, s.at.Sub(x.now))
+	if !s.at.IsZero() && (s.cause == client.StopFunds || s.at.Sub(b.now) <= time.Hour) {
+		left = max(0, s.at.Sub(b.now))
 	}
-	d, tell := dip{time.Duration(x.row.RunwayToldS) * time.Second, int(x.row.RunwayDips)}.sink(left)
-	x.row.RunwayToldS, x.row.RunwayDips = int32(d.reported/time.Second), int32(d.rises)
+	d, tell := dip{time.Duration(b.row.RunwayToldS) * time.Second, int(b.row.RunwayDips)}.sink(left)
+	b.row.RunwayToldS, b.row.RunwayDips = int32(d.reported/time.Second), int32(d.rises)
 	if !tell {
 		return
 	}
@@ -198,50 +198,50 @@ func (x *lockedCluster) warn(s stop) {
 		if w.left != d.reported {
 			continue
 		}
-		x.notices = append(x.notices, notify.Notice{
-			Org:      x.row.OrgID,
-			Key:      fmt.Sprintf("runway:%s:%s:%d", w.name, x.row.ID, d.rises),
+		b.out.notices = append(b.out.notices, notify.Notice{
+			Org:      b.row.OrgID,
+			Key:      fmt.Sprintf("runway:%s:%s:%d", w.name, b.row.ID, d.rises),
 			Severity: w.severity,
-			Title:    fmt.Sprintf("%s has less than %s left", x.row.Name, w.name),
+			Title:    fmt.Sprintf("%s has less than %s left", b.row.Name, w.name),
 			Body: fmt.Sprintf("It stops at about %s UTC because %s. Save what you need before.",
 				s.at.Format("15:04 on 2 January"), s.cause.Why()),
-			Object:   x.row.ID.String(),
+			Object:   b.row.ID.String(),
 			Forecast: true,
 		})
 	}
 }
 
 // readStop reads when money or the longest duration stops the cluster.
-func (x *lockedCluster) readStop(ctx context.Context, q *dbq.Queries) (stop, error) {
-	m, err := readMeans(ctx, q, x.row.OrgID, x.row.Currency)
+func (b *billing) readStop(ctx context.Context, q *dbq.Queries) (stop, error) {
+	m, err := readMeans(ctx, q, b.row.OrgID, b.row.Currency)
 	if err != nil {
 		return stop{}, err
 	}
-	s := standing{row: x.row, means: m}
-	if x.row.Budget != nil {
-		costs, err := metering.Costs(ctx, q, []id.Cluster{x.row.ID})
+	s := standing{row: *b.row, means: m}
+	if b.row.Budget != nil {
+		costs, err := metering.Costs(ctx, q, []id.Cluster{b.row.ID})
 		if err != nil {
-			return stop{}, fmt.Errorf("cost of %s: %w", x.row.ID, err)
+			return stop{}, fmt.Errorf("cost of %s: %w", b.row.ID, err)
 		}
-		s.cost = costs[x.row.ID].Estimate
+		s.cost = costs[b.row.ID].Estimate
 	}
 	return s.moneyEnds(), nil
 }
 
 // withdraw deletes the notices of what may happen to the cluster: it has ended. When money has ended it, the renter is
 // notified of that instead.
-func (x *lockedCluster) withdraw(r lifecycle.Reason) {
-	org, object := x.row.OrgID, x.row.ID.String()
-	x.addWrite(func(ctx context.Context, w *writer) error { return notify.Withdraw(ctx, w.tx, org, object) })
+func (b *billing) withdraw(r lifecycle.Reason) {
+	org, object := b.row.OrgID, b.row.ID.String()
+	b.out.addWrite(func(ctx context.Context, w *writer) error { return notify.Withdraw(ctx, w.tx, org, object) })
 	if r != lifecycle.ReasonFundsExhausted && r != lifecycle.ReasonBudgetExhausted {
 		return
 	}
-	x.notices = append(x.notices, notify.Notice{
+	b.out.notices = append(b.out.notices, notify.Notice{
 		Org:      org,
 		Key:      "stopped:" + object,
 		Severity: notify.Warn,
-		Title:    x.row.Name + " has stopped",
-		Body:     x.row.Detail,
+		Title:    b.row.Name + " has stopped",
+		Body:     b.row.Detail,
 		Object:   object,
 	})
 }

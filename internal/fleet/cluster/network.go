@@ -11,22 +11,31 @@ import (
 	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/host"
 	"github.com/musterhq/muster/internal/id"
 )
 
+// preflight is what the ranks of a locked cluster have measured of their network before they start.
+type preflight struct {
+	row     *dbq.Cluster
+	out     *effects
+	members *members
+	news    *news
+}
+
 // network collects what the ranks measured, the lowest bus bandwidth and the matrices, and compares it with the hosts'
 // own figures.
-func (x *lockedCluster) network() {
+func (pf *preflight) network() {
 	var net Network
-	if json.Unmarshal(x.row.Network, &net) != nil {
+	if json.Unmarshal(pf.row.Network, &net) != nil {
 		return
 	}
 	net.BusbwGbps, net.OfferedGbps, net.RTTMicros, net.PairGbps = 0, 0, nil, nil
-	net.RDMA = x.measuredRDMA()
+	net.RDMA = pf.measuredRDMA()
 	var hosts []id.Host
-	for _, n := range x.nodes {
+	for _, n := range pf.members.nodes {
 		var p agentapi.Preflight
 		if json.Unmarshal(n.Preflight, &p) != nil || p.BusbwGbps <= 0 {
 			continue
@@ -38,33 +47,33 @@ func (x *lockedCluster) network() {
 		hosts = append(hosts, n.HostID)
 	}
 	if b, err := json.Marshal(net); err == nil {
-		x.row.Network = b
+		pf.row.Network = b
 	}
-	if len(hosts) < len(x.nodes) {
+	if len(hosts) < len(pf.members.nodes) {
 		return // a rank did not measure: nothing follows for hosts
 	}
-	if f := x.fabric(); f.BusbwGbps > 0 {
-		x.addWrite(func(ctx context.Context, w *writer) error {
+	if f := pf.fabric(); f.BusbwGbps > 0 {
+		pf.out.addWrite(func(ctx context.Context, w *writer) error {
 			w.tx.AfterCommit(func() { w.m.measuredFabric(context.WithoutCancel(ctx), f, w.x.now) })
 			return nil
 		})
 	}
 	if l := lines(hosts, net.PairGbps); len(l) > 1 {
-		x.addWrite(func(ctx context.Context, w *writer) error {
+		pf.out.addWrite(func(ctx context.Context, w *writer) error {
 			offered, err := host.OfferedGbps(ctx, w.tx, hosts) // before this measurement counts in it
 			if err != nil {
 				return err
 			}
 			w.tx.AfterCommit(func() { w.m.measured(context.WithoutCancel(ctx), l, net.BusbwGbps, w.x.now) })
-			return w.x.compareOffered(net, offered)
+			return w.x.preflight.compareOffered(net, offered)
 		})
 	}
 }
 
 // fabric returns what all ranks measured over RDMA; without a figure if any rank measured nothing.
-func (x *lockedCluster) fabric() host.Fabric {
-	f := host.Fabric{Cluster: x.row.ID}
-	for _, n := range x.nodes {
+func (pf *preflight) fabric() host.Fabric {
+	f := host.Fabric{Cluster: pf.row.ID}
+	for _, n := range pf.members.nodes {
 		var p agentapi.Preflight
 		if json.Unmarshal(n.Preflight, &p) != nil || p.NCCL == nil || p.NCCL.Kind != "" || p.NCCL.BusbwGbps <= 0 ||
 			p.NCCL.BusbwGbps > maxGbps || p.NCCL.LocalGbps < 0 || p.NCCL.LocalGbps > maxGbps {
@@ -80,9 +89,9 @@ func (x *lockedCluster) fabric() host.Fabric {
 
 // measuredRDMA returns what a cluster's page says of its RDMA network: the figure, or why there is none; nil if nothing
 // was to be measured.
-func (x *lockedCluster) measuredRDMA() *client.ClusterRDMA {
+func (pf *preflight) measuredRDMA() *client.ClusterRDMA {
 	var out *client.ClusterRDMA
-	for _, n := range x.nodes {
+	for _, n := range pf.members.nodes {
 		var p agentapi.Preflight
 		if json.Unmarshal(n.Preflight, &p) != nil || p.NCCL == nil {
 			continue
@@ -111,13 +120,13 @@ func (m *machine) measuredFabric(ctx context.Context, f host.Fabric, at time.Tim
 }
 
 // compareOffered compares what was measured with the hosts' offers, and adds an event if it is far less.
-func (x *lockedCluster) compareOffered(net Network, offered float64) (err error) {
+func (pf *preflight) compareOffered(net Network, offered float64) (err error) {
 	net.OfferedGbps = offered
-	if x.row.Network, err = json.Marshal(net); err != nil {
+	if pf.row.Network, err = json.Marshal(net); err != nil {
 		return err
 	}
 	if net.OfferedGbps > 0 && net.BusbwGbps < net.OfferedGbps*fallsShort {
-		x.addEvent("network_below_offer", "The network is slower than the offers say", lifecycle.Sentences(
+		pf.news.addEvent("network_below_offer", "The network is slower than the offers say", lifecycle.Sentences(
 			fmt.Sprintf("All-reduce between the ranks reached %s Gbit/s, the offers of these hosts say %s.", rate(net.BusbwGbps),
 				rate(net.OfferedGbps)),
 			"Seconds count as usual. If it is too little for you, release the cluster and rent on other hosts; with "+

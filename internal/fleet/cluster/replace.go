@@ -35,35 +35,42 @@ import (
 const replaceLook = 5 * time.Second
 
 // giveUp ends the leases of ranks that are lost for good; the ranks then wait for other hosts.
-func (x *lockedCluster) giveUp(d lifecycle.Decision) {
-	x.startEnds(x.now, d.Reason)
+func (lf *life) giveUp(d lifecycle.Decision) {
+	lf.startEnds(lf.now, d.Reason)
 	for _, r := range d.Ranks {
-		n := x.nodes[r]
-		n.ended = &x.now
-		x.raise[n.HostID] = true
+		n := lf.members.nodes[r]
+		n.ended = &lf.now
+		lf.out.raise[n.HostID] = true
 		lease := n.LeaseID
-		x.addWrite(func(ctx context.Context, w *writer) error { return metering.EndLease(ctx, w.tx, lease, x.now) })
+		lf.out.addWrite(func(ctx context.Context, w *writer) error { return metering.EndLease(ctx, w.tx, lease, lf.now) })
 	}
-	x.stopWindow(x.now)
-	if x.row.GoAt != nil {
+	lf.billing.stopWindow(lf.now)
+	if lf.row.GoAt != nil {
 		// what the others would compute now is lost, and no one pays for it: they stop, and wait at the barrier
-		x.startAgain()
+		lf.startAgain()
 	}
-	x.raiseLive() // to the others they are ranks that have not joined yet
-	until := x.now.Add(x.cfg.ReplaceWait)
-	x.row.ReplaceUntil, x.row.ReplaceNote, x.row.StartDeadline, x.row.StartFrom = &until, "", nil, nil
-	x.row.Reason, x.row.Detail = string(d.Reason), x.seeking(join(d.Reason.Happened(), d.Detail))
-	x.notifyRenter("replacing", d.Ranks, notify.Notice{
-		Severity: notify.Warn, Title: fmt.Sprintf("%s lost %s: another host is looked for", x.row.Name, rankList(d.Ranks)),
+	lf.raiseLive() // to the others they are ranks that have not joined yet
+	until := lf.now.Add(lf.cfg.ReplaceWait)
+	lf.row.ReplaceUntil, lf.row.ReplaceNote, lf.row.StartDeadline, lf.row.StartFrom = &until, "", nil, nil
+	lf.row.Reason, lf.row.Detail = string(d.Reason), lf.placement.seeking(join(d.Reason.Happened(), d.Detail))
+	lf.news.notifyRenter("replacing", d.Ranks, notify.Notice{
+		Severity: notify.Warn, Title: fmt.Sprintf("%s lost %s: another host is looked for", lf.row.Name, rankList(d.Ranks)),
 		Body: lifecycle.Sentences(d.Reason.Happened(), d.Reason.Charged(), sought(until)),
 	})
 }
 
+// placement says which ranks of a locked cluster need another host.
+type placement struct {
+	now     time.Time
+	row     *dbq.Cluster
+	members *members
+}
+
 // seeking returns the detail of a cluster whose ranks wait for other hosts.
-func (x *lockedCluster) seeking(what string) string {
-	s := what + " " + sought(*x.row.ReplaceUntil)
-	if x.row.ReplaceNote != "" {
-		s += " So far: " + x.row.ReplaceNote + "."
+func (pl *placement) seeking(what string) string {
+	s := what + " " + sought(*pl.row.ReplaceUntil)
+	if pl.row.ReplaceNote != "" {
+		s += " So far: " + pl.row.ReplaceNote + "."
 	}
 	return s
 }
@@ -74,12 +81,12 @@ func sought(until time.Time) string {
 }
 
 // waiting returns the ranks that wait for another host.
-func (x *lockedCluster) waiting() []int {
+func (pl *placement) waiting() []int {
 	var out []int
-	if lifecycle.State(x.row.State) != lifecycle.Degraded || x.row.ReplaceUntil == nil {
+	if lifecycle.State(pl.row.State) != lifecycle.Degraded || pl.row.ReplaceUntil == nil {
 		return nil
 	}
-	for _, n := range x.nodes {
+	for _, n := range pl.members.nodes {
 		if n.required && n.ended != nil {
 			out = append(out, int(n.Rank))
 		}
@@ -88,14 +95,14 @@ func (x *lockedCluster) waiting() []int {
 }
 
 // dueReplacing calls sooner with the time at which a host must be looked for next.
-func (x *lockedCluster) dueReplacing(sooner func(time.Time)) {
+func (pl *placement) dueReplacing(sooner func(time.Time)) {
 	switch {
-	case len(x.waiting()) == 0:
-	case x.row.ReplaceNote == "":
-		sooner(x.now.Add(time.Millisecond)) // not looked for yet
+	case len(pl.waiting()) == 0:
+	case pl.row.ReplaceNote == "":
+		sooner(pl.now.Add(time.Millisecond)) // not looked for yet
 	default:
-		sooner(x.now.Add(replaceLook))
-		sooner(x.row.ReplaceUntil.Add(time.Millisecond))
+		sooner(pl.now.Add(replaceLook))
+		sooner(pl.row.ReplaceUntil.Add(time.Millisecond))
 	}
 }
 
@@ -115,7 +122,7 @@ func (wd *Watchdog) replace(ctx context.Context, cl id.Cluster) error {
 			if err != nil {
 				return err
 			}
-			if !slices.Equal(x.waiting(), g.ranks) {
+			if !slices.Equal(x.placement.waiting(), g.ranks) {
 				return errOvertaken
 			}
 			return wd.machine.writer(tx, x).replace(ctx, plan, g)
@@ -159,7 +166,7 @@ func (wd *Watchdog) gangOf(ctx context.Context, cl id.Cluster) (g gang, err erro
 	if err != nil {
 		return g, fmt.Errorf("what %s lost: %w", cl, err)
 	}
-	if g.ranks = x.waiting(); len(g.ranks) == 0 {
+	if g.ranks = x.placement.waiting(); len(g.ranks) == 0 {
 		return g, nil
 	}
 	if g.request, err = x.spec.Request(x.row.OrgID); err != nil {
@@ -169,8 +176,8 @@ func (wd *Watchdog) gangOf(ctx context.Context, cl id.Cluster) (g gang, err erro
 	if _, err := a.ReadVolumes(ctx, wd.db.Q, x.spec); err != nil {
 		return g, err
 	}
-	a.Nodes, a.Joins, a.Image = len(g.ranks), len(x.nodes) > 1, ""
-	if end := x.maxUntil(); end != nil {
+	a.Nodes, a.Joins, a.Image = len(g.ranks), len(x.members.nodes) > 1, ""
+	if end := x.members.maxUntil(); end != nil {
 		a.Duration = max(1, int64(end.Sub(x.now).Seconds()))
 	}
 	agreed, others := g.addLeases(x, leases)
@@ -195,7 +202,7 @@ func (g *gang) addLeases(x *lockedCluster, leases []dbq.ClusterRatesRow) (agreed
 			agreed += l.Rate
 		}
 		lostIt := slices.Contains(g.ranks, int(l.Rank))
-		switch n := x.nodes[l.Rank]; {
+		switch n := x.members.nodes[l.Rank]; {
 		case n.LeaseID != l.ID:
 			a.Exclude = append(a.Exclude, l.HostID)
 		case lostIt:
@@ -232,7 +239,7 @@ func (w *writer) replace(ctx context.Context, want market.Placement, g gang) err
 		want.Nodes[i].Rank, leases[rank] = rank, id.New[id.Lease]()
 		hosts = append(hosts, want.Nodes[i].Host)
 	}
-	for _, n := range w.x.nodes {
+	for _, n := range w.x.members.nodes {
 		hosts = append(hosts, n.HostID)
 	}
 	slices.SortFunc(hosts, id.Host.Compare)
@@ -243,45 +250,45 @@ func (w *writer) replace(ctx context.Context, want market.Placement, g gang) err
 	if err != nil {
 		return err
 	}
-	w.x.moveRanks(placed, leases, g)
+	w.x.life.moveRanks(placed, leases, g)
 	return w.commit(ctx)
 }
 
 // moveRanks moves the waiting ranks to their new hosts, with new leases, and starts every rank again.
-func (x *lockedCluster) moveRanks(placed market.Placement, leases map[int]id.Lease, g gang) {
-	epoch := int(x.row.Epoch)
-	if x.othersMustStartAgain(g.ranks) {
+func (lf *life) moveRanks(placed market.Placement, leases map[int]id.Lease, g gang) {
+	epoch := int(lf.row.Epoch)
+	if lf.placement.othersMustStartAgain(g.ranks) {
 		epoch++
 	}
 	var moves []string
 	for _, p := range placed.Nodes {
-		n := x.nodes[p.Rank]
-		x.row.Rate += p.Rate - g.rates[n.LeaseID]
+		n := lf.members.nodes[p.Rank]
+		lf.row.Rate += p.Rate - g.rates[n.LeaseID]
 		n.LeaseID, n.HostID, n.ended, n.gone, n.moved, n.ReclaimTold, n.OwnerUseTold, n.CapTold = leases[p.Rank], p.Host, nil,
 			nil, true, nil, false, nil
 		n.LeavingTold, n.UploadsLostTold = false, false
-		x.step(n, lifecycle.NodeReplaced, lifecycle.ReasonNone, p.HostName)
+		lf.step(n, lifecycle.NodeReplaced, lifecycle.ReasonNone, p.HostName)
 		n.Detail = ""
-		lease := newLease(x.row.ID, n.ID, n.LeaseID, x.row.OrgID, x.row.Currency, epoch, p)
-		x.addWrite(func(ctx context.Context, w *writer) error {
+		lease := newLease(lf.row.ID, n.ID, n.LeaseID, lf.row.OrgID, lf.row.Currency, epoch, p)
+		lf.out.addWrite(func(ctx context.Context, w *writer) error {
 			return metering.CreateLeases(ctx, w.tx, []metering.NewLease{lease})
 		})
 		moves = append(moves, fmt.Sprintf("rank %d goes on on %s, at %s per hour", p.Rank, p.HostName, p.Rate))
 	}
-	stakes := stakesOf(x.row.ID, x.row.Currency, placed, func(rank int) id.Lease { return leases[rank] })
+	stakes := stakesOf(lf.row.ID, lf.row.Currency, placed, func(rank int) id.Lease { return leases[rank] })
 	// Before the money: wallets are locked last.
-	x.addWrite(func(ctx context.Context, w *writer) error { return w.stake(ctx, stakes) })
+	lf.out.addWrite(func(ctx context.Context, w *writer) error { return w.stake(ctx, stakes) })
 	t, _ := lifecycle.On(lifecycle.Degraded, lifecycle.OnReplaced)
-	x.transition(lifecycle.Decision{Transition: t, Detail: strings.Join(moves, ", "), Ranks: g.ranks})
+	lf.transition(lifecycle.Decision{Transition: t, Detail: strings.Join(moves, ", "), Ranks: g.ranks})
 }
 
 // othersMustStartAgain reports whether the other ranks must start again with those that get another host. Usually they
 // were started again when the ranks were lost, and wait for them to join; but not if a rank was lost during that start,
 // because other ranks may have measured their network with it.
-func (x *lockedCluster) othersMustStartAgain(ranks []int) bool {
-	for _, n := range x.nodes {
+func (pl *placement) othersMustStartAgain(ranks []int) bool {
+	for _, n := range pl.members.nodes {
 		if slices.Contains(ranks, int(n.Rank)) {
-			if n.Epoch == x.row.Epoch {
+			if n.Epoch == pl.row.Epoch {
 				return true
 			}
 		} else if n.ended == nil && (lifecycle.NodeState(n.State) == lifecycle.NodeReady || len(n.Preflight) > len("{}")) {
@@ -292,73 +299,56 @@ func (x *lockedCluster) othersMustStartAgain(ranks []int) bool {
 }
 
 // join adds ranks on other hosts to the start for which the other ranks wait.
-func (x *lockedCluster) join(ranks []int) {
-	x.deadline(x.cfg.StartTimeout)
-	x.row.StartFrom = &x.now
+func (lf *life) join(ranks []int) {
+	lf.deadline(lf.cfg.StartTimeout)
+	lf.row.StartFrom = &lf.now
 	for _, r := range ranks {
-		x.nodes[r].restart(x.row.Epoch)
+		lf.members.nodes[r].restart(lf.row.Epoch)
 	}
-	x.row.Reason, x.row.Detail = "", ""
-	x.raiseLive()
+	lf.row.Reason, lf.row.Detail = "", ""
+	lf.raiseLive()
 }
 
 // replaced starts every rank again, together with those on other hosts.
-func (x *lockedCluster) replaced(d lifecycle.Decision) {
-	if x.othersMustStartAgain(d.Ranks) {
-		x.startAgain()
+func (lf *life) replaced(d lifecycle.Decision) {
+	if lf.placement.othersMustStartAgain(d.Ranks) {
+		lf.startAgain()
 	} else {
-		x.join(d.Ranks)
+		lf.join(d.Ranks)
 	}
-	x.row.ReplaceUntil, x.row.ReplaceNote = nil, ""
-	x.addWrite(authorise)
-	x.notifyRenter("replaced", d.Ranks, notify.Notice{
+	lf.row.ReplaceUntil, lf.row.ReplaceNote = nil, ""
+	lf.out.addWrite(authorise)
+	lf.news.notifyRenter("replaced", d.Ranks, notify.Notice{
 		Severity: notify.Info,
-		Title:    fmt.Sprintf("%s starts again: another host took %s", x.row.Name, rankList(d.Ranks)),
+		Title:    fmt.Sprintf("%s starts again: another host took %s", lf.row.Name, rankList(d.Ranks)),
 		Body: "The command starts again on every rank, with the same ranks, names and addresses; billing goes on once " +
 			"every rank has started: " + d.Detail + ".",
 	})
 }
 
 // unreplaced notifies the renter that no host was found in time.
-func (x *lockedCluster) unreplaced(d lifecycle.Decision) {
-	if ranks := x.ended(); x.row.ReplaceUntil != nil && len(ranks) > 0 {
-		x.notifyRenter("unreplaced", ranks, notify.Notice{
+func (lf *life) unreplaced(d lifecycle.Decision) {
+	if ranks := lf.members.ended(); lf.row.ReplaceUntil != nil && len(ranks) > 0 {
+		lf.news.notifyRenter("unreplaced", ranks, notify.Notice{
 			Severity: notify.Bad,
-			Title:    fmt.Sprintf("%s has ended: no other host was found for %s", x.row.Name, rankList(ranks)),
+			Title:    fmt.Sprintf("%s has ended: no other host was found for %s", lf.row.Name, rankList(ranks)),
 			Body:     join(d.Reason.Explain(true), d.Detail),
 		})
 	}
-}
-
-// ended returns the required ranks whose leases have ended.
-func (x *lockedCluster) ended() (ranks []int) {
-	for _, n := range x.nodes {
-		if n.required && n.ended != nil {
-			ranks = append(ranks, int(n.Rank))
-		}
-	}
-	return ranks
-}
-
-// notifyRenter adds a notice, once per epoch and set of ranks.
-func (x *lockedCluster) notifyRenter(what string, ranks []int, n notify.Notice) {
-	n.Org, n.Object = x.row.OrgID, x.row.ID.String()
-	n.Key = fmt.Sprintf("%s:%s:%d:%v", what, x.row.ID, x.row.Epoch, ranks)
-	x.notices = append(x.notices, n)
 }
 
 // stillWaiting shows the renter why no host was found.
 func (wd *Watchdog) stillWaiting(ctx context.Context, cl id.Cluster, why string) error {
 	return wd.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		return wd.machine.alter(ctx, tx, cl, func(x *lockedCluster) error {
-			if len(x.waiting()) == 0 || x.row.ReplaceNote == why {
+			if len(x.placement.waiting()) == 0 || x.row.ReplaceNote == why {
 				return nil
 			}
-			before := x.seeking("")
+			before := x.placement.seeking("")
 			what := strings.TrimSuffix(x.row.Detail, before)
 			x.row.ReplaceNote = why
-			x.row.Detail = x.seeking(what)
-			x.addEvent(string(lifecycle.OnReplaceWaiting), "No host can take "+rankList(x.waiting())+" yet", why)
+			x.row.Detail = x.placement.seeking(what)
+			x.news.addEvent(string(lifecycle.OnReplaceWaiting), "No host can take "+rankList(x.placement.waiting())+" yet", why)
 			return nil
 		})
 	})

@@ -15,11 +15,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/musterhq/muster/internal/agentapi"
-	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/db/dbq"
-	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/id"
 )
 
@@ -70,7 +68,7 @@ func (hs *Hosts) ApplyReport(ctx context.Context, hostID id.Host, s agentapi.Syn
 		err := hs.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 			return hs.machine.alter(ctx, tx, cl, func(x *lockedCluster) error {
 				for _, r := range locked[cl] {
-					x.applyReport(r)
+					x.reports.applyReport(r)
 				}
 				return nil
 			})
@@ -238,27 +236,6 @@ func (hs *Hosts) saveLogsKept(ctx context.Context, r leaseReport) error {
 		return hs.db.Q.SaveLostLogsKept(ctx, r.kept, r.row.LeaseID)
 	}
 	return hs.db.Q.SaveLogsKept(ctx, r.kept, r.row.Node.ID)
-}
-
-// part ends a node: nothing of the node is left on its host, or the host was given up. Its GPUs are free if they were
-// not before.
-func (x *lockedCluster) part(n *node) {
-	x.countUpload(n)
-	n.gone = &x.now
-	x.freed = append(x.freed, n)
-	x.step(n, lifecycle.NodeGone, lifecycle.ReasonNone, "")
-	x.addWrite(func(ctx context.Context, w *writer) error { return metering.LeaseGone(ctx, w.tx, n.LeaseID) })
-}
-
-// partLost is part for a lease whose rank moved to another host.
-func (x *lockedCluster) partLost(l id.Lease) {
-	i := slices.IndexFunc(x.lost, func(r dbq.LostLeasesRow) bool { return r.LostLease == l })
-	if i < 0 {
-		return
-	}
-	x.freed = append(x.freed, &node{Node: dbq.Node{LeaseID: l, HostID: x.lost[i].LostHost}})
-	x.lost = slices.Delete(x.lost, i, i+1)
-	x.addWrite(func(ctx context.Context, w *writer) error { return metering.LeaseGone(ctx, w.tx, l) })
 }
 
 // tidy limits what a host reports about progress.

@@ -8,6 +8,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
+	"github.com/musterhq/muster/internal/fleet/market"
 )
 
 // reportFact is one thing that a host may report of a lease and that is decided under the cluster's lock.
@@ -18,7 +19,7 @@ type reportFact struct {
 	changed func(k knownNode, r leaseReport) bool
 	// apply puts the fact into a change. It is nil for facts that saveStatuses stores with the node's status: under the
 	// lock, assess decides what follows from them.
-	apply func(x *lockedCluster, n *node, r leaseReport)
+	apply func(rp *reports, n *node, r leaseReport)
 }
 
 // knownNode is what the server knows of a node and its cluster. A report is compared with it.
@@ -33,27 +34,27 @@ type knownNode struct {
 // reportFacts are in the order in which they are applied: a node that starts again loses its address before the new one
 // is stored, and a start is stored before an exit.
 var reportFacts = []reportFact{
-	{"node starts again", startsAgain, (*lockedCluster).applyStartAgain},
-	{"address", addressChanged, (*lockedCluster).applyAddress},
-	{"preflight", preflightChanged, (*lockedCluster).applyPreflight},
+	{"node starts again", startsAgain, (*reports).applyStartAgain},
+	{"address", addressChanged, (*reports).applyAddress},
+	{"preflight", preflightChanged, (*reports).applyPreflight},
 	{"owner's programs use the GPU", func(k knownNode, r leaseReport) bool {
 		return r.now.OwnerMB > 0 && !k.OwnerUseTold
-	}, (*lockedCluster).applyOwnerUse},
+	}, (*reports).applyOwnerUse},
 	{"its cloud announces an interruption", func(k knownNode, r leaseReport) bool {
 		return r.now.Leaving != "" && !k.LeavingTold
-	}, (*lockedCluster).applyLeaving},
-	{"not all was uploaded", lostUploads, (*lockedCluster).applyNotUploaded},
+	}, (*reports).applyLeaving},
+	{"not all was uploaded", lostUploads, (*reports).applyNotUploaded},
 	{"data cap used up", func(k knownNode, r leaseReport) bool {
 		return newlyCapped(k.cappedUntil, k.CapTold, r.at)
-	}, (*lockedCluster).applyCap},
+	}, (*reports).applyCap},
 	{"image digest", func(k knownNode, r leaseReport) bool {
 		return k.imageDigest == "" && r.now.ImageDigest != "" && len(r.now.ImageDigest) <= maxDigest
-	}, func(x *lockedCluster, _ *node, r leaseReport) { x.row.ImageDigest = r.now.ImageDigest }},
+	}, func(rp *reports, _ *node, r leaseReport) { rp.row.ImageDigest = r.now.ImageDigest }},
 	{"command started", func(k knownNode, r leaseReport) bool {
 		return r.now.Started && k.goAt != nil && k.StartedAt == nil
-	}, (*lockedCluster).applyStart},
-	{"command exited", exitChanged, (*lockedCluster).applyExit},
-	{"state", stateChanged, (*lockedCluster).applyState},
+	}, (*reports).applyStart},
+	{"command exited", exitChanged, (*reports).applyExit},
+	{"state", stateChanged, (*reports).applyState},
 
 	{"well or not", func(k knownNode, r leaseReport) bool {
 		return k.StartedAt != nil && unwell(*r.now) == r.row.NodeStatus.Good
@@ -98,50 +99,58 @@ func (r leaseReport) needsLock() bool {
 	return slices.ContainsFunc(reportFacts, func(f reportFact) bool { return f.changed(k, r) })
 }
 
+// reports puts what hosts report of a locked cluster into it, and parts with leases of which nothing is left.
+type reports struct {
+	now     time.Time
+	row     *dbq.Cluster
+	spec    market.Spec
+	out     *effects
+	members *members
+	news    *news
+	life    *life
+
+	// lost are leases of lost hosts whose ranks continued elsewhere and of which something may still be left on the host.
+	lost []dbq.LostLeasesRow
+}
+
 // applyReport puts one lease's report into the change. The report was read without the lock, so everything is checked
 // again.
-func (x *lockedCluster) applyReport(r leaseReport) {
-	n := x.byLease(r.row.LeaseID)
+func (rp *reports) applyReport(r leaseReport) {
+	n := rp.members.byLease(r.row.LeaseID)
 	switch {
 	case n == nil:
 		switch {
 		case r.gone:
-			x.partLost(r.row.LeaseID)
+			rp.partLost(r.row.LeaseID)
 		case r.freesGPUs:
-			x.freeLost(r.row.LeaseID)
+			rp.freeLost(r.row.LeaseID)
 		}
 		return
 	case n.ended != nil:
-		x.applyEnded(n, r)
+		rp.applyEnded(n, r)
 		return
 	case r.now == nil || r.now.Epoch != int(n.Epoch):
 		return
 	}
 	for _, f := range reportFacts {
-		if f.apply != nil && f.changed(x.known(n), r) {
-			f.apply(x, n, r)
+		if f.apply != nil && f.changed(rp.members.known(n), r) {
+			f.apply(rp, n, r)
 		}
 	}
 }
 
 // applyEnded puts the report of a lease that has ended into the change.
-func (x *lockedCluster) applyEnded(n *node, r leaseReport) {
-	if r.now != nil && r.now.Epoch == int(n.Epoch) && lostUploads(x.known(n), r) {
-		x.applyNotUploaded(n, r)
+func (rp *reports) applyEnded(n *node, r leaseReport) {
+	if r.now != nil && r.now.Epoch == int(n.Epoch) && lostUploads(rp.members.known(n), r) {
+		rp.applyNotUploaded(n, r)
 	}
 	switch {
 	case n.gone != nil:
 	case r.gone:
-		x.part(n)
+		rp.part(n)
 	case r.freesGPUs && n.gpusFree == nil:
-		x.freeGPUs(n)
+		rp.freeGPUs(n)
 	}
-}
-
-// known is what the change knows of a node.
-func (x *lockedCluster) known(n *node) knownNode {
-	return knownNode{Node: n.Node, nodes: len(x.nodes), goAt: x.row.GoAt, imageDigest: x.row.ImageDigest,
-		cappedUntil: n.capped}
 }
 
 // startsAgain reports whether a node that had reported its address died before the barrier was opened, and is started
@@ -150,11 +159,11 @@ func startsAgain(k knownNode, r leaseReport) bool {
 	return r.now.StartsAgain && r.now.WGKey == "" && k.WgKey != "" && k.StartedAt == nil && k.goAt == nil
 }
 
-func (x *lockedCluster) applyStartAgain(n *node, r leaseReport) {
+func (rp *reports) applyStartAgain(n *node, r leaseReport) {
 	reason, why := troubleOf(*r.now)
 	n.WgKey, n.Endpoints, n.dirty = "", []string{}, true
-	x.step(n, lifecycle.NodeAgain, reason, why)
-	x.raiseLive() // the others wait for it, and blame no one
+	rp.life.step(n, lifecycle.NodeAgain, reason, why)
+	rp.life.raiseLive() // the others wait for it, and blame no one
 }
 
 func addressChanged(k knownNode, r leaseReport) bool {
@@ -162,9 +171,9 @@ func addressChanged(k knownNode, r leaseReport) bool {
 		(r.now.WGKey != k.WgKey || !slices.Equal(agentapi.PeerEndpoints(r.now.Endpoints), k.Endpoints))
 }
 
-func (x *lockedCluster) applyAddress(n *node, r leaseReport) {
+func (rp *reports) applyAddress(n *node, r leaseReport) {
 	n.WgKey, n.Endpoints, n.dirty = r.now.WGKey, agentapi.PeerEndpoints(r.now.Endpoints), true
-	x.raisePeers(n) // they learn where it is
+	rp.life.raisePeers(n) // they learn where it is
 }
 
 func preflightChanged(k knownNode, r leaseReport) bool {
@@ -180,38 +189,38 @@ func preflightJSON(p *agentapi.Preflight) []byte {
 	return b
 }
 
-func (x *lockedCluster) applyPreflight(n *node, r leaseReport) {
+func (rp *reports) applyPreflight(n *node, r leaseReport) {
 	n.Preflight, n.dirty = preflightJSON(r.now.Preflight), true
 }
 
-func (x *lockedCluster) applyOwnerUse(n *node, r leaseReport) {
+func (rp *reports) applyOwnerUse(n *node, r leaseReport) {
 	n.OwnerUseTold, n.dirty = true, true
-	x.addOwnerUseEvent(n, r.now.OwnerMB)
+	rp.news.addOwnerUseEvent(n, r.now.OwnerMB)
 }
 
-func (x *lockedCluster) applyLeaving(n *node, r leaseReport) {
+func (rp *reports) applyLeaving(n *node, r leaseReport) {
 	n.LeavingTold, n.dirty = true, true
-	x.notifyLeaving(n, r.now.Leaving)
+	rp.news.notifyLeaving(n, r.now.Leaving)
 }
 
 func lostUploads(k knownNode, r leaseReport) bool {
 	return r.now != nil && len(r.now.NotUploaded) > 0 && !k.UploadsLostTold
 }
 
-func (x *lockedCluster) applyNotUploaded(n *node, r leaseReport) {
+func (rp *reports) applyNotUploaded(n *node, r leaseReport) {
 	n.UploadsLostTold, n.dirty = true, true
-	x.notifyNotUploaded(n, r.now.NotUploaded)
+	rp.news.notifyNotUploaded(n, r.now.NotUploaded)
 }
 
-func (x *lockedCluster) applyCap(n *node, _ leaseReport) {
+func (rp *reports) applyCap(n *node, _ leaseReport) {
 	n.CapTold, n.dirty = n.capped, true
-	x.addCapEvent(n)
+	rp.news.addCapEvent(n)
 }
 
 // applyStart stores when the command started: as its host proves it, but not before we opened the barrier. A report
 // that was long under way, as from an agent that was killed meanwhile, takes nothing from what ran.
-func (x *lockedCluster) applyStart(n *node, r leaseReport) {
-	from := latest(r.from, *x.row.GoAt)
+func (rp *reports) applyStart(n *node, r leaseReport) {
+	from := latest(r.from, *rp.row.GoAt)
 	n.StartedAt, n.dirty = &from, true
 }
 
@@ -220,11 +229,11 @@ func exitChanged(k knownNode, r leaseReport) bool {
 	return e == lifecycle.NodeReportsExited && k.StartedAt != nil && k.ExitCode == nil
 }
 
-func (x *lockedCluster) applyExit(n *node, r leaseReport) {
+func (rp *reports) applyExit(n *node, r leaseReport) {
 	code, at := int32(*r.now.ExitCode), latest(r.exit, *n.StartedAt)
 	n.ExitCode, n.ExitAt, n.dirty = &code, &at, true
 	if code != 0 {
-		x.raiseLive() // the others report soon: see exited
+		rp.life.raiseLive() // the others report soon: see exited
 	}
 }
 
@@ -236,9 +245,10 @@ func stateChanged(k knownNode, r leaseReport) bool {
 	return moves && (e != lifecycle.NodeReportsExited || k.StartedAt != nil)
 }
 
-func (x *lockedCluster) applyState(n *node, r leaseReport) {
-	e, reason, detail := nodeEvent(*r.now, len(x.nodes))
-	if x.step(n, e, reason, detail) && e == lifecycle.NodeReportsFailed && reason == lifecycle.ReasonPreflightFailed {
-		x.raiseLive() // the others report soon: see startFailed
+func (rp *reports) applyState(n *node, r leaseReport) {
+	e, reason, detail := nodeEvent(*r.now, len(rp.members.nodes))
+	if rp.life.step(n, e, reason, detail) && e == lifecycle.NodeReportsFailed &&
+		reason == lifecycle.ReasonPreflightFailed {
+		rp.life.raiseLive() // the others report soon: see startFailed
 	}
 }

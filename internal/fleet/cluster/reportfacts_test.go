@@ -15,6 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
+	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
 )
 
@@ -150,17 +151,13 @@ func (c reportCase) apply(t *testing.T) (leaseReport, *lockedCluster) {
 	n := &node{Node: c.row.Node, status: c.row.NodeStatus, capped: c.row.CappedUntil, ended: c.row.LeaseEndedAt,
 		gone: c.row.LeaseGoneAt, required: true}
 	cfg := Config{}.withDefaults()
-	x := &lockedCluster{
-		cfg:     &cfg,
-		now:     c.now,
-		effects: effects{raise: map[id.Host]bool{}},
-		nodes:   []*node{n},
+	nodes := []*node{n}
+	for len(nodes) < int(c.row.NodeCount) {
+		nodes = append(nodes, &node{})
 	}
-	for len(x.nodes) < int(c.row.NodeCount) {
-		x.nodes = append(x.nodes, &node{})
-	}
+	x := newLocked(&cfg, c.now, &dbq.Cluster{}, market.Spec{}, nodes)
 	x.row.GoAt, x.row.ImageDigest = c.row.GoAt, c.row.ImageDigest
-	x.applyReport(rep)
+	x.reports.applyReport(rep)
 	return rep, x
 }
 
@@ -173,12 +170,12 @@ func TestReportFacts_WhatIsAppliedNeedsTheLock(t *testing.T) {
 		c := drawReport(r)
 		rep, x := c.apply(t)
 		what := ""
-		switch n := x.nodes[0]; {
+		switch n := x.members.nodes[0]; {
 		case !cmp.Equal(n.Node, c.row.Node, cmpopts.EquateComparable(id.Lease{}, id.Node{}, id.Host{}, id.Cluster{})):
 			what = "node"
 		case x.row.ImageDigest != c.row.ImageDigest:
 			what = "cluster"
-		case n.dirty, len(x.raise) > 0, len(x.events) > 0, len(x.writes) > 0, len(x.freed) > 0:
+		case n.dirty, len(x.out.raise) > 0, len(x.out.events) > 0, len(x.out.writes) > 0, len(x.out.freed) > 0:
 			what = "effects"
 		}
 		if applied[what]++; what != "" && !rep.needsLock() {
@@ -202,7 +199,7 @@ func TestReportFacts_AreNewOnce(t *testing.T) {
 			continue
 		}
 		rep, x := c.apply(t)
-		if c.row.Node = x.nodes[0].Node; lifecycle.NodeState(c.row.Node.State) == lifecycle.NodeLost {
+		if c.row.Node = x.members.nodes[0].Node; lifecycle.NodeState(c.row.Node.State) == lifecycle.NodeLost {
 			continue // assess brings it back, or not
 		}
 		c.row.ImageDigest = x.row.ImageDigest
@@ -212,7 +209,7 @@ func TestReportFacts_AreNewOnce(t *testing.T) {
 		again, _ := readLease(c.row, c.sync, c.clock, c.now, nil)
 		if again.needsLock() {
 			for _, f := range reportFacts {
-				if f.changed(x.known(x.nodes[0]), again) {
+				if f.changed(x.members.known(x.members.nodes[0]), again) {
 					t.Errorf("%q is new again", f.name)
 				}
 			}

@@ -37,57 +37,42 @@ type endedStart struct {
 }
 
 // startEnds records for how long the start under way held its GPUs. It ran if r is empty, and failed for r otherwise.
-func (x *lockedCluster) startEnds(at time.Time, r lifecycle.Reason) {
-	from := x.row.StartFrom
-	x.row.StartFrom = nil
-	if from == nil || x.row.StartDeadline == nil { // without a deadline it has ended: a server before this rule let it run
+func (lf *life) startEnds(at time.Time, r lifecycle.Reason) {
+	from := lf.row.StartFrom
+	lf.row.StartFrom = nil
+	// Without a deadline it has ended: a server before this rule let it run.
+	if from == nil || lf.row.StartDeadline == nil {
 		return
 	}
-	span := interval.Span{Start: from.UnixMilli(), End: latest(*from, earliest(at, x.now)).UnixMilli()}
+	span := interval.Span{Start: from.UnixMilli(), End: latest(*from, earliest(at, lf.now)).UnixMilli()}
 	var gpus, deaf, size int64
-	for _, n := range x.nodes {
+	for _, n := range lf.members.nodes {
 		gpus += int64(len(n.gpus))
-		deaf = max(deaf, x.deaf(n).Clip(span).Len())
+		deaf = max(deaf, lf.members.deaf(n).Clip(span).Len())
 		if n.status.Epoch == n.Epoch {
 			size = max(size, n.status.ImageBytes)
 		}
 	}
-	if !x.cfg.knownRegistry(x.row.ImageRef) {
+	if !lf.cfg.knownRegistry(lf.row.ImageRef) {
 		size = 0
 	}
 	ms := fairness.StartCounts(span.Len(), deaf, size)
 	if r == lifecycle.ReasonPlatformOutage {
 		ms = 0
 	}
-	value := func(of int64) int64 { return int64(fairness.StartValue(x.row.Rate, ms)) * of / max(1, gpus) }
+	value := func(of int64) int64 { return int64(fairness.StartValue(lf.row.Rate, ms)) * of / max(1, gpus) }
 	e := endedStart{row: dbq.InsertStartHoldParams{
-		OrgID: x.row.OrgID, ClusterID: x.row.ID, EndedAt: time.UnixMilli(span.End), HeldMs: span.Len() * gpus,
+		OrgID: lf.row.OrgID, ClusterID: lf.row.ID, EndedAt: time.UnixMilli(span.End), HeldMs: span.Len() * gpus,
 		GPUMs: ms * gpus, Value: value(gpus), Reason: string(r),
 	}}
-	if e.excusedBy = x.failedStart(r); !e.excusedBy.IsZero() {
+	if e.excusedBy = lf.members.failedStart(r); !e.excusedBy.IsZero() {
 		rest := gpus
 		if !metering.Inducible(string(r)) {
-			rest -= x.gpusOf(e.excusedBy)
+			rest -= lf.members.gpusOf(e.excusedBy)
 		}
 		e.rest.gpuMS, e.rest.value = ms*rest, value(rest)
 	}
-	x.startsEnded = append(x.startsEnded, e)
-}
-
-// failedStart returns the operator to blame for a start that failed: its host reported a failure of its own, fell
-// silent, or did not start its rank with the others. Zero: none is proven to be.
-func (x *lockedCluster) failedStart(r lifecycle.Reason) id.Org {
-	for _, n := range x.nodes {
-		s := lifecycle.NodeState(n.State)
-		switch {
-		case !n.required || x.deafNow(n):
-		case hostsOwn(r) && (s == lifecycle.NodeFailed || s == lifecycle.NodeLost) &&
-			lifecycle.Reason(n.Reason).OfCluster() == r,
-			r == lifecycle.ReasonTimeout && x.row.GoAt != nil && n.StartedAt == nil:
-			return n.operator
-		}
-	}
-	return id.Org{}
+	lf.out.startsEnded = append(lf.out.startsEnded, e)
 }
 
 // hostsOwn reports whether a start that fails for this reason fails by a host's doing.
@@ -96,19 +81,9 @@ func hostsOwn(r lifecycle.Reason) bool {
 		r == lifecycle.ReasonHostWithdrawn
 }
 
-// gpusOf counts the cluster's GPUs on an operator's hosts.
-func (x *lockedCluster) gpusOf(operator id.Org) (n int64) {
-	for _, m := range x.nodes {
-		if m.operator == operator {
-			n += int64(len(m.gpus))
-		}
-	}
-	return n
-}
-
 // queueStartsEnded queues the writes of the starts that ended.
 func (x *lockedCluster) queueStartsEnded(b *pgx.Batch) {
-	for _, e := range x.startsEnded {
+	for _, e := range x.out.startsEnded {
 		if e.excusedBy.IsZero() {
 			db.Write(b, (*dbq.Queries).InsertStartHold, e.row)
 			continue

@@ -85,8 +85,8 @@ func (hs *Hosts) refuse(ctx context.Context, all []unsendable) error {
 		hs.log.Error("a host cannot get a lease", "cluster", u.cluster, "lease", u.lease, "why", u.why)
 		err := hs.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 			return hs.machine.alter(ctx, tx, u.cluster, func(x *lockedCluster) error {
-				if n := x.byLease(u.lease); n != nil && n.ended == nil && x.row.GoAt == nil {
-					x.step(n, lifecycle.NodeReportsFailed, u.reason, u.why)
+				if n := x.members.byLease(u.lease); n != nil && n.ended == nil && x.row.GoAt == nil {
+					x.life.step(n, lifecycle.NodeReportsFailed, u.reason, u.why)
 				}
 				return nil
 			})

@@ -7,9 +7,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/musterhq/muster/internal/billing/fairness"
 	"github.com/musterhq/muster/internal/billing/metering"
 	"github.com/musterhq/muster/internal/bus"
 	"github.com/musterhq/muster/internal/db"
+	"github.com/musterhq/muster/internal/db/dbq"
 	"github.com/musterhq/muster/internal/fleet/cluster/lifecycle"
 	"github.com/musterhq/muster/internal/fleet/market"
 	"github.com/musterhq/muster/internal/id"
@@ -34,11 +36,11 @@ func (m *machine) alter(ctx context.Context, tx *db.Tx, cl id.Cluster, f func(*l
 	if err := f(x); err != nil {
 		return err
 	}
-	x.assess()
+	x.life.assess()
 	if err := readBonds(ctx, tx.Q, x); err != nil {
 		return err
 	}
-	if err := x.applyTransitions(); err != nil {
+	if err := x.life.applyTransitions(); err != nil {
 		return err
 	}
 	return m.writer(tx, x).commit(ctx)
@@ -47,16 +49,31 @@ func (m *machine) alter(ctx context.Context, tx *db.Tx, cl id.Cluster, f func(*l
 // maxSteps bounds how many transitions follow from one set of facts: at barrier, started, exited, gone.
 const maxSteps = 8
 
+// life takes a locked cluster and its nodes through their transitions.
+type life struct {
+	cfg       *Config
+	now       time.Time
+	row       *dbq.Cluster
+	spec      market.Spec
+	out       *effects
+	members   *members
+	news      *news
+	billing   *billing
+	doubts    *doubts
+	preflight *preflight
+	placement *placement
+}
+
 // applyTransitions applies transitions until the facts ask for no more.
-func (x *lockedCluster) applyTransitions() error {
+func (lf *life) applyTransitions() error {
 	for range maxSteps {
-		d, ok := lifecycle.Next(lifecycle.State(x.row.State), x.facts())
+		d, ok := lifecycle.Next(lifecycle.State(lf.row.State), lf.facts())
 		if !ok {
 			return nil
 		}
-		x.transition(d)
+		lf.transition(d)
 	}
-	return fmt.Errorf("cluster %s finds no rest in state %s", x.row.ID, x.row.State)
+	return fmt.Errorf("cluster %s finds no rest in state %s", lf.row.ID, lf.row.State)
 }
 
 const (
@@ -67,113 +84,113 @@ const (
 )
 
 // transition does what a decision of Next means.
-func (x *lockedCluster) transition(d lifecycle.Decision) {
-	x.row.State = string(d.To)
-	x.creditLost(d)
-	x.countEnd(d)
+func (lf *life) transition(d lifecycle.Decision) {
+	lf.row.State = string(d.To)
+	lf.creditLost(d)
+	lf.countEnd(d)
 	switch d.On {
 	case lifecycle.OnAllAtBarrier:
-		x.openBarrier()
+		lf.openBarrier()
 	case lifecycle.OnAllStarted:
-		x.lateStarts()
-		x.running()
+		lf.doubts.lateStarts()
+		lf.running()
 	case lifecycle.OnStartTimeout:
-		x.lateStarts()
-		x.end(d.Reason, d.Detail)
+		lf.doubts.lateStarts()
+		lf.end(d.Reason, d.Detail)
 	case lifecycle.OnNodeLost:
-		x.doubt()
-		x.row.Reason, x.row.Detail = string(d.Reason), x.eventDetail(d)
+		lf.billing.doubt()
+		lf.row.Reason, lf.row.Detail = string(d.Reason), lf.eventDetail(d)
 	case lifecycle.OnNodeBack, lifecycle.OnResumed:
-		x.resume()
-		x.row.Reason, x.row.Detail = "", ""
+		lf.billing.resume()
+		lf.row.Reason, lf.row.Detail = "", ""
 	case lifecycle.OnRankIgnored:
-		x.ignore(d.Ranks)
-		x.row.Reason, x.row.Detail = string(d.Reason), x.eventDetail(d)
-		x.notifyIgnored(d)
+		lf.ignore(d.Ranks)
+		lf.row.Reason, lf.row.Detail = string(d.Reason), lf.eventDetail(d)
+		lf.notifyIgnored(d)
 	case lifecycle.OnReplacing:
-		x.giveUp(d)
+		lf.giveUp(d)
 	case lifecycle.OnReplaced:
-		x.replaced(d)
+		lf.replaced(d)
 	case lifecycle.OnRestart:
-		x.startEnds(x.now, d.Reason)
-		x.stopWindow(x.firstFailure())
-		x.countFailure()
-		x.startAgain()
+		lf.startEnds(lf.now, d.Reason)
+		lf.billing.stopWindow(lf.members.firstFailure())
+		lf.countFailure()
+		lf.startAgain()
 	case lifecycle.OnAllGone:
 	case lifecycle.OnLossFinal:
-		x.unreplaced(d)
-		x.end(d.Reason, d.Detail)
+		lf.unreplaced(d)
+		lf.end(d.Reason, d.Detail)
 	default:
-		x.end(d.Reason, d.Detail)
+		lf.end(d.Reason, d.Detail)
 	}
-	x.addEvent(string(d.On), d.Title, x.eventDetail(d))
-	x.events[len(x.events)-1].Data = d.EventData()
+	lf.news.addEvent(string(d.On), d.Title, lf.eventDetail(d))
+	lf.out.events[len(lf.out.events)-1].Data = d.EventData()
 }
 
 // openBarrier opens the barrier of this epoch: hosts learn it from their desired state.
-func (x *lockedCluster) openBarrier() {
-	x.row.GoAt = &x.now
-	x.deadline(x.cfg.GoTimeout)
-	x.network()
-	x.raiseLive()
-	x.addWrite(authorise)
+func (lf *life) openBarrier() {
+	lf.row.GoAt = &lf.now
+	lf.deadline(lf.cfg.GoTimeout)
+	lf.preflight.network()
+	lf.raiseLive()
+	lf.out.addWrite(authorise)
 }
 
 // running: the last rank has started, seconds count from now.
-func (x *lockedCluster) running() {
-	at := x.lastStart()
-	x.startEnds(at, lifecycle.ReasonNone)
-	if x.row.RunningAt == nil {
-		seen := earliest(at, x.now)
-		x.row.RunningAt = &seen
+func (lf *life) running() {
+	at := lf.members.lastStart()
+	lf.startEnds(at, lifecycle.ReasonNone)
+	if lf.row.RunningAt == nil {
+		seen := earliest(at, lf.now)
+		lf.row.RunningAt = &seen
 	}
-	x.row.StartDeadline, x.row.Reason, x.row.Detail = nil, "", ""
-	x.row.ReplaceUntil, x.row.ReplaceNote = nil, ""
-	x.resumeAt(at)
-	x.addWrite(authorise)
+	lf.row.StartDeadline, lf.row.Reason, lf.row.Detail = nil, "", ""
+	lf.row.ReplaceUntil, lf.row.ReplaceNote = nil, ""
+	lf.billing.resumeAt(at)
+	lf.out.addWrite(authorise)
 }
 
 // ignore goes on without ranks: they are no longer billed, waited for, or desired.
-func (x *lockedCluster) ignore(ranks []int) {
+func (lf *life) ignore(ranks []int) {
 	for _, r := range ranks {
-		n := x.nodes[r]
-		n.required, n.ended = false, &x.now
-		x.raise[n.HostID] = true
-		x.addWrite(func(ctx context.Context, w *writer) error {
+		n := lf.members.nodes[r]
+		n.required, n.ended = false, &lf.now
+		lf.out.raise[n.HostID] = true
+		lf.out.addWrite(func(ctx context.Context, w *writer) error {
 			if err := metering.SetRequired(ctx, w.tx, n.LeaseID, false); err != nil {
 				return err
 			}
-			return metering.EndLease(ctx, w.tx, n.LeaseID, x.now)
+			return metering.EndLease(ctx, w.tx, n.LeaseID, lf.now)
 		})
 	}
-	x.raiseLive() // the others no longer see it among their peers
+	lf.raiseLive() // the others no longer see it among their peers
 }
 
 // countFailure counts commands that fail soon after their start, in a row.
-func (x *lockedCluster) countFailure() {
-	if x.row.GoAt != nil && x.now.Sub(*x.row.GoAt) < quickFailure {
-		x.row.QuickFailures++
+func (lf *life) countFailure() {
+	if lf.row.GoAt != nil && lf.now.Sub(*lf.row.GoAt) < quickFailure {
+		lf.row.QuickFailures++
 	} else {
-		x.row.QuickFailures = 0
+		lf.row.QuickFailures = 0
 	}
 }
 
 // startAgain begins a new epoch on the ranks' hosts: what runs of the old one is stopped there.
-func (x *lockedCluster) startAgain() {
-	x.row.Epoch++
-	x.row.GoAt, x.row.Reason, x.row.Detail = nil, "", ""
-	x.deadline(x.cfg.StartTimeout)
-	x.row.StartFrom = &x.now
-	for _, n := range x.nodes {
+func (lf *life) startAgain() {
+	lf.row.Epoch++
+	lf.row.GoAt, lf.row.Reason, lf.row.Detail = nil, "", ""
+	lf.deadline(lf.cfg.StartTimeout)
+	lf.row.StartFrom = &lf.now
+	for _, n := range lf.members.nodes {
 		if n.ended != nil {
 			continue // its rank waits for another host
 		}
-		x.step(n, lifecycle.NodeAgain, lifecycle.ReasonNone, "")
-		n.restart(x.row.Epoch)
+		lf.step(n, lifecycle.NodeAgain, lifecycle.ReasonNone, "")
+		n.restart(lf.row.Epoch)
 		lease, epoch := n.LeaseID, int(n.Epoch)
-		x.addWrite(func(ctx context.Context, w *writer) error { return metering.SetEpoch(ctx, w.tx, lease, epoch) })
+		lf.out.addWrite(func(ctx context.Context, w *writer) error { return metering.SetEpoch(ctx, w.tx, lease, epoch) })
 	}
-	x.raiseLive()
+	lf.raiseLive()
 }
 
 // restart forgets what a node's earlier start came to.
@@ -184,105 +201,54 @@ func (n *node) restart(epoch int32) {
 
 // end stops everything: nothing is desired any more, nothing after the moment the run ended is billed. The window is
 // closed by closeWindow, once the hosts have reported up to it.
-func (x *lockedCluster) end(r lifecycle.Reason, detail string) {
-	x.startEnds(x.now, r)
-	at := x.now
+func (lf *life) end(r lifecycle.Reason, detail string) {
+	lf.startEnds(lf.now, r)
+	at := lf.now
 	switch {
 	case r == lifecycle.ReasonWorkloadFailed:
-		at = x.firstFailure()
+		at = lf.members.firstFailure()
 	case r == lifecycle.ReasonCompleted:
-		at = x.lastExit()
-	case x.row.RunUntil != nil && x.row.GoAt != nil && x.row.RunUntil.Before(at):
-		at = *x.row.RunUntil // hosts have stopped there by themselves
+		at = lf.members.lastExit()
+	case lf.row.RunUntil != nil && lf.row.GoAt != nil && lf.row.RunUntil.Before(at):
+		at = *lf.row.RunUntil // hosts have stopped there by themselves
 	}
-	x.row.StopAt, x.row.EndedAt, x.row.StartDeadline = &at, &x.now, nil
-	x.row.ReplaceUntil, x.row.ReplaceNote = nil, ""
-	x.row.Reason, x.row.Detail = string(r), join(r.Explain(x.row.RunningAt != nil), detail)
-	x.row.Secrets = nil // not needed any more
-	x.withdraw(r)
-	x.raiseLive()
-	for _, n := range x.nodes {
+	lf.row.StopAt, lf.row.EndedAt, lf.row.StartDeadline = &at, &lf.now, nil
+	lf.row.ReplaceUntil, lf.row.ReplaceNote = nil, ""
+	lf.row.Reason, lf.row.Detail = string(r), join(r.Explain(lf.row.RunningAt != nil), detail)
+	lf.row.Secrets = nil // not needed any more
+	lf.billing.withdraw(r)
+	lf.raiseLive()
+	for _, n := range lf.members.nodes {
 		if n.ended == nil {
-			n.ended = &x.now
-			x.step(n, lifecycle.NodeDismissed, lifecycle.ReasonNone, "")
+			n.ended = &lf.now
+			lf.step(n, lifecycle.NodeDismissed, lifecycle.ReasonNone, "")
 		}
 	}
-	until := x.tail(r, at)
-	x.addWrite(func(ctx context.Context, w *writer) error { return metering.EndLeases(ctx, w.tx, x.row.ID, until) })
+	until := lf.billing.tail(r, at)
+	lf.out.addWrite(func(ctx context.Context, w *writer) error { return metering.EndLeases(ctx, w.tx, lf.row.ID, until) })
 }
 
-// firstFailure is when the first exit with an error was reported.
-func (x *lockedCluster) firstFailure() time.Time {
-	t := x.now
-	for _, n := range x.nodes {
-		if n.ExitCode != nil && *n.ExitCode != 0 && n.ExitAt.Before(t) {
-			t = *n.ExitAt
-		}
-	}
-	return t
-}
-
-// lastStart is when the last required rank started, by its host's proof: a moment ahead, where that host's clock is
-// (see report.go).
-func (x *lockedCluster) lastStart() time.Time {
-	var t time.Time
-	for _, n := range x.nodes {
-		if n.required && n.StartedAt != nil {
-			t = latest(t, *n.StartedAt)
-		}
-	}
-	if t.IsZero() {
-		return x.now
-	}
-	return t
-}
-
-// lastExit is when the last rank ended: what hosts and servers take to learn of it, or an outage between, costs no one
-// anything.
-func (x *lockedCluster) lastExit() time.Time {
-	var t time.Time
-	for _, n := range x.nodes {
-		if n.required && n.ExitAt != nil {
-			t = latest(t, *n.ExitAt)
-		}
-	}
-	if t.IsZero() || t.After(x.now) {
-		return x.now
-	}
-	return t
-}
-
-func (x *lockedCluster) deadline(d time.Duration) {
-	t := x.now.Add(d)
-	x.row.StartDeadline = &t
+func (lf *life) deadline(d time.Duration) {
+	t := lf.now.Add(d)
+	lf.row.StartDeadline = &t
 }
 
 // raiseLive raises the revision of every host of the cluster whose lease is not gone.
-func (x *lockedCluster) raiseLive() {
-	for _, n := range x.nodes {
+func (lf *life) raiseLive() {
+	for _, n := range lf.members.nodes {
 		if n.gone == nil {
-			x.raise[n.HostID] = true
+			lf.out.raise[n.HostID] = true
 		}
 	}
 }
 
 // raisePeers raises the revision of every host that has another rank than n.
-func (x *lockedCluster) raisePeers(n *node) {
-	for _, m := range x.nodes {
+func (lf *life) raisePeers(n *node) {
+	for _, m := range lf.members.nodes {
 		if m != n && m.gone == nil {
-			x.raise[m.HostID] = true
+			lf.out.raise[m.HostID] = true
 		}
 	}
-}
-
-// byLease finds a node by its lease; nil when the lease is not the node's present one.
-func (x *lockedCluster) byLease(l id.Lease) *node {
-	for _, n := range x.nodes {
-		if n.LeaseID == l {
-			return n
-		}
-	}
-	return nil
 }
 
 // The texts for renters about a fault that does not end the cluster: what happened, what it means for the bill, what to
@@ -295,17 +261,17 @@ const (
 )
 
 // eventDetail is the detail of a transition's line in the timeline.
-func (x *lockedCluster) eventDetail(d lifecycle.Decision) string {
+func (lf *life) eventDetail(d lifecycle.Decision) string {
 	what := join(d.Reason.Happened(), d.Detail)
 	switch d.On {
 	case lifecycle.OnNodeLost:
-		return lifecycle.Sentences(what, x.doubtSentence(d), suspended, x.ifItStaysAway(d))
+		return lifecycle.Sentences(what, lf.billing.doubtSentence(d), suspended, lf.ifItStaysAway(d))
 	case lifecycle.OnRankIgnored:
 		return lifecycle.Sentences(what, goesOn, d.Reason.Credited(),
 			"If your program needs every rank, release the cluster and rent "+
 				"again; on_node_failure: replace lets another host take a lost one.")
 	case lifecycle.OnReplacing:
-		return lifecycle.Sentences(what, d.Reason.Charged(), sought(*x.row.ReplaceUntil))
+		return lifecycle.Sentences(what, d.Reason.Charged(), sought(*lf.row.ReplaceUntil))
 	case lifecycle.OnRestart:
 		return lifecycle.Sentences(what, restarted, fmt.Sprintf("Read the log of the rank that failed first; after %d "+
 			"failures in a "+
@@ -315,8 +281,8 @@ func (x *lockedCluster) eventDetail(d lifecycle.Decision) string {
 }
 
 // ifItStaysAway is what comes of a silent rank; "" of one that is lost for good, because the next text says that.
-func (x *lockedCluster) ifItStaysAway(d lifecycle.Decision) string {
-	f := x.facts()
+func (lf *life) ifItStaysAway(d lifecycle.Decision) string {
+	f := lf.facts()
 	if d.Reason == lifecycle.ReasonPeersUnreachable {
 		return ""
 	}
@@ -336,10 +302,81 @@ func (x *lockedCluster) ifItStaysAway(d lifecycle.Decision) string {
 }
 
 // notifyIgnored writes to the renter: who chose ignore may look at nothing for days.
-func (x *lockedCluster) notifyIgnored(d lifecycle.Decision) {
-	x.notifyRenter("ignored", d.Ranks, notify.Notice{
+func (lf *life) notifyIgnored(d lifecycle.Decision) {
+	lf.news.notifyRenter("ignored", d.Ranks, notify.Notice{
 		Severity: notify.Warn,
-		Title:    fmt.Sprintf("%s goes on without %s", x.row.Name, rankList(d.Ranks)),
-		Body:     x.eventDetail(d),
+		Title:    fmt.Sprintf("%s goes on without %s", lf.row.Name, rankList(d.Ranks)),
+		Body:     lf.eventDetail(d),
 	})
+}
+
+// facts returns what Next decides from.
+func (lf *life) facts() lifecycle.Facts {
+	f := lifecycle.Facts{
+		Now:           lf.now,
+		Go:            lf.row.GoAt != nil,
+		WindowOpen:    lf.billing.sure(),
+		MoneyReason:   lifecycle.Reason(lf.row.MoneyReason),
+		Ignore:        lf.spec.OnNodeFailure == "ignore",
+		Replace:       lf.spec.OnNodeFailure == "replace",
+		LossGrace:     lf.cfg.LossGrace,
+		StartSilence:  lf.cfg.StartSilence,
+		StartDeadline: deref(lf.row.StartDeadline),
+		MaxUntil:      deref(lf.members.maxUntil()),
+		ReplaceUntil:  deref(lf.row.ReplaceUntil),
+		ReplaceNote:   lf.row.ReplaceNote,
+		Ran:           lf.row.RunningAt != nil,
+	}
+	f.Dispute = lf.doubts.disputeFacts()
+	if lf.members.living() {
+		f.RunUntil = deref(lf.row.RunUntil) // without a live lease nothing runs that could outlast it
+	}
+	whole := true
+	for _, n := range lf.members.nodes {
+		whole = whole && n.required
+		f.Nodes = append(f.Nodes, lifecycle.NodeFacts{
+			Rank:       int(n.Rank),
+			State:      lifecycle.NodeState(n.State),
+			Reason:     lifecycle.Reason(n.Reason),
+			Detail:     n.Detail,
+			Required:   n.required,
+			Started:    n.StartedAt != nil,
+			Exit:       intp(n.ExitCode),
+			ExitSeen:   deref(n.ExitAt),
+			ReportedAt: n.status.ReportedAt,
+			Since:      lf.now.Add(-lf.members.silentFor(n, n.Since)),
+			Gone:       n.gone != nil,
+			Ended:      n.ended != nil,
+			Doubted: len(lf.members.nodes) > 1 && lifecycle.NodeState(n.State) == lifecycle.NodeLost &&
+				(n.bondLow || fairness.DoubtIsFinal(n.doubts, n.Since.UnixMilli())),
+		})
+	}
+	f.RestartOnFail = whole && lf.spec.Restart == "on_failure" && lf.row.QuickFailures < maxQuickFailures
+	return f
+}
+
+// step moves a node by its table. It returns false and changes nothing if the event has no meaning in the node's state.
+func (lf *life) step(n *node, e lifecycle.NodeEvent, r lifecycle.Reason, detail string) bool {
+	t, ok := lifecycle.NextNode(lifecycle.NodeState(n.State), e)
+	if !ok {
+		return false
+	}
+	n.State, n.Since, n.dirty = string(t.To), lf.now, true
+	if e != lifecycle.NodeGone && e != lifecycle.NodeDismissed { // the reason for its end stays visible
+		n.Reason, n.Detail = string(r), detail
+	}
+	if r == lifecycle.ReasonScratchFailed && (t.To == lifecycle.NodeFailed || t.To == lifecycle.NodeLost) {
+		lf.news.notifyScratch(n, detail)
+	}
+	rank := n.Rank
+	lf.out.events = append(lf.out.events, dbq.InsertClusterEventParams{
+		ClusterID: lf.row.ID,
+		At:        lf.now,
+		Kind:      "node_" + string(t.To),
+		Rank:      &rank,
+		Title:     fmt.Sprintf("Rank %d: %s", rank, lowerFirst(t.Title)),
+		Detail:    join(r.Happened(), detail),
+		Data:      []byte("{}"),
+	})
+	return true
 }

@@ -60,25 +60,25 @@ func roomToUpload(all, own int32) bool {
 }
 
 // freeGPUs ends the claims of an ended lease for which its host uploads.
-func (x *lockedCluster) freeGPUs(n *node) {
-	x.countUpload(n)
-	n.gpusFree = &x.now
-	x.freed = append(x.freed, n)
-	x.addWrite(func(ctx context.Context, w *writer) error {
-		return metering.LeaseGPUsFree(ctx, w.tx, n.LeaseID, x.spec.ScratchGB)
+func (rp *reports) freeGPUs(n *node) {
+	rp.countUpload(n)
+	n.gpusFree = &rp.now
+	rp.out.freed = append(rp.out.freed, n)
+	rp.out.addWrite(func(ctx context.Context, w *writer) error {
+		return metering.LeaseGPUsFree(ctx, w.tx, n.LeaseID, rp.spec.ScratchGB)
 	})
 }
 
 // freeLost is freeGPUs for a lease whose rank moved to another host.
-func (x *lockedCluster) freeLost(l id.Lease) {
-	i := slices.IndexFunc(x.lost, func(r dbq.LostLeasesRow) bool { return r.LostLease == l && r.GpusFreeAt == nil })
+func (rp *reports) freeLost(l id.Lease) {
+	i := slices.IndexFunc(rp.lost, func(r dbq.LostLeasesRow) bool { return r.LostLease == l && r.GpusFreeAt == nil })
 	if i < 0 {
 		return
 	}
-	x.lost[i].GpusFreeAt = &x.now
-	x.freed = append(x.freed, &node{Node: dbq.Node{LeaseID: l, HostID: x.lost[i].LostHost}})
-	x.addWrite(func(ctx context.Context, w *writer) error {
-		return metering.LeaseGPUsFree(ctx, w.tx, l, x.spec.ScratchGB)
+	rp.lost[i].GpusFreeAt = &rp.now
+	rp.out.freed = append(rp.out.freed, &node{Node: dbq.Node{LeaseID: l, HostID: rp.lost[i].LostHost}})
+	rp.out.addWrite(func(ctx context.Context, w *writer) error {
+		return metering.LeaseGPUsFree(ctx, w.tx, l, rp.spec.ScratchGB)
 	})
 }
 
@@ -86,33 +86,33 @@ func (x *lockedCluster) freeLost(l id.Lease) {
 // or afterwards the disk that the upload kept, as the GPUs that it is worth. Only time in which the host reported
 // counts. A lease that had nothing to upload may have a slow host: then the operator excuses it, as it does a failed
 // start.
-func (x *lockedCluster) countUpload(n *node) {
-	if n.ended == nil || x.row.RunningAt == nil || hostsOwn(lifecycle.Reason(n.Reason)) {
+func (rp *reports) countUpload(n *node) {
+	if n.ended == nil || rp.row.RunningAt == nil || hostsOwn(lifecycle.Reason(n.Reason)) {
 		return
 	}
 	from, free, thousandths := *n.ended, n.ended.Add(market.FreeUpload), 1000*int64(len(n.gpus))
 	if n.gpusFree != nil {
 		from, thousandths = *n.gpusFree, n.flushGPUs
 	}
-	until := earliest(earliest(x.now, n.status.ReportedAt), from.Add(market.UploadLimit))
+	until := earliest(earliest(rp.now, n.status.ReportedAt), from.Add(market.UploadLimit))
 	span := interval.Span{Start: max(from.UnixMilli(), free.UnixMilli()), End: until.UnixMilli()}
 	if span.End <= span.Start || thousandths == 0 {
 		return
 	}
 	all := int64(0)
-	for _, m := range x.nodes {
+	for _, m := range rp.members.nodes {
 		all += int64(len(m.gpus))
 	}
-	ms := max(0, span.Len()-x.deaf(n).Clip(span).Len())
+	ms := max(0, span.Len()-rp.members.deaf(n).Clip(span).Len())
 	e := endedStart{row: dbq.InsertStartHoldParams{
-		OrgID: x.row.OrgID, ClusterID: x.row.ID, EndedAt: time.UnixMilli(span.End), Reason: reasonUploading,
+		OrgID: rp.row.OrgID, ClusterID: rp.row.ID, EndedAt: time.UnixMilli(span.End), Reason: reasonUploading,
 		HeldMs: span.Len() * thousandths / 1000, GPUMs: ms * thousandths / 1000,
-		Value: int64(fairness.StartValue(x.row.Rate, ms)) * thousandths / (1000 * max(1, all)),
+		Value: int64(fairness.StartValue(rp.row.Rate, ms)) * thousandths / (1000 * max(1, all)),
 	}}
-	if !writesData(x.spec) {
+	if !writesData(rp.spec) {
 		e.excusedBy, e.rest.gpuMS, e.rest.value = n.operator, e.row.GPUMs, e.row.Value
 	}
-	x.startsEnded = append(x.startsEnded, e)
+	rp.out.startsEnded = append(rp.out.startsEnded, e)
 }
 
 // writesData reports whether nodes of a spec may have something to upload after their end.

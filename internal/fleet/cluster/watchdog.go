@@ -140,34 +140,21 @@ func (wd *Watchdog) look(ctx context.Context, cl id.Cluster) error {
 	err := wd.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		return wd.machine.alter(ctx, tx, cl, func(x *lockedCluster) error {
 			seen, x.looked = x, true
-			waiting := x.awaitingEnd()
+			waiting := x.reports.awaitingEnd()
 			held, err := readHeld(ctx, tx.Q, waiting, wd.cfg.AbandonAfter)
 			if err == nil {
-				x.partUnheld(waiting, held)
+				x.reports.partUnheld(waiting, held)
 			}
 			return err
 		})
 	})
-	if err == nil && len(seen.waiting()) > 0 {
+	if err == nil && len(seen.placement.waiting()) > 0 {
 		err = wd.replace(ctx, cl)
 	}
-	if err == nil && len(seen.nodes) > 1 {
+	if err == nil && len(seen.members.nodes) > 1 {
 		err = wd.tendBonds(ctx, cl)
 	}
 	return err
-}
-
-// awaitingEnd are the ended leases of which something may be left on their hosts.
-func (x *lockedCluster) awaitingEnd() (out []id.Lease) {
-	for _, l := range x.lost {
-		out = append(out, l.LostLease)
-	}
-	for _, n := range x.nodes {
-		if n.ended != nil && n.gone == nil {
-			out = append(out, n.LeaseID)
-		}
-	}
-	return out
 }
 
 // readHeld reads for which of the ended leases something may be left on their hosts: those whose claims have not ended,
@@ -181,21 +168,6 @@ func readHeld(ctx context.Context, q *dbq.Queries, leases []id.Lease, after time
 		return nil, fmt.Errorf("what is left of leases: %w", err)
 	}
 	return held, nil
-}
-
-// partUnheld parts with those ended leases that are not held: the host has shown that nothing is left, or was out of
-// reach for so long that host.AbandonClaims gave it up.
-func (x *lockedCluster) partUnheld(ended []id.Lease, held []pgtype.UUID) {
-	for _, l := range ended {
-		if slices.Contains(held, id.UUIDs(l)[0]) {
-			continue
-		}
-		if n := x.byLease(l); n != nil {
-			x.part(n)
-		} else {
-			x.partLost(l)
-		}
-	}
 }
 
 // maxCalm is how many clusters are kept calm in one transaction, and locked for as long.

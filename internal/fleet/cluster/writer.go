@@ -30,12 +30,12 @@ func (m *machine) writer(tx *db.Tx, x *lockedCluster) *writer { return &writer{m
 // commits the transaction.
 func (w *writer) commit(ctx context.Context) error {
 	x := w.x
-	x.closeWindow()
-	if lifecycle.State(x.row.State).Ended() && x.reportsComplete() {
-		x.addWrite(settle)
+	x.billing.closeWindow()
+	if lifecycle.State(x.row.State).Ended() && x.billing.reportsComplete() {
+		x.out.addWrite(settle)
 	}
-	hosts := maps.Clone(x.raise)
-	for _, n := range x.freed {
+	hosts := maps.Clone(x.out.raise)
+	for _, n := range x.out.freed {
 		hosts[n.HostID] = true
 	}
 	if len(hosts) > 0 {
@@ -43,7 +43,7 @@ func (w *writer) commit(ctx context.Context) error {
 			return fmt.Errorf("lock hosts of cluster %s and raise their revisions: %w", x.row.ID, err)
 		}
 	}
-	for _, n := range x.freed {
+	for _, n := range x.out.freed {
 		if err := host.EndClaims(ctx, w.tx, n.LeaseID.UUID(), host.EndReleased); err != nil {
 			return fmt.Errorf("end the claims of %s: %w", n.LeaseID, err)
 		}
@@ -55,17 +55,17 @@ func (w *writer) commit(ctx context.Context) error {
 func (w *writer) raiseHosts(ctx context.Context, hosts []id.Host) error {
 	b := &pgx.Batch{}
 	host.QueueLock(b, hosts)
-	if len(w.x.raise) > 0 {
-		host.QueueRevision(b, w.tx, w.m.bus, slices.SortedFunc(maps.Keys(w.x.raise), id.Host.Compare))
+	if len(w.x.out.raise) > 0 {
+		host.QueueRevision(b, w.tx, w.m.bus, slices.SortedFunc(maps.Keys(w.x.out.raise), id.Host.Compare))
 	}
 	return w.tx.Send(ctx, b)
 }
 
 // run makes the writes of meters and money that were added so far.
 func (w *writer) run(ctx context.Context) error {
-	for len(w.x.writes) > 0 {
-		next := w.x.writes[0]
-		w.x.writes = w.x.writes[1:]
+	for len(w.x.out.writes) > 0 {
+		next := w.x.out.writes[0]
+		w.x.out.writes = w.x.out.writes[1:]
 		if err := next(ctx, w); err != nil {
 			return fmt.Errorf("meters and money of cluster %s: %w", w.x.row.ID, err)
 		}
@@ -79,7 +79,7 @@ func (w *writer) save(ctx context.Context) error {
 	if err := w.run(ctx); err != nil {
 		return err
 	}
-	for _, n := range x.notices {
+	for _, n := range x.out.notices {
 		if _, err := notify.Add(ctx, w.tx, n); err != nil {
 			return fmt.Errorf("notice about cluster %s: %w", x.row.ID, err)
 		}
@@ -90,16 +90,16 @@ func (w *writer) save(ctx context.Context) error {
 	if err := w.tx.Send(ctx, b); err != nil {
 		return fmt.Errorf("save cluster %s: %w", x.row.ID, err)
 	}
-	if len(x.events) > 0 {
+	if len(x.out.events) > 0 {
 		w.tx.AfterCommit(func() { w.m.bus.Changed(bus.TopicCluster(x.row.ID), bus.TopicOrg(x.row.OrgID)) })
 	}
-	x.effects = effects{raise: map[id.Host]bool{}}
+	*x.out = effects{raise: map[id.Host]bool{}}
 	return nil
 }
 
 // queueRows queues the writes of the cluster, its nodes and its timeline.
 func (x *lockedCluster) queueRows(b *pgx.Batch) {
-	for _, n := range x.nodes {
+	for _, n := range x.members.nodes {
 		if !n.dirty {
 			continue
 		}
@@ -114,7 +114,7 @@ func (x *lockedCluster) queueRows(b *pgx.Batch) {
 			UploadsLostTold: n.UploadsLostTold,
 		})
 	}
-	for _, e := range x.events {
+	for _, e := range x.out.events {
 		db.Write(b, (*dbq.Queries).InsertClusterEvent, e)
 	}
 	x.row.DueAt = x.due()
@@ -167,10 +167,10 @@ func (x *lockedCluster) queueMove(b *pgx.Batch, n *node) {
 // queueFacts queues the writes of strikes, suspensions, late reports and bans.
 func (x *lockedCluster) queueFacts(b *pgx.Batch) {
 	x.queueStartsEnded(b)
-	for _, s := range x.strikes {
+	for _, s := range x.out.strikes {
 		db.Write(b, (*dbq.Queries).InsertStrike, s)
 	}
-	for _, u := range x.undecided {
+	for _, u := range x.out.undecided {
 		if u.endMS == 0 {
 			db.Write(b, (*dbq.Queries).StartUndecided, dbq.StartUndecidedParams{
 				ClusterID: x.row.ID,
@@ -189,14 +189,14 @@ func (x *lockedCluster) queueFacts(b *pgx.Batch) {
 			ToMs:      u.endMS,
 		})
 	}
-	for _, pair := range x.bans {
+	for _, pair := range x.out.bans {
 		db.Queue(b, func(ctx context.Context, q *dbq.Queries) error { return q.BanPair(ctx, pair.A, pair.B, pair.Until) })
 	}
-	for _, s := range x.suspended {
+	for _, s := range x.out.suspended {
 		db.Write(b, (*dbq.Queries).InsertSuspension, s)
 	}
-	if len(x.silences.Hosts) > 0 {
-		db.Write(b, (*dbq.Queries).InsertSilences, x.silences)
+	if len(x.out.silences.Hosts) > 0 {
+		db.Write(b, (*dbq.Queries).InsertSilences, x.out.silences)
 	}
 }
 
