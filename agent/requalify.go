@@ -22,10 +22,10 @@ const requalifyLimit = 3 * time.Minute
 // resetter resets GPUs: those that the operator asks for, by requests that come with the desired state, and those
 // without a lease whose driver asks for it.
 type resetter struct {
-	gpus  GPUs
-	runs  *runs
-	log   *slog.Logger
-	asked chan struct{} // there are requests
+	gpus     GPUs
+	runs     *runs
+	log      *slog.Logger
+	requests chan struct{} // there are requests
 
 	mu      sync.Mutex                    // guards what follows
 	waiting []agentapi.GPUOrder           // not begun yet
@@ -34,7 +34,7 @@ type resetter struct {
 }
 
 func newResetter(cfg Config, rs *runs) *resetter {
-	return &resetter{gpus: cfg.GPUs, runs: rs, log: cfg.Log, asked: make(chan struct{}, 1), begun: map[string]int64{},
+	return &resetter{gpus: cfg.GPUs, runs: rs, log: cfg.Log, requests: make(chan struct{}, 1), begun: map[string]int64{},
 		results: map[string]agentapi.GPUResult{}}
 }
 
@@ -49,14 +49,14 @@ func (g *resetter) order(orders []agentapi.GPUOrder) {
 		}
 		g.begun[o.GPU] = o.Number
 		g.waiting = append(g.waiting, o)
-		poke(g.asked)
+		poke(g.requests)
 	}
 }
 
 // run resets GPUs, one after the other: those that the operator asks for, and those without a lease whose driver
 // asks for it.
 func (g *resetter) run(ctx context.Context) {
-	for pause(ctx, resetEvery, g.asked) {
+	for pause(ctx, resetEvery, g.requests) {
 		g.mu.Lock()
 		waiting := g.waiting
 		g.waiting = nil

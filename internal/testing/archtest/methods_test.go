@@ -15,11 +15,8 @@ const mostMethods = 60
 
 // bigTypes are those that have more today, each with how many. A number may only shrink.
 var bigTypes = map[string]int{
-	"internal/account.Accounts":            103,
-	"internal/billing/payment.Payments":    140,
-	"internal/data/volume.Volumes":         137,
-	"internal/fleet/cluster.Clusters":      78,
-	"internal/fleet/cluster.lockedCluster": 118,
+	"internal/account.Accounts":         103,
+	"internal/billing/payment.Payments": 140,
 }
 
 // TestTypesHaveFewMethods counts the methods of each type, generated ones not counted.
