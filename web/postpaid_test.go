@@ -24,7 +24,7 @@ func TestPayingAfterwards(t *testing.T) {
 		t.Error("who pays ahead sees credit")
 	}
 	org, cluster, _ := b.charge()
-	p, err := postpaid.New(b.db, b.out, b.pay, postpaid.Config{Currency: "USD"}, slog.New(slog.DiscardHandler))
+	p, err := postpaid.New(b.db, b.out, b.pay.Invoices, postpaid.Config{Currency: "USD"}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func TestACodeIsRedeemed(t *testing.T) {
 	if err := b.db.Pool.QueryRow(t.Context(), "SELECT id FROM app_user").Scan(&user); err != nil {
 		t.Fatal(err)
 	}
-	err := failed(b.pay.CreatePromoCode(t.Context(), account.Principal{
+	err := failed(b.pay.PromoCodes.Create(t.Context(), account.Principal{
 		User:  user,
 		Admin: true,
 	}, payment.PromoCode{Code: "SPRING-2026", Amount: 3 * money.Unit, MaxUses: 5}, "a test", idem.Request{}))

@@ -91,7 +91,7 @@ func openWith(t testing.TB, set func(*web.Config)) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := postpaid.New(d, out, pay, postpaid.Config{Currency: "USD"}, slog.New(slog.DiscardHandler))
+	after, err := postpaid.New(d, out, pay.Invoices, postpaid.Config{Currency: "USD"}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

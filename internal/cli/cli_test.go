@@ -105,7 +105,7 @@ func newPlatformOn(t *testing.T, packs store.Store) *testPlatform {
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := postpaid.New(p.db, out, pay, postpaid.Config{Currency: "USD"}, quiet)
+	after, err := postpaid.New(p.db, out, pay.Invoices, postpaid.Config{Currency: "USD"}, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 type Takeover struct {
 	Clusters *cluster.Clusters
 	Hosts    *host.Hosts
-	Payments *payment.Payments
+	Cards    *payment.Cards
 	Payouts  *payout.Payouts
 }
 
@@ -29,7 +29,7 @@ type Takeover struct {
 // owner resumes them; payouts continue once an admin does.
 func (t Takeover) End(ctx context.Context, tx *db.Tx, org id.Org) error {
 	for _, end := range []func(context.Context, *db.Tx, id.Org) error{
-		t.Clusters.Rentals.EndTakenOver, t.Hosts.EndTakenOver, volume.EndTakenOver, t.Payments.EndTakenOver,
+		t.Clusters.Rentals.EndTakenOver, t.Hosts.EndTakenOver, volume.EndTakenOver, t.Cards.EndTakenOver,
 		t.Payouts.StopTakenOver, eraseTemplates, eraseWebhooks, eraseBuckets,
 		sharedfs.EraseOrg,
 	} {

@@ -61,7 +61,7 @@ func newStranger(t *testing.T) *stranger {
 			return nil
 		},
 		TakenOver: erasure.Takeover{
-			Clusters: clusters, Hosts: host.New(d, nil), Payments: payments, Payouts: payouts,
+			Clusters: clusters, Hosts: host.New(d, nil), Cards: payments.Cards, Payouts: payouts,
 		}.End,
 		RightsLost: host.EndEnrollments,
 	})

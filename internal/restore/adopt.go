@@ -37,7 +37,7 @@ type Options struct {
 	NothingLost bool
 	// Payments, Reconciler and Payouts read from Stripe and send requests to it. They are nil if there is no Stripe, as
 	// in a sandbox, whose Stripe was restored with the database.
-	Payments   *payment.Payments
+	Payments   *payment.Adoption
 	Reconciler *reconcile.Reconciler
 	Payouts    *payout.Payouts
 }
@@ -204,11 +204,11 @@ func compare(ctx context.Context, d *db.DB, o Options, r dbq.Restore) error {
 		var a payment.Adopted
 		switch m.Kind {
 		case payment.MovePayment:
-			a, err = o.Payments.AdoptPayment(ctx, m.Object, record)
+			a, err = o.Payments.Payment(ctx, m.Object, record)
 		case payment.MoveRefund:
-			a, err = o.Payments.AdoptRefund(ctx, m.Object, record)
+			a, err = o.Payments.Refund(ctx, m.Object, record)
 		case payment.MoveDispute:
-			a, err = o.Payments.AdoptDispute(ctx, m.Object)
+			a, err = o.Payments.Dispute(ctx, m.Object)
 		case payment.MoveTransfer:
 			a, err = o.Payouts.AdoptTransfer(ctx, m.Object, record)
 		default: // the reconciliation books it

@@ -99,7 +99,7 @@ func (p *platform) signUp(who account.Principal) {
 
 func (p *platform) topUp(who account.Principal, n money.Nano) {
 	p.t.Helper()
-	t, _, err := p.pay.TopUp(p.t.Context(), who, payment.TopUpRequest{Amount: n}, idem.Request{})
+	t, _, err := p.pay.TopUps.Create(p.t.Context(), who, payment.TopUpRequest{Amount: n}, idem.Request{})
 	if err != nil || t.State != payment.Succeeded {
 		p.t.Fatal(t, err)
 	}
@@ -188,7 +188,7 @@ func (p *platform) wants(when string, charges, transfers int, paid, wallet, earn
 }
 
 func (p *platform) adopt() (Report, error) {
-	return Adopt(p.t.Context(), p.d, Options{Payments: p.pay, Reconciler: p.rec, Payouts: p.out})
+	return Adopt(p.t.Context(), p.d, Options{Payments: p.pay.Adoption, Reconciler: p.rec, Payouts: p.out})
 }
 
 // play returns the URL of a backup, and the ids of what Stripe did after it: the database that did it is gone.
@@ -218,7 +218,7 @@ func play(w *world) (backup string) {
 	p.topUp(w.renter, 50*money.Unit)
 	p.earn(30 * money.Unit)
 	p.payDue()
-	if _, _, err := p.pay.GiveBack(w.t.Context(), w.renter, 20*money.Unit, idem.Request{}); err != nil {
+	if _, _, err := p.pay.Refunds.GiveBack(w.t.Context(), w.renter, 20*money.Unit, idem.Request{}); err != nil {
 		w.t.Fatal(err)
 	}
 	p.sendAll()
@@ -381,7 +381,7 @@ func TestOtherDatabases(t *testing.T) {
 	p.exec(`WITH o AS (INSERT INTO org (id, name, personal) VALUES (gen_random_uuid(), 'o', true) RETURNING id)
 		INSERT INTO data_domain (id, org_id, key_sealed) SELECT gen_random_uuid(), id, 'x' FROM o`)
 	for i, nothing := range []bool{false, true} {
-		r, err := Adopt(t.Context(), p.d, Options{BackupAt: now, Payments: p.pay, Reconciler: p.rec, Payouts: p.out})
+		r, err := Adopt(t.Context(), p.d, Options{BackupAt: now, Payments: p.pay.Adoption, Reconciler: p.rec, Payouts: p.out})
 		if err != nil || r.Nothing != nothing {
 			t.Fatalf("%d: %+v %v", i, r, err)
 		}

@@ -44,13 +44,15 @@ func AdoptRestore(ctx context.Context, cfg Config, o restore.Options, out io.Wri
 		out := outbox.New(d, client, log)
 		in := events.New(d, client, log)
 		o.Reconciler = reconcile.New(d, client, in.Refresh, pc.Currency, log)
-		if o.Payments, err = payment.New(d, out, in, pc, log); err != nil {
+		pay, err := payment.New(d, out, in, pc, log)
+		if err != nil {
 			return r, err
 		}
+		o.Payments = pay.Adoption
 		if o.Payouts, err = payout.New(d, out, in, cfg.payouts(), log); err != nil {
 			return r, err
 		}
-		if _, err := postpaid.New(d, out, o.Payments, postpaid.Config{Currency: cfg.Currency}, // books invoices
+		if _, err := postpaid.New(d, out, pay.Invoices, postpaid.Config{Currency: cfg.Currency}, // books invoices
 			log); err != nil {
 			return r, err
 		}

@@ -196,7 +196,7 @@ func (a *adoption) setUp(url string) {
 			people[name] = p
 		}
 		a.renter, a.operator = people["renter"].Org, people["operator"].Org
-		_, _, err = pay.TopUp(ctx, people["renter"], payment.TopUpRequest{Amount: 100 * money.Unit}, idem.Request{})
+		_, _, err = pay.TopUps.Create(ctx, people["renter"], payment.TopUpRequest{Amount: 100 * money.Unit}, idem.Request{})
 		must(err)
 		_, _, err = paying.Onboard(ctx, people["operator"], "DE", idem.Request{})
 		must(err)

@@ -204,7 +204,7 @@ func (s *Server) openNouns(ctx context.Context) (err error) {
 		},
 		TakenOver: func(ctx context.Context, tx *db.Tx, org id.Org) error {
 			return erasure.Takeover{
-				Clusters: s.Clusters, Hosts: s.Hosts, Payments: s.Payments, Payouts: s.Payouts,
+				Clusters: s.Clusters, Hosts: s.Hosts, Cards: s.Payments.Cards, Payouts: s.Payouts,
 			}.End(ctx, tx, org)
 		},
 		RightsLost: host.EndEnrollments,
@@ -245,7 +245,7 @@ func (s *Server) openNouns(ctx context.Context) (err error) {
 	if s.Payouts, err = payout.New(s.db, s.Outbox, s.Events, s.cfg.payouts(), s.log); err != nil {
 		return err
 	}
-	if s.Postpaid, err = postpaid.New(s.db, s.Outbox, s.Payments, postpaid.Config{Currency: s.cfg.Currency},
+	if s.Postpaid, err = postpaid.New(s.db, s.Outbox, s.Payments.Invoices, postpaid.Config{Currency: s.cfg.Currency},
 		s.log); err != nil {
 		return err
 	}

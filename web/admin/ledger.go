@@ -201,7 +201,7 @@ func (s *ledgerPages) compensate(v *page.Visit) error {
 	charge, amount, err := compensation(form)
 	var booked ledger.Entry
 	if err == nil {
-		booked, _, err = s.Payments.Compensate(v.R.Context(), v.Who, charge, amount, form.Reason,
+		booked, _, err = s.Payments.Corrections.Compensate(v.R.Context(), v.Who, charge, amount, form.Reason,
 			v.Once("charge", "amount", "reason"))
 	}
 	if fault.Is(err, fault.NotFound) || fault.Is(err, fault.Conflict) { // of the charge, not of the page

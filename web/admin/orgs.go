@@ -95,7 +95,7 @@ func (s *orgPages) showOrg(v *page.Visit, form ActForm) error {
 	if out.FeePPM, err = s.Market.Fee(ctx, org); err != nil {
 		return err
 	}
-	renter, err := s.Payments.Standing(ctx, org)
+	renter, err := s.Payments.Standings.Of(ctx, org)
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (s *orgPages) showOrg(v *page.Visit, form ActForm) error {
 	if err := s.postpaid.invoicesOf(ctx, v, org, &out); err != nil {
 		return err
 	}
-	if out.Redemptions, err = s.Payments.Redemptions(ctx, v.Who, "", org, "", rowsOfOrg); err != nil {
+	if out.Redemptions, err = s.Payments.PromoCodes.Redemptions(ctx, v.Who, "", org, "", rowsOfOrg); err != nil {
 		return err
 	}
 	trail, err := s.Statements.SearchAudit(ctx, v.Who, audit.Filter{Org: org}, id.Audit{}, rowsOfOrg)
@@ -266,14 +266,14 @@ func (s *orgPages) reviewOfOrg(v *page.Visit) error {
 func (s *orgPages) releaseRefund(v *page.Visit) error {
 	form := ActForm{Act: "release", Target: strings.TrimSpace(v.R.FormValue("refund"))}
 	return s.onOrg(v, form, func(_ id.Org, once idem.Request) error {
-		_, _, err := s.Payments.ApproveRefund(v.R.Context(), v.Who, form.Target, v.R.FormValue("reason"), once)
+		_, _, err := s.Payments.Refunds.Approve(v.R.Context(), v.Who, form.Target, v.R.FormValue("reason"), once)
 		return err
 	}, "refund")
 }
 
 func (s *orgPages) forgiveDisputes(v *page.Visit) error {
 	return s.onOrg(v, ActForm{Act: "forgive"}, func(org id.Org, once idem.Request) error {
-		_, _, err := s.Payments.Forgive(v.R.Context(), v.Who, org, v.R.FormValue("reason"), once)
+		_, _, err := s.Payments.Standings.Forgive(v.R.Context(), v.Who, org, v.R.FormValue("reason"), once)
 		return err
 	})
 }

@@ -39,10 +39,10 @@ func (s *promoPages) showPromo(v *page.Visit, form ActForm, typed NewPromo) erro
 		}),
 	}
 	var err error
-	if out.Codes, err = s.Payments.PromoCodes(ctx, v.Who); err != nil {
+	if out.Codes, err = s.Payments.PromoCodes.List(ctx, v.Who); err != nil {
 		return err
 	}
-	if out.Uses, err = s.Payments.Redemptions(ctx, v.Who, out.Code, id.Org{}, v.R.URL.Query().Get("after"),
+	if out.Uses, err = s.Payments.PromoCodes.Redemptions(ctx, v.Who, out.Code, id.Org{}, v.R.URL.Query().Get("after"),
 		page.AdminRows+1); err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (s *promoPages) createPromo(v *page.Visit) error {
 	form := ActForm{Act: "create", Reason: f("reason")}
 	code, err := newPromo(typed)
 	if err == nil {
-		_, _, err = s.Payments.CreatePromoCode(v.R.Context(), v.Who, code, form.Reason,
+		_, _, err = s.Payments.PromoCodes.Create(v.R.Context(), v.Who, code, form.Reason,
 			v.Once("code", "amount", "uses", "ends", "reason"))
 		err = inForm(err)
 	}
@@ -97,7 +97,7 @@ func newPromo(t NewPromo) (payment.PromoCode, error) {
 func (s *promoPages) disablePromo(v *page.Visit) error {
 	code := chi.URLParam(v.R, "code")
 	form := ActForm{Act: "disable", Target: code, Reason: strings.TrimSpace(v.R.FormValue("reason"))}
-	_, _, err := s.Payments.DisablePromoCode(v.R.Context(), v.Who, code, form.Reason, v.Once("reason"))
+	_, _, err := s.Payments.PromoCodes.Disable(v.R.Context(), v.Who, code, form.Reason, v.Once("reason"))
 	if err = inForm(err); err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
 			form.Errors = errs

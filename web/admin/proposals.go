@@ -51,7 +51,7 @@ func (s *proposalPages) propose(v *page.Visit) error {
 	if err != nil {
 		err = fault.InvalidField("amount", "%s", err)
 	} else {
-		_, _, err = s.Payments.ProposeEntry(v.R.Context(), v.Who, ledger.Draft{Debit: ledger.Kind(form.Debit),
+		_, _, err = s.Payments.Corrections.Propose(v.R.Context(), v.Who, ledger.Draft{Debit: ledger.Kind(form.Debit),
 			Credit: ledger.Kind(form.Credit), Amount: amount, Reason: form.Reason},
 			v.Once("debit", "credit", "amount", "reason"))
 	}
@@ -73,7 +73,7 @@ func (s *proposalPages) decideProposal(v *page.Visit) error {
 	if err != nil || act != "approve" && act != "refuse" {
 		return fault.New(fault.NotFound, "page not found")
 	}
-	_, _, err = s.Payments.DecideEntry(v.R.Context(), v.Who, p, act == "approve", form.Reason,
+	_, _, err = s.Payments.Corrections.Decide(v.R.Context(), v.Who, p, act == "approve", form.Reason,
 		v.Once("id", "act", "reason"))
 	if fault.Is(err, fault.Forbidden) { // of the proposal, not of the page
 		err = fault.New(fault.Conflict, "%s", fault.From(err).Message)

@@ -54,7 +54,7 @@ func (s *taxPages) remitTax(v *page.Visit) error {
 	if m.Amount, err = money.ParseNano(form.Value); err != nil {
 		err = fault.InvalidField("amount", "%s", err)
 	} else {
-		_, _, err = s.Payments.RemitTax(v.R.Context(), v.Who, m, v.Once("period", "country", "amount", "reason"))
+		_, _, err = s.Payments.Taxes.Remit(v.R.Context(), v.Who, m, v.Once("period", "country", "amount", "reason"))
 		err = inForm(err)
 	}
 	if err != nil {

@@ -43,7 +43,7 @@ func (s *Pages) billing(v *page.Visit) error {
 	}
 	if v.R.FormValue("returned") != "" {
 		forms.tab = "payments"
-		if err := s.Payments.RefreshOrg(v.R.Context(), v.Who.Org); err != nil {
+		if err := s.Payments.TopUps.RefreshOrg(v.R.Context(), v.Who.Org); err != nil {
 			return err
 		}
 	}
@@ -297,7 +297,7 @@ func (s *Pages) pay(v *page.Visit, r *payment.TopUpRequest, form *TopUpForm) (t 
 		if r.Total, err = money.ParseNano(seen); err != nil {
 			return t, fault.InvalidField("amount", "%s", err)
 		}
-		t, _, err = s.Payments.TopUp(ctx, v.Who, *r, v.Once("amount", "total", "card"))
+		t, _, err = s.Payments.TopUps.Create(ctx, v.Who, *r, v.Once("amount", "total", "card"))
 		if !fault.Is(err, fault.Conflict) {
 			return t, err
 		}
@@ -306,7 +306,7 @@ func (s *Pages) pay(v *page.Visit, r *payment.TopUpRequest, form *TopUpForm) (t 
 	if form.Confirm, err = s.confirm(ctx, v.Who.Org, r.Amount, r.Card); err != nil || form.Confirm != nil {
 		return t, err
 	}
-	t, _, err = s.Payments.TopUp(ctx, v.Who, *r, idem.Request{})
+	t, _, err = s.Payments.TopUps.Create(ctx, v.Who, *r, idem.Request{})
 	return t, err
 }
 

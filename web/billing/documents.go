@@ -100,9 +100,9 @@ func ShowDocument(v *page.Visit, d statement.Document, corrected []string, list 
 	switch {
 	case d.Erased:
 	case d.TopUp != nil:
-		out.Receipt, err = v.Site.Payments.Receipt(ctx, d.Org, *d.TopUp)
+		out.Receipt, err = v.Site.Payments.Receipts.Get(ctx, d.Org, *d.TopUp)
 	case d.Series == document.CreditNote:
-		out.CreditNote, err = v.Site.Payments.CreditNote(ctx, d.Org, d.Number)
+		out.CreditNote, err = v.Site.Payments.Receipts.CreditNote(ctx, d.Org, d.Number)
 		if out.Corrects == "" {
 			out.Corrects = out.CreditNote.Corrects
 		}

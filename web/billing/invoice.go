@@ -21,7 +21,7 @@ func (s *Pages) receiptPage(v *page.Visit) error {
 	if err != nil {
 		return fault.New(fault.NotFound, "payment not found")
 	}
-	r, err := s.Payments.Receipt(v.R.Context(), v.Who.Org, topup)
+	r, err := s.Payments.Receipts.Get(v.R.Context(), v.Who.Org, topup)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ const paymentsShown = 10
 
 // paying returns the cards and payments for the billing page.
 func (s *Pages) paying(ctx context.Context, org id.Org) (out Paying, err error) {
-	cards, err := s.Payments.Cards(ctx, org)
+	cards, err := s.Payments.Cards.List(ctx, org)
 	if err != nil {
 		return out, err
 	}
@@ -33,14 +33,14 @@ func (s *Pages) paying(ctx context.Context, org id.Org) (out Paying, err error) 
 			Default: c.Default,
 		})
 	}
-	list, err := s.Payments.List(ctx, org, id.TopUp{}, paymentsShown)
+	list, err := s.Payments.TopUps.List(ctx, org, id.TopUp{}, paymentsShown)
 	if err != nil {
 		return out, err
 	}
 	for _, t := range list {
 		out.Payments = append(out.Payments, s.viewPayment(t))
 	}
-	standing, err := s.Payments.Standing(ctx, org)
+	standing, err := s.Payments.Standings.Of(ctx, org)
 	if err != nil {
 		return out, err
 	}
@@ -53,7 +53,7 @@ func (s *Pages) paying(ctx context.Context, org id.Org) (out Paying, err error) 
 		}
 	}
 	out.Disputed = viewDisputed(standing, s.Currency)
-	auto, err := s.Payments.AutoTopUp(ctx, org)
+	auto, err := s.Payments.AutoTopUps.Get(ctx, org)
 	if err != nil {
 		return out, err
 	}
@@ -133,7 +133,7 @@ func (s *Pages) setAutoTopUp(v *page.Visit) error {
 		v.Status = fault.Invalid.HTTPStatus()
 		return s.showBilling(v, forms)
 	}
-	if err := s.Payments.SetAutoTopUp(v.R.Context(), v.Who, want); err != nil {
+	if err := s.Payments.AutoTopUps.Set(v.R.Context(), v.Who, want); err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
 			form.Errors = errs
 			form.Stopped = errs[""]
@@ -175,7 +175,7 @@ func taxLabel(t payment.Tax) string { return t.Name + " " + t.Percent + " %" }
 
 // taxNote describes the tax added to the organisation's payments; "" if there is none.
 func (s *Pages) taxNote(ctx context.Context, org id.Org) (string, error) {
-	p, err := s.Payments.Price(ctx, org, 100*money.Unit)
+	p, err := s.Payments.Taxes.Price(ctx, org, 100*money.Unit)
 	if fault.Is(err, fault.Unavailable) {
 		return "Tax is added; the rate is not available now.", nil
 	}
@@ -191,7 +191,7 @@ func (s *Pages) taxNote(ctx context.Context, org id.Org) (string, error) {
 
 // confirm returns the total to confirm before a payment; nil if no tax is added to the amount.
 func (s *Pages) confirm(ctx context.Context, org id.Org, amount money.Nano, card id.Card) (*ToPay, error) {
-	p, err := s.Payments.Price(ctx, org, amount)
+	p, err := s.Payments.Taxes.Price(ctx, org, amount)
 	if err != nil || p.Tax.Amount == 0 {
 		return nil, err
 	}
@@ -201,7 +201,7 @@ func (s *Pages) confirm(ctx context.Context, org id.Org, amount money.Nano, card
 
 // addCard redirects to Stripe's page for saving a card.
 func (s *Pages) addCard(v *page.Visit) error {
-	c, _, err := s.Payments.AddCard(v.R.Context(), v.Who, "", idem.Request{})
+	c, _, err := s.Payments.Cards.Add(v.R.Context(), v.Who, "", idem.Request{})
 	if err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ func (s *Pages) defaultCard(v *page.Visit) error {
 	if err != nil {
 		return fault.New(fault.NotFound, "card not found")
 	}
-	if err := s.Payments.SetDefaultCard(v.R.Context(), v.Who, c); err != nil {
+	if err := s.Payments.Cards.SetDefault(v.R.Context(), v.Who, c); err != nil {
 		return err
 	}
 	return page.Back(v, "/billing?tab=payments#cards")
@@ -227,7 +227,7 @@ func (s *Pages) removeCard(v *page.Visit) error {
 	if err != nil {
 		return fault.New(fault.NotFound, "card not found")
 	}
-	if err := s.Payments.RemoveCard(v.R.Context(), v.Who, c); err != nil {
+	if err := s.Payments.Cards.Remove(v.R.Context(), v.Who, c); err != nil {
 		return err
 	}
 	return page.Back(v, "/billing?tab=payments#cards")

@@ -14,11 +14,11 @@ import (
 // givingBack adds the refundable amount, past refunds, and the refund and promo forms as typed.
 func (s *Pages) givingBack(v *page.Visit, forms billingForms, out *Billing) error {
 	ctx := v.R.Context()
-	n, err := s.Payments.Refundable(ctx, v.Who.Org)
+	n, err := s.Payments.Refunds.Refundable(ctx, v.Who.Org)
 	if err != nil {
 		return err
 	}
-	list, err := s.Payments.Refunds(ctx, v.Who.Org)
+	list, err := s.Payments.Refunds.List(ctx, v.Who.Org)
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (s *Pages) giveBack(v *page.Visit) error {
 	if err != nil {
 		err = fault.InvalidField("amount", "%s", err)
 	} else {
-		_, _, err = s.Payments.GiveBack(v.R.Context(), v.Who, amount, v.Once("refund_amount"))
+		_, _, err = s.Payments.Refunds.GiveBack(v.R.Context(), v.Who, amount, v.Once("refund_amount"))
 	}
 	if err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
@@ -71,7 +71,7 @@ func (s *Pages) redeem(v *page.Visit) error {
 	forms := untouched()
 	forms.tab = "payments"
 	forms.promo.Code = strings.TrimSpace(v.R.FormValue("promo_code"))
-	_, _, err := s.Payments.Redeem(v.R.Context(), v.Who, forms.promo.Code, idem.Request{})
+	_, _, err := s.Payments.PromoCodes.Redeem(v.R.Context(), v.Who, forms.promo.Code, idem.Request{})
 	if fault.Is(err, fault.NotFound) { // of the code, not of the page
 		err = fault.InvalidField("code", "%s", fault.From(err).Message)
 	}

@@ -22,6 +22,18 @@ import (
 	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
+// Adoption books payments, refunds and disputes by their state at Stripe, also those that a restored database may have
+// lost.
+type Adoption struct {
+	*core
+	invoices *Invoices
+	taxes    *Taxes
+	cards    *Cards
+	refunds  *Refunds
+	disputes *Disputes
+	topups   *TopUps
+}
+
 // Metadata of payments and refunds from which a lost row is made again.
 const (
 	metaUser      = "user"
@@ -85,29 +97,29 @@ func (f RecordAdopted) call(ctx context.Context, tx *db.Tx, a Adopted) error {
 	return f(ctx, tx, a)
 }
 
-// AdoptPayment books a payment that a restored database may have lost, by its state at Stripe. Its top-up is created
+// Payment books a payment that a restored database may have lost, by its state at Stripe. Its top-up is created
 // again under the same id, so that any number of calls credits it once.
-func (p *Payments) AdoptPayment(ctx context.Context, object string, record RecordAdopted) (Adopted, error) {
-	pay, err := p.stripe.Payment(ctx, object)
+func (ad *Adoption) Payment(ctx context.Context, object string, record RecordAdopted) (Adopted, error) {
+	pay, err := ad.stripe.Payment(ctx, object)
 	if e := stripe.As(err); e != nil && e.Outcome == stripe.Missing {
 		return Adopted{Outcome: Foreign, Note: "Stripe does not know it"}, nil
 	}
 	if err != nil {
 		return Adopted{}, fmt.Errorf("adopt %s: %w", object, err)
 	}
-	a, err := p.adoptPayment(ctx, pay, record)
+	a, err := ad.payment(ctx, pay, record)
 	if err != nil {
 		err = fmt.Errorf("adopt %s: %w", object, err)
 	}
 	return a, err
 }
 
-func (p *Payments) adoptPayment(ctx context.Context, pay stripe.Payment, record RecordAdopted) (Adopted, error) {
+func (ad *Adoption) payment(ctx context.Context, pay stripe.Payment, record RecordAdopted) (Adopted, error) {
 	if pay.Invoice != "" {
 		var note string
 		var err error
-		if p.biller != nil {
-			note, err = p.RefreshInvoice(ctx, pay.Invoice)
+		if ad.invoices.biller != nil {
+			note, err = ad.invoices.Refresh(ctx, pay.Invoice)
 		}
 		if note == "" {
 			return Adopted{Outcome: Known, Note: "it pays invoice " + pay.Invoice}, err
@@ -118,7 +130,7 @@ func (p *Payments) adoptPayment(ctx context.Context, pay stripe.Payment, record 
 	if err != nil {
 		return Adopted{Outcome: Foreign, Note: notOurs}, nil
 	}
-	kind, err := p.kindOf(ctx, topup)
+	kind, err := ad.topups.kindOf(ctx, topup)
 	if err != nil {
 		return Adopted{}, err
 	}
@@ -128,20 +140,20 @@ func (p *Payments) adoptPayment(ctx context.Context, pay stripe.Payment, record 
 		return Adopted{Outcome: Foreign, Note: "nothing was paid"}, nil
 	case kind == "":
 		var why string
-		if lost, why, err = p.lostTopup(ctx, topup, pay); err != nil || why != "" {
+		if lost, why, err = ad.lostTopup(ctx, topup, pay); err != nil || why != "" {
 			return Adopted{Outcome: Open, Org: lost.OrgID, Note: why}, err
 		}
 	}
 	out := Adopted{Outcome: Known}
-	err = p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	err = ad.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		before, err := tx.Q.TopupForUpdate(ctx, topup)
 		if db.NoRows(err) {
-			err = p.insertLost(ctx, tx, lost, pay)
+			err = insertLost(ctx, tx, lost, pay)
 		}
 		if err != nil {
 			return err
 		}
-		if err := p.settle(ctx, tx, topup, pay, kind == kindPayment); err != nil {
+		if err := ad.topups.settle(ctx, tx, topup, pay, kind == kindPayment); err != nil {
 			return err
 		}
 		after, err := tx.Q.TopupForUpdate(ctx, topup)
@@ -158,9 +170,9 @@ func (p *Payments) adoptPayment(ctx context.Context, pay stripe.Payment, record 
 }
 
 // lostTopup returns the row of a top-up, made from its payment, or why that cannot be done.
-func (p *Payments) lostTopup(ctx context.Context, topup id.TopUp,
+func (ad *Adoption) lostTopup(ctx context.Context, topup id.TopUp,
 	pay stripe.Payment) (row dbq.InsertTopupParams, why string, err error) {
-	org, err := p.orgOf(ctx, pay)
+	org, err := ad.orgOf(ctx, pay)
 	if err != nil {
 		return row, "", err
 	}
@@ -186,7 +198,7 @@ func (p *Payments) lostTopup(ctx context.Context, topup id.TopUp,
 		if err != nil || net+on.Cents != pay.Cents {
 			return row, "its metadata was changed at Stripe. Credit or return it by hand", nil
 		}
-	} else if _, none := p.cfg.Taxer.(tax.None); !none { // made by an earlier version
+	} else if _, none := ad.cfg.Taxer.(tax.None); !none { // made by an earlier version
 		return row, "an earlier version created it, and how much of it is tax is not known. Credit or return it by hand", nil
 	}
 	if row.Amount, err = stripe.FromCents(net); err != nil || row.Amount <= 0 {
@@ -199,14 +211,14 @@ func (p *Payments) lostTopup(ctx context.Context, topup id.TopUp,
 
 // orgOf returns the organisation that made a payment, by its metadata or else by its customer; zero: it is not in the
 // database.
-func (p *Payments) orgOf(ctx context.Context, pay stripe.Payment) (id.Org, error) {
+func (ad *Adoption) orgOf(ctx context.Context, pay stripe.Payment) (id.Org, error) {
 	name := pay.Meta[metaOrg]
 	if name == "" && pay.Customer != "" {
-		org, err := p.d.Q.OrgOfCustomer(ctx, pay.Customer)
+		org, err := ad.d.Q.OrgOfCustomer(ctx, pay.Customer)
 		if err == nil || !db.NoRows(err) {
 			return org, err
 		}
-		if name, err = p.stripe.CustomerOrg(ctx, pay.Customer); err != nil {
+		if name, err = ad.stripe.CustomerOrg(ctx, pay.Customer); err != nil {
 			return id.Org{}, err
 		}
 	}
@@ -214,7 +226,7 @@ func (p *Payments) orgOf(ctx context.Context, pay stripe.Payment) (id.Org, error
 	if err != nil {
 		return id.Org{}, nil
 	}
-	org, err = p.d.Q.AdoptedOrg(ctx, org)
+	org, err = ad.d.Q.AdoptedOrg(ctx, org)
 	if db.NoRows(err) {
 		return id.Org{}, nil
 	}
@@ -222,7 +234,7 @@ func (p *Payments) orgOf(ctx context.Context, pay stripe.Payment) (id.Org, error
 }
 
 // insertLost writes a top-up again, with the row of the outbox that was done for it.
-func (p *Payments) insertLost(ctx context.Context, tx *db.Tx, row dbq.InsertTopupParams, pay stripe.Payment) error {
+func insertLost(ctx context.Context, tx *db.Tx, row dbq.InsertTopupParams, pay stripe.Payment) error {
 	if err := tx.Q.InsertTopup(ctx, row); err != nil {
 		return fmt.Errorf("insert top-up %s: %w", row.ID, err)
 	}
@@ -235,27 +247,27 @@ func (p *Payments) insertLost(ctx context.Context, tx *db.Tx, row dbq.InsertTopu
 	}, pay.ID)
 }
 
-// AdoptRefund books a refund that a restored database may have lost. Its payment must have been adopted before.
-func (p *Payments) AdoptRefund(ctx context.Context, object string, record RecordAdopted) (Adopted, error) {
-	got, err := p.stripe.Refund(ctx, object)
+// Refund books a refund that a restored database may have lost. Its payment must have been adopted before.
+func (ad *Adoption) Refund(ctx context.Context, object string, record RecordAdopted) (Adopted, error) {
+	got, err := ad.stripe.Refund(ctx, object)
 	if err != nil {
 		return Adopted{}, fmt.Errorf("adopt %s: %w", object, err)
 	}
 	ours, err := id.Parse[id.Refund](got.Refund)
 	if err != nil {
-		note, err := p.refreshInvoiceRefund(ctx, got)
+		note, err := ad.refunds.refreshInvoice(ctx, got)
 		return Adopted{Outcome: Foreign, Note: note}, err
 	}
 	out := Adopted{Outcome: Known}
-	err = p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	err = ad.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		before, err := tx.Q.RefundForUpdate(ctx, ours)
 		if db.NoRows(err) {
-			err = p.insertLostRefund(ctx, tx, ours, got)
+			err = ad.insertLostRefund(ctx, tx, ours, got)
 		}
 		if err != nil {
 			return err
 		}
-		if err := p.settleRefund(ctx, tx, ours, got); err != nil {
+		if err := ad.refunds.settle(ctx, tx, ours, got); err != nil {
 			return err
 		}
 		after, err := tx.Q.RefundForUpdate(ctx, ours)
@@ -285,7 +297,7 @@ func (p *Payments) AdoptRefund(ctx context.Context, object string, record Record
 var errNoTopup = errors.New("no top-up was paid by it")
 
 // insertLostRefund writes a refund again and takes its money out of the wallet again.
-func (p *Payments) insertLostRefund(ctx context.Context, tx *db.Tx, ours id.Refund, got stripe.Refund) error {
+func (ad *Adoption) insertLostRefund(ctx context.Context, tx *db.Tx, ours id.Refund, got stripe.Refund) error {
 	t, err := tx.Q.TopupOfPayment(ctx, &got.Payment)
 	if db.NoRows(err) {
 		return errNoTopup
@@ -320,7 +332,7 @@ func (p *Payments) insertLostRefund(ctx context.Context, tx *db.Tx, ours id.Refu
 	if _, err := ledger.Post(ctx, tx, e); err != nil {
 		return err
 	}
-	if err := p.recordTax(ctx, tx, t, taxEntry{tax.Refund, e.Key, ours.String(), -net, -back}); err != nil {
+	if err := ad.taxes.record(ctx, tx, t, taxEntry{tax.Refund, e.Key, ours.String(), -net, -back}); err != nil {
 		return err
 	}
 	out := &outbox.Batch{Tx: tx}
@@ -328,14 +340,14 @@ func (p *Payments) insertLostRefund(ctx context.Context, tx *db.Tx, ours id.Refu
 		stripe.NewRefund{Refund: ours.String(), Payment: got.Payment, Cents: got.Cents}, got.ID)
 }
 
-// AdoptDispute books a dispute that a restored database may have lost.
-func (p *Payments) AdoptDispute(ctx context.Context, object string) (Adopted, error) {
-	_, err := p.d.Q.DisputeState(ctx, object)
+// Dispute books a dispute that a restored database may have lost.
+func (ad *Adoption) Dispute(ctx context.Context, object string) (Adopted, error) {
+	_, err := ad.d.Q.DisputeState(ctx, object)
 	fresh := db.NoRows(err)
 	if err != nil && !fresh {
 		return Adopted{}, fmt.Errorf("adopt %s: %w", object, err)
 	}
-	switch note, err := p.refreshDispute(ctx, object); {
+	switch note, err := ad.disputes.refresh(ctx, object); {
 	case err != nil:
 		return Adopted{}, fmt.Errorf("adopt %s: %w", object, err)
 	case note != "":
@@ -369,14 +381,14 @@ const (
 
 // Moves lists what moved at Stripe from a moment on, and payments that may yet succeed, each object once, in an order
 // in which they can be booked: payments, refunds, disputes, transfers, others. Stripe's fees are left out.
-func (p *Payments) Moves(ctx context.Context, from time.Time) ([]Move, error) {
+func (ad *Adoption) Moves(ctx context.Context, from time.Time) ([]Move, error) {
 	seen, byKind := map[string]bool{}, map[MoveKind][]Move{}
 	add := func(m Move) {
 		if !seen[m.Object] {
 			seen[m.Object], byKind[m.Kind] = true, append(byKind[m.Kind], m)
 		}
 	}
-	if err := p.stripe.BalanceTxs(ctx, from, time.Now().Add(stripe.ClockSkew), func(b stripe.BalanceTx) error {
+	if err := ad.stripe.BalanceTxs(ctx, from, time.Now().Add(stripe.ClockSkew), func(b stripe.BalanceTx) error {
 		amount, err := stripe.FromCents(b.Cents)
 		if err != nil {
 			return fmt.Errorf("%s: %w", b.ID, err)
@@ -406,7 +418,7 @@ func (p *Payments) Moves(ctx context.Context, from time.Time) ([]Move, error) {
 	}); err != nil {
 		return nil, fmt.Errorf("list moves at Stripe: %w", err)
 	}
-	if err := p.stripe.Payments(ctx, from, func(pay stripe.Payment) error {
+	if err := ad.stripe.Payments(ctx, from, func(pay stripe.Payment) error {
 		if pay.Status == stripe.Waiting {
 			add(Move{Kind: MovePayment, Object: pay.ID, Currency: pay.Currency})
 		}
@@ -421,4 +433,57 @@ func (p *Payments) Moves(ctx context.Context, from time.Time) ([]Move, error) {
 		}
 	}
 	return out, nil
+}
+
+// refreshPayment books a payment. over reports that the page it belongs to is closed.
+func (ad *Adoption) refreshPayment(ctx context.Context, payment string, over bool) (note string, err error) {
+	pay, err := ad.stripe.Payment(ctx, payment)
+	if err != nil {
+		return ifMissing(err)
+	}
+	if pay.Invoice != "" && ad.invoices.biller != nil {
+		return ad.invoices.Refresh(ctx, pay.Invoice)
+	}
+	topup, err := id.Parse[id.TopUp](pay.TopUp)
+	if err != nil {
+		return notOurs, nil
+	}
+	kind, err := ad.topups.kindOf(ctx, topup)
+	if err != nil {
+		return notOurs, err
+	}
+	if kind == "" { // a restore may have lost it
+		lost, err := ad.d.Q.LostInRestore(ctx, madeAt(topup.UUID()))
+		if err != nil || !lost {
+			return notOurs, err
+		}
+		a, err := ad.payment(ctx, pay, nil)
+		return a.Note, err
+	}
+	return "", ad.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return ad.topups.settle(ctx, tx, topup, pay, over || kind == kindPayment)
+	})
+}
+
+func (ad *Adoption) refreshCheckout(ctx context.Context, session string) (note string, err error) {
+	page, err := ad.stripe.Checkout(ctx, session)
+	if err != nil {
+		return ifMissing(err)
+	}
+	if page.Setup != "" {
+		return ad.cards.refreshSetup(ctx, page.Setup, !page.Open)
+	}
+	if page.Payment != "" {
+		return ad.refreshPayment(ctx, page.Payment, !page.Open)
+	}
+	topup, err := id.Parse[id.TopUp](page.TopUp)
+	if err != nil || page.Open {
+		return "nothing paid yet", nil
+	}
+	if kind, err := ad.topups.kindOf(ctx, topup); err != nil || kind == "" {
+		return notOurs, err
+	}
+	return "", ad.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return failTopUp(ctx, tx, topup, Canceled, "The payment page was closed before anything was paid.", "")
+	})
 }

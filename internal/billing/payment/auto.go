@@ -21,13 +21,21 @@ import (
 	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
+// AutoTopUps adds credit where an org wishes that it be added by itself.
+type AutoTopUps struct {
+	*core
+	taxes     *Taxes
+	standings *Standings
+	topups    *TopUps
+}
+
 // AutoTopUp is an org's wish that credit be added by itself. It is switched off by the first card that does not pay:
 // what a bank refuses once it refuses again, and each refusal makes the next card look worse.
 type AutoTopUp = client.AutoTopUp
 
-// AutoTopUp returns the org's wish; the zero value when it never had one.
-func (p *Payments) AutoTopUp(ctx context.Context, org id.Org) (AutoTopUp, error) {
-	a, err := p.d.Q.AutoTopup(ctx, org)
+// Get returns the org's wish; the zero value when it never had one.
+func (as *AutoTopUps) Get(ctx context.Context, org id.Org) (AutoTopUp, error) {
+	a, err := as.d.Q.AutoTopup(ctx, org)
 	if db.NoRows(err) {
 		return AutoTopUp{}, nil
 	}
@@ -43,10 +51,10 @@ func (p *Payments) AutoTopUp(ctx context.Context, org id.Org) (AutoTopUp, error)
 	}, nil
 }
 
-// SetAutoTopUp sets whether and how credit is added automatically. Faults: Invalid; Conflict when there is no card to
+// Set sets whether and how credit is added automatically. Faults: Invalid; Conflict when there is no card to
 // pay with.
-func (p *Payments) SetAutoTopUp(ctx context.Context, payer account.Principal, a AutoTopUp) error {
-	return p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+func (as *AutoTopUps) Set(ctx context.Context, payer account.Principal, a AutoTopUp) error {
+	return as.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		was, err := tx.Q.AutoTopup(ctx, payer.Org)
 		switch {
 		case err != nil && !db.NoRows(err):
@@ -63,7 +71,7 @@ func (p *Payments) SetAutoTopUp(ctx context.Context, payer account.Principal, a 
 			if err != nil && !db.NoRows(err) {
 				return fmt.Errorf("read customer: %w", err)
 			}
-			if c.PaymentMethod == "" && p.cfg.DefaultMethod == "" {
+			if c.PaymentMethod == "" && as.cfg.DefaultMethod == "" {
 				return fault.New(fault.Conflict, "save a card first: credit is added with it")
 			}
 		}
@@ -98,25 +106,25 @@ func checkAutoTopUp(a AutoTopUp) error {
 	return bad.Err()
 }
 
-// AutoTopUps adds credit where it is due and returns how often. While sending is paused it adds none. Run it every few
+// Run adds credit where it is due and returns how often. While sending is paused it adds none. Run it every few
 // seconds.
-func (p *Payments) AutoTopUps(ctx context.Context) (n int, err error) {
-	if s, err := outbox.SendingState(ctx, p.d.Q); err != nil || s.Paused {
+func (as *AutoTopUps) Run(ctx context.Context) (n int, err error) {
+	if s, err := outbox.SendingState(ctx, as.d.Q); err != nil || s.Paused {
 		return 0, err
 	}
-	orgs, err := p.d.Q.ClaimAutoTopups(ctx, p.cfg.Currency, batchRows)
+	orgs, err := as.d.Q.ClaimAutoTopups(ctx, as.cfg.Currency, batchRows)
 	if err != nil {
 		return 0, fmt.Errorf("claim due auto top-ups: %w", err)
 	}
 	var errs []error
 	for _, org := range orgs {
-		rows, err := p.autoTopUp(ctx, org)
+		rows, err := as.topUp(ctx, org)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("top up %s automatically: %w", org, err), p.autoFailed(ctx, org, err))
+			errs = append(errs, fmt.Errorf("top up %s automatically: %w", org, err), as.failed(ctx, org, err))
 			continue
 		}
-		errs = append(errs, notify.DropDeadLetter(ctx, p.d.Q, queueAutoTopUp, org.String()))
-		p.out.SendNow(ctx, rows)
+		errs = append(errs, notify.DropDeadLetter(ctx, as.d.Q, queueAutoTopUp, org.String()))
+		as.out.SendNow(ctx, rows)
 		if len(rows) > 0 {
 			n++
 		}
@@ -127,40 +135,40 @@ func (p *Payments) AutoTopUps(ctx context.Context) (n int, err error) {
 // queueAutoTopUp names auto top-ups that fail among the dead letters.
 const queueAutoTopUp = "auto_topup"
 
-// autoFailed postpones the auto top-up of an org for which it failed.
-func (p *Payments) autoFailed(ctx context.Context, org id.Org, why error) error {
-	wait, err := notify.DeadLetter(ctx, p.d, queueAutoTopUp, org.String(), why)
+// failed postpones the auto top-up of an org for which it failed.
+func (as *AutoTopUps) failed(ctx context.Context, org id.Org, why error) error {
+	wait, err := notify.DeadLetter(ctx, as.d, queueAutoTopUp, org.String(), why)
 	if err != nil {
 		return err
 	}
-	return p.d.Q.SetAutoTopupNext(ctx, wait.Seconds(), org)
+	return as.d.Q.SetAutoTopupNext(ctx, wait.Seconds(), org)
 }
 
 // capWait is the longest time until an org at its daily cap is checked again. Top-ups that fail free the cap before
 // they are a day old.
 const capWait = time.Hour
 
-// autoTopUp decides under the lock of the org's auto top-up, so that two replicas do not both pay.
-func (p *Payments) autoTopUp(ctx context.Context, org id.Org) (send []id.Outbox, err error) {
-	wish, err := p.AutoTopUp(ctx, org)
+// topUp decides under the lock of the org's auto top-up, so that two replicas do not both pay.
+func (as *AutoTopUps) topUp(ctx context.Context, org id.Org) (send []id.Outbox, err error) {
+	wish, err := as.Get(ctx, org)
 	if err != nil {
 		return nil, err
 	}
-	on, err := p.taxOn(ctx, org, tax.TopUp, wish.Amount)
+	on, err := as.taxes.on(ctx, org, tax.TopUp, wish.Amount)
 	if err != nil {
 		return nil, err
 	}
-	err = p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	err = as.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		send = nil
 		a, err := tx.Q.AutoTopupForUpdate(ctx, org)
 		if err != nil {
 			return err
 		}
-		due, err := p.autoDue(ctx, tx, a, wish.Amount)
+		due, err := as.due(ctx, tx, a, wish.Amount)
 		if err != nil || !due {
 			return err
 		}
-		if send, err = p.payAuto(ctx, tx, a, on); err != nil || send == nil {
+		if send, err = as.pay(ctx, tx, a, on); err != nil || send == nil {
 			return err
 		}
 		return tx.Q.SetAutoTopupNext(ctx, 0, org) // while the payment is under way the org is not due
@@ -168,11 +176,11 @@ func (p *Payments) autoTopUp(ctx context.Context, org id.Org) (send []id.Outbox,
 	return send, err
 }
 
-// autoDue reports whether the org's credit is to be topped up now by amount, for which the tax was determined. If not,
+// due reports whether the org's credit is to be topped up now by amount, for which the tax was determined. If not,
 // it stores when to look again, or switches auto top-up off.
-func (p *Payments) autoDue(ctx context.Context, tx *db.Tx, a dbq.AutoTopupForUpdateRow,
+func (as *AutoTopUps) due(ctx context.Context, tx *db.Tx, a dbq.AutoTopupForUpdateRow,
 	amount money.Nano) (bool, error) {
-	now, err := tx.Q.AutoTopupFacts(ctx, pgtype.UUID{Bytes: a.OrgID.UUID(), Valid: true}, p.cfg.Currency)
+	now, err := tx.Q.AutoTopupFacts(ctx, pgtype.UUID{Bytes: a.OrgID.UUID(), Valid: true}, as.cfg.Currency)
 	if err != nil {
 		return false, err
 	}
@@ -184,45 +192,45 @@ func (p *Payments) autoDue(ctx context.Context, tx *db.Tx, a dbq.AutoTopupForUpd
 		if err := tx.Q.SetAutoTopupNext(ctx, min(now.FreesS, capWait.Seconds()), a.OrgID); err != nil {
 			return false, fmt.Errorf("postpone auto top-up of %s: %w", a.OrgID, err)
 		}
-		return false, p.capped(ctx, tx, a.OrgID, a.DailyCap)
+		return false, as.capped(ctx, tx, a.OrgID, a.DailyCap)
 	}
-	if err := p.allow(ctx, tx, a.OrgID, a.Amount); err != nil {
+	if err := as.standings.allow(ctx, tx, a.OrgID, a.Amount); err != nil {
 		f := fault.From(err)
 		if f == nil || f.Kind != fault.QuotaExceeded && f.Kind != fault.Forbidden {
 			return false, err
 		}
-		return false, p.stopAuto(ctx, tx, a.OrgID, sentence(f.Message))
+		return false, stopAuto(ctx, tx, a.OrgID, sentence(f.Message))
 	}
 	return true, nil
 }
 
-// payAuto queues the payment of an auto top-up that is due. Without a card it switches auto top-up off and returns nil.
-func (p *Payments) payAuto(ctx context.Context, tx *db.Tx, a dbq.AutoTopupForUpdateRow,
+// pay queues the payment of an auto top-up that is due. Without a card it switches auto top-up off and returns nil.
+func (as *AutoTopUps) pay(ctx context.Context, tx *db.Tx, a dbq.AutoTopupForUpdateRow,
 	on tax.Tax) ([]id.Outbox, error) {
 	payer := account.Principal{Org: a.OrgID, User: a.UserID, Email: a.Email, OrgName: a.OrgName}
 	out := &outbox.Batch{Tx: tx}
-	method, err := p.customer(ctx, out, payer)
+	method, err := ensureCustomer(ctx, out, payer)
 	if err != nil {
 		return nil, err
 	}
 	if method == "" {
-		method = p.cfg.DefaultMethod
+		method = as.cfg.DefaultMethod
 	}
 	if method == "" {
-		return nil, p.stopAuto(ctx, tx, a.OrgID, "There is no card to pay with.")
+		return nil, stopAuto(ctx, tx, a.OrgID, "There is no card to pay with.")
 	}
 	n := newTopup{id: id.New[id.TopUp](), org: a.OrgID, user: a.UserID, amount: a.Amount, automatic: true, tax: on}
-	if err := p.insert(ctx, tx, n); err != nil {
+	if err := as.topups.insert(ctx, tx, n); err != nil {
 		return nil, err
 	}
-	if err := p.queuePayment(ctx, out, payer, n, method, ""); err != nil {
+	if err := as.topups.queuePayment(ctx, out, payer, n, method, ""); err != nil {
 		return nil, err
 	}
 	return out.Rows, nil
 }
 
 // capped notifies the org once a day that the daily cap is reached.
-func (p *Payments) capped(ctx context.Context, tx *db.Tx, org id.Org, most money.Nano) error {
+func (as *AutoTopUps) capped(ctx context.Context, tx *db.Tx, org id.Org, most money.Nano) error {
 	now, err := tx.Now(ctx)
 	if err != nil {
 		return err
@@ -234,13 +242,13 @@ func (p *Payments) capped(ctx context.Context, tx *db.Tx, org id.Org, most money
 		Object:   org.String(),
 		Title:    "Auto top-up has reached its daily cap",
 		Body: fmt.Sprintf("It would add credit now, but it has added as much as its cap allows in 24 hours (%s %s). Add "+
-			"credit yourself, or raise the cap.", most.Plain(), p.cfg.Currency),
+			"credit yourself, or raise the cap.", most.Plain(), as.cfg.Currency),
 	})
 	return err
 }
 
 // stopAuto switches auto top-up off and notifies its org of the reason.
-func (p *Payments) stopAuto(ctx context.Context, tx *db.Tx, org id.Org, why string) error {
+func stopAuto(ctx context.Context, tx *db.Tx, org id.Org, why string) error {
 	n, err := tx.Q.StopAutoTopup(ctx, why, org)
 	if err != nil || n == 0 {
 		return err

@@ -17,7 +17,7 @@ func (s *shop) wish(a AutoTopUp) {
 	s.T.Helper()
 	s.Exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x') ON CONFLICT DO NOTHING", s.payer.User,
 		s.payer.User.String()+"@muster.test")
-	if err := s.p.SetAutoTopUp(s.T.Context(), s.payer, a); err != nil {
+	if err := s.p.AutoTopUps.Set(s.T.Context(), s.payer, a); err != nil {
 		s.T.Fatal(err)
 	}
 }
@@ -37,7 +37,7 @@ func (s *shop) spend(n money.Nano) {
 
 func (s *shop) autos() {
 	s.T.Helper()
-	if _, err := s.p.AutoTopUps(s.T.Context()); err != nil {
+	if _, err := s.p.AutoTopUps.Run(s.T.Context()); err != nil {
 		s.T.Fatal(err)
 	}
 }
@@ -58,7 +58,7 @@ func TestAutoTopUp_DailyCap(t *testing.T) {
 	var replicas sync.WaitGroup
 	for range 4 { // all replicas look at the same moment
 		replicas.Go(func() {
-			if _, err := s.p.AutoTopUps(context.Background()); err != nil {
+			if _, err := s.p.AutoTopUps.Run(context.Background()); err != nil {
 				t.Error(err)
 			}
 		})
@@ -95,19 +95,19 @@ func TestAutoTopUp_DeclinedCardStopsIt(t *testing.T) {
 		s.wish(AutoTopUp{Enabled: true, Threshold: 5 * money.Unit, Amount: 10 * money.Unit, DailyCap: 100 * money.Unit})
 		for range 3 {
 			s.autos()
-			s.SendAll(s.p.out)
+			s.SendAll(s.p.core.out)
 		}
-		a, err := s.p.AutoTopUp(t.Context(), s.payer.Org)
+		a, err := s.p.AutoTopUps.Get(t.Context(), s.payer.Org)
 		if err != nil || a.Enabled || a.Stopped == "" || s.notices("auto_topup:stopped:%") != 1 {
 			t.Fatalf("%+v %v, %d notices", a, err, s.notices("%"))
 		}
-		list, err := s.p.List(t.Context(), s.payer.Org, id.TopUp{}, 10)
+		list, err := s.p.TopUps.List(t.Context(), s.payer.Org, id.TopUp{}, 10)
 		if err != nil || len(list) != 1 || list[0].State != Failed || !list[0].Automatic {
 			t.Fatal(list, err)
 		}
 		s.square(0)
 		s.wish(AutoTopUp{Enabled: true, Threshold: 5 * money.Unit, Amount: 10 * money.Unit, DailyCap: 100 * money.Unit})
-		if a, _ := s.p.AutoTopUp(t.Context(), s.payer.Org); !a.Enabled || a.Stopped != "" {
+		if a, _ := s.p.AutoTopUps.Get(t.Context(), s.payer.Org); !a.Enabled || a.Stopped != "" {
 			t.Fatalf("it cannot be switched on again: %+v", a)
 		}
 	}
@@ -129,12 +129,12 @@ func TestAutoTopUp_BadInput(t *testing.T) {
 	} {
 		a := ok
 		change(&a)
-		if err := s.p.SetAutoTopUp(t.Context(), s.payer, a); !fault.Is(err, fault.Invalid) {
+		if err := s.p.AutoTopUps.Set(t.Context(), s.payer, a); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	none := newShopOn(t, s.DB, "")
-	if err := none.p.SetAutoTopUp(t.Context(), none.payer, ok); !fault.Is(err, fault.Conflict) {
+	if err := none.p.AutoTopUps.Set(t.Context(), none.payer, ok); !fault.Is(err, fault.Conflict) {
 		t.Error("without a card:", err)
 	}
 }

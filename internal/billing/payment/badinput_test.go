@@ -96,7 +96,7 @@ func TestTopUp_OtherAmountOrCurrencyToSuspense(t *testing.T) {
 		}
 		for range 2 {
 			if err := d.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-				return s.p.settle(ctx, tx, top.ID, pay,
+				return s.p.TopUps.settle(ctx, tx, top.ID, pay,
 					true)
 			}); err != nil {
 				t.Fatalf("%s: %v", name, err)
@@ -125,7 +125,7 @@ func TestAmounts_OutOfRangeRefused(t *testing.T) {
 	top := s.topUp(2 * money.Unit)
 	for _, cents := range []int64{stripe.MaxCents + 1, math.MaxInt64, math.MinInt64, math.MaxInt64/int64(money.Cent) + 1} {
 		err := s.DB.InTx(t.Context(), func(ctx context.Context, tx *db.Tx) error {
-			return s.p.settle(ctx, tx, top.ID, stripe.Payment{
+			return s.p.TopUps.settle(ctx, tx, top.ID, stripe.Payment{
 				ID:       "pi_x",
 				Status:   stripe.Succeeded,
 				Cents:    cents,
@@ -135,7 +135,7 @@ func TestAmounts_OutOfRangeRefused(t *testing.T) {
 		if err == nil {
 			t.Errorf("%d cents were booked", cents)
 		}
-		if _, err := s.p.applyInvoice(t.Context(), s.payer.Org, stripe.Invoice{
+		if _, err := s.p.Invoices.apply(t.Context(), s.payer.Org, stripe.Invoice{
 			ID:         "in_x",
 			Status:     stripe.InvoicePaid,
 			AmountPaid: cents,

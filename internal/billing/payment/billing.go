@@ -12,6 +12,7 @@ import (
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/notify"
 	"github.com/musterhq/muster/internal/stripe"
 	"github.com/musterhq/muster/internal/stripe/outbox"
 	"github.com/musterhq/muster/internal/stripe/reconcile"
@@ -47,6 +48,16 @@ type Biller struct {
 	Refused func(ctx context.Context, tx *db.Tx, kind, ref string, why *stripe.Error) error
 }
 
+// Invoices bills orgs afterwards: it sends what package postpaid decides to Stripe, and passes what Stripe did back.
+// What queues a row is a method, too, because Stripe gets the row only after Bill.
+type Invoices struct {
+	*core
+	customers *customers
+	taxes     *Taxes
+
+	biller *Biller // nil: orgs are not billed afterwards
+}
+
 // BillTax is the tax on an invoice.
 type BillTax struct {
 	Cents int64 // without tax, that Of is on
@@ -54,10 +65,10 @@ type BillTax struct {
 }
 
 // Bill sets the package that receives the states of subscriptions and invoices. Call it once, before anything is sent.
-func (p *Payments) Bill(b Biller) {
-	p.biller = &b
+func (i *Invoices) Bill(b Biller) {
+	i.biller = &b
 	const slow = 4 * time.Minute // up to seven calls of 30 s
-	all := billed{p}
+	all := billed{i}
 	for _, k := range []struct {
 		name   string
 		lease  time.Duration
@@ -71,22 +82,22 @@ func (p *Payments) Bill(b Biller) {
 		{KindWriteOff, 0, writeOffSender{all}},
 		{kindCard, 0, invoiceCardSender{all}},
 	} {
-		p.out.Register(outbox.Kind{Name: k.name, Lease: k.lease}, k.sender)
+		i.out.Register(outbox.Kind{Name: k.name, Lease: k.lease}, k.sender)
 	}
-	p.in.Handle("in_", p.RefreshInvoice)
-	p.in.Handle("sub_", p.refreshSubscription)
+	i.in.Handle("in_", i.Refresh)
+	i.in.Handle("sub_", i.refreshSubscription)
 }
 
 // Subscribe queues that Stripe bills an org from now on, and its customer if there is none. An org that is billed
 // already stays so, and one whose billing was to end with the period is billed on: the state at Stripe is read before
 // anything is created. Rows of one org are sent in the order in which they were written.
-func (p *Payments) Subscribe(ctx context.Context, tx *db.Tx, org id.Org) ([]id.Outbox, error) {
+func (i *Invoices) Subscribe(ctx context.Context, tx *db.Tx, org id.Org) ([]id.Outbox, error) {
 	c, err := tx.Q.BillingContact(ctx, org)
 	if err != nil {
 		return nil, fmt.Errorf("read contact of %s: %w", org, err)
 	}
 	out := &outbox.Batch{Tx: tx}
-	if _, err := p.customer(ctx, out, account.Principal{Org: org, OrgName: c.Name, Email: c.Email}); err != nil {
+	if _, err := ensureCustomer(ctx, out, account.Principal{Org: org, OrgName: c.Name, Email: c.Email}); err != nil {
 		return nil, err
 	}
 	err = out.Add(ctx, KindSubscribe, org.String(), "subscribe:"+id.New[id.Outbox]().String(), billingParams{Org: org})
@@ -95,7 +106,7 @@ func (p *Payments) Subscribe(ctx context.Context, tx *db.Tx, org id.Org) ([]id.O
 
 // Unsubscribe ends an org's billing: now, with a last invoice, or else when the period ends. One that has ended is no
 // error.
-func (p *Payments) Unsubscribe(ctx context.Context, tx *db.Tx, org id.Org, subscription string,
+func (i *Invoices) Unsubscribe(ctx context.Context, tx *db.Tx, org id.Org, subscription string,
 	now bool) ([]id.Outbox, error) {
 	return outbox.Add(ctx, tx, KindUnsubscribe, org.String(), "unsubscribe:"+id.New[id.Outbox]().String(), billingParams{
 		Org:          org,
@@ -107,7 +118,7 @@ func (p *Payments) Unsubscribe(ctx context.Context, tx *db.Tx, org id.Org, subsc
 // ReportUsage queues a report of what an org used to Stripe's meter, once under its identifier. Stripe remembers that
 // for a day; later the minute's sum is read, so there may be one event per org and minute. A report that Stripe
 // refuses, such as one older than 35 days, goes to Biller.Refused.
-func (p *Payments) ReportUsage(ctx context.Context, tx *db.Tx, org id.Org, identifier string, value money.Micro,
+func (i *Invoices) ReportUsage(ctx context.Context, tx *db.Tx, org id.Org, identifier string, value money.Micro,
 	at time.Time) ([]id.Outbox, error) {
 	return outbox.Add(ctx, tx, KindUsage, org.String(), "meter:"+identifier, usageParams{
 		Org:        org,
@@ -124,10 +135,10 @@ type BillLine struct {
 	Cents       int64  `json:"cents"` // negative: taken off
 }
 
-// CloseInvoice queues lines of a draft and its finalising. Both are one row, because two could overtake each other.
+// Close queues lines of a draft and its finalising. Both are one row, because two could overtake each other.
 // Lines that arrive when the invoice is final already are left out: Biller.Invoice finds by their Ref which exist. The
 // first call for an invoice stands.
-func (p *Payments) CloseInvoice(ctx context.Context, tx *db.Tx, org id.Org, invoice string,
+func (i *Invoices) Close(ctx context.Context, tx *db.Tx, org id.Org, invoice string,
 	lines []BillLine) ([]id.Outbox, error) {
 	return outbox.Add(ctx, tx, KindClose, org.String(), "close:"+invoice, billingParams{
 		Org:     org,
@@ -136,18 +147,18 @@ func (p *Payments) CloseInvoice(ctx context.Context, tx *db.Tx, org id.Org, invo
 	})
 }
 
-// CollectInvoice charges the org's default card for an open invoice now. A card that is refused goes to Biller.Refused
+// Collect charges the org's default card for an open invoice now. A card that is refused goes to Biller.Refused
 // with outcome Declined.
-func (p *Payments) CollectInvoice(ctx context.Context, tx *db.Tx, org id.Org, invoice string) ([]id.Outbox, error) {
+func (i *Invoices) Collect(ctx context.Context, tx *db.Tx, org id.Org, invoice string) ([]id.Outbox, error) {
 	return outbox.Add(ctx, tx, KindCollect, org.String(), "collect:"+id.New[id.Outbox]().String(), billingParams{
 		Org:     org,
 		Invoice: invoice,
 	})
 }
 
-// GiveUpInvoice queues that Stripe marks an open invoice as uncollectible; the nth decision for an invoice has its own
+// GiveUp queues that Stripe marks an open invoice as uncollectible; the nth decision for an invoice has its own
 // key. An invoice that was paid or voided meanwhile stays so, and Biller.Invoice gets it as it is.
-func (p *Payments) GiveUpInvoice(ctx context.Context, tx *db.Tx, org id.Org, invoice string,
+func (i *Invoices) GiveUp(ctx context.Context, tx *db.Tx, org id.Org, invoice string,
 	nth int) ([]id.Outbox, error) {
 	key := "writeoff:" + invoice
 	if nth > 1 {
@@ -158,8 +169,8 @@ func (p *Payments) GiveUpInvoice(ctx context.Context, tx *db.Tx, org id.Org, inv
 
 // cardChanged queues that Stripe charges invoices to the org's default card, which was another one until now (n orgs
 // have it). What is sent is the default at that time, so that the last change holds in whatever order rows are sent.
-func (p *Payments) cardChanged(ctx context.Context, tx *db.Tx, org id.Org, n int64) error {
-	if n == 0 || p.biller == nil {
+func (i *Invoices) cardChanged(ctx context.Context, tx *db.Tx, org id.Org, n int64) error {
+	if n == 0 || i.biller == nil {
 		return nil
 	}
 	_, err := outbox.Add(ctx, tx, kindCard, org.String(), "card:"+id.New[id.Outbox]().String(), billingParams{Org: org})
@@ -185,27 +196,27 @@ func InvoicePaid(org id.Org, in stripe.Invoice) (e ledger.Entry, any bool) {
 	}, true
 }
 
-// RefreshInvoice reads an invoice from Stripe and passes it to the biller.
-func (p *Payments) RefreshInvoice(ctx context.Context, invoice string) (note string, err error) {
-	in, err := p.stripe.Invoice(ctx, invoice)
+// Refresh reads an invoice from Stripe and passes it to the biller.
+func (i *Invoices) Refresh(ctx context.Context, invoice string) (note string, err error) {
+	in, err := i.stripe.Invoice(ctx, invoice)
 	if err != nil {
 		return ifMissing(err)
 	}
-	org, err := p.invoiced(ctx, in)
+	org, err := i.invoiced(ctx, in)
 	if err != nil || org.IsZero() {
 		return "not an invoice of this platform", err
 	}
-	return p.applyInvoice(ctx, org, in)
+	return i.apply(ctx, org, in)
 }
 
 // invoiced returns the org that an invoice bills; zero for one that the platform did not create, such as one that a
 // person made at Stripe for one of its customers.
-func (p *Payments) invoiced(ctx context.Context, in stripe.Invoice) (id.Org, error) {
+func (i *Invoices) invoiced(ctx context.Context, in stripe.Invoice) (id.Org, error) {
 	named, err := id.Parse[id.Org](in.Org)
 	if err != nil {
 		return id.Org{}, nil
 	}
-	org, err := p.d.Q.OrgOfStripeCustomer(ctx, in.Customer)
+	org, err := i.d.Q.OrgOfStripeCustomer(ctx, in.Customer)
 	if db.NoRows(err) || err == nil && org != named {
 		return id.Org{}, nil
 	}
@@ -215,29 +226,51 @@ func (p *Payments) invoiced(ctx context.Context, in stripe.Invoice) (id.Org, err
 	return org, nil
 }
 
-func (p *Payments) applyInvoice(ctx context.Context, org id.Org, in stripe.Invoice) (note string, err error) {
+// paidBy returns the invoice that a payment paid, and its org; with a zero org it is not the platform's, and note is
+// why.
+func (i *Invoices) paidBy(ctx context.Context,
+	payment string) (in stripe.Invoice, org id.Org, note string, err error) {
+	if i.biller == nil || payment == "" {
+		return in, org, notOurs, nil
+	}
+	pay, err := i.stripe.Payment(ctx, payment)
+	if err == nil && pay.Invoice == "" {
+		return in, org, notOurs, nil
+	}
+	if err == nil {
+		in, err = i.stripe.Invoice(ctx, pay.Invoice)
+	}
+	if err != nil {
+		note, err = ifMissing(err)
+		return in, org, note, err
+	}
+	org, err = i.invoiced(ctx, in)
+	return in, org, notOurs, err
+}
+
+func (i *Invoices) apply(ctx context.Context, org id.Org, in stripe.Invoice) (note string, err error) {
 	for _, cents := range []int64{in.Total, in.Metered, in.AmountDue, in.AmountPaid} {
 		if _, err := stripe.FromCents(cents); err != nil {
 			return "", fmt.Errorf("invoice %s: %w", in.ID, err)
 		}
 	}
-	t, err := p.billTax(ctx, org, in)
+	t, err := i.billTax(ctx, org, in)
 	if err != nil {
 		return "", fmt.Errorf("invoice %s: %w", in.ID, err)
 	}
-	err = p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		note, err = p.biller.Invoice(ctx, tx, org, in, t)
+	err = i.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		note, err = i.biller.Invoice(ctx, tx, org, in, t)
 		return err
 	})
 	return note, err
 }
 
 // billTax determines the tax of a draft, unless that is decided or there is nothing to tax.
-func (p *Payments) billTax(ctx context.Context, org id.Org, in stripe.Invoice) (BillTax, error) {
+func (i *Invoices) billTax(ctx context.Context, org id.Org, in stripe.Invoice) (BillTax, error) {
 	if in.Status != stripe.InvoiceDraft {
 		return BillTax{}, nil
 	}
-	cents, ask, err := p.biller.Taxable(ctx, org, in)
+	cents, ask, err := i.biller.Taxable(ctx, org, in)
 	if err != nil || !ask {
 		return BillTax{}, err
 	}
@@ -245,12 +278,12 @@ func (p *Payments) billTax(ctx context.Context, org id.Org, in stripe.Invoice) (
 	if err != nil {
 		return BillTax{}, err
 	}
-	of, err := p.taxOn(ctx, org, tax.Invoice, amount)
+	of, err := i.taxes.on(ctx, org, tax.Invoice, amount)
 	return BillTax{Cents: cents, Of: of}, err
 }
 
-func (p *Payments) refreshSubscription(ctx context.Context, subscription string) (note string, err error) {
-	s, err := p.stripe.Subscription(ctx, subscription)
+func (i *Invoices) refreshSubscription(ctx context.Context, subscription string) (note string, err error) {
+	s, err := i.stripe.Subscription(ctx, subscription)
 	if err != nil {
 		return ifMissing(err)
 	}
@@ -258,29 +291,49 @@ func (p *Payments) refreshSubscription(ctx context.Context, subscription string)
 	if err != nil {
 		return "not a subscription of this platform", nil
 	}
-	if owner, err := p.d.Q.OrgOfStripeCustomer(ctx, s.Customer); db.NoRows(err) || err == nil && owner != org {
+	if owner, err := i.d.Q.OrgOfStripeCustomer(ctx, s.Customer); db.NoRows(err) || err == nil && owner != org {
 		return "not a subscription of this platform", nil
 	} else if err != nil {
 		return "", fmt.Errorf("read org of %s: %w", s.Customer, err)
 	}
-	return "", p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return p.biller.Subscription(ctx, tx, org, s) })
+	return "", i.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return i.biller.Subscription(ctx, tx, org, s) })
 }
 
 // RefreshBilling reads an org's subscription and its newest invoices from Stripe, in case every event was lost, and
 // passes them to the biller.
-func (p *Payments) RefreshBilling(ctx context.Context, org id.Org, subscription string) error {
-	if _, err := p.refreshSubscription(ctx, subscription); err != nil {
+func (i *Invoices) RefreshBilling(ctx context.Context, org id.Org, subscription string) error {
+	if _, err := i.refreshSubscription(ctx, subscription); err != nil {
 		return fmt.Errorf("subscription of %s: %w", org, err)
 	}
-	all, err := p.stripe.Invoices(ctx, subscription)
+	all, err := i.stripe.Invoices(ctx, subscription)
 	if err != nil {
 		return fmt.Errorf("invoices of %s: %w", org, err)
 	}
 	var errs []error
 	for _, in := range all {
-		if _, err := p.applyInvoice(ctx, org, in); err != nil {
+		if _, err := i.apply(ctx, org, in); err != nil {
 			errs = append(errs, fmt.Errorf("invoice %s of %s: %w", in.ID, org, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// meterErrors notifies admins, once a day and meter, that Stripe refused reports of usage which it had accepted first:
+// meter events are validated later. Bills are correct nevertheless, because each invoice is made equal to the ledger;
+// what customers see of their usage at Stripe is not.
+func (i *Invoices) meterErrors(ctx context.Context, meter string) (note string, err error) {
+	return "", i.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		now, err := tx.Now(ctx)
+		if err != nil {
+			return err
+		}
+		return notify.AddForAdmins(ctx, tx, notify.Notice{
+			Key:      "meter_errors:" + meter + ":" + now.Format("2006-01-02"),
+			Severity: notify.Warn,
+			Title:    "Stripe rejected reports of usage",
+			Body: fmt.Sprintf("Stripe accepted reports of usage for the meter %s and rejected them later. Invoices are "+
+				"correct nevertheless, because each is made equal to the ledger. Customers see too little usage at Stripe. "+
+				"The meter's page in Stripe's dashboard lists the errors.", meter),
+		})
+	})
 }

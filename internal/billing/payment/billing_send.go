@@ -29,7 +29,7 @@ type usageParams struct {
 }
 
 // billed is what the senders of rows that bill share.
-type billed struct{ *Payments }
+type billed struct{ *Invoices }
 
 // Refused passes a refusal to the biller.
 func (p billed) Refused(ctx context.Context, tx *db.Tx, row outbox.Row, why *stripe.Error) error {
@@ -41,27 +41,27 @@ func (p billed) read(ctx context.Context, row outbox.Row) (b billingParams, cust
 	if err := json.Unmarshal(row.Params, &b); err != nil {
 		return b, "", "", err
 	}
-	customer, method, err = p.customerOf(ctx, b.Org)
+	customer, method, err = p.customers.of(ctx, b.Org)
 	return b, customer, method, err
 }
 
 // useCard sets at Stripe which card pays the customer's invoices. If Stripe does not have the card any more, it does
 // nothing: the invoice is open until another card pays it.
-func (p *Payments) useCard(ctx context.Context, client *stripe.Client, key, customer, method string) error {
+func (i *Invoices) useCard(ctx context.Context, client *stripe.Client, key, customer, method string) error {
 	if method == "" {
 		return nil
 	}
 	err := client.SetDefaultMethod(ctx, key+":card:"+method, customer, method)
 	if e := stripe.As(err); e != nil && (e.Outcome == stripe.Rejected || e.Outcome == stripe.Missing) {
-		p.log.WarnContext(ctx, "Stripe rejected a card for invoices", "customer", customer, "method", method, "error", e)
+		i.log.WarnContext(ctx, "Stripe rejected a card for invoices", "customer", customer, "method", method, "error", e)
 		return nil
 	}
 	return err
 }
 
 // inTurn refuses, for now, a row that an earlier one about the same subscription has to precede.
-func (p *Payments) inTurn(ctx context.Context, row outbox.Row) error {
-	waits, err := p.out.Waits(ctx, row.Key, KindSubscribe, KindUnsubscribe)
+func (i *Invoices) inTurn(ctx context.Context, row outbox.Row) error {
+	waits, err := i.out.Waits(ctx, row.Key, KindSubscribe, KindUnsubscribe)
 	if err != nil {
 		return err
 	}
@@ -124,10 +124,10 @@ func (p subscribeSender) Send(ctx context.Context, client *stripe.Client, row ou
 }
 
 // subscribe creates the subscription, and in the sandbox, which has no setup, the objects that it needs.
-func (p *Payments) subscribe(ctx context.Context, client *stripe.Client, key string,
+func (i *Invoices) subscribe(ctx context.Context, client *stripe.Client, key string,
 	r stripe.SubscribeRequest) (stripe.Subscription, error) {
 	s, err := client.Subscribe(ctx, key, r)
-	if e := stripe.As(err); e == nil || e.Code != stripe.CodeNoPrice || !p.cfg.Sandbox {
+	if e := stripe.As(err); e == nil || e.Code != stripe.CodeNoPrice || !i.cfg.Sandbox {
 		return s, err
 	}
 	var setup StripeSetup
@@ -170,7 +170,7 @@ func (p usageSender) Send(ctx context.Context, client *stripe.Client, row outbox
 	if err := json.Unmarshal(row.Params, &u); err != nil {
 		return "", nil, err
 	}
-	customer, _, err := p.customerOf(ctx, u.Org)
+	customer, _, err := p.customers.of(ctx, u.Org)
 	if err != nil {
 		return "", nil, err
 	}
@@ -221,11 +221,11 @@ func (p closeSender) Send(ctx context.Context, client *stripe.Client, row outbox
 		}
 	}
 	in, err := client.FinaliseInvoice(ctx, row.Key, b.Invoice)
-	return p.invoiceAnswer(b.Org, in, err)
+	return p.answer(b.Org, in, err)
 }
 
 // sendLine adds a line; final reports that the invoice is not a draft any more, and that the line was left out.
-func (p *Payments) sendLine(ctx context.Context, client *stripe.Client, row outbox.Row, invoice, customer string,
+func (i *Invoices) sendLine(ctx context.Context, client *stripe.Client, row outbox.Row, invoice, customer string,
 	l BillLine) (final bool, err error) {
 	if row.Old {
 		if there, err := client.FindInvoiceLine(ctx, invoice, l.Ref); err != nil || there {
@@ -236,7 +236,7 @@ func (p *Payments) sendLine(ctx context.Context, client *stripe.Client, row outb
 		Invoice:     invoice,
 		Customer:    customer,
 		Cents:       l.Cents,
-		Currency:    p.cfg.Currency,
+		Currency:    i.cfg.Currency,
 		Description: l.Description,
 		Ref:         l.Ref,
 	})
@@ -260,7 +260,7 @@ func (p collectSender) Send(ctx context.Context, client *stripe.Client, row outb
 		return "", nil, err
 	}
 	in, err := client.PayInvoice(ctx, row.Key, b.Invoice, "")
-	return p.invoiceAnswer(b.Org, in, err)
+	return p.answer(b.Org, in, err)
 }
 
 // writeOffSender marks invoices as uncollectible.
@@ -274,13 +274,13 @@ func (p writeOffSender) Send(ctx context.Context, client *stripe.Client, row out
 		return "", nil, err
 	}
 	in, err := client.GiveUpInvoice(ctx, row.Key, b.Invoice)
-	return p.invoiceAnswer(b.Org, in, err)
+	return p.answer(b.Org, in, err)
 }
 
-// invoiceAnswer hands an invoice that was changed to the biller.
-func (p *Payments) invoiceAnswer(org id.Org, in stripe.Invoice, err error) (string, outbox.Book, error) {
+// answer hands an invoice that was changed to the biller.
+func (i *Invoices) answer(org id.Org, in stripe.Invoice, err error) (string, outbox.Book, error) {
 	return in.ID, func(ctx context.Context, tx *db.Tx) error {
-		_, err := p.biller.Invoice(ctx, tx, org, in, BillTax{})
+		_, err := i.biller.Invoice(ctx, tx, org, in, BillTax{})
 		return err
 	}, err
 }

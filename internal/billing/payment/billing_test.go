@@ -20,24 +20,24 @@ import (
 func TestBilling_Afterwards(t *testing.T) {
 	t.Parallel()
 	b := newTab(t, dbtest.New(t), "pm_card_visa")
-	b.p.out.SendNow(t.Context(), b.subscribe())
+	b.p.core.out.SendNow(t.Context(), b.subscribe())
 	if b.sub.Status != "active" || b.sub.Org != b.payer.Org.String() {
 		t.Fatalf("%+v", b.sub)
 	}
 	b.move(time.Hour)
 	b.use(1_234_567)
 	b.use(9_999)
-	b.SendAll(b.p.out)
+	b.SendAll(b.p.core.out)
 	if n, sum := b.stripe.Meters.Metered(b.customer()); n != 2 || sum != 1_244_566 {
 		t.Fatal(n, sum)
 	}
 	b.stripe.Webhooks.Deliveries()
 	draft := b.stripe.Billing.EndPeriod(b.customer())[0]
 	b.Deliver(b.in, b.stripe.Webhooks.Deliveries())
-	b.SendAll(b.p.out) // a residue of −0.01, then final
+	b.SendAll(b.p.core.out) // a residue of −0.01, then final
 	b.stripe.Billing.Run()
 	b.Deliver(b.in, b.stripe.Webhooks.Deliveries())
-	in, err := b.p.stripe.Invoice(t.Context(), draft)
+	in, err := b.p.core.stripe.Invoice(t.Context(), draft)
 	if err != nil || in.Status != stripe.InvoicePaid || in.Total != 124 || in.Metered != 124 {
 		t.Fatalf("%+v %v", in, err)
 	}
@@ -47,10 +47,10 @@ func TestBilling_Afterwards(t *testing.T) {
 	b.even(124)
 	b.use(7_777) // 0.9999… cents short of the next: 1252343 µ in all
 	b.use(7_000)
-	b.SendAll(b.p.out)
+	b.SendAll(b.p.core.out)
 	b.stripe.Billing.EndPeriod(b.customer())
 	b.Deliver(b.in, b.stripe.Webhooks.Deliveries())
-	b.SendAll(b.p.out)
+	b.SendAll(b.p.core.out)
 	b.stripe.Billing.Run()
 	b.Deliver(b.in, b.stripe.Webhooks.Deliveries())
 	b.reconcile()
@@ -70,7 +70,7 @@ func TestBilling_EventsInAnyOrder(t *testing.T) {
 	for range 3 {
 		b := newTab(t, dbtest.New(t), "pm_card_visa")
 		b.subscribe()
-		b.SendAll(b.p.out)
+		b.SendAll(b.p.core.out)
 		b.move(time.Minute)
 		var kept []sandbox.Delivery
 		var invoices []string
@@ -90,7 +90,7 @@ func TestBilling_EventsInAnyOrder(t *testing.T) {
 					b.stripe.Faults.Fail(faults[r.IntN(len(faults))])
 				}
 				b.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
-				if _, err := b.p.out.SendDue(t.Context()); err != nil {
+				if _, err := b.p.core.out.SendDue(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				b.stripe.Faults.Heal()
@@ -107,7 +107,7 @@ func TestBilling_EventsInAnyOrder(t *testing.T) {
 		// The rest of the events is lost.
 		b.stripe.Webhooks.Deliveries()
 		for range 3 { // the draft is seen, closed, and paid
-			b.SendAll(b.p.out)
+			b.SendAll(b.p.core.out)
 			b.refresh()
 			b.stripe.Billing.Run()
 		}
@@ -116,11 +116,11 @@ func TestBilling_EventsInAnyOrder(t *testing.T) {
 		b.even(cents)
 		// One last period: the invoices equal the usage, to the cent.
 		b.use(1_000_000)
-		b.SendAll(b.p.out)
+		b.SendAll(b.p.core.out)
 		b.stripe.Billing.EndPeriod(b.customer())
 		for range 3 {
 			b.refresh()
-			b.SendAll(b.p.out)
+			b.SendAll(b.p.core.out)
 			b.stripe.Billing.Run()
 		}
 		b.reconcile()
@@ -143,27 +143,27 @@ func TestBilling_UsageAnswerLostForADay(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []sandbox.Fault{sandbox.Error500, sandbox.Down} {
 		b := newTab(t, dbtest.New(t), "pm_card_visa")
-		b.p.out.SendNow(t.Context(), b.subscribe())
+		b.p.core.out.SendNow(t.Context(), b.subscribe())
 		b.use(1_000_000)
 		b.stripe.Faults.Fail(fault, fault)
 		b.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state = 'pending'")
-		if _, err := b.p.out.SendDue(t.Context()); err != nil {
+		if _, err := b.p.core.out.SendDue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		b.stripe.Faults.Heal()
 		b.move(25 * time.Hour)
 		b.stripe.Keys.Forget()
 		b.Exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '25 hours'")
-		b.SendAll(b.p.out)
+		b.SendAll(b.p.core.out)
 		if n, sum := b.stripe.Meters.Metered(b.customer()); n != 1 || sum != 1_000_000 {
 			t.Fatal(fault, n, sum)
 		}
 	}
 	b := newTab(t, dbtest.New(t), "pm_card_visa")
-	b.p.out.SendNow(t.Context(), b.subscribe())
+	b.p.core.out.SendNow(t.Context(), b.subscribe())
 	b.use(1_000_000)
 	b.move(36 * 24 * time.Hour)
-	b.SendAll(b.p.out)
+	b.SendAll(b.p.core.out)
 	if !slices.Equal(b.refused, []string{KindUsage}) {
 		t.Fatal(b.refused)
 	}
@@ -176,13 +176,13 @@ func TestBilling_LastSubscriptionChangeWins(t *testing.T) {
 	b := newTab(t, dbtest.New(t), "pm_card_visa")
 	off := func(now bool) {
 		b.do(func(ctx context.Context, tx *db.Tx) ([]id.Outbox, error) {
-			return b.p.Unsubscribe(ctx, tx, b.payer.Org, b.sub.ID, now)
+			return b.p.Invoices.Unsubscribe(ctx, tx, b.payer.Org, b.sub.ID, now)
 		})
 	}
 	b.subscribe()
 	b.subscribe()
 	b.stripe.Faults.Fail(sandbox.Error500, sandbox.Error500, sandbox.Truncated, sandbox.Error500)
-	b.SendAll(b.p.out)
+	b.SendAll(b.p.core.out)
 	if b.sub.Status != "active" || len(b.stripe.Invoices.Of(b.customer())) != 1 {
 		t.Fatalf("%+v %v", b.sub, b.stripe.Invoices.Of(b.customer()))
 	}
@@ -191,32 +191,32 @@ func TestBilling_LastSubscriptionChangeWins(t *testing.T) {
 	b.subscribe()
 	off(false)
 	b.stripe.Faults.Fail(sandbox.Down, sandbox.Error500)
-	b.SendAll(b.p.out)
+	b.SendAll(b.p.core.out)
 	if b.sub.ID != first || !b.sub.Ending {
 		t.Fatalf("%+v", b.sub)
 	}
 	b.subscribe()
-	b.SendAll(b.p.out)
+	b.SendAll(b.p.core.out)
 	if b.sub.ID != first || b.sub.Ending {
 		t.Fatalf("%+v", b.sub)
 	}
 	b.use(2_000_000)
-	b.SendAll(b.p.out)
+	b.SendAll(b.p.core.out)
 	off(true)
 	b.stripe.Faults.Fail(sandbox.Error500)
-	b.SendAll(b.p.out)
+	b.SendAll(b.p.core.out)
 	if b.sub.ID != first || b.sub.Status != "canceled" {
 		t.Fatalf("%+v", b.sub)
 	}
 	for range 3 {
 		b.refresh() // the last invoice
-		b.SendAll(b.p.out)
+		b.SendAll(b.p.core.out)
 		b.stripe.Billing.Run()
 	}
 	b.reconcile()
 	b.even(200)
 	b.subscribe()
-	b.SendAll(b.p.out)
+	b.SendAll(b.p.core.out)
 	if b.sub.ID == first || b.sub.Status != "active" {
 		t.Fatalf("%+v", b.sub)
 	}
@@ -226,30 +226,30 @@ func TestBilling_LastSubscriptionChangeWins(t *testing.T) {
 func TestBilling_CollectedAndDisputed(t *testing.T) {
 	t.Parallel()
 	b := newTab(t, dbtest.New(t), "pm_card_chargeCustomerFail")
-	b.p.out.SendNow(t.Context(), b.subscribe())
+	b.p.core.out.SendNow(t.Context(), b.subscribe())
 	b.use(5_000_000)
-	b.SendAll(b.p.out)
+	b.SendAll(b.p.core.out)
 	in := b.stripe.Billing.EndPeriod(b.customer())[0]
 	b.refresh()
-	b.SendAll(b.p.out)
+	b.SendAll(b.p.core.out)
 	b.stripe.Billing.Run()
 	collect := func() {
 		b.do(func(ctx context.Context, tx *db.Tx) ([]id.Outbox, error) {
-			return b.p.CollectInvoice(ctx, tx, b.payer.Org, in)
+			return b.p.Invoices.Collect(ctx, tx, b.payer.Org, in)
 		})
-		b.SendAll(b.p.out)
+		b.SendAll(b.p.core.out)
 	}
 	collect()
 	if !slices.Equal(b.refused, []string{KindCollect}) {
 		t.Fatal(b.refused)
 	}
 	b.even(0)
-	b.p.cfg.DefaultMethod = "pm_card_visa"
+	b.p.core.cfg.DefaultMethod = "pm_card_visa"
 	collect()
 	collect() // paid already
 	b.reconcile()
 	b.even(500)
-	now, err := b.p.stripe.Invoice(t.Context(), in)
+	now, err := b.p.core.stripe.Invoice(t.Context(), in)
 	if err != nil || now.Status != stripe.InvoicePaid {
 		t.Fatalf("%+v %v", now, err)
 	}
@@ -267,9 +267,9 @@ func TestBilling_CollectedAndDisputed(t *testing.T) {
 func TestBilling_InvoiceMadeByHand(t *testing.T) {
 	t.Parallel()
 	b := newTab(t, dbtest.New(t), "pm_card_visa")
-	b.p.out.SendNow(t.Context(), b.subscribe())
+	b.p.core.out.SendNow(t.Context(), b.subscribe())
 	b.use(5_000_000)
-	b.SendAll(b.p.out)
+	b.SendAll(b.p.core.out)
 	in := b.stripe.Billing.InvoiceByHand(b.customer(), "eur", 700)
 	b.Deliver(b.in, b.stripe.Webhooks.Deliveries())
 	if r := b.reconcile(); r.New != 1 || r.Matched != 0 {
@@ -294,30 +294,30 @@ func TestBilling_DefaultCardPays(t *testing.T) {
 	b := newTab(t, dbtest.New(t), "")
 	save := func(card string) CardSetup {
 		t.Helper()
-		x, _, err := b.p.AddCard(t.Context(), b.payer, "", idem.Request{})
+		x, _, err := b.p.Cards.Add(t.Context(), b.payer, "", idem.Request{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.SendAll(b.p.out)
+		b.SendAll(b.p.core.out)
 		row, err := b.DB.Q.OutboxByKey(t.Context(), "setup:"+x.ID.String())
 		if err != nil || !b.stripe.Checkout.Pay(row.ResultID, card) {
 			t.Fatal(err)
 		}
 		b.Deliver(b.in, b.stripe.Webhooks.Deliveries())
-		b.SendAll(b.p.out)
+		b.SendAll(b.p.core.out)
 		return x
 	}
 	b.subscribe() // without a card
-	b.SendAll(b.p.out)
+	b.SendAll(b.p.core.out)
 	b.use(5_000_000)
-	b.SendAll(b.p.out)
+	b.SendAll(b.p.core.out)
 	in := b.stripe.Billing.EndPeriod(b.customer())[0]
 	b.Deliver(b.in, b.stripe.Webhooks.Deliveries())
-	b.SendAll(b.p.out)
+	b.SendAll(b.p.core.out)
 	b.stripe.Billing.Run()
 	tried := func(attempts int, status string) {
 		t.Helper()
-		got, err := b.p.stripe.Invoice(t.Context(), in)
+		got, err := b.p.core.stripe.Invoice(t.Context(), in)
 		if err != nil || got.Status != status || got.Attempts != attempts {
 			t.Fatalf("%+v %v", got, err)
 		}
@@ -328,14 +328,14 @@ func TestBilling_DefaultCardPays(t *testing.T) {
 	b.stripe.Billing.Run()
 	tried(2, stripe.InvoiceOpen)
 	save("pm_card_visa")
-	cards, err := b.p.Cards(t.Context(), b.payer.Org)
+	cards, err := b.p.Cards.List(t.Context(), b.payer.Org)
 	if err != nil || len(cards) != 2 {
 		t.Fatal(cards, err)
 	}
-	if err := b.p.SetDefaultCard(t.Context(), b.payer, cards[0].ID); err != nil {
+	if err := b.p.Cards.SetDefault(t.Context(), b.payer, cards[0].ID); err != nil {
 		t.Fatal(err)
 	}
-	b.SendAll(b.p.out)
+	b.SendAll(b.p.core.out)
 	b.move(73 * time.Hour)
 	b.stripe.Billing.Run()
 	tried(3, stripe.InvoicePaid)

@@ -18,6 +18,13 @@ import (
 	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
+// Cards saves and forgets the cards of orgs.
+type Cards struct {
+	*core
+	customers *customers
+	invoices  *Invoices
+}
+
 // Card is a card that Stripe keeps for the org.
 type Card = client.Card
 
@@ -30,32 +37,32 @@ const maxOpenSetups = 10
 
 func errNoCard() error { return fault.New(fault.NotFound, "card not found") }
 
-// AddCard opens the page on which a card is saved. back is where the page sends people; empty: Config.ReturnURL. The
+// Add opens the page on which a card is saved. back is where the page sends people; empty: Config.ReturnURL. The
 // answer is Pending without a URL when Stripe does not answer now. Fault: RateLimited.
-func (p *Payments) AddCard(ctx context.Context, payer account.Principal, back string,
+func (cs *Cards) Add(ctx context.Context, payer account.Principal, back string,
 	key idem.Request) (CardSetup, idem.Outcome, error) {
 	if back == "" {
-		back = p.cfg.ReturnURL
+		back = cs.cfg.ReturnURL
 	}
 	var send []id.Outbox
-	made, done, err := idem.Once(ctx, p.d, key.ByReference(), func(ctx context.Context, tx *db.Tx) (
+	made, done, err := idem.Once(ctx, cs.d, key.ByReference(), func(ctx context.Context, tx *db.Tx) (
 		ref reference[id.CardSetup], err error) {
 		ref.ID = id.New[id.CardSetup]()
-		send, err = p.openSetup(ctx, tx, payer, ref.ID, back)
+		send, err = cs.openSetup(ctx, tx, payer, ref.ID, back)
 		return ref, err
 	})
 	if err != nil {
 		return CardSetup{}, idem.Outcome{}, fmt.Errorf("add card: %w", err)
 	}
 	if !done.Replayed {
-		p.out.SendNow(ctx, send)
+		cs.out.SendNow(ctx, send)
 	}
-	s, err := p.CardSetup(ctx, payer.Org, made.ID)
+	s, err := cs.Setup(ctx, payer.Org, made.ID)
 	return s, done.Again(), err
 }
 
 // openSetup stores a page for saving a card and queues its creation at Stripe.
-func (p *Payments) openSetup(ctx context.Context, tx *db.Tx, payer account.Principal, setup id.CardSetup,
+func (cs *Cards) openSetup(ctx context.Context, tx *db.Tx, payer account.Principal, setup id.CardSetup,
 	back string) ([]id.Outbox, error) {
 	open, err := tx.Q.OpenCardSetups(ctx, payer.Org)
 	if err != nil {
@@ -67,22 +74,22 @@ func (p *Payments) openSetup(ctx context.Context, tx *db.Tx, payer account.Princ
 		return nil, f
 	}
 	out := &outbox.Batch{Tx: tx}
-	if _, err := p.customer(ctx, out, payer); err != nil {
+	if _, err := ensureCustomer(ctx, out, payer); err != nil {
 		return nil, err
 	}
 	if err := tx.Q.InsertCardSetup(ctx, setup, payer.Org); err != nil {
 		return nil, err
 	}
 	if err := out.Add(ctx, kindSetup, setup.String(), "setup:"+setup.String(), stripe.NewSetup{
-		Setup: setup.String(), Currency: p.cfg.Currency, SuccessURL: back, CancelURL: back}); err != nil {
+		Setup: setup.String(), Currency: cs.cfg.Currency, SuccessURL: back, CancelURL: back}); err != nil {
 		return nil, err
 	}
 	return out.Rows, audit.Record(ctx, tx, payer.Event("billing.card_page", setup.String(), nil))
 }
 
-// CardSetup returns the present state of a visit; another org's is fault.NotFound.
-func (p *Payments) CardSetup(ctx context.Context, org id.Org, setup id.CardSetup) (CardSetup, error) {
-	s, err := p.d.Q.CardSetup(ctx, setup)
+// Setup returns the present state of a visit; another org's is fault.NotFound.
+func (cs *Cards) Setup(ctx context.Context, org id.Org, setup id.CardSetup) (CardSetup, error) {
+	s, err := cs.d.Q.CardSetup(ctx, setup)
 	if err != nil && !db.NoRows(err) {
 		return CardSetup{}, fmt.Errorf("read card setup %s: %w", setup, err)
 	}
@@ -95,30 +102,30 @@ func (p *Payments) CardSetup(ctx context.Context, org id.Org, setup id.CardSetup
 		URL:       s.URL,
 		Failure:   s.Failure,
 		CreatedAt: s.CreatedAt,
-		Sandbox:   p.cfg.Sandbox,
+		Sandbox:   cs.cfg.Sandbox,
 	}, nil
 }
 
-// RefreshSetup reads the setup from Stripe, for a payer who comes back from the page, and returns what CardSetup
+// RefreshSetup reads the setup from Stripe, for a payer who comes back from the page, and returns what Setup
 // returns.
-func (p *Payments) RefreshSetup(ctx context.Context, org id.Org, setup id.CardSetup) (CardSetup, error) {
-	s, err := p.CardSetup(ctx, org, setup)
+func (cs *Cards) RefreshSetup(ctx context.Context, org id.Org, setup id.CardSetup) (CardSetup, error) {
+	s, err := cs.Setup(ctx, org, setup)
 	if err != nil || s.State != Pending {
 		return s, err
 	}
-	sent, ok, err := p.out.Find(ctx, "setup:"+setup.String())
+	sent, ok, err := cs.out.Find(ctx, "setup:"+setup.String())
 	if err != nil || !ok || !sent.Done {
 		return s, err
 	}
-	if _, err := p.in.Refresh(ctx, sent.Object); err != nil {
-		p.log.WarnContext(ctx, "a card cannot be read from Stripe now", "setup", setup, "err", err)
+	if _, err := cs.in.Refresh(ctx, sent.Object); err != nil {
+		cs.log.WarnContext(ctx, "a card cannot be read from Stripe now", "setup", setup, "err", err)
 	}
-	return p.CardSetup(ctx, org, setup)
+	return cs.Setup(ctx, org, setup)
 }
 
-// Cards returns the org's, newest first.
-func (p *Payments) Cards(ctx context.Context, org id.Org) ([]Card, error) {
-	rows, err := p.d.Q.ListCards(ctx, org)
+// List returns the org's, newest first.
+func (cs *Cards) List(ctx context.Context, org id.Org) ([]Card, error) {
+	rows, err := cs.d.Q.ListCards(ctx, org)
 	if err != nil {
 		return nil, fmt.Errorf("read cards of %s: %w", org, err)
 	}
@@ -137,9 +144,9 @@ func (p *Payments) Cards(ctx context.Context, org id.Org) ([]Card, error) {
 	return out, nil
 }
 
-// SetDefaultCard makes a card the one that pays where none is named. Fault: NotFound.
-func (p *Payments) SetDefaultCard(ctx context.Context, payer account.Principal, card id.Card) error {
-	return p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+// SetDefault makes a card the one that pays where none is named. Fault: NotFound.
+func (cs *Cards) SetDefault(ctx context.Context, payer account.Principal, card id.Card) error {
+	return cs.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		k, err := tx.Q.CardForUpdate(ctx, card, payer.Org)
 		if db.NoRows(err) {
 			return errNoCard()
@@ -149,17 +156,17 @@ func (p *Payments) SetDefaultCard(ctx context.Context, payer account.Principal, 
 		}
 		if n, err := tx.Q.SetDefaultMethod(ctx, k.MethodID, payer.Org); err != nil {
 			return err
-		} else if err := p.cardChanged(ctx, tx, payer.Org, n); err != nil {
+		} else if err := cs.invoices.cardChanged(ctx, tx, payer.Org, n); err != nil {
 			return err
 		}
 		return audit.Record(ctx, tx, payer.Event("billing.card_default", card.String(), nil))
 	})
 }
 
-// RemoveCard forgets a card, here at once and at Stripe soon. Fault: NotFound.
-func (p *Payments) RemoveCard(ctx context.Context, payer account.Principal, card id.Card) error {
+// Remove forgets a card, here at once and at Stripe soon. Fault: NotFound.
+func (cs *Cards) Remove(ctx context.Context, payer account.Principal, card id.Card) error {
 	var send []id.Outbox
-	err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	err := cs.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		k, err := tx.Q.CardForUpdate(ctx, card, payer.Org)
 		if db.NoRows(err) {
 			return errNoCard()
@@ -167,19 +174,19 @@ func (p *Payments) RemoveCard(ctx context.Context, payer account.Principal, card
 		if err != nil {
 			return fmt.Errorf("lock card %s: %w", card, err)
 		}
-		if send, err = p.removeCard(ctx, tx, payer.Org, card, k.MethodID); err != nil {
+		if send, err = cs.remove(ctx, tx, payer.Org, card, k.MethodID); err != nil {
 			return err
 		}
 		return audit.Record(ctx, tx, payer.Event("billing.card_remove", card.String(), nil))
 	})
 	if err == nil {
-		p.out.SendNow(ctx, send)
+		cs.out.SendNow(ctx, send)
 	}
 	return err
 }
 
-// removeCard removes a card that is locked, and returns what Stripe has to be sent.
-func (p *Payments) removeCard(ctx context.Context, tx *db.Tx, org id.Org, card id.Card,
+// remove removes a card that is locked, and returns what Stripe has to be sent.
+func (cs *Cards) remove(ctx context.Context, tx *db.Tx, org id.Org, card id.Card,
 	method string) ([]id.Outbox, error) {
 	if err := tx.Q.RemoveCard(ctx, card); err != nil {
 		return nil, fmt.Errorf("remove card %s: %w", card, err)
@@ -188,7 +195,7 @@ func (p *Payments) removeCard(ctx context.Context, tx *db.Tx, org id.Org, card i
 	if err != nil {
 		return nil, fmt.Errorf("replace card %s: %w", card, err)
 	}
-	if err := p.cardChanged(ctx, tx, org, n); err != nil {
+	if err := cs.invoices.cardChanged(ctx, tx, org, n); err != nil {
 		return nil, err
 	}
 	return outbox.Add(ctx, tx, kindDetach, card.String(), "detach:"+method, detachParams{method})
@@ -196,9 +203,9 @@ func (p *Payments) removeCard(ctx context.Context, tx *db.Tx, org id.Org, card i
 
 // EndTakenOver switches auto top-up off and removes the cards of an organisation that another person may have set up
 // with its owner's e-mail address: neither may the owner pay with that person's cards, nor the other way round.
-func (p *Payments) EndTakenOver(ctx context.Context, tx *db.Tx, org id.Org) error {
+func (cs *Cards) EndTakenOver(ctx context.Context, tx *db.Tx, org id.Org) error {
 	const why = "The organisation was set up before its owner's e-mail address was verified."
-	if err := p.stopAuto(ctx, tx, org, why); err != nil {
+	if err := stopAuto(ctx, tx, org, why); err != nil {
 		return err
 	}
 	cards, err := tx.Q.ListCards(ctx, org)
@@ -213,11 +220,11 @@ func (p *Payments) EndTakenOver(ctx context.Context, tx *db.Tx, org id.Org) erro
 		if err != nil {
 			return fmt.Errorf("lock card %s: %w", c.ID, err)
 		}
-		send, err := p.removeCard(ctx, tx, org, c.ID, k.MethodID)
+		send, err := cs.remove(ctx, tx, org, c.ID, k.MethodID)
 		if err != nil {
 			return err
 		}
-		tx.AfterCommit(func() { p.out.SendNow(ctx, send) })
+		tx.AfterCommit(func() { cs.out.SendNow(ctx, send) })
 		act := audit.Event{Org: org, Action: "billing.card_remove", Object: c.ID.String()}
 		if err := audit.Record(ctx, tx, act); err != nil {
 			return err
@@ -232,7 +239,7 @@ type detachParams struct {
 }
 
 // detachSender removes cards at Stripe.
-type detachSender struct{ *Payments }
+type detachSender struct{ *Cards }
 
 // Send removes a card.
 func (p detachSender) Send(ctx context.Context, client *stripe.Client, row outbox.Row) (string, outbox.Book, error) {
@@ -250,7 +257,7 @@ func (p detachSender) Refused(ctx context.Context, _ *db.Tx, row outbox.Row, why
 }
 
 // setupSender opens pages on which a card is saved.
-type setupSender struct{ *Payments }
+type setupSender struct{ *Cards }
 
 // Send opens the page. A second one, opened a day later, does no harm.
 func (p setupSender) Send(ctx context.Context, client *stripe.Client, row outbox.Row) (string, outbox.Book, error) {
@@ -266,7 +273,7 @@ func (p setupSender) Send(ctx context.Context, client *stripe.Client, row outbox
 	if err != nil {
 		return "", nil, err
 	}
-	if n.Customer, _, err = p.customerOf(ctx, s.OrgID); err != nil {
+	if n.Customer, _, err = p.customers.of(ctx, s.OrgID); err != nil {
 		return "", nil, err
 	}
 	page, err := client.CreateSetup(ctx, row.Key, n)
@@ -286,8 +293,8 @@ func (p setupSender) Refused(ctx context.Context, tx *db.Tx, row outbox.Row, why
 }
 
 // refreshSetup applies the state at Stripe of the saving of a card. over reports that its page is closed.
-func (p *Payments) refreshSetup(ctx context.Context, object string, over bool) (note string, err error) {
-	s, err := p.stripe.Setup(ctx, object)
+func (cs *Cards) refreshSetup(ctx context.Context, object string, over bool) (note string, err error) {
+	s, err := cs.stripe.Setup(ctx, object)
 	if err != nil {
 		return ifMissing(err)
 	}
@@ -295,20 +302,20 @@ func (p *Payments) refreshSetup(ctx context.Context, object string, over bool) (
 	if err != nil {
 		return "not a card of this platform", nil
 	}
-	row, err := p.d.Q.CardSetup(ctx, setup)
+	row, err := cs.d.Q.CardSetup(ctx, setup)
 	if db.NoRows(err) {
 		return "not a card of this platform", nil
 	}
 	if err != nil {
 		return "", err
 	}
-	return "", p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	return "", cs.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		switch {
 		case s.Done:
 			if err := tx.Q.SettleCardSetup(ctx, string(Succeeded), "", setup); err != nil {
 				return err
 			}
-			return p.saveCard(ctx, tx, row.OrgID, s.Card)
+			return cs.save(ctx, tx, row.OrgID, s.Card)
 		case over:
 			return tx.Q.SettleCardSetup(ctx, string(Canceled), "The page was closed before a card was saved.", setup)
 		}
@@ -316,8 +323,8 @@ func (p *Payments) refreshSetup(ctx context.Context, object string, over bool) (
 	})
 }
 
-// saveCard keeps what names a card to its owner; the first one is the default. nil: there is nothing to keep.
-func (p *Payments) saveCard(ctx context.Context, tx *db.Tx, org id.Org, c *stripe.Card) error {
+// save keeps what names a card to its owner; the first one is the default. nil: there is nothing to keep.
+func (cs *Cards) save(ctx context.Context, tx *db.Tx, org id.Org, c *stripe.Card) error {
 	if c == nil {
 		return nil
 	}
@@ -334,7 +341,7 @@ func (p *Payments) saveCard(ctx context.Context, tx *db.Tx, org id.Org, c *strip
 		ExpMonth:    int32(c.ExpMonth),
 		ExpYear:     int32(c.ExpYear),
 		Fingerprint: fingerprint,
-		Test:        p.cfg.TestCards,
+		Test:        cs.cfg.TestCards,
 	}); err != nil {
 		return fmt.Errorf("save card: %w", err)
 	}
@@ -342,5 +349,5 @@ func (p *Payments) saveCard(ctx context.Context, tx *db.Tx, org id.Org, c *strip
 	if err != nil {
 		return fmt.Errorf("save card: %w", err)
 	}
-	return p.cardChanged(ctx, tx, org, n)
+	return cs.invoices.cardChanged(ctx, tx, org, n)
 }

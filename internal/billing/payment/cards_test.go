@@ -22,12 +22,12 @@ func (s *shop) session(key string) (object string) {
 // card saves a card on the page, as a payer does.
 func (s *shop) card(method string) CardSetup {
 	s.T.Helper()
-	c, _, err := s.p.AddCard(s.T.Context(), s.payer, "", idem.Request{})
+	c, _, err := s.p.Cards.Add(s.T.Context(), s.payer, "", idem.Request{})
 	if err != nil || c.State != Pending || c.URL == "" {
 		s.T.Fatal(c, err)
 	}
 	s.stripe.Checkout.Pay(s.session("setup:"+c.ID.String()), method)
-	if c, err = s.p.RefreshSetup(s.T.Context(), s.payer.Org, c.ID); err != nil {
+	if c, err = s.p.Cards.RefreshSetup(s.T.Context(), s.payer.Org, c.ID); err != nil {
 		s.T.Fatal(err)
 	}
 	return c
@@ -35,7 +35,7 @@ func (s *shop) card(method string) CardSetup {
 
 func (s *shop) cards() []Card {
 	s.T.Helper()
-	list, err := s.p.Cards(s.T.Context(), s.payer.Org)
+	list, err := s.p.Cards.List(s.T.Context(), s.payer.Org)
 	if err != nil {
 		s.T.Fatal(err)
 	}
@@ -75,25 +75,26 @@ func TestCards_SaveChooseRemove(t *testing.T) {
 	if got := paidWith(); got != "4242" {
 		t.Fatal(got)
 	}
-	top, _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: 6 * money.Unit, Card: list[0].ID}, idem.Request{})
+	r := TopUpRequest{Amount: 6 * money.Unit, Card: list[0].ID}
+	top, _, err := s.p.TopUps.Create(t.Context(), s.payer, r, idem.Request{})
 	if err != nil || top.State != Succeeded || paidWith() != "4444" {
 		t.Fatal(top, err)
 	}
 	stranger := s.payer
 	stranger.Org = s.Org()
-	if _, _, err := s.p.TopUp(t.Context(), stranger, TopUpRequest{
+	if _, _, err := s.p.TopUps.Create(t.Context(), stranger, TopUpRequest{
 		Amount: 6 * money.Unit,
 		Card:   list[0].ID,
 	}, idem.Request{}); !fault.Is(err, fault.NotFound) {
 		t.Fatal("another org's card", err)
 	}
-	if err := s.p.RemoveCard(t.Context(), stranger, list[0].ID); !fault.Is(err, fault.NotFound) {
+	if err := s.p.Cards.Remove(t.Context(), stranger, list[0].ID); !fault.Is(err, fault.NotFound) {
 		t.Fatal("another org's card", err)
 	}
-	if err := s.p.SetDefaultCard(t.Context(), stranger, list[0].ID); !fault.Is(err, fault.NotFound) {
+	if err := s.p.Cards.SetDefault(t.Context(), stranger, list[0].ID); !fault.Is(err, fault.NotFound) {
 		t.Fatal("another org's card", err)
 	}
-	if err := s.p.RemoveCard(t.Context(), s.payer, list[1].ID); err != nil {
+	if err := s.p.Cards.Remove(t.Context(), s.payer, list[1].ID); err != nil {
 		t.Fatal(err)
 	}
 	if list = s.cards(); len(list) != 1 || !list[0].Default {
@@ -121,7 +122,7 @@ func TestTopUp_BankAuthentication(t *testing.T) {
 	s.square(0)
 	s.stripe.Payments.Authenticate(s.session(topupKey(yes.ID)), true)
 	s.stripe.Payments.Authenticate(s.session(topupKey(no.ID)), false)
-	got, err := s.p.Refresh(t.Context(), s.payer.Org, yes.ID) // the payer comes back before any webhook
+	got, err := s.p.TopUps.Refresh(t.Context(), s.payer.Org, yes.ID) // the payer comes back before any webhook
 	if err != nil || got.State != Succeeded || got.ActionURL != "" || got.ReceiptURL == "" {
 		t.Fatalf("%+v %v", got, err)
 	}
@@ -132,10 +133,10 @@ func TestTopUp_BankAuthentication(t *testing.T) {
 	s.square(1)
 	// A day later the payer has not answered: the payment is given up and can no longer be paid.
 	s.Exec("UPDATE topup SET created_at = created_at - interval '25 hours'")
-	if _, err := s.p.Poll(t.Context()); err != nil {
+	if _, err := s.p.TopUps.Poll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.SendAll(s.p.out)
+	s.SendAll(s.p.core.out)
 	s.want(never, Canceled)
 	if s.stripe.Payments.Authenticate(s.session(topupKey(never.ID)), true) {
 		t.Fatal("a cancelled payment was paid")
@@ -150,11 +151,11 @@ func TestTopUp_LateSuccess(t *testing.T) {
 	s.card("pm_card_authenticationRequired")
 	top := s.topUp(2 * money.Unit)
 	s.Exec("UPDATE topup SET created_at = created_at - interval '25 hours'")
-	if _, err := s.p.Poll(t.Context()); err != nil {
+	if _, err := s.p.TopUps.Poll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	s.stripe.Payments.Authenticate(s.session(topupKey(top.ID)), true)
-	s.SendAll(s.p.out)
+	s.SendAll(s.p.core.out)
 	s.want(top, Succeeded)
 	s.square(1)
 }
@@ -175,11 +176,11 @@ func TestCards_PagesLimited(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "")
 	for range maxOpenSetups {
-		if _, _, err := s.p.AddCard(t.Context(), s.payer, "", idem.Request{}); err != nil {
+		if _, _, err := s.p.Cards.Add(t.Context(), s.payer, "", idem.Request{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, _, err := s.p.AddCard(t.Context(), s.payer, "", idem.Request{})
+	_, _, err := s.p.Cards.Add(t.Context(), s.payer, "", idem.Request{})
 	if f := fault.From(err); f == nil || f.Kind != fault.RateLimited || f.RetryAfter < time.Second {
 		t.Fatal(err)
 	}

@@ -16,15 +16,18 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 )
 
+// Corrections are entries of the ledger that admins decide.
+type Corrections struct{ *core }
+
 // Compensate gives a charge, or a part of it (amount; zero: all that is left of it), back to its renter, notifies both
 // sides of the reason, and records it in the audit log. Only an admin may.
-func (p *Payments) Compensate(ctx context.Context, who account.Principal, charge id.LedgerTx, amount money.Nano,
+func (c *Corrections) Compensate(ctx context.Context, who account.Principal, charge id.LedgerTx, amount money.Nano,
 	reason string,
 	once idem.Request) (ledger.Entry, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return ledger.Entry{}, idem.Outcome{}, err
 	}
-	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (ledger.Entry, error) {
+	return idem.Once(ctx, c.d, once, func(ctx context.Context, tx *db.Tx) (ledger.Entry, error) {
 		if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
 			return ledger.Entry{}, fault.InvalidField("reason", "must give the reason in at most 500 bytes; both sides "+
 				"read it")

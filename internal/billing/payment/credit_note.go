@@ -25,7 +25,7 @@ type CreditNote = client.CreditNote
 
 // creditTopup issues the credit note for a part of a top-up that went back (x.net and x.tax are negative), or, if a
 // refund failed, the one that cancels the refund's credit note.
-func (p *Payments) creditTopup(ctx context.Context, tx *db.Tx, t dbq.Topup, x taxEntry) error {
+func (rs *Receipts) creditTopup(ctx context.Context, tx *db.Tx, t dbq.Topup, x taxEntry) error {
 	c := CreditNote{
 		Kind:     x.kind,
 		Ref:      x.ref,
@@ -44,7 +44,7 @@ func (p *Payments) creditTopup(ctx context.Context, tx *db.Tx, t dbq.Topup, x ta
 		return err
 	}
 	if !found && !gone && t.PaymentIntentID != nil && t.SettledAt != nil { // paid before there were receipts
-		if err := p.issue(ctx, tx, t, *t.PaymentIntentID, *t.SettledAt); err != nil {
+		if err := rs.issue(ctx, tx, t, *t.PaymentIntentID, *t.SettledAt); err != nil {
 			return err
 		}
 		if r, _, err = receiptContent(ctx, tx.Q, t.ID); err != nil {
@@ -56,21 +56,21 @@ func (p *Payments) creditTopup(ctx context.Context, tx *db.Tx, t dbq.Topup, x ta
 		if c.Customer, _, err = account.PartyOf(ctx, tx.Q, t.OrgID); err != nil {
 			return err
 		}
-		c.Merchant = p.merchant()
+		c.Merchant = rs.merchant()
 	}
-	return p.issueCredit(ctx, tx, d, c)
+	return rs.issueCredit(ctx, tx, d, c)
 }
 
 // merchant returns the merchant of record, with a list of address lines that is never nil.
-func (p *Payments) merchant() account.Party {
-	m := p.cfg.Merchant
+func (rs *Receipts) merchant() account.Party {
+	m := rs.cfg.Merchant
 	m.Address = append([]string{}, m.Address...)
 	return m
 }
 
 // creditInvoice issues the credit note for a refund of an invoice's payment that was made at Stripe, or cancels it. of
 // is the invoice's tax; x.ref is the refund.
-func (p *Payments) creditInvoice(ctx context.Context, tx *db.Tx, org id.Org, in stripe.Invoice, of tax.Tax,
+func (rs *Receipts) creditInvoice(ctx context.Context, tx *db.Tx, org id.Org, in stripe.Invoice, of tax.Tax,
 	x taxEntry) error {
 	customer, _, err := account.PartyOf(ctx, tx.Q, org)
 	if err != nil {
@@ -80,11 +80,11 @@ func (p *Payments) creditInvoice(ctx context.Context, tx *db.Tx, org id.Org, in 
 	if x.kind == tax.InvoiceRefundReturned {
 		d.Corrects = creditKey("refund:" + x.ref)
 	}
-	return p.issueCredit(ctx, tx, d, CreditNote{
+	return rs.issueCredit(ctx, tx, d, CreditNote{
 		Corrects: in.Number,
 		Kind:     x.kind,
 		Ref:      x.ref,
-		Merchant: p.merchant(),
+		Merchant: rs.merchant(),
 		Customer: customer,
 		Net:      -x.net,
 		Tax:      ViewTax(of, -x.tax),
@@ -92,8 +92,8 @@ func (p *Payments) creditInvoice(ctx context.Context, tx *db.Tx, org id.Org, in 
 	})
 }
 
-func (p *Payments) issueCredit(ctx context.Context, tx *db.Tx, d document.Draft, c CreditNote) error {
-	c.Total, c.Sandbox = c.Net+c.Tax.Amount, p.cfg.Sandbox
+func (rs *Receipts) issueCredit(ctx context.Context, tx *db.Tx, d document.Draft, c CreditNote) error {
+	c.Total, c.Sandbox = c.Net+c.Tax.Amount, rs.cfg.Sandbox
 	if c.Total == 0 && c.Net == 0 {
 		return nil
 	}
@@ -111,13 +111,13 @@ func (p *Payments) issueCredit(ctx context.Context, tx *db.Tx, d document.Draft,
 func creditKey(entry string) string { return "credit_note:" + entry }
 
 // CreditNotes lists the org's credit notes of a calendar year of issue (UTC), newest first. Fault: Invalid (the year).
-func (p *Payments) CreditNotes(ctx context.Context, org id.Org, year string) ([]CreditNote, error) {
-	return document.Year(ctx, p.d.Q, org, document.CreditNote, year, creditOf)
+func (rs *Receipts) CreditNotes(ctx context.Context, org id.Org, year string) ([]CreditNote, error) {
+	return document.Year(ctx, rs.d.Q, org, document.CreditNote, year, creditOf)
 }
 
 // CreditNote returns one of the org's, by its number. Fault: NotFound.
-func (p *Payments) CreditNote(ctx context.Context, org id.Org, number string) (CreditNote, error) {
-	d, err := document.Get(ctx, p.d.Q, org, document.CreditNote, number)
+func (rs *Receipts) CreditNote(ctx context.Context, org id.Org, number string) (CreditNote, error) {
+	d, err := document.Get(ctx, rs.d.Q, org, document.CreditNote, number)
 	if err != nil {
 		return CreditNote{}, err
 	}

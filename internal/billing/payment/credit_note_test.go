@@ -21,7 +21,7 @@ func (s *shop) creditNotes() []CreditNote {
 		"SELECT extract(year FROM clock_timestamp() AT TIME ZONE 'UTC')::integer").Scan(&year); err != nil {
 		s.T.Fatal(err)
 	}
-	list, err := s.p.CreditNotes(s.T.Context(), s.payer.Org, strconv.Itoa(year))
+	list, err := s.p.Receipts.CreditNotes(s.T.Context(), s.payer.Org, strconv.Itoa(year))
 	if err != nil {
 		s.T.Fatal(err)
 	}
@@ -33,8 +33,8 @@ func (s *shop) creditNotes() []CreditNote {
 func TestCreditNote_ForEveryReturn(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
-	s.p.cfg.Taxer = tax.Flat{Rates: tax.EU()}
-	s.p.cfg.Merchant = account.Party{
+	s.p.core.cfg.Taxer = tax.Flat{Rates: tax.EU()}
+	s.p.core.cfg.Merchant = account.Party{
 		Name:    "Muster Ltd",
 		Address: []string{"1 Street"},
 		Country: "DE",
@@ -46,7 +46,7 @@ func TestCreditNote_ForEveryReturn(t *testing.T) {
 	s.want(second, Succeeded)
 	var receipts []Receipt
 	for _, p := range []TopUp{first, second} {
-		r, err := s.p.Receipt(t.Context(), s.payer.Org, p.ID)
+		r, err := s.p.Receipts.Get(t.Context(), s.payer.Org, p.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +57,7 @@ func TestCreditNote_ForEveryReturn(t *testing.T) {
 		t.Fatal(receipts[0].Number, receipts[1].Number)
 	}
 	s.Exec("UPDATE org_legal SET name = 'Another AG'")
-	made, _, err := s.p.GiveBack(t.Context(), s.payer, 7*money.Unit+50*money.Unit, idem.Request{})
+	made, _, err := s.p.Refunds.GiveBack(t.Context(), s.payer, 7*money.Unit+50*money.Unit, idem.Request{})
 	if err != nil || len(made) != 2 {
 		t.Fatal(made, err)
 	}
@@ -71,7 +71,7 @@ func TestCreditNote_ForEveryReturn(t *testing.T) {
 		c.Customer.Name != "Ada GmbH" || c.Merchant.Name != "Muster Ltd" || c.Cancels != "" || c.Tax.Percent != "19" {
 		t.Errorf("%+v", c)
 	}
-	if got, err := s.p.CreditNote(t.Context(), s.payer.Org, c.Number); err != nil || got.Number != c.Number ||
+	if got, err := s.p.Receipts.CreditNote(t.Context(), s.payer.Org, c.Number); err != nil || got.Number != c.Number ||
 		got.Total != c.Total {
 		t.Errorf("%+v %v", got, err)
 	}
@@ -81,7 +81,7 @@ func TestCreditNote_ForEveryReturn(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return s.p.failRefund(ctx, tx, r, "re_x", "The bank sent it back.")
+		return s.p.Refunds.fail(ctx, tx, r, "re_x", "The bank sent it back.")
 	}); err != nil {
 		t.Fatal(err)
 	}

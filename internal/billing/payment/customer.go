@@ -12,15 +12,18 @@ import (
 	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
+// customers are the orgs as Stripe knows them.
+type customers struct{ *core }
+
 func customerKey(org id.Org) string { return "customer:" + org.String() }
 
 // errNoCustomer postpones a row whose org has no customer at Stripe yet: the customer's row comes first.
 var errNoCustomer = &stripe.Error{Outcome: stripe.Later, Code: "no_customer", Message: "the customer is not created " +
 	"yet"}
 
-// customer queues the creation of the org's customer if there is none, and returns the org's default payment method,
-// "" if it has none.
-func (p *Payments) customer(ctx context.Context, out *outbox.Batch,
+// ensureCustomer queues the creation of the org's customer if there is none, and returns the org's default payment
+// method, "" if it has none.
+func ensureCustomer(ctx context.Context, out *outbox.Batch,
 	payer account.Principal) (method string, err error) {
 	c, err := out.Tx.Q.StripeCustomer(ctx, payer.Org)
 	if db.NoRows(err) {
@@ -33,10 +36,10 @@ func (p *Payments) customer(ctx context.Context, out *outbox.Batch,
 	return c.PaymentMethod, nil
 }
 
-// customerOf returns an org's customer and the card that pays its invoices ("": none). The error is errNoCustomer if
+// of returns an org's customer and the card that pays its invoices ("": none). The error is errNoCustomer if
 // there is no customer yet.
-func (p *Payments) customerOf(ctx context.Context, org id.Org) (customer, method string, err error) {
-	c, err := p.d.Q.StripeCustomer(ctx, org)
+func (cs *customers) of(ctx context.Context, org id.Org) (customer, method string, err error) {
+	c, err := cs.d.Q.StripeCustomer(ctx, org)
 	if db.NoRows(err) {
 		return "", "", errNoCustomer
 	}
@@ -44,13 +47,13 @@ func (p *Payments) customerOf(ctx context.Context, org id.Org) (customer, method
 		return "", "", fmt.Errorf("read customer of %s: %w", org, err)
 	}
 	if c.PaymentMethod == "" {
-		return c.CustomerID, p.cfg.DefaultMethod, nil
+		return c.CustomerID, cs.cfg.DefaultMethod, nil
 	}
 	return c.CustomerID, c.PaymentMethod, nil
 }
 
 // customerSender creates customers.
-type customerSender struct{ *Payments }
+type customerSender struct{ *customers }
 
 // Send creates a customer. A second one, created a day later because no answer ever came, does no harm: the first one
 // that is stored stays the org's.
@@ -79,10 +82,10 @@ func (p customerSender) Refused(ctx context.Context, _ *db.Tx, row outbox.Row, w
 }
 
 // refusal returns why a payer's request was refused, for the payer, and logs a refusal whose cause is ours.
-func (p *Payments) refusal(ctx context.Context, row outbox.Row, why *stripe.Error) string {
+func (c *core) refusal(ctx context.Context, row outbox.Row, why *stripe.Error) string {
 	if why.Outcome == stripe.Declined || why.Code == outbox.CodeGivenUp {
 		return why.Message
 	}
-	p.log.ErrorContext(ctx, "Stripe rejected a payer's request", "kind", row.Kind, "ref", row.Ref, "err", why)
+	c.log.ErrorContext(ctx, "Stripe rejected a payer's request", "kind", row.Kind, "ref", row.Ref, "err", why)
 	return "The payment could not be made. Nothing was charged."
 }

@@ -16,14 +16,22 @@ import (
 	"github.com/musterhq/muster/internal/stripe/reconcile"
 )
 
-// refreshDispute books the state of a dispute at Stripe, any number of times and in any order. While it is open the
-// org's money is set aside as far as there is some, in the wallet first and then in the bond of its hosts; what is
-// missing is reserved in both, so that whatever is credited to them later is set aside too (CollectClaims). What Stripe
-// withdraws and returns goes through the same account. If the dispute is won, what was set aside returns. If it is
-// lost, the part that nothing covered is bad debt and stays reserved until it is repaid, the tax on the disputed
-// payment is not owed any more, and the card is blocked.
-func (p *Payments) refreshDispute(ctx context.Context, object string) (note string, err error) {
-	d, err := p.stripe.Dispute(ctx, object)
+// Disputes books what becomes of payments that were taken back, or may be.
+type Disputes struct {
+	*core
+	taxes    *Taxes
+	claims   *Claims
+	invoices *Invoices
+}
+
+// refresh books the state of a dispute at Stripe, any number of times and in any order. While it is open the org's
+// money is set aside as far as there is some, in the wallet first and then in the bond of its hosts; what is missing is
+// reserved in both, so that whatever is credited to them later is set aside too (Claims.Collect). What Stripe withdraws
+// and returns goes through the same account. If the dispute is won, what was set aside returns. If it is lost, the part
+// that nothing covered is bad debt and stays reserved until it is repaid, the tax on the disputed payment is not owed
+// any more, and the card is blocked.
+func (ds *Disputes) refresh(ctx context.Context, object string) (note string, err error) {
+	d, err := ds.stripe.Dispute(ctx, object)
 	if err != nil {
 		return ifMissing(err)
 	}
@@ -35,9 +43,9 @@ func (p *Payments) refreshDispute(ctx context.Context, object string) (note stri
 			return "", fmt.Errorf("dispute %s: %w", d.ID, err)
 		}
 	}
-	t, err := p.d.Q.TopupOfPayment(ctx, &d.Payment)
+	t, err := ds.d.Q.TopupOfPayment(ctx, &d.Payment)
 	if db.NoRows(err) {
-		return p.refreshInvoiceDispute(ctx, d)
+		return ds.refreshInvoice(ctx, d)
 	}
 	if err != nil {
 		return "", fmt.Errorf("read top-up of %s: %w", d.Payment, err)
@@ -45,58 +53,34 @@ func (p *Payments) refreshDispute(ctx context.Context, object string) (note stri
 	if d.Currency != t.Currency {
 		return "", fmt.Errorf("dispute %s is in %s, its payment in %s", d.ID, d.Currency, t.Currency)
 	}
-	card, err := p.cardOfLost(ctx, d)
+	card, err := ds.cardOfLost(ctx, d)
 	if err != nil {
 		return "", err
 	}
-	if err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		return p.settleDispute(ctx, tx, t, d, card)
+	if err := ds.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return ds.settle(ctx, tx, t, d, card)
 	}); err != nil {
 		return "", err
 	}
-	p.collectNow(ctx, t.OrgID, t.Currency)
+	ds.claims.collectNow(ctx, t.OrgID, t.Currency)
 	return "", nil
 }
 
 // cardOfLost returns the fingerprint of the card behind a dispute that its owner has won; "" if it is not decided, or
 // Stripe has none.
-func (p *Payments) cardOfLost(ctx context.Context, d stripe.Dispute) (string, error) {
+func (ds *Disputes) cardOfLost(ctx context.Context, d stripe.Dispute) (string, error) {
 	if d.Open || d.Won {
 		return "", nil
 	}
-	pay, err := p.stripe.Payment(ctx, d.Payment)
+	pay, err := ds.stripe.Payment(ctx, d.Payment)
 	if err != nil {
 		return "", fmt.Errorf("the card of dispute %s: %w", d.ID, err)
 	}
 	return pay.Fingerprint, nil
 }
 
-// closeDispute stores the end of a dispute and what follows from it for its org. debt is what the dispute cost that
-// nothing covered; card is the fingerprint of the card to block, "" for none.
-func (p *Payments) closeDispute(ctx context.Context, tx *db.Tx, d *lockedDispute, state string, debt money.Nano,
-	card string) error {
-	row := d.row
-	if err := tx.Q.CloseDispute(ctx, state, row.Tax, row.ID); err != nil {
-		return fmt.Errorf("close dispute %s: %w", row.ID, err)
-	}
-	if debt > 0 {
-		if err := tx.Q.SetDisputeDebt(ctx, debt, row.ID); err != nil {
-			return fmt.Errorf("set debt of dispute %s: %w", row.ID, err)
-		}
-	}
-	if card != "" {
-		if err := tx.Q.BlockCard(ctx, card, row.ID); err != nil {
-			return fmt.Errorf("block the card of dispute %s: %w", row.ID, err)
-		}
-	}
-	if err := p.reserve(ctx, tx, d.accounts, d.wallet); err != nil {
-		return err
-	}
-	return p.updateStanding(ctx, tx, row.OrgID)
-}
-
-// settleDispute books the state of a dispute of a top-up. card is the fingerprint of the card to block if it is lost.
-func (p *Payments) settleDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, at stripe.Dispute, card string) error {
+// settle books the state of a dispute of a top-up. card is the fingerprint of the card to block if it is lost.
+func (ds *Disputes) settle(ctx context.Context, tx *db.Tx, t dbq.Topup, at stripe.Dispute, card string) error {
 	// The top-up is locked first, as for a refund: what is disputed is not refunded, and what is refunded not disputed.
 	if _, err := tx.Q.TopupForUpdate(ctx, t.ID); err != nil {
 		return fmt.Errorf("lock top-up %s: %w", t.ID, err)
@@ -125,28 +109,28 @@ func (p *Payments) settleDispute(ctx context.Context, tx *db.Tx, t dbq.Topup, at
 		return err
 	}
 	if d.fresh {
-		if err := p.openTopupDispute(ctx, tx, d, t, share); err != nil {
+		if err := openTopupDispute(ctx, tx, d, t, share); err != nil {
 			return err
 		}
 	}
-	if err := p.bookDisputeMoves(ctx, d, t.Currency); err != nil {
+	if err := bookDisputeMoves(ctx, d, t.Currency); err != nil {
 		return err
 	}
 	switch {
 	case !d.over():
 		return nil
 	case d.Won:
-		return p.win(ctx, tx, d)
+		return d.win(ctx, tx)
 	}
-	if err := p.loseDispute(ctx, tx, d, t, share); err != nil {
+	if err := ds.lose(ctx, tx, d, t, share); err != nil {
 		return err
 	}
 	d.row.Tax = share
-	return p.closeDispute(ctx, tx, d, "lost", max(0, d.row.Amount-share-d.row.Held), card)
+	return d.close(ctx, tx, "lost", max(0, d.row.Amount-share-d.row.Held), card)
 }
 
 // openTopupDispute stores a new dispute of a top-up, share of which is tax.
-func (p *Payments) openTopupDispute(ctx context.Context, tx *db.Tx, d *lockedDispute, t dbq.Topup,
+func openTopupDispute(ctx context.Context, tx *db.Tx, d *lockedDispute, t dbq.Topup,
 	share money.Nano) error {
 	paid := t.CreatedAt
 	if t.SettledAt != nil {
@@ -164,16 +148,16 @@ func (p *Payments) openTopupDispute(ctx context.Context, tx *db.Tx, d *lockedDis
 	if err := d.open(ctx, tx, in, amount-share, "a payment is disputed"); err != nil {
 		return err
 	}
-	return p.opened(ctx, tx, d, notify.Notice{
+	return d.opened(ctx, tx, notify.Notice{
 		Title: fmt.Sprintf("A payment of %s %s is disputed", (t.Amount + t.Tax).Plain(), t.Currency),
 		Body: fmt.Sprintf("The card's bank gives this reason: %s. Until the dispute is decided, the disputed amount is "+
 			"set aside from your balance and from credit that is added later.", strings.ReplaceAll(d.Reason, "_", " ")),
 	})
 }
 
-// loseDispute books the end of a dispute that was decided for the card's owner: its tax is owed no more, and what
+// lose books the end of a dispute that was decided for the card's owner: its tax is owed no more, and what
 // neither that nor the wallet covered is bad debt.
-func (p *Payments) loseDispute(ctx context.Context, tx *db.Tx, d *lockedDispute, t dbq.Topup, share money.Nano) error {
+func (ds *Disputes) lose(ctx context.Context, tx *db.Tx, d *lockedDispute, t dbq.Topup, share money.Nano) error {
 	e := d.entry("lost", "what no wallet covered")
 	e.Ref = d.ref
 	if share > 0 {
@@ -194,7 +178,7 @@ func (p *Payments) loseDispute(ctx context.Context, tx *db.Tx, d *lockedDispute,
 			return err
 		}
 	}
-	return p.recordTax(ctx, tx, t, taxEntry{tax.DisputeLost, e.Key, t.ID.String(), share - d.row.Amount, -share})
+	return ds.taxes.record(ctx, tx, t, taxEntry{tax.DisputeLost, e.Key, t.ID.String(), share - d.row.Amount, -share})
 }
 
 // taxInDispute returns how much of what is disputed is tax, by what has gone back of the payment so far. It is computed
@@ -220,7 +204,7 @@ const (
 )
 
 // bookDisputeMoves books each change of Stripe's balance for a dispute once, under the change's own id, and its fee.
-func (p *Payments) bookDisputeMoves(ctx context.Context, d *lockedDispute, currency string) error {
+func bookDisputeMoves(ctx context.Context, d *lockedDispute, currency string) error {
 	clearing := ledger.StripeClearing(currency)
 	for _, m := range d.Moves {
 		from, to, n := clearing, d.aside, money.Nano(m.Cents)*money.Cent
@@ -320,28 +304,51 @@ func (d *lockedDispute) open(ctx context.Context, tx *db.Tx, in dbq.InsertDisput
 
 // opened notifies the org with n of a dispute that was stored, stops auto top-up, because its card's owner takes
 // payments back, and updates what the org may do.
-func (p *Payments) opened(ctx context.Context, tx *db.Tx, d *lockedDispute, n notify.Notice) error {
+func (d *lockedDispute) opened(ctx context.Context, tx *db.Tx, n notify.Notice) error {
 	org := d.row.OrgID
-	if err := p.stopAuto(ctx, tx, org, "A payment is disputed."); err != nil {
+	if err := stopAuto(ctx, tx, org, "A payment is disputed."); err != nil {
 		return err
 	}
 	n.Org, n.Key, n.Severity, n.Object = org, "dispute:"+d.ID, notify.Bad, org.String()
 	if _, err := notify.Add(ctx, tx, n); err != nil {
 		return err
 	}
-	if err := p.reserve(ctx, tx, d.accounts, d.wallet); err != nil {
+	if err := reserve(ctx, tx, d.accounts, d.wallet); err != nil {
 		return err
 	}
-	return p.updateStanding(ctx, tx, org)
+	return updateStanding(ctx, tx, org)
 }
 
 // over reports whether the dispute was decided and its end is not booked yet.
 func (d *lockedDispute) over() bool { return !d.Open && d.row.State == disputeOpen }
 
 // win returns what was set aside to where it came from.
-func (p *Payments) win(ctx context.Context, tx *db.Tx, d *lockedDispute) error {
+func (d *lockedDispute) win(ctx context.Context, tx *db.Tx) error {
 	if err := d.move(ctx, d.entry("won", "the dispute was decided for you"), d.back(d.row.Held)); err != nil {
 		return err
 	}
-	return p.closeDispute(ctx, tx, d, "won", 0, "")
+	return d.close(ctx, tx, "won", 0, "")
+}
+
+// close stores the end of a dispute and what follows from it for its org. debt is what the dispute cost that nothing
+// covered; card is the fingerprint of the card to block, "" for none.
+func (d *lockedDispute) close(ctx context.Context, tx *db.Tx, state string, debt money.Nano, card string) error {
+	row := d.row
+	if err := tx.Q.CloseDispute(ctx, state, row.Tax, row.ID); err != nil {
+		return fmt.Errorf("close dispute %s: %w", row.ID, err)
+	}
+	if debt > 0 {
+		if err := tx.Q.SetDisputeDebt(ctx, debt, row.ID); err != nil {
+			return fmt.Errorf("set debt of dispute %s: %w", row.ID, err)
+		}
+	}
+	if card != "" {
+		if err := tx.Q.BlockCard(ctx, card, row.ID); err != nil {
+			return fmt.Errorf("block the card of dispute %s: %w", row.ID, err)
+		}
+	}
+	if err := reserve(ctx, tx, d.accounts, d.wallet); err != nil {
+		return err
+	}
+	return updateStanding(ctx, tx, row.OrgID)
 }

@@ -13,15 +13,15 @@ import (
 	"github.com/musterhq/muster/internal/notify"
 )
 
-// ProposeEntry proposes an entry between two accounts of the platform, which another admin has to approve. Admins are
+// Propose proposes an entry between two accounts of the platform, which another admin has to approve. Admins are
 // notified, and the audit log keeps it. Faults: Forbidden, Invalid.
-func (p *Payments) ProposeEntry(ctx context.Context, who account.Principal, d ledger.Draft,
+func (c *Corrections) Propose(ctx context.Context, who account.Principal, d ledger.Draft,
 	once idem.Request) (ledger.Proposal, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return ledger.Proposal{}, idem.Outcome{}, err
 	}
-	d.Currency = p.cfg.Currency
-	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (ledger.Proposal, error) {
+	d.Currency = c.cfg.Currency
+	return idem.Once(ctx, c.d, once, func(ctx context.Context, tx *db.Tx) (ledger.Proposal, error) {
 		x, err := ledger.Propose(ctx, tx, who.User, d)
 		if err != nil {
 			return x, err
@@ -41,14 +41,14 @@ func (p *Payments) ProposeEntry(ctx context.Context, who account.Principal, d le
 	})
 }
 
-// DecideEntry books a proposed entry, or refuses it, with a reason for the audit log. An admin cannot approve
+// Decide books a proposed entry, or refuses it, with a reason for the audit log. An admin cannot approve
 // an entry of their own. Faults: Forbidden, NotFound, Invalid (the reason), Conflict.
-func (p *Payments) DecideEntry(ctx context.Context, who account.Principal, proposal id.LedgerProposal, approve bool,
+func (c *Corrections) Decide(ctx context.Context, who account.Principal, proposal id.LedgerProposal, approve bool,
 	reason string, once idem.Request) (ledger.Proposal, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return ledger.Proposal{}, idem.Outcome{}, err
 	}
-	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (ledger.Proposal, error) {
+	return idem.Once(ctx, c.d, once, func(ctx context.Context, tx *db.Tx) (ledger.Proposal, error) {
 		x, err := ledger.Decide(ctx, tx, who.User, proposal, approve, reason)
 		if err != nil {
 			return x, err

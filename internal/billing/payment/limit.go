@@ -15,31 +15,34 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
+// Standings decides how far orgs may pay in.
+type Standings struct{ *core }
+
 // Standing is how far an org may pay in. Until an owner's e-mail address and a card are verified, what it adds is
 // limited: stolen cards are tried on new accounts. What can be spent is what was paid in, so the limit holds for that
 // too.
 type Standing = client.Standing
 
-// Standing returns the org's.
-func (p *Payments) Standing(ctx context.Context, org id.Org) (Standing, error) {
-	return p.standing(ctx, p.d.Q, org)
+// Of returns the org's.
+func (st *Standings) Of(ctx context.Context, org id.Org) (Standing, error) {
+	return st.of(ctx, st.d.Q, org)
 }
 
-func (p *Payments) standing(ctx context.Context, q *dbq.Queries, org id.Org) (Standing, error) {
+func (st *Standings) of(ctx context.Context, q *dbq.Queries, org id.Org) (Standing, error) {
 	r, err := q.PayerStanding(ctx, pgtype.UUID{Bytes: org.UUID(), Valid: true})
 	if err != nil {
 		return Standing{}, fmt.Errorf("read standing of %s: %w", org, err)
 	}
 	s := Standing{EmailVerified: r.EmailVerified, CardVerified: r.CardVerified, Added: money.Nano(r.Added)}
-	if p.cfg.UnverifiedLimit > 0 && !(s.EmailVerified && s.CardVerified) {
-		limit, left := p.cfg.UnverifiedLimit, max(0, p.cfg.UnverifiedLimit-s.Added)
+	if st.cfg.UnverifiedLimit > 0 && !(s.EmailVerified && s.CardVerified) {
+		limit, left := st.cfg.UnverifiedLimit, max(0, st.cfg.UnverifiedLimit-s.Added)
 		s.Limit, s.Left = &limit, &left
 	}
-	return s, p.addDisputes(ctx, q, org, &s)
+	return s, st.addDisputes(ctx, q, org, &s)
 }
 
 // addDisputes fills in what disputes make of the org's standing.
-func (p *Payments) addDisputes(ctx context.Context, q *dbq.Queries, org id.Org, s *Standing) error {
+func (st *Standings) addDisputes(ctx context.Context, q *dbq.Queries, org id.Org, s *Standing) error {
 	s.State = StandingOK
 	row, err := q.PaymentStanding(ctx, org)
 	if err != nil && !db.NoRows(err) {
@@ -53,7 +56,7 @@ func (p *Payments) addDisputes(ctx context.Context, q *dbq.Queries, org id.Org, 
 	if err != nil {
 		return fmt.Errorf("read disputes of %s: %w", org, err)
 	}
-	c, err := q.DisputeClaims(ctx, org, p.cfg.Currency)
+	c, err := q.DisputeClaims(ctx, org, st.cfg.Currency)
 	if err != nil {
 		return fmt.Errorf("read claims on %s: %w", org, err)
 	}
@@ -61,7 +64,7 @@ func (p *Payments) addDisputes(ctx context.Context, q *dbq.Queries, org id.Org, 
 	var left money.Nano
 	switch s.State {
 	case StandingDisputed:
-		if left, err = p.leftWhileDisputed(ctx, q, org); err != nil {
+		if left, err = st.leftWhileDisputed(ctx, q, org); err != nil {
 			return err
 		}
 		s.DisputedLeft = &left
@@ -85,22 +88,22 @@ func toDo(s Standing) string {
 
 // allow returns nil if the org may add an amount. Concurrent callers wait for each other. Faults: QuotaExceeded,
 // Forbidden (the org is suspended).
-func (p *Payments) allow(ctx context.Context, tx *db.Tx, org id.Org, amount money.Nano) error {
-	if err := p.allowDisputed(ctx, tx, org, amount); err != nil {
+func (st *Standings) allow(ctx context.Context, tx *db.Tx, org id.Org, amount money.Nano) error {
+	if err := st.allowDisputed(ctx, tx, org, amount); err != nil {
 		return err
 	}
-	if p.cfg.UnverifiedLimit == 0 {
+	if st.cfg.UnverifiedLimit == 0 {
 		return nil
 	}
 	if err := tx.Q.LockTopups(ctx, org.String()); err != nil {
 		return fmt.Errorf("lock top-ups of %s: %w", org, err)
 	}
-	s, err := p.standing(ctx, tx.Q, org)
+	s, err := st.of(ctx, tx.Q, org)
 	if err != nil || s.Limit == nil || amount <= *s.Left {
 		return err
 	}
 	return fault.New(fault.QuotaExceeded, "until you are verified, at most %s %s can be added, of which %s is left: %s",
-		inCents(*s.Limit), p.cfg.Currency, inCents(*s.Left), toDo(s))
+		inCents(*s.Limit), st.cfg.Currency, inCents(*s.Left), toDo(s))
 }
 
 // inCents returns an amount in whole cents, rounded down.

@@ -15,7 +15,7 @@ import (
 func limited(t *testing.T, method string) *shop {
 	t.Helper()
 	s := newShop(t, method)
-	s.p.cfg.UnverifiedLimit = 25 * money.Unit
+	s.p.core.cfg.UnverifiedLimit = 25 * money.Unit
 	s.Exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, 'a@b.c', 'x')", s.payer.User)
 	s.Exec("INSERT INTO membership (org_id, user_id, role) VALUES ($1, $2, 'owner')", s.payer.Org, s.payer.User)
 	return s
@@ -27,7 +27,7 @@ func (s *shop) verifyEmail() {
 }
 
 func (s *shop) add(amount money.Nano) error {
-	_, _, err := s.p.TopUp(s.T.Context(), s.payer, TopUpRequest{Amount: amount}, idem.Request{})
+	_, _, err := s.p.TopUps.Create(s.T.Context(), s.payer, TopUpRequest{Amount: amount}, idem.Request{})
 	return err
 }
 
@@ -41,7 +41,7 @@ func TestLimit_Unverified(t *testing.T) {
 	if err := s.add(20 * money.Unit); err != nil {
 		t.Fatal(err)
 	}
-	st, err := s.p.Standing(t.Context(), s.payer.Org)
+	st, err := s.p.Standings.Of(t.Context(), s.payer.Org)
 	if err != nil || st.Left == nil || *st.Left != 5*money.Unit || st.Added != 20*money.Unit || st.EmailVerified {
 		t.Fatalf("%+v %v", st, err)
 	}
@@ -50,7 +50,7 @@ func TestLimit_Unverified(t *testing.T) {
 	}
 	s.verifyEmail()
 	s.deliver(s.stripe.Webhooks.Deliveries())
-	if st, err = s.p.Standing(t.Context(), s.payer.Org); err != nil || !st.EmailVerified {
+	if st, err = s.p.Standings.Of(t.Context(), s.payer.Org); err != nil || !st.EmailVerified {
 		t.Fatalf("%+v %v", st, err)
 	}
 	if !st.CardVerified {
@@ -64,7 +64,7 @@ func TestLimit_Unverified(t *testing.T) {
 	if err := s.add(1000 * money.Unit); err != nil {
 		t.Fatal(err)
 	}
-	if st, err = s.p.Standing(t.Context(), s.payer.Org); err != nil || st.Limit != nil || st.Left != nil {
+	if st, err = s.p.Standings.Of(t.Context(), s.payer.Org); err != nil || st.Limit != nil || st.Left != nil {
 		t.Fatalf("%+v %v", st, err)
 	}
 }
@@ -85,7 +85,7 @@ func TestLimit_Concurrent(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if st, err := s.p.Standing(t.Context(), s.payer.Org); err != nil || st.Added != 21*money.Unit {
+	if st, err := s.p.Standings.Of(t.Context(), s.payer.Org); err != nil || st.Added != 21*money.Unit {
 		t.Fatalf("%+v %v", st, err)
 	}
 }
@@ -96,7 +96,7 @@ func TestLimit_StopsAutoTopUp(t *testing.T) {
 	if err := s.add(money.Unit); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.p.SetAutoTopUp(t.Context(), s.payer, AutoTopUp{
+	if err := s.p.AutoTopUps.Set(t.Context(), s.payer, AutoTopUp{
 		Enabled:   true,
 		Threshold: 100 * money.Unit,
 		Amount:    25 * money.Unit,
@@ -104,10 +104,10 @@ func TestLimit_StopsAutoTopUp(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := s.p.AutoTopUps(t.Context()); err != nil || n != 0 {
+	if n, err := s.p.AutoTopUps.Run(t.Context()); err != nil || n != 0 {
 		t.Fatal(n, err)
 	}
-	a, err := s.p.AutoTopUp(t.Context(), s.payer.Org)
+	a, err := s.p.AutoTopUps.Get(t.Context(), s.payer.Org)
 	if err != nil || a.Enabled || !strings.Contains(a.Stopped, "Until you are verified") {
 		t.Fatalf("%+v %v", a, err)
 	}
@@ -119,9 +119,9 @@ func TestPromo_VerifiedOnly(t *testing.T) {
 	admin := s.payer
 	admin.Admin = true
 	redeem := func() error {
-		return billingtest.Err(s.p.Redeem(t.Context(), s.payer, "WELCOME-1", idem.Request{}))
+		return billingtest.Err(s.p.PromoCodes.Redeem(t.Context(), s.payer, "WELCOME-1", idem.Request{}))
 	}
-	if err := billingtest.Err(s.p.CreatePromoCode(t.Context(), admin, PromoCode{
+	if err := billingtest.Err(s.p.PromoCodes.Create(t.Context(), admin, PromoCode{
 		Code:    "WELCOME-1",
 		Amount:  100 * money.Unit,
 		MaxUses: 5,

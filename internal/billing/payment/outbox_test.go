@@ -63,7 +63,7 @@ func (s *shop) sendMine() {
 			return
 		}
 		for _, o := range ids { // one by one: SendNow leaves the rest when one fails
-			s.p.out.SendNow(context.Background(), []id.Outbox{o})
+			s.p.core.out.SendNow(context.Background(), []id.Outbox{o})
 		}
 	}
 	s.T.Fatal("the outbox does not empty")
@@ -71,7 +71,7 @@ func (s *shop) sendMine() {
 
 func (s *shop) keys() (keys []string) {
 	s.T.Helper()
-	list, err := s.p.List(context.Background(), s.payer.Org, id.TopUp{}, 1000)
+	list, err := s.p.TopUps.List(context.Background(), s.payer.Org, id.TopUp{}, 1000)
 	if err != nil {
 		s.T.Fatal(err)
 	}
@@ -91,10 +91,10 @@ func TestOutbox_DeadSenderReplaced(t *testing.T) {
 	s.want(second, Pending)
 	s.Exec("UPDATE stripe_outbox SET state = 'sent', next_at = clock_timestamp() + interval '90 seconds' WHERE state = " +
 		"'unknown'")
-	if n, err := s.p.out.SendDue(t.Context()); n != 0 || err != nil {
+	if n, err := s.p.core.out.SendDue(t.Context()); n != 0 || err != nil {
 		t.Fatal(n, err)
 	}
-	s.SendAll(s.p.out)
+	s.SendAll(s.p.core.out)
 	s.want(second, Succeeded)
 	s.square(2)
 }
@@ -110,7 +110,7 @@ func TestOutbox_ForgottenKeyLookedUp(t *testing.T) {
 	s.want(refused, Pending)
 	s.stripe.Keys.Forget()
 	s.Exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '1 day' WHERE state = 'unknown'")
-	s.SendAll(s.p.out)
+	s.SendAll(s.p.core.out)
 	s.want(charged, Succeeded)
 	if got := s.want(refused, Failed); got.Failure == "" {
 		t.Fatal("no reason")
@@ -131,7 +131,7 @@ func TestOutbox_ManySendersRandomFaults(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() {
-			if _, _, err := s.p.TopUp(context.Background(), s.payer, TopUpRequest{Amount: money.Nano(1+i) * money.Unit},
+			if _, _, err := s.p.TopUps.Create(context.Background(), s.payer, TopUpRequest{Amount: money.Nano(1+i) * money.Unit},
 				idem.Request{}); err != nil {
 				t.Error(err)
 			}
@@ -142,7 +142,7 @@ func TestOutbox_ManySendersRandomFaults(t *testing.T) {
 		s.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
 		for range 4 {
 			wg.Go(func() {
-				if _, err := s.p.out.SendDue(context.Background()); err != nil {
+				if _, err := s.p.core.out.SendDue(context.Background()); err != nil {
 					t.Error(err)
 				}
 			})
@@ -150,7 +150,7 @@ func TestOutbox_ManySendersRandomFaults(t *testing.T) {
 		wg.Wait()
 		s.deliver(s.stripe.Webhooks.Deliveries())
 	}
-	s.SendAll(s.p.out)
+	s.SendAll(s.p.core.out)
 	s.square(20)
 	if s.wallet() != 210*money.Unit {
 		t.Fatal(s.wallet())
@@ -166,7 +166,7 @@ func TestOutbox_CustomerSentFirst(t *testing.T) {
 	for range 4 {
 		senders.Go(func() {
 			for ctx.Err() == nil {
-				if _, err := s.p.out.SendDue(ctx); err != nil && ctx.Err() == nil {
+				if _, err := s.p.core.out.SendDue(ctx); err != nil && ctx.Err() == nil {
 					t.Error(err)
 				}
 			}
@@ -179,7 +179,7 @@ func TestOutbox_CustomerSentFirst(t *testing.T) {
 		}
 		// A call that Stripe answered late may be left to the senders; one that found no customer was overtaken.
 		var overtaken bool
-		err := s.p.d.Pool.QueryRow(ctx, "SELECT count(*) > 0 FROM stripe_outbox WHERE error LIKE '%' || $1 || '%'",
+		err := s.p.core.d.Pool.QueryRow(ctx, "SELECT count(*) > 0 FROM stripe_outbox WHERE error LIKE '%' || $1 || '%'",
 			errNoCustomer.Message).Scan(&overtaken)
 		if err != nil || overtaken {
 			t.Errorf("a payment was sent before its customer was made: %v, %v", overtaken, err)

@@ -13,7 +13,7 @@ func (s *shop) setSending(paused bool) outbox.Sending {
 	s.T.Helper()
 	admin := s.payer
 	admin.Admin = true
-	x, _, err := s.p.out.SetSending(s.T.Context(), admin, paused, "a restore", idem.Request{})
+	x, _, err := s.p.core.out.SetSending(s.T.Context(), admin, paused, "a restore", idem.Request{})
 	if err != nil {
 		s.T.Fatal(err)
 	}
@@ -37,24 +37,24 @@ func TestSending_Pause(t *testing.T) {
 	if x := s.setSending(true); !x.Paused || x.Reason != "a restore" || x.Since == nil {
 		t.Fatalf("%+v", x)
 	}
-	s.SendAll(s.p.out)
+	s.SendAll(s.p.core.out)
 	if n, _ := s.stripe.Charges.Total(); n != 1 || s.get(waiting).State != Pending {
 		t.Fatalf("%d charges while paused, %+v", n, s.get(waiting))
 	}
 	if n := len(s.stripe.Refunds.IDs()); n != 0 {
 		t.Fatalf("%d refunds were made while paused", n)
 	}
-	_, _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: 10 * money.Unit}, idem.Request{})
+	_, _, err := s.p.TopUps.Create(t.Context(), s.payer, TopUpRequest{Amount: 10 * money.Unit}, idem.Request{})
 	if !fault.Is(err, fault.Unavailable) {
 		t.Fatal(err)
 	}
-	if _, err := s.p.out.Sending(t.Context(), s.payer); !fault.Is(err, fault.Forbidden) {
+	if _, err := s.p.core.out.Sending(t.Context(), s.payer); !fault.Is(err, fault.Forbidden) {
 		t.Fatal(err)
 	}
 	if x := s.setSending(false); x.Paused {
 		t.Fatalf("%+v", x)
 	}
-	s.SendAll(s.p.out)
+	s.SendAll(s.p.core.out)
 	if n, _ := s.stripe.Charges.Total(); n != 2 || s.get(waiting).State != Succeeded {
 		t.Fatalf("%d charges after the pause, %+v", n, s.get(waiting))
 	}

@@ -63,16 +63,33 @@ type Config struct {
 	TestCards bool
 }
 
-// Payments is the use cases. Safe for concurrent use.
+// Payments is the use cases, by what they are about. Each is safe for concurrent use, and holds those that it needs.
 type Payments struct {
+	Taxes       *Taxes
+	Receipts    *Receipts
+	Standings   *Standings
+	Claims      *Claims
+	PromoCodes  *PromoCodes
+	Corrections *Corrections
+	Invoices    *Invoices
+	Cards       *Cards
+	Refunds     *Refunds
+	Disputes    *Disputes
+	TopUps      *TopUps
+	AutoTopUps  *AutoTopUps
+	Adoption    *Adoption
+
+	core *core
+}
+
+// core is what each of them works with.
+type core struct {
 	d      *db.DB
 	out    *outbox.Outbox
+	in     *events.Inbox
 	stripe *stripe.Client // of out, for reading
 	cfg    Config
 	log    *slog.Logger
-
-	in     *events.Inbox
-	biller *Biller // nil: orgs are not billed afterwards
 }
 
 // State of a top-up.
@@ -114,25 +131,65 @@ func New(d *db.DB, out *outbox.Outbox, in *events.Inbox, cfg Config, log *slog.L
 	if cfg.Taxer == nil {
 		cfg.Taxer = tax.None{}
 	}
-	p := &Payments{d: d, out: out, stripe: out.Client(), cfg: cfg, log: log, in: in}
-	out.Register(outbox.Kind{Name: kindCustomer, First: true, NoMoney: true}, customerSender{p})
-	out.Register(outbox.Kind{Name: kindPayment}, paymentSender{topupSender{p}})
-	out.Register(outbox.Kind{Name: kindCheckout}, checkoutSender{topupSender{p}})
-	out.Register(outbox.Kind{Name: kindCancel, NoMoney: true}, cancelSender{p})
-	out.Register(outbox.Kind{Name: kindSetup, NoMoney: true}, setupSender{p})
-	out.Register(outbox.Kind{Name: kindDetach, NoMoney: true}, detachSender{p})
-	out.Register(outbox.Kind{Name: kindRefund}, refundSender{p})
-	in.Handle("pi_", func(ctx context.Context, payment string) (string, error) {
-		return p.refreshPayment(ctx, payment, false)
-	})
-	in.Handle("cs_", p.refreshCheckout)
-	in.Handle("seti_", func(ctx context.Context, setup string) (string, error) {
-		return p.refreshSetup(ctx, setup, false)
-	})
-	in.Handle("re_", p.refreshRefund)
-	in.Handle("dp_", p.refreshDispute)
-	in.Handle("du_", p.refreshDispute)
-	in.Handle("issfr_", p.refreshFraudWarning)
-	in.Handle("mtr_", p.meterErrors)
+	c := &core{d: d, out: out, in: in, stripe: out.Client(), cfg: cfg, log: log}
+	orgs := &customers{c}
+	p := &Payments{
+		Receipts:    &Receipts{c},
+		Standings:   &Standings{c},
+		Claims:      &Claims{c},
+		Corrections: &Corrections{c},
+		core:        c,
+	}
+	p.Taxes = &Taxes{core: c, receipts: p.Receipts}
+	p.PromoCodes = &PromoCodes{core: c, standings: p.Standings}
+	p.Invoices = &Invoices{core: c, customers: orgs, taxes: p.Taxes}
+	p.Cards = &Cards{core: c, customers: orgs, invoices: p.Invoices}
+	p.Refunds = &Refunds{core: c, taxes: p.Taxes, receipts: p.Receipts, invoices: p.Invoices}
+	p.Disputes = &Disputes{core: c, taxes: p.Taxes, claims: p.Claims, invoices: p.Invoices}
+	p.TopUps = &TopUps{
+		core:      c,
+		customers: orgs,
+		taxes:     p.Taxes,
+		receipts:  p.Receipts,
+		standings: p.Standings,
+		claims:    p.Claims,
+		cards:     p.Cards,
+		refunds:   p.Refunds,
+	}
+	p.AutoTopUps = &AutoTopUps{core: c, taxes: p.Taxes, standings: p.Standings, topups: p.TopUps}
+	p.Adoption = &Adoption{
+		core:     c,
+		invoices: p.Invoices,
+		taxes:    p.Taxes,
+		cards:    p.Cards,
+		refunds:  p.Refunds,
+		disputes: p.Disputes,
+		topups:   p.TopUps,
+	}
+	p.register(orgs)
 	return p, nil
+}
+
+// register names to the outbox who sends each kind of row, and to the inbox who reads each kind of object.
+func (p *Payments) register(orgs *customers) {
+	out, in := p.core.out, p.core.in
+	out.Register(outbox.Kind{Name: kindCustomer, First: true, NoMoney: true}, customerSender{orgs})
+	out.Register(outbox.Kind{Name: kindPayment}, paymentSender{topupSender{p.TopUps}})
+	out.Register(outbox.Kind{Name: kindCheckout}, checkoutSender{topupSender{p.TopUps}})
+	out.Register(outbox.Kind{Name: kindCancel, NoMoney: true}, cancelSender{p.TopUps})
+	out.Register(outbox.Kind{Name: kindSetup, NoMoney: true}, setupSender{p.Cards})
+	out.Register(outbox.Kind{Name: kindDetach, NoMoney: true}, detachSender{p.Cards})
+	out.Register(outbox.Kind{Name: kindRefund}, refundSender{p.Refunds})
+	in.Handle("pi_", func(ctx context.Context, payment string) (string, error) {
+		return p.Adoption.refreshPayment(ctx, payment, false)
+	})
+	in.Handle("cs_", p.Adoption.refreshCheckout)
+	in.Handle("seti_", func(ctx context.Context, setup string) (string, error) {
+		return p.Cards.refreshSetup(ctx, setup, false)
+	})
+	in.Handle("re_", p.Refunds.refresh)
+	in.Handle("dp_", p.Disputes.refresh)
+	in.Handle("du_", p.Disputes.refresh)
+	in.Handle("issfr_", p.Disputes.refreshFraudWarning)
+	in.Handle("mtr_", p.Invoices.meterErrors)
 }

@@ -74,7 +74,7 @@ func newShopAt(w *billingtest.World, fake *billingtest.Stripe, method string) *s
 
 func (s *shop) topUp(amount money.Nano) TopUp {
 	s.T.Helper()
-	t, _, err := s.p.TopUp(context.Background(), s.payer, TopUpRequest{Amount: amount}, idem.Request{})
+	t, _, err := s.p.TopUps.Create(context.Background(), s.payer, TopUpRequest{Amount: amount}, idem.Request{})
 	if err != nil {
 		s.T.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func (s *shop) topUp(amount money.Nano) TopUp {
 
 func (s *shop) get(t TopUp) TopUp {
 	s.T.Helper()
-	t, err := s.p.Get(context.Background(), s.payer.Org, t.ID)
+	t, err := s.p.TopUps.Get(context.Background(), s.payer.Org, t.ID)
 	if err != nil {
 		s.T.Fatal(err)
 	}
@@ -137,22 +137,22 @@ func TestTopUp_Succeeds(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	key := idem.Request{Principal: "user:x", Method: "POST", Path: "/billing/topups", Key: "k", BodyHMAC: []byte("b")}
-	first, _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: 25 * money.Unit}, key)
+	first, _, err := s.p.TopUps.Create(t.Context(), s.payer, TopUpRequest{Amount: 25 * money.Unit}, key)
 	if err != nil || first.State != Succeeded || !first.Sandbox || first.SettledAt == nil {
 		t.Fatal(first, err)
 	}
-	again, _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: 25 * money.Unit}, key)
+	again, _, err := s.p.TopUps.Create(t.Context(), s.payer, TopUpRequest{Amount: 25 * money.Unit}, key)
 	if err != nil || again.ID != first.ID || again.State != Succeeded {
 		t.Fatal(again, err)
 	}
 	s.square(1)
 	s.want(s.topUp(money.Unit), Succeeded)
 	s.square(2)
-	list, err := s.p.List(t.Context(), s.payer.Org, id.TopUp{}, 10)
+	list, err := s.p.TopUps.List(t.Context(), s.payer.Org, id.TopUp{}, 10)
 	if err != nil || len(list) != 2 || list[1].ID != first.ID {
 		t.Fatal(list, err)
 	}
-	if _, err := s.p.Get(t.Context(), id.New[id.Org](), first.ID); !fault.Is(err, fault.NotFound) {
+	if _, err := s.p.TopUps.Get(t.Context(), id.New[id.Org](), first.ID); !fault.Is(err, fault.NotFound) {
 		t.Fatal(err)
 	}
 	// The webhook that comes later changes nothing.
@@ -165,7 +165,7 @@ func TestTopUp_AmountOutOfRange(t *testing.T) {
 	s := newShop(t, "pm_card_visa")
 	for _, n := range []money.Nano{0, -money.Unit, money.Unit - 1, money.Unit + 1, money.Unit + money.Cent/10,
 		MaxTopUp + money.Cent} {
-		if _, _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: n}, idem.Request{}); !fault.Is(err,
+		if _, _, err := s.p.TopUps.Create(t.Context(), s.payer, TopUpRequest{Amount: n}, idem.Request{}); !fault.Is(err,
 			fault.Invalid) {
 			t.Errorf("%s: %v", n, err)
 		}
@@ -191,14 +191,14 @@ func TestTopUp_DeclinedCard(t *testing.T) {
 			t.Errorf("%+v: %q", c, got.Failure)
 		}
 		s.deliver(s.stripe.Webhooks.Deliveries())
-		s.SendAll(s.p.out) // it is final: nothing is tried again
+		s.SendAll(s.p.core.out) // it is final: nothing is tried again
 		s.square(0)
 		var notices int
 		if err := d.Pool.QueryRow(t.Context(), "SELECT count(*) FROM notice WHERE org_id = $1",
 			s.payer.Org).Scan(&notices); err != nil || notices != 1 {
 			t.Error(notices, err)
 		}
-		s.p.cfg.DefaultMethod = "pm_card_visa"
+		s.p.core.cfg.DefaultMethod = "pm_card_visa"
 		s.want(s.topUp(money.Unit), Succeeded) // the next try is a new one
 	}
 }
@@ -224,7 +224,7 @@ func TestWebhook_AnyOrder(t *testing.T) {
 		ds = append(ds, ds...)
 		r.Shuffle(len(ds), func(i, j int) { ds[i], ds[j] = ds[j], ds[i] })
 		s.deliver(ds[:r.IntN(len(ds)+1)])
-		if _, err := s.p.poll(t.Context(), 0); err != nil {
+		if _, err := s.p.TopUps.poll(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
 		s.want(good, Succeeded)

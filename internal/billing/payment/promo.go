@@ -20,6 +20,12 @@ import (
 	"github.com/musterhq/muster/internal/money"
 )
 
+// PromoCodes makes and redeems codes for credit.
+type PromoCodes struct {
+	*core
+	standings *Standings
+}
+
 // PromoCode gives credit away: once to each person and card, a limited number of times. It can be spent and not given
 // back.
 type PromoCode = client.PromoCode
@@ -30,9 +36,9 @@ const (
 	minPromoLetters = 8  // fewer could be guessed
 )
 
-// CreatePromoCode makes a code; only an admin may, with a reason for the audit log. The code is letters, digits and
+// Create makes a code; only an admin may, with a reason for the audit log. The code is letters, digits and
 // dashes, at least eight. Faults: Forbidden, Invalid, Conflict.
-func (p *Payments) CreatePromoCode(ctx context.Context, who account.Principal, c PromoCode, reason string,
+func (p *PromoCodes) Create(ctx context.Context, who account.Principal, c PromoCode, reason string,
 	once idem.Request) (PromoCode, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return c, idem.Outcome{}, err
@@ -89,9 +95,9 @@ func auditReason(bad *fault.Fields, reason string) string {
 
 func promoName(s string) string { return strings.ToUpper(strings.TrimSpace(s)) }
 
-// countPromoTry counts an attempt before the code is read, in a separate transaction: a failed attempt counts too.
+// countTry counts an attempt before the code is read, in a separate transaction: a failed attempt counts too.
 // Fault: RateLimited.
-func (p *Payments) countPromoTry(ctx context.Context, payer account.Principal) error {
+func (p *PromoCodes) countTry(ctx context.Context, payer account.Principal) error {
 	n, err := p.d.Q.CountPromoAttempt(ctx, payer.Org)
 	if err != nil {
 		return fmt.Errorf("count promo attempt: %w", err)
@@ -108,13 +114,13 @@ func (p *Payments) countPromoTry(ctx context.Context, payer account.Principal) e
 // RateLimited, NotFound (the code does not exist, is used up or has ended; the message does not distinguish them),
 // Conflict (the org, another one of its circle, or the user in another org used it before), QuotaExceeded (the org's
 // e-mail address has to be verified first).
-func (p *Payments) Redeem(ctx context.Context, payer account.Principal, code string,
+func (p *PromoCodes) Redeem(ctx context.Context, payer account.Principal, code string,
 	once idem.Request) (money.Nano, idem.Outcome, error) {
-	if err := p.countPromoTry(ctx, payer); err != nil {
+	if err := p.countTry(ctx, payer); err != nil {
 		return 0, idem.Outcome{}, err
 	}
 	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (money.Nano, error) {
-		s, err := p.standing(ctx, tx.Q, payer.Org)
+		s, err := p.standings.of(ctx, tx.Q, payer.Org)
 		if err != nil {
 			return 0, err
 		}
@@ -166,8 +172,8 @@ func (p *Payments) Redeem(ctx context.Context, payer account.Principal, code str
 	})
 }
 
-// PromoCodes returns the last codes made; only an admin sees them. Fault: Forbidden.
-func (p *Payments) PromoCodes(ctx context.Context, who account.Principal) ([]PromoCode, error) {
+// List returns the last codes made; only an admin sees them. Fault: Forbidden.
+func (p *PromoCodes) List(ctx context.Context, who account.Principal) ([]PromoCode, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return nil, err
 	}
@@ -194,9 +200,9 @@ func promoOf(r dbq.PromoCode) PromoCode {
 	}
 }
 
-// DisablePromoCode ends a code now, for good; only an admin may, with a reason for the audit log. Credit that it gave
+// Disable ends a code now, for good; only an admin may, with a reason for the audit log. Credit that it gave
 // stays where it is: it was promised. Faults: Forbidden, Invalid, NotFound, Conflict (it is over already).
-func (p *Payments) DisablePromoCode(ctx context.Context, who account.Principal, code, reason string,
+func (p *PromoCodes) Disable(ctx context.Context, who account.Principal, code, reason string,
 	once idem.Request) (PromoCode, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return PromoCode{}, idem.Outcome{}, err
@@ -237,7 +243,7 @@ func RedemptionCursor(r Redemption) string { return r.Code + "." + r.Org.String(
 
 // Redemptions returns the uses of a code ("": of all) by one org (zero: by all), newest first, those after the one that
 // the cursor names ("": from the newest), at most limit. Only an admin may. Faults: Forbidden, Invalid (the cursor).
-func (p *Payments) Redemptions(ctx context.Context, who account.Principal, code string, org id.Org, after string,
+func (p *PromoCodes) Redemptions(ctx context.Context, who account.Principal, code string, org id.Org, after string,
 	limit int) ([]Redemption, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return nil, err

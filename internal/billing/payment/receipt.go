@@ -16,6 +16,9 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
+// Receipts issues and returns the receipts of payments, and the credit notes that correct them.
+type Receipts struct{ *core }
+
 // Receipt is for one payment into a wallet. It is written with the payment's entry and never changed: it names both
 // parties as they were then. Only Returned and Left are of now.
 type Receipt = client.Receipt
@@ -25,7 +28,7 @@ type Returned = client.Returned
 
 // issue writes the receipt of a payment that arrived at paidAt, with the parties as they are now. A receipt that exists
 // stands.
-func (p *Payments) issue(ctx context.Context, tx *db.Tx, t dbq.Topup, payment string, paidAt time.Time) error {
+func (rs *Receipts) issue(ctx context.Context, tx *db.Tx, t dbq.Topup, payment string, paidAt time.Time) error {
 	customer, told, err := account.PartyOf(ctx, tx.Q, t.OrgID)
 	if err != nil {
 		return err
@@ -33,7 +36,7 @@ func (p *Payments) issue(ctx context.Context, tx *db.Tx, t dbq.Topup, payment st
 	content, err := json.Marshal(Receipt{
 		TopUp:         t.ID,
 		PaidAt:        paidAt.UTC(),
-		Merchant:      p.merchant(),
+		Merchant:      rs.merchant(),
 		Customer:      customer,
 		CustomerKnown: told,
 		What:          what,
@@ -43,7 +46,7 @@ func (p *Payments) issue(ctx context.Context, tx *db.Tx, t dbq.Topup, payment st
 		Currency:      t.Currency,
 		Payment:       payment,
 		Automatic:     t.Automatic,
-		Sandbox:       p.cfg.Sandbox,
+		Sandbox:       rs.cfg.Sandbox,
 	})
 	if err != nil {
 		return err
@@ -100,10 +103,10 @@ func receiptContent(ctx context.Context, q *dbq.Queries, topup id.TopUp) (r Rece
 	return r, true, nil
 }
 
-// Receipt returns the receipt of one of the org's payments, with what went back of it since. Faults: NotFound, Conflict
+// Get returns the receipt of one of the org's payments, with what went back of it since. Faults: NotFound, Conflict
 // (nothing was paid).
-func (p *Payments) Receipt(ctx context.Context, org id.Org, topup id.TopUp) (Receipt, error) {
-	t, err := p.d.Q.Topup(ctx, topup)
+func (rs *Receipts) Get(ctx context.Context, org id.Org, topup id.TopUp) (Receipt, error) {
+	t, err := rs.d.Q.Topup(ctx, topup)
 	if err != nil && !db.NoRows(err) {
 		return Receipt{}, fmt.Errorf("read top-up %s: %w", topup, err)
 	}
@@ -113,19 +116,19 @@ func (p *Payments) Receipt(ctx context.Context, org id.Org, topup id.TopUp) (Rec
 	if State(t.State) != Succeeded || t.SettledAt == nil || t.PaymentIntentID == nil {
 		return Receipt{}, fault.New(fault.Conflict, "there is no receipt: nothing was paid")
 	}
-	r, found, err := receiptContent(ctx, p.d.Q, topup)
+	r, found, err := receiptContent(ctx, rs.d.Q, topup)
 	if err == nil && !found { // paid before receipts were written with the payment
-		if err := p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-			return p.issue(ctx, tx, t, *t.PaymentIntentID, *t.SettledAt)
+		if err := rs.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+			return rs.issue(ctx, tx, t, *t.PaymentIntentID, *t.SettledAt)
 		}); err != nil {
 			return Receipt{}, err
 		}
-		r, _, err = receiptContent(ctx, p.d.Q, topup)
+		r, _, err = receiptContent(ctx, rs.d.Q, topup)
 	}
 	if err != nil {
 		return Receipt{}, err
 	}
-	rows, err := p.d.Q.ReturnedOfTopup(ctx, topup)
+	rows, err := rs.d.Q.ReturnedOfTopup(ctx, topup)
 	if err != nil {
 		return Receipt{}, fmt.Errorf("read returned of %s: %w", topup, err)
 	}

@@ -20,8 +20,8 @@ var sameIDs = cmp.Comparer(func(a, b id.TopUp) bool { return a == b })
 func TestReceipt_Immutable(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
-	s.p.cfg.Taxer = tax.Flat{Rates: tax.EU()}
-	s.p.cfg.Merchant = account.Party{
+	s.p.core.cfg.Taxer = tax.Flat{Rates: tax.EU()}
+	s.p.core.cfg.Merchant = account.Party{
 		Name:    "Muster Ltd",
 		Address: []string{"1 Street"},
 		Country: "DE",
@@ -41,7 +41,7 @@ func TestReceipt_Immutable(t *testing.T) {
 	s.want(paid, Succeeded)
 	read := func() Receipt {
 		t.Helper()
-		r, err := s.p.Receipt(t.Context(), s.payer.Org, paid.ID)
+		r, err := s.p.Receipts.Get(t.Context(), s.payer.Org, paid.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,11 +55,11 @@ func TestReceipt_Immutable(t *testing.T) {
 		t.Fatalf("%+v", first)
 	}
 	told("Another AG", "FR")
-	s.p.cfg.Merchant = account.Party{Name: "Another Ltd"}
+	s.p.core.cfg.Merchant = account.Party{Name: "Another Ltd"}
 	if diff := cmp.Diff(first, read(), sameIDs); diff != "" {
 		t.Fatal(diff)
 	}
-	if _, _, err := s.p.GiveBack(t.Context(), s.payer, 50*money.Unit, idem.Request{}); err != nil {
+	if _, _, err := s.p.Refunds.GiveBack(t.Context(), s.payer, 50*money.Unit, idem.Request{}); err != nil {
 		t.Fatal(err)
 	}
 	r := read()
@@ -74,7 +74,7 @@ func TestReceipt_Immutable(t *testing.T) {
 	if _, err := s.DB.Pool.Exec(t.Context(), "UPDATE receipt SET content = '{}'"); err == nil {
 		t.Fatal("a receipt was changed")
 	}
-	if _, err := s.p.Receipt(t.Context(), id.New[id.Org](), paid.ID); fault.KindOf(err) != fault.NotFound {
+	if _, err := s.p.Receipts.Get(t.Context(), id.New[id.Org](), paid.ID); fault.KindOf(err) != fault.NotFound {
 		t.Fatal("another org reads it", err)
 	}
 }
@@ -90,21 +90,21 @@ func TestReceipt_OlderPayment(t *testing.T) {
 		"receipt; ALTER TABLE receipt ENABLE TRIGGER receipt_immutable"); err != nil {
 		t.Fatal(err)
 	}
-	first, err := s.p.Receipt(t.Context(), s.payer.Org, paid.ID)
+	first, err := s.p.Receipts.Get(t.Context(), s.payer.Org, paid.ID)
 	if err != nil || first.CustomerKnown || first.Customer.Name == "" || first.Total != 7*money.Unit {
 		t.Fatalf("%+v %v", first, err)
 	}
 	if _, err := s.DB.Pool.Exec(t.Context(), "UPDATE org SET name = 'renamed'"); err != nil {
 		t.Fatal(err)
 	}
-	again, err := s.p.Receipt(t.Context(), s.payer.Org, paid.ID)
+	again, err := s.p.Receipts.Get(t.Context(), s.payer.Org, paid.ID)
 	if diff := cmp.Diff(first, again, sameIDs); diff != "" || err != nil {
 		t.Fatal(diff, err)
 	}
 	failed := id.New[id.TopUp]()
 	s.Exec("INSERT INTO topup (id, org_id, amount, currency, state) VALUES ($1, $2, 10, 'EUR', 'failed')", failed,
 		s.payer.Org)
-	if _, err := s.p.Receipt(t.Context(), s.payer.Org, failed); fault.KindOf(err) != fault.Conflict {
+	if _, err := s.p.Receipts.Get(t.Context(), s.payer.Org, failed); fault.KindOf(err) != fault.Conflict {
 		t.Fatal(err)
 	}
 }

@@ -23,45 +23,53 @@ import (
 	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
+// Refunds gives unused balance back, and books refunds that were made at Stripe.
+type Refunds struct {
+	*core
+	taxes    *Taxes
+	receipts *Receipts
+	invoices *Invoices
+}
+
 // Refund is unused balance on its way back to the card that paid it.
 type Refund = client.Refund
 
 // Refundable returns what of the org's balance can be given back now: what is available, less what is owed for storage,
 // and no more than what is left of its payments, nor than refundRoom. Credit that was given away counts as spent first;
 // a disputed payment gives nothing back.
-func (p *Payments) Refundable(ctx context.Context, org id.Org) (money.Nano, error) {
-	rows, err := p.d.Q.RefundableTopups(ctx, org, p.cfg.Currency)
+func (rs *Refunds) Refundable(ctx context.Context, org id.Org) (money.Nano, error) {
+	rows, err := rs.d.Q.RefundableTopups(ctx, org, rs.cfg.Currency)
 	if err != nil {
 		return 0, fmt.Errorf("read refundable top-ups of %s: %w", org, err)
 	}
-	wallet, err := ledger.Balance(ctx, p.d.Q, ledger.Wallet(org, p.cfg.Currency))
+	wallet, err := ledger.Balance(ctx, rs.d.Q, ledger.Wallet(org, rs.cfg.Currency))
 	if err != nil {
 		return 0, err
 	}
-	bond, err := p.inBond(ctx, p.d.Q, org)
+	bond, err := rs.inBond(ctx, rs.d.Q, org)
 	if err != nil {
 		return 0, err
 	}
-	claims, err := p.d.Q.DisputeClaims(ctx, org, p.cfg.Currency)
+	claims, err := rs.d.Q.DisputeClaims(ctx, org, rs.cfg.Currency)
 	if err != nil {
 		return 0, fmt.Errorf("read claims on %s: %w", org, err)
 	}
-	past, err := p.refundHistory(ctx, p.d.Q, org)
+	past, err := rs.history(ctx, rs.d.Q, org)
 	if err != nil {
 		return 0, err
 	}
-	storage, err := owed.Read(ctx, p.d.Q, org)
+	storage, err := owed.Read(ctx, rs.d.Q, org)
 	if err != nil {
 		return 0, err
 	}
-	rows = inReach(p.cfg.RefundLimit, past, rows)
+	rows = inReach(rs.cfg.RefundLimit, past, rows)
 	most := refundable(storage.Of(wallet-money.Nano(claims.Short+claims.Debt)), bond, rows)
-	return min(most, refundRoom(p.cfg.RefundLimit, past)), nil
+	return min(most, refundRoom(rs.cfg.RefundLimit, past)), nil
 }
 
 // inBond returns what an org moved from its wallet into the bond of its hosts: paid in, and not there to be given back.
-func (p *Payments) inBond(ctx context.Context, q *dbq.Queries, org id.Org) (money.Nano, error) {
-	n, err := q.BondDeposited(ctx, org, p.cfg.Currency)
+func (rs *Refunds) inBond(ctx context.Context, q *dbq.Queries, org id.Org) (money.Nano, error) {
+	n, err := q.BondDeposited(ctx, org, rs.cfg.Currency)
 	if err != nil && !db.NoRows(err) {
 		return 0, fmt.Errorf("read bond of %s: %w", org, err)
 	}
@@ -89,7 +97,7 @@ func refundableOf(t dbq.RefundableTopupsRow) money.Nano {
 // money leaves the wallet at once, and the tax that was charged on it goes back with it. Faults: Invalid (the amount),
 // Conflict (more than is unused; the message has the amount), QuotaExceeded (more than the limit on refunds).
 // With an idempotency key the same refunds are returned again, in their present state.
-func (p *Payments) GiveBack(ctx context.Context, payer account.Principal, amount money.Nano,
+func (rs *Refunds) GiveBack(ctx context.Context, payer account.Principal, amount money.Nano,
 	key idem.Request) ([]Refund, idem.Outcome, error) {
 	switch {
 	case amount < money.Cent || amount > 100*MaxTopUp:
@@ -98,9 +106,9 @@ func (p *Payments) GiveBack(ctx context.Context, payer account.Principal, amount
 		return nil, idem.Outcome{}, fault.InvalidField("amount", "must be whole cents")
 	}
 	var send []id.Outbox
-	made, done, err := idem.Once(ctx, p.d, key.ByReference(), func(ctx context.Context, tx *db.Tx) ([]id.Refund, error) {
+	made, done, err := idem.Once(ctx, rs.d, key.ByReference(), func(ctx context.Context, tx *db.Tx) ([]id.Refund, error) {
 		out := &outbox.Batch{Tx: tx}
-		made, err := p.allot(ctx, out, payer, amount)
+		made, err := rs.allot(ctx, out, payer, amount)
 		if err != nil {
 			return nil, err
 		}
@@ -112,14 +120,14 @@ func (p *Payments) GiveBack(ctx context.Context, payer account.Principal, amount
 		return nil, idem.Outcome{}, fmt.Errorf("give back: %w", err)
 	}
 	if !done.Replayed {
-		p.out.SendNow(ctx, send)
+		rs.out.SendNow(ctx, send)
 	}
-	list, err := p.refunds(ctx, payer.Org, made)
+	list, err := rs.these(ctx, payer.Org, made)
 	return list, done.Again(), err
 }
 
 // allot spreads amount over the org's payments, newest first, and queues a refund of each part.
-func (p *Payments) allot(ctx context.Context, out *outbox.Batch, payer account.Principal,
+func (rs *Refunds) allot(ctx context.Context, out *outbox.Batch, payer account.Principal,
 	amount money.Nano) (made []id.Refund, err error) {
 	tx := out.Tx
 	if _, err := tx.Q.LockTopupsOfOrg(ctx, payer.Org); err != nil {
@@ -128,16 +136,16 @@ func (p *Payments) allot(ctx context.Context, out *outbox.Batch, payer account.P
 	if err := account.LockCircle(ctx, tx, payer.Org); err != nil {
 		return nil, err
 	}
-	rows, err := tx.Q.RefundableTopups(ctx, payer.Org, p.cfg.Currency)
+	rows, err := tx.Q.RefundableTopups(ctx, payer.Org, rs.cfg.Currency)
 	if err != nil {
 		return nil, fmt.Errorf("read top-ups of %s: %w", payer.Org, err)
 	}
-	wallet := ledger.Wallet(payer.Org, p.cfg.Currency)
-	books, err := ledger.Lock(ctx, tx, wallet, ledger.Refunds(p.cfg.Currency))
+	wallet := ledger.Wallet(payer.Org, rs.cfg.Currency)
+	books, err := ledger.Lock(ctx, tx, wallet, ledger.Refunds(rs.cfg.Currency))
 	if err != nil {
 		return nil, err
 	}
-	bond, err := p.inBond(ctx, tx.Q, payer.Org)
+	bond, err := rs.inBond(ctx, tx.Q, payer.Org)
 	if err != nil {
 		return nil, err
 	}
@@ -149,14 +157,14 @@ func (p *Payments) allot(ctx context.Context, out *outbox.Batch, payer account.P
 	if amount > unused {
 		return nil, tooMuch(unused, storage.Amount)
 	}
-	past, err := p.refundHistory(ctx, tx.Q, payer.Org)
+	past, err := rs.history(ctx, tx.Q, payer.Org)
 	if err != nil {
 		return nil, err
 	}
-	rows = inReach(p.cfg.RefundLimit, past, rows)
-	most := min(refundable(unused, bond, rows), refundRoom(p.cfg.RefundLimit, past))
+	rows = inReach(rs.cfg.RefundLimit, past, rows)
+	most := min(refundable(unused, bond, rows), refundRoom(rs.cfg.RefundLimit, past))
 	if amount > most {
-		return nil, overRefundLimit(p.cfg, past, most)
+		return nil, overRefundLimit(rs.cfg, past, most)
 	}
 	var entries []ledger.Entry
 	left := amount
@@ -171,7 +179,7 @@ func (p *Payments) allot(ctx context.Context, out *outbox.Batch, payer account.P
 		}
 		r := id.New[id.Refund]()
 		back := taxBack(row.Amount, row.Tax, money.Nano(row.Refunded), part, money.Nano(row.TaxRefunded))
-		if err := p.queueRefund(ctx, out, t, r, refundOf{*row.PaymentIntentID, payer.User, part, back}); err != nil {
+		if err := rs.queue(ctx, out, t, r, refundOf{*row.PaymentIntentID, payer.User, part, back}); err != nil {
 			return nil, err
 		}
 		entries = append(entries, refundEntry(r, wallet, "unused balance, back to the card", part, back))
@@ -189,8 +197,8 @@ type refundOf struct {
 	tax     money.Nano // goes back with it
 }
 
-// queueRefund stores a refund of a top-up with its tax and queues it for Stripe. The caller posts its refundEntry.
-func (p *Payments) queueRefund(ctx context.Context, out *outbox.Batch, t dbq.Topup, r id.Refund, of refundOf) error {
+// queue stores a refund of a top-up with its tax and queues it for Stripe. The caller posts its refundEntry.
+func (rs *Refunds) queue(ctx context.Context, out *outbox.Batch, t dbq.Topup, r id.Refund, of refundOf) error {
 	if err := out.Tx.Q.InsertRefund(ctx, dbq.InsertRefundParams{
 		ID:       r,
 		OrgID:    t.OrgID,
@@ -210,7 +218,7 @@ func (p *Payments) queueRefund(ctx context.Context, out *outbox.Batch, t dbq.Top
 	}); err != nil {
 		return err
 	}
-	return p.recordTax(ctx, out.Tx, t, taxEntry{tax.Refund, refundKey(r), r.String(), -of.net, -of.tax})
+	return rs.taxes.record(ctx, out.Tx, t, taxEntry{tax.Refund, refundKey(r), r.String(), -of.net, -of.tax})
 }
 
 // refundEntry takes a refund and its tax out of the wallet.
@@ -241,8 +249,8 @@ func tooMuch(most, owed money.Nano) *fault.Fault {
 		"amount or less", most.Plain())
 }
 
-func (p *Payments) refunds(ctx context.Context, org id.Org, only []id.Refund) ([]Refund, error) {
-	all, err := p.Refunds(ctx, org)
+func (rs *Refunds) these(ctx context.Context, org id.Org, only []id.Refund) ([]Refund, error) {
+	all, err := rs.List(ctx, org)
 	if err != nil {
 		return nil, err
 	}
@@ -260,9 +268,9 @@ func (p *Payments) refunds(ctx context.Context, org id.Org, only []id.Refund) ([
 // refundsShown bounds a list of refunds.
 const refundsShown = 200
 
-// Refunds returns the org's last ones, newest first.
-func (p *Payments) Refunds(ctx context.Context, org id.Org) ([]Refund, error) {
-	rows, err := p.d.Q.ListRefunds(ctx, org, refundsShown)
+// List returns the org's last ones, newest first.
+func (rs *Refunds) List(ctx context.Context, org id.Org) ([]Refund, error) {
+	rows, err := rs.d.Q.ListRefunds(ctx, org, refundsShown)
 	if err != nil {
 		return nil, fmt.Errorf("read refunds of %s: %w", org, err)
 	}
@@ -285,7 +293,7 @@ func (p *Payments) Refunds(ctx context.Context, org id.Org) ([]Refund, error) {
 }
 
 // refundSender makes refunds.
-type refundSender struct{ *Payments }
+type refundSender struct{ *Refunds }
 
 // Send makes a refund. If Stripe may have forgotten the key, it looks up what the row did, and gives the row up if it
 // did nothing.
@@ -311,7 +319,7 @@ func (p refundSender) Send(ctx context.Context, client *stripe.Client, row outbo
 	} else if got, err = client.CreateRefund(ctx, row.Key, n); err != nil {
 		return "", nil, err
 	}
-	return got.ID, func(ctx context.Context, tx *db.Tx) error { return p.settleRefund(ctx, tx, r, got) }, nil
+	return got.ID, func(ctx context.Context, tx *db.Tx) error { return p.settle(ctx, tx, r, got) }, nil
 }
 
 // Refused puts the money back into the wallet.
@@ -325,11 +333,11 @@ func (p refundSender) Refused(ctx context.Context, tx *db.Tx, row outbox.Row, wh
 	if err != nil {
 		return err
 	}
-	return p.failRefund(ctx, tx, r, "", "Stripe refuses it.")
+	return p.fail(ctx, tx, r, "", "Stripe refuses it.")
 }
 
-// settleRefund books the state of a refund at Stripe, any number of times and in any order.
-func (p *Payments) settleRefund(ctx context.Context, tx *db.Tx, ours id.Refund, got stripe.Refund) error {
+// settle books the state of a refund at Stripe, any number of times and in any order.
+func (rs *Refunds) settle(ctx context.Context, tx *db.Tx, ours id.Refund, got stripe.Refund) error {
 	r, err := tx.Q.RefundForUpdate(ctx, ours)
 	if err != nil {
 		return fmt.Errorf("lock refund %s: %w", ours, err)
@@ -351,7 +359,7 @@ func (p *Payments) settleRefund(ctx context.Context, tx *db.Tx, ours id.Refund, 
 			}
 			r.State = string(Succeeded)
 		}
-		return p.failRefund(ctx, tx, r, got.ID, why)
+		return rs.fail(ctx, tx, r, got.ID, why)
 	}
 	return nil
 }
@@ -370,8 +378,8 @@ func postRefundPaid(ctx context.Context, tx *db.Tx, r dbq.Refund, stripeID strin
 	return err
 }
 
-// failRefund puts the money back into the wallet: from Stripe when the refund had been paid, else from its way there.
-func (p *Payments) failRefund(ctx context.Context, tx *db.Tx, r dbq.Refund, stripeID, why string) error {
+// fail puts the money back into the wallet: from Stripe when the refund had been paid, else from its way there.
+func (rs *Refunds) fail(ctx context.Context, tx *db.Tx, r dbq.Refund, stripeID, why string) error {
 	from, key := ledger.Refunds(r.Currency), "refund:"+r.ID.String()+":returned"
 	switch State(r.State) {
 	case Failed:
@@ -390,7 +398,7 @@ func (p *Payments) failRefund(ctx context.Context, tx *db.Tx, r dbq.Refund, stri
 			return fmt.Errorf("read top-up %s: %w", r.TopupID, err)
 		}
 		returned := taxEntry{tax.RefundReturned, key, r.ID.String(), r.Amount, r.Tax}
-		if err := p.recordTax(ctx, tx, t, returned); err != nil {
+		if err := rs.taxes.record(ctx, tx, t, returned); err != nil {
 			return err
 		}
 	}
@@ -412,17 +420,17 @@ func (p *Payments) failRefund(ctx context.Context, tx *db.Tx, r dbq.Refund, stri
 	return err
 }
 
-// refreshRefund reads a refund from Stripe and books its state.
-func (p *Payments) refreshRefund(ctx context.Context, object string) (note string, err error) {
-	got, err := p.stripe.Refund(ctx, object)
+// refresh reads a refund from Stripe and books its state.
+func (rs *Refunds) refresh(ctx context.Context, object string) (note string, err error) {
+	got, err := rs.stripe.Refund(ctx, object)
 	if err != nil {
 		return ifMissing(err)
 	}
 	ours, err := id.Parse[id.Refund](got.Refund)
 	if err != nil {
-		return p.refreshInvoiceRefund(ctx, got)
+		return rs.refreshInvoice(ctx, got)
 	}
-	err = p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return p.settleRefund(ctx, tx, ours, got) })
+	err = rs.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return rs.settle(ctx, tx, ours, got) })
 	if db.NoRows(err) {
 		return "not a refund of this platform", nil
 	}

@@ -51,7 +51,7 @@ func (s *shop) balanceOf(a ledger.Account) money.Nano {
 }
 
 func (s *shop) giveBack(n money.Nano) ([]Refund, error) {
-	made, _, err := s.p.GiveBack(context.Background(), s.payer, n, idem.Request{})
+	made, _, err := s.p.Refunds.GiveBack(context.Background(), s.payer, n, idem.Request{})
 	return made, err
 }
 
@@ -84,7 +84,7 @@ func TestRefund_UnusedBalance(t *testing.T) {
 	if per[second.ID] != 20*money.Unit || per[first.ID] != 3*money.Unit || s.wallet() != 3*money.Unit {
 		t.Fatal(per, s.wallet())
 	}
-	if n, err := s.p.Refundable(t.Context(), s.payer.Org); err != nil || n != 3*money.Unit {
+	if n, err := s.p.Refunds.Refundable(t.Context(), s.payer.Org); err != nil || n != 3*money.Unit {
 		t.Fatal(n, err)
 	}
 	s.level()
@@ -103,7 +103,7 @@ func TestPromo_OncePerPersonAndCard(t *testing.T) {
 	s := newShop(t, "")
 	admin := account.Principal{User: id.New[id.User](), Admin: true}
 	good := PromoCode{Code: "welcome-2026", Amount: 5 * money.Unit, MaxUses: 20}
-	if err := billingtest.Err(s.p.CreatePromoCode(t.Context(), admin, good, "a test", idem.Request{})); err != nil {
+	if err := billingtest.Err(s.p.PromoCodes.Create(t.Context(), admin, good, "a test", idem.Request{})); err != nil {
 		t.Fatal(err)
 	}
 	user := func(name string) id.User {
@@ -120,7 +120,7 @@ func TestPromo_OncePerPersonAndCard(t *testing.T) {
 			s.Exec("INSERT INTO payment_card (id, org_id, method_id, brand, last4, exp_month, exp_year, fingerprint) VALUES "+
 				"($1, $2, $3, 'visa', '4242', 1, 2030, $4)", card, who.Org, card.String(), number)
 		}
-		err := billingtest.Err(s.p.Redeem(t.Context(), who, "welcome-2026", idem.Request{}))
+		err := billingtest.Err(s.p.PromoCodes.Redeem(t.Context(), who, "welcome-2026", idem.Request{}))
 		if (err == nil) != want || err != nil && !fault.Is(err, fault.Conflict) {
 			t.Errorf("%s: %v", of, err)
 		}
@@ -142,7 +142,7 @@ func TestRefund_StorageIsOwed(t *testing.T) {
 	s := newShop(t, "pm_card_visa")
 	s.topUp(100 * money.Unit)
 	billingtest.OweStorage(t, s.DB, s.payer.Org, 90*money.Unit, time.Hour)
-	if n, err := s.p.Refundable(t.Context(), s.payer.Org); n != 10*money.Unit || err != nil {
+	if n, err := s.p.Refunds.Refundable(t.Context(), s.payer.Org); n != 10*money.Unit || err != nil {
 		t.Errorf("%s %v", n, err)
 	}
 	if _, err := s.giveBack(10*money.Unit + money.Cent); !fault.Is(err, fault.Conflict) ||
@@ -159,7 +159,7 @@ func TestPromoCredit(t *testing.T) {
 	s := newShop(t, "pm_card_visa")
 	admin := account.Principal{User: id.New[id.User](), Admin: true}
 	create := func(who account.Principal, c PromoCode) (err error) {
-		return billingtest.Err(s.p.CreatePromoCode(t.Context(), who, c, "a test", idem.Request{}))
+		return billingtest.Err(s.p.PromoCodes.Create(t.Context(), who, c, "a test", idem.Request{}))
 	}
 	good := PromoCode{Code: "welcome-2026", Amount: 5 * money.Unit, MaxUses: 2}
 	if err := create(s.payer, good); !fault.Is(err, fault.Forbidden) {
@@ -187,7 +187,7 @@ func TestPromoCredit(t *testing.T) {
 		}
 	}
 	redeem := func(who account.Principal, code string) error {
-		return billingtest.Err(s.p.Redeem(t.Context(), who, code, idem.Request{}))
+		return billingtest.Err(s.p.PromoCodes.Redeem(t.Context(), who, code, idem.Request{}))
 	}
 	if err := redeem(s.payer, " Welcome-2026"); err != nil {
 		t.Fatal(err)
@@ -209,23 +209,24 @@ func TestPromoCredit(t *testing.T) {
 		want int
 	}{{"", id.Org{}, 2}, {"welcome-2026", id.Org{}, 2}, {"no-such-code", id.Org{}, 0}, {"", other.Org, 1},
 		{"Welcome-2026", s.payer.Org, 1}, {"", third.Org, 0}} {
-		if all, err := s.p.Redemptions(t.Context(), admin, c.code, c.org, "", 10); err != nil || len(all) != c.want {
+		all, err := s.p.PromoCodes.Redemptions(t.Context(), admin, c.code, c.org, "", 10)
+		if err != nil || len(all) != c.want {
 			t.Errorf("%+v: %+v %v", c, all, err)
 		}
 	}
-	page, err := s.p.Redemptions(t.Context(), admin, "", id.Org{}, "", 1)
+	page, err := s.p.PromoCodes.Redemptions(t.Context(), admin, "", id.Org{}, "", 1)
 	if err != nil || len(page) != 1 || page[0].Org != other.Org || page[0].Amount != 5*money.Unit ||
 		page[0].OrgName == "" {
 		t.Fatalf("%+v %v", page, err)
 	}
-	page, err = s.p.Redemptions(t.Context(), admin, "", id.Org{}, RedemptionCursor(page[0]), 5)
+	page, err = s.p.PromoCodes.Redemptions(t.Context(), admin, "", id.Org{}, RedemptionCursor(page[0]), 5)
 	if err != nil || len(page) != 1 || page[0].Org != s.payer.Org {
 		t.Fatalf("the second page: %+v %v", page, err)
 	}
-	if _, err := s.p.Redemptions(t.Context(), s.payer, "", id.Org{}, "", 1); !fault.Is(err, fault.Forbidden) {
+	if _, err := s.p.PromoCodes.Redemptions(t.Context(), s.payer, "", id.Org{}, "", 1); !fault.Is(err, fault.Forbidden) {
 		t.Error(err)
 	}
-	if _, err := s.p.Redemptions(t.Context(), admin, "", id.Org{}, "x", 1); !fault.Is(err, fault.Invalid) {
+	if _, err := s.p.PromoCodes.Redemptions(t.Context(), admin, "", id.Org{}, "x", 1); !fault.Is(err, fault.Invalid) {
 		t.Error(err)
 	}
 	for range promoTries {
@@ -238,7 +239,7 @@ func TestPromoCredit(t *testing.T) {
 		t.Fatal("promotional credit was paid out:", err)
 	}
 	s.topUp(10 * money.Unit)
-	if n, err := s.p.Refundable(t.Context(), s.payer.Org); err != nil || n != 10*money.Unit {
+	if n, err := s.p.Refunds.Refundable(t.Context(), s.payer.Org); err != nil || n != 10*money.Unit {
 		t.Fatal(n, err)
 	}
 	if s.wallet() != 15*money.Unit || s.balanceOf(ledger.Promo("EUR")) != -10*money.Unit {
@@ -344,7 +345,7 @@ func TestReconciliation_FindsLostPayment(t *testing.T) {
 	s.want(lost, Pending)
 	s.level()
 	s.want(lost, Succeeded)
-	s.SendAll(s.p.out)
+	s.SendAll(s.p.core.out)
 	s.square(2)
 }
 
@@ -402,7 +403,7 @@ func TestRefund_RandomFaults(t *testing.T) {
 		case 0, 1:
 			s.topUp(money.Nano(1+r.IntN(20)) * money.Unit)
 		case 2:
-			if n, err := s.p.Refundable(t.Context(), s.payer.Org); err != nil {
+			if n, err := s.p.Refunds.Refundable(t.Context(), s.payer.Org); err != nil {
 				t.Fatal(err)
 			} else if n >= money.Unit {
 				if _, err := s.giveBack(n / 3 / money.Cent * money.Cent); err != nil {
@@ -410,7 +411,7 @@ func TestRefund_RandomFaults(t *testing.T) {
 				}
 			}
 		case 3:
-			list, err := s.p.List(t.Context(), s.payer.Org, id.TopUp{}, 100)
+			list, err := s.p.TopUps.List(t.Context(), s.payer.Org, id.TopUp{}, 100)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -436,8 +437,8 @@ func TestRefund_RandomFaults(t *testing.T) {
 		}
 	}
 	s.stripe.Faults.Heal()
-	s.SendAll(s.p.out)
-	if _, err := s.p.poll(t.Context(), 0); err != nil {
+	s.SendAll(s.p.core.out)
+	if _, err := s.p.TopUps.poll(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	s.level()

@@ -72,15 +72,15 @@ func inReach(limit money.Nano, past pastRefunds, rows []dbq.RefundableTopupsRow)
 	return out
 }
 
-func (p *Payments) refundHistory(ctx context.Context, q *dbq.Queries, org id.Org) (pastRefunds, error) {
-	if p.cfg.RefundLimit == 0 {
+func (rs *Refunds) history(ctx context.Context, q *dbq.Queries, org id.Org) (pastRefunds, error) {
+	if rs.cfg.RefundLimit == 0 {
 		return pastRefunds{}, nil
 	}
-	r, err := q.RefundHistory(ctx, org, p.cfg.Currency)
+	r, err := q.RefundHistory(ctx, org, rs.cfg.Currency)
 	if err != nil {
 		return pastRefunds{}, fmt.Errorf("read past refunds of %s: %w", org, err)
 	}
-	others, err := q.RefundsOfCircle(ctx, p.cfg.Currency, org)
+	others, err := q.RefundsOfCircle(ctx, rs.cfg.Currency, org)
 	if err != nil {
 		return pastRefunds{}, fmt.Errorf("read past refunds to the circle of %s: %w", org, err)
 	}
@@ -118,14 +118,14 @@ func overRefundLimit(cfg Config, past pastRefunds, most money.Nano) *fault.Fault
 		now, inCents(cfg.RefundLimit), cfg.Currency, refundedPayments, next)
 }
 
-// AllowRefund lets an org take back amount more than the limit on refunds within the next 30 days, in whole cents. Only
+// Allow lets an org take back amount more than the limit on refunds within the next 30 days, in whole cents. Only
 // an admin may, with a reason for the audit log. Faults: Forbidden, Invalid, NotFound.
-func (p *Payments) AllowRefund(ctx context.Context, who account.Principal, org id.Org, amount money.Nano, reason string,
+func (rs *Refunds) Allow(ctx context.Context, who account.Principal, org id.Org, amount money.Nano, reason string,
 	once idem.Request) (id.Org, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return org, idem.Outcome{}, err
 	}
-	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (id.Org, error) {
+	return idem.Once(ctx, rs.d, once, func(ctx context.Context, tx *db.Tx) (id.Org, error) {
 		if reason = strings.TrimSpace(reason); reason == "" || len(reason) > 500 {
 			return org, fault.InvalidField("reason", "must give the reason in at most 500 bytes; the audit log keeps it")
 		}
@@ -136,7 +136,7 @@ func (p *Payments) AllowRefund(ctx context.Context, who account.Principal, org i
 		found, err := tx.Q.InsertRefundAllowance(ctx, dbq.InsertRefundAllowanceParams{
 			OrgID:    org,
 			Amount:   int64(amount),
-			Currency: p.cfg.Currency,
+			Currency: rs.cfg.Currency,
 			UserID:   who.User,
 			Reason:   reason,
 		})

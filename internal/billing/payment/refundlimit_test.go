@@ -56,7 +56,7 @@ func TestRefundLimit_Amount(t *testing.T) {
 	t.Parallel()
 	const u = money.Unit
 	s := newShop(t, "pm_card_visa")
-	s.p.cfg.RefundLimit = 100 * u
+	s.p.core.cfg.RefundLimit = 100 * u
 	var out money.Nano
 	var err error
 	for range 5 {
@@ -69,7 +69,7 @@ func TestRefundLimit_Amount(t *testing.T) {
 	if out != 80*u || !fault.Is(err, fault.QuotaExceeded) || !strings.Contains(err.Error(), "only 20.00 EUR") {
 		t.Fatal(out, err)
 	}
-	if n, err := s.p.Refundable(t.Context(), s.payer.Org); err != nil || n != 20*u {
+	if n, err := s.p.Refunds.Refundable(t.Context(), s.payer.Org); err != nil || n != 20*u {
 		t.Fatal(n, err)
 	}
 	if _, err := s.giveBack(20 * u); err != nil {
@@ -81,12 +81,12 @@ func TestRefundLimit_Amount(t *testing.T) {
 	// What has been used pays for the fees: 150.00 used less 100.00 that went back.
 	s.topUp(230 * u)
 	s.spend(150 * u)
-	if n, err := s.p.Refundable(t.Context(), s.payer.Org); err != nil || n != 50*u {
+	if n, err := s.p.Refunds.Refundable(t.Context(), s.payer.Org); err != nil || n != 50*u {
 		t.Fatal(n, err)
 	}
 	admin := account.Principal{User: id.New[id.User](), Admin: true}
 	allow := func(who account.Principal, org id.Org, n money.Nano, why string) error {
-		_, _, err := s.p.AllowRefund(t.Context(), who, org, n, why, idem.Request{})
+		_, _, err := s.p.Refunds.Allow(t.Context(), who, org, n, why, idem.Request{})
 		return err
 	}
 	if err := allow(s.payer, s.payer.Org, u, "mine"); !fault.Is(err, fault.Forbidden) {
@@ -110,7 +110,7 @@ func TestRefundLimit_SharedByCard(t *testing.T) {
 	t.Parallel()
 	const u = money.Unit
 	s := newShop(t, "")
-	s.p.cfg.RefundLimit = 100 * u
+	s.p.core.cfg.RefundLimit = 100 * u
 	payBy := func(card string) account.Principal {
 		s.payer = account.Principal{Org: s.Org(), User: id.New[id.User](), Email: "a@b.c", OrgName: "o"}
 		bought := s.topUp(80 * u)
@@ -126,7 +126,7 @@ func TestRefundLimit_SharedByCard(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := payBy("pm_card_visa")
-	if n, err := s.p.Refundable(t.Context(), second.Org); err != nil || n != 20*u {
+	if n, err := s.p.Refunds.Refundable(t.Context(), second.Org); err != nil || n != 20*u {
 		t.Fatal("the second organisation of a card gets back", n, err)
 	}
 	_, err := s.giveBack(80 * u)

@@ -12,16 +12,16 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 )
 
-// RemitTax books that a tax office was paid from the platform's own bank account: tax_payable falls, and so does bank.
+// Remit books that a tax office was paid from the platform's own bank account: tax_payable falls, and so does bank.
 // Only an admin may, with a reason for the audit log. It returns the report of the period as it is then. Faults:
 // Forbidden, Invalid (more than is owed to that country for that period), Conflict (the period is not over).
-func (p *Payments) RemitTax(ctx context.Context, who account.Principal, m tax.Remittance,
+func (taxes *Taxes) Remit(ctx context.Context, who account.Principal, m tax.Remittance,
 	once idem.Request) (tax.Report, idem.Outcome, error) {
 	if err := account.RequireStaff(who); err != nil {
 		return tax.Report{}, idem.Outcome{}, err
 	}
-	return idem.Once(ctx, p.d, once, func(ctx context.Context, tx *db.Tx) (tax.Report, error) {
-		n, err := tax.Remit(ctx, tx, who.User, p.cfg.Currency, m)
+	return idem.Once(ctx, taxes.d, once, func(ctx context.Context, tx *db.Tx) (tax.Report, error) {
+		n, err := tax.Remit(ctx, tx, who.User, taxes.cfg.Currency, m)
 		if err != nil {
 			return tax.Report{}, err
 		}
@@ -30,8 +30,8 @@ func (p *Payments) RemitTax(ctx context.Context, who account.Principal, m tax.Re
 			Key:  fmt.Sprintf("tax_remitted:%d", n),
 			Memo: m.Country + ", " + m.Period,
 			Transfers: []ledger.Transfer{{
-				Debit:  ledger.TaxPayable(p.cfg.Currency),
-				Credit: ledger.Bank(p.cfg.Currency),
+				Debit:  ledger.TaxPayable(taxes.cfg.Currency),
+				Credit: ledger.Bank(taxes.cfg.Currency),
 				Amount: m.Amount,
 			}},
 		}
@@ -42,6 +42,6 @@ func (p *Payments) RemitTax(ctx context.Context, who account.Principal, m tax.Re
 			"country": m.Country, "period": m.Period, "amount": m.Amount.String(), "reason": m.Reason})); err != nil {
 			return tax.Report{}, err
 		}
-		return tax.ReportOf(ctx, tx.Q, p.cfg.Currency, m.Period)
+		return tax.ReportOf(ctx, tx.Q, taxes.cfg.Currency, m.Period)
 	})
 }

@@ -22,17 +22,17 @@ import (
 // treasury is a platform that has charged taxes in 2025.
 type treasury struct {
 	*testing.T
-	d    *db.DB
-	p    *Payments
-	boss account.Principal
+	d     *db.DB
+	taxes *Taxes
+	boss  account.Principal
 }
 
 func newTreasury(t *testing.T, d *db.DB) *treasury {
 	t.Helper()
-	o := &treasury{t, d, &Payments{
+	o := &treasury{t, d, &Taxes{core: &core{
 		d:   d,
 		cfg: Config{Currency: "EUR"},
-	}, account.Principal{User: id.New[id.User](), Org: billingtest.New(t, d).Org(), Admin: true}}
+	}}, account.Principal{User: id.New[id.User](), Org: billingtest.New(t, d).Org(), Admin: true}}
 	for _, x := range []struct {
 		at, country string
 		cents       int64
@@ -62,7 +62,7 @@ func newTreasury(t *testing.T, d *db.DB) *treasury {
 }
 
 func (o *treasury) remit(period, country string, cents int64) error {
-	return billingtest.Err(o.p.RemitTax(o.Context(), o.boss, tax.Remittance{
+	return billingtest.Err(o.taxes.Remit(o.Context(), o.boss, tax.Remittance{
 		Period:  period,
 		Country: country,
 		Amount:  money.Nano(cents) * money.Cent,

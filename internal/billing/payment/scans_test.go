@@ -71,7 +71,7 @@ func TestPoll_AbandonedPagesDoNotDelayOthers(t *testing.T) {
 	}
 	s.Exec("UPDATE topup SET created_at = clock_timestamp() - interval '1 hour' WHERE id = $1", paid.ID)
 	for range 2 {
-		if _, err := s.p.Poll(t.Context()); err != nil {
+		if _, err := s.p.TopUps.Poll(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -91,7 +91,7 @@ func TestOutbox_SharedBySenders(t *testing.T) {
 	var replicas sync.WaitGroup
 	for range 3 {
 		replicas.Go(func() {
-			if _, err := s.p.out.SendDue(t.Context()); err != nil {
+			if _, err := s.p.core.out.SendDue(t.Context()); err != nil {
 				t.Error(err)
 			}
 		})
@@ -129,7 +129,7 @@ func TestOutbox_RateLimitPausesAll(t *testing.T) {
 	s.stripe.Faults.Throttle(10) // then 429
 	s.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('unknown', 'pending')")
 	calls := s.stripe.Faults.Calls()
-	if _, err := s.p.out.SendDue(t.Context()); err != nil {
+	if _, err := s.p.core.out.SendDue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	// Ten get through; those under way at that moment, one for each of the outbox's eight workers, meet the 429; the

@@ -18,7 +18,7 @@ import (
 // settle books the state of a top-up's payment at Stripe. last reports that a refusal is the end: on a checkout page
 // the payer may try another card. Any number of calls, in any order, book a success once; a success always counts, even
 // for a top-up that was given up before.
-func (p *Payments) settle(ctx context.Context, tx *db.Tx, topup id.TopUp, pay stripe.Payment, last bool) error {
+func (ts *TopUps) settle(ctx context.Context, tx *db.Tx, topup id.TopUp, pay stripe.Payment, last bool) error {
 	t, err := tx.Q.TopupForUpdate(ctx, topup)
 	if err != nil {
 		return fmt.Errorf("lock top-up %s: %w", topup, err)
@@ -30,11 +30,11 @@ func (p *Payments) settle(ctx context.Context, tx *db.Tx, topup id.TopUp, pay st
 		}
 		return tx.Q.SetTopupReceipt(ctx, pay.Receipt, topup) // the response to the payment did not have it
 	case pay.Status == stripe.Succeeded:
-		return p.succeed(ctx, tx, t, pay)
+		return ts.succeed(ctx, tx, t, pay)
 	case pay.Status == stripe.Failed && last:
-		return p.fail(ctx, tx, topup, Failed, pay.Failure, pay.ID)
+		return failTopUp(ctx, tx, topup, Failed, pay.Failure, pay.ID)
 	case pay.Status == stripe.Canceled:
-		return p.fail(ctx, tx, topup, Canceled, pay.Failure, pay.ID)
+		return failTopUp(ctx, tx, topup, Canceled, pay.Failure, pay.ID)
 	}
 	if err := tx.Q.SetTopupPayment(ctx, topup, &pay.ID); err != nil { // still waiting
 		return fmt.Errorf("set payment of top-up %s: %w", topup, err)
@@ -43,14 +43,14 @@ func (p *Payments) settle(ctx context.Context, tx *db.Tx, topup id.TopUp, pay st
 }
 
 // succeed books a top-up whose payment succeeded, issues its receipt and keeps the card.
-func (p *Payments) succeed(ctx context.Context, tx *db.Tx, t dbq.Topup, pay stripe.Payment) error {
+func (ts *TopUps) succeed(ctx context.Context, tx *db.Tx, t dbq.Topup, pay stripe.Payment) error {
 	if err := tx.Q.SetTopupPayment(ctx, t.ID, &pay.ID); err != nil {
 		return fmt.Errorf("set payment of top-up %s: %w", t.ID, err)
 	}
 	if pay.Cents != int64((t.Amount+t.Tax)/money.Cent) || pay.Currency != t.Currency {
-		return p.setAside(ctx, tx, t.ID, pay)
+		return ts.setAside(ctx, tx, t.ID, pay)
 	}
-	blocked, err := p.bookTopup(ctx, tx, t, pay)
+	blocked, err := ts.book(ctx, tx, t, pay)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (p *Payments) succeed(ctx context.Context, tx *db.Tx, t dbq.Topup, pay stri
 	if err != nil {
 		return err
 	}
-	if err := p.issue(ctx, tx, t, pay.ID, now); err != nil {
+	if err := ts.receipts.issue(ctx, tx, t, pay.ID, now); err != nil {
 		return err
 	}
 	if t.Automatic {
@@ -74,11 +74,11 @@ func (p *Payments) succeed(ctx context.Context, tx *db.Tx, t dbq.Topup, pay stri
 			return fmt.Errorf("set receipt of top-up %s: %w", t.ID, err)
 		}
 	}
-	tx.AfterCommit(func() { p.collectNow(context.WithoutCancel(ctx), t.OrgID, t.Currency) })
+	tx.AfterCommit(func() { ts.claims.collectNow(context.WithoutCancel(ctx), t.OrgID, t.Currency) })
 	if blocked {
 		return nil // the card is not kept
 	}
-	return p.saveCard(ctx, tx, t.OrgID, pay.Card)
+	return ts.cards.save(ctx, tx, t.OrgID, pay.Card)
 }
 
 // notifyAdded notifies the org of credit that auto top-up added.
@@ -94,9 +94,9 @@ func notifyAdded(ctx context.Context, tx *db.Tx, t dbq.Topup) error {
 	return err
 }
 
-// bookTopup credits a payment. One by a blocked card is refunded in the same transaction, so that nothing of it can be
+// book credits a payment. One by a blocked card is refunded in the same transaction, so that nothing of it can be
 // spent.
-func (p *Payments) bookTopup(ctx context.Context, tx *db.Tx, t dbq.Topup,
+func (ts *TopUps) book(ctx context.Context, tx *db.Tx, t dbq.Topup,
 	pay stripe.Payment) (blocked bool, err error) {
 	if pay.Fingerprint != "" {
 		if blocked, err = tx.Q.CardIsBlocked(ctx, pay.Fingerprint); err != nil {
@@ -121,21 +121,21 @@ func (p *Payments) bookTopup(ctx context.Context, tx *db.Tx, t dbq.Topup,
 	}
 	if booked[0] {
 		paid := taxEntry{tax.TopUp, ledgerKey(pay.ID), t.ID.String(), t.Amount, t.Tax}
-		if err := p.recordTax(ctx, tx, t, paid); err != nil {
+		if err := ts.taxes.record(ctx, tx, t, paid); err != nil {
 			return blocked, err
 		}
 	}
 	if !blocked {
 		return false, nil
 	}
-	return true, p.returnBlocked(ctx, tx, t, pay, back)
+	return true, ts.returnBlocked(ctx, tx, t, pay, back)
 }
 
 // returnBlocked sends a payment by a blocked card back, whose refund is booked, and notifies the org.
-func (p *Payments) returnBlocked(ctx context.Context, tx *db.Tx, t dbq.Topup, pay stripe.Payment,
+func (ts *TopUps) returnBlocked(ctx context.Context, tx *db.Tx, t dbq.Topup, pay stripe.Payment,
 	back id.Refund) error {
 	out := &outbox.Batch{Tx: tx}
-	if err := p.queueRefund(ctx, out, t, back, refundOf{pay.ID, t.UserID, t.Amount, t.Tax}); err != nil {
+	if err := ts.refunds.queue(ctx, out, t, back, refundOf{pay.ID, t.UserID, t.Amount, t.Tax}); err != nil {
 		return err
 	}
 	_, err := notify.Add(ctx, tx, notify.Notice{
@@ -150,24 +150,13 @@ func (p *Payments) returnBlocked(ctx context.Context, tx *db.Tx, t dbq.Topup, pa
 	return err
 }
 
-// collectNow is collect for what was just credited; CollectClaims does it again where it fails.
-func (p *Payments) collectNow(ctx context.Context, org id.Org, currency string) {
-	c, err := p.d.Q.DisputeClaims(ctx, org, currency)
-	if err == nil && c.Short+c.Debt > 0 {
-		err = p.collect(ctx, org, currency)
-	}
-	if err != nil {
-		p.log.WarnContext(ctx, "claims are left to the next pass", "org", org, "err", err)
-	}
-}
-
 // setAside books a payment that is not what was requested to the suspense account; an admin decides.
-func (p *Payments) setAside(ctx context.Context, tx *db.Tx, topup id.TopUp, pay stripe.Payment) error {
+func (ts *TopUps) setAside(ctx context.Context, tx *db.Tx, topup id.TopUp, pay stripe.Payment) error {
 	came, err := stripe.FromCents(pay.Cents)
 	if err != nil {
 		return fmt.Errorf("payment %s: %w", pay.ID, err)
 	}
-	p.log.ErrorContext(ctx, "a payment differs from what was requested", "topup", topup, "payment", pay.ID,
+	ts.log.ErrorContext(ctx, "a payment differs from what was requested", "topup", topup, "payment", pay.ID,
 		"cents", pay.Cents, "currency", pay.Currency)
 	if _, err := ledger.Post(ctx, tx, ledger.Entry{
 		Kind: "topup_mismatch",
@@ -193,12 +182,12 @@ func (p *Payments) setAside(ctx context.Context, tx *db.Tx, topup id.TopUp, pay 
 	}); err != nil {
 		return err
 	}
-	return p.fail(ctx, tx, topup, Failed, "The payment differs from what was requested; our staff will look at it.",
+	return failTopUp(ctx, tx, topup, Failed, "The payment differs from what was requested; our staff will look at it.",
 		pay.ID)
 }
 
-// fail ends a top-up that was not paid. One that succeeded stays so.
-func (p *Payments) fail(ctx context.Context, tx *db.Tx, topup id.TopUp, state State, why, payment string) error {
+// failTopUp ends a top-up that was not paid. One that succeeded stays so.
+func failTopUp(ctx context.Context, tx *db.Tx, topup id.TopUp, state State, why, payment string) error {
 	t, err := tx.Q.TopupForUpdate(ctx, topup)
 	if err != nil {
 		return fmt.Errorf("lock top-up %s: %w", topup, err)
@@ -215,7 +204,7 @@ func (p *Payments) fail(ctx context.Context, tx *db.Tx, topup id.TopUp, state St
 		return fmt.Errorf("settle top-up %s: %w", topup, err)
 	}
 	if t.Automatic {
-		return p.stopAuto(ctx, tx, t.OrgID, why)
+		return stopAuto(ctx, tx, t.OrgID, why)
 	}
 	_, err = notify.Add(ctx, tx, notify.Notice{
 		Org: t.OrgID, Key: noticeKey(topup), Severity: notify.Warn, Object: topup.String(),

@@ -17,7 +17,7 @@ const hook = "https://muster.test/stripe/webhook"
 
 func (s *shop) setUp() StripeSetup {
 	s.T.Helper()
-	x, err := SetUpStripe(s.T.Context(), s.p.stripe, "EUR", hook)
+	x, err := SetUpStripe(s.T.Context(), s.p.core.stripe, "EUR", hook)
 	if err != nil {
 		s.T.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestSetUp_CreatesOnce(t *testing.T) {
 		t.Fatal(d)
 	}
 	// Another currency has a price of its own on the same meter.
-	other, err := SetUpStripe(t.Context(), s.p.stripe, "USD", hook)
+	other, err := SetUpStripe(t.Context(), s.p.core.stripe, "USD", hook)
 	if err != nil || !slices.Equal(other.Made, []string{"price"}) || other.Meter != first.Meter ||
 		other.Price == first.Price {
 		t.Fatalf("%+v %v", other, err)
@@ -54,7 +54,7 @@ func TestSetUp_AfterLostAnswers(t *testing.T) {
 	for i := range 40 {
 		s.stripe.Faults.Fail([]sandbox.Fault{sandbox.None, sandbox.Error500, sandbox.RateLimited, sandbox.Truncated}[i%4],
 			sandbox.Error500)
-		if _, err := SetUpStripe(t.Context(), s.p.stripe, "EUR", hook); err != nil {
+		if _, err := SetUpStripe(t.Context(), s.p.core.stripe, "EUR", hook); err != nil {
 			failed++
 		}
 		s.stripe.Faults.Heal()
@@ -80,7 +80,7 @@ func TestSetUp_RepairsEndpoint(t *testing.T) {
 		!strings.Contains(mended.Warnings[0], "2019-01-01") {
 		t.Fatalf("%+v", mended)
 	}
-	e, err := s.p.stripe.FindEndpoint(t.Context(), hook, false)
+	e, err := s.p.core.stripe.FindEndpoint(t.Context(), hook, false)
 	if err != nil || !e.Enabled || !slices.Contains(e.Events, "customer.created") {
 		t.Fatalf("%+v %v", e, err)
 	}
@@ -96,7 +96,8 @@ func TestSetUp_RepairsEndpoint(t *testing.T) {
 	if all := s.setUp(); all.Changed == nil || all.Warnings != nil { // it was switched off
 		t.Fatalf("%+v", all)
 	}
-	if e, err = s.p.stripe.FindEndpoint(t.Context(), hook, false); err != nil || !slices.Equal(e.Events, []string{"*"}) {
+	e, err = s.p.core.stripe.FindEndpoint(t.Context(), hook, false)
+	if err != nil || !slices.Equal(e.Events, []string{"*"}) {
 		t.Fatalf("%+v %v", e, err)
 	}
 }
@@ -106,7 +107,7 @@ func TestSetUp_RefusesOtherPrice(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "")
 	s.stripe.Meters.Deactivate(s.setUp().Meter)
-	x, err := SetUpStripe(t.Context(), s.p.stripe, "EUR", hook)
+	x, err := SetUpStripe(t.Context(), s.p.core.stripe, "EUR", hook)
 	if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "lookup key muster_usage_eur") {
 		t.Fatalf("%+v %v", x, err)
 	}

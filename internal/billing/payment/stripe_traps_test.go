@@ -28,7 +28,7 @@ func TestCheckout_CardsOnly(t *testing.T) {
 // refundOf gives all of the wallet back and is Stripe's id of the refund.
 func (s *shop) refundOf(amount money.Nano) (Refund, string) {
 	s.T.Helper()
-	made, _, err := s.p.GiveBack(s.T.Context(), s.payer, amount, idem.Request{})
+	made, _, err := s.p.Refunds.GiveBack(s.T.Context(), s.payer, amount, idem.Request{})
 	if err != nil || len(made) != 1 {
 		s.T.Fatal(made, err)
 	}
@@ -38,7 +38,7 @@ func (s *shop) refundOf(amount money.Nano) (Refund, string) {
 
 func (s *shop) refundNow(r Refund) Refund {
 	s.T.Helper()
-	all, err := s.p.refunds(s.T.Context(), s.payer.Org, []id.Refund{r.ID})
+	all, err := s.p.Refunds.these(s.T.Context(), s.payer.Org, []id.Refund{r.ID})
 	if err != nil || len(all) != 1 {
 		s.T.Fatal(all, err)
 	}
@@ -103,7 +103,7 @@ func TestOutbox_ReusedKeyLookedUp(t *testing.T) {
 	charged := s.topUp(8 * money.Unit) // the outcome is unknown
 	s.Exec(`UPDATE stripe_outbox SET params = jsonb_set(params, '{description}', '"another version''s words"') WHERE
 		idem_key = $1`, topupKey(charged.ID))
-	s.SendAll(s.p.out)
+	s.SendAll(s.p.core.out)
 	s.want(charged, Succeeded)
 	s.square(2)
 
@@ -114,7 +114,7 @@ func TestOutbox_ReusedKeyLookedUp(t *testing.T) {
 	if err := s.DB.Pool.QueryRow(t.Context(), "SELECT customer_id FROM stripe_customer").Scan(&customer); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.p.stripe.CreatePayment(t.Context(), topupKey(lost.ID), stripe.NewPayment{
+	if _, err := s.p.core.stripe.CreatePayment(t.Context(), topupKey(lost.ID), stripe.NewPayment{
 		TopUp:    "another",
 		Customer: customer,
 		Method:   "pm_card_visa",
@@ -125,14 +125,14 @@ func TestOutbox_ReusedKeyLookedUp(t *testing.T) {
 	}
 	for range 3 {
 		s.Exec("UPDATE stripe_outbox SET next_at = clock_timestamp() WHERE state IN ('pending', 'sent', 'unknown')")
-		if _, err := s.p.out.SendDue(t.Context()); err != nil {
+		if _, err := s.p.core.out.SendDue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s.want(lost, Pending)
 	s.Exec("UPDATE stripe_outbox SET first_sent_at = first_sent_at - interval '61 minutes' WHERE idem_key = $1",
 		topupKey(lost.ID))
-	s.SendAll(s.p.out)
+	s.SendAll(s.p.core.out)
 	s.want(lost, Failed)
 }
 
@@ -197,7 +197,7 @@ func TestFraudWarning_StopsAutoTopUp(t *testing.T) {
 	s.stripe.Warnings.Warn(pi)
 	ds := s.stripe.Webhooks.Deliveries()
 	s.deliver(append(ds, ds...))
-	a, err := s.p.AutoTopUp(t.Context(), s.payer.Org)
+	a, err := s.p.AutoTopUps.Get(t.Context(), s.payer.Org)
 	if told := s.noticeTitles(boss, "fraud_warning:"); err != nil || a.Enabled || len(told) != 1 ||
 		!strings.Contains(told[0], pi) {
 		t.Errorf("%+v, told %q, %v", a, told, err)
@@ -209,11 +209,11 @@ func TestMeterErrors_NotifyAdmins(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "pm_card_visa")
 	boss := s.Admin().Org
-	if _, err := s.p.stripe.CreateMeter(t.Context(), "m", stripe.UsageMeter, "usage"); err != nil {
+	if _, err := s.p.core.stripe.CreateMeter(t.Context(), "m", stripe.UsageMeter, "usage"); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := s.p.stripe.SendUsage(t.Context(), stripe.UsageEvent{
+		if err := s.p.core.stripe.SendUsage(t.Context(), stripe.UsageEvent{
 			Identifier: id.New[id.LedgerTx]().String(),
 			Customer:   "cus_gone",
 			Value:      5,

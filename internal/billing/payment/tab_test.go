@@ -36,7 +36,7 @@ func newTab(t testing.TB, d *db.DB, card string) *tab {
 	b := &tab{wanted: map[string]int64{}}
 	w := billingtest.New(t, d)
 	b.shop = newShopAt(w, w.Stripe(b.now, 0), card)
-	b.p.Bill(Biller{
+	b.p.Invoices.Bill(Biller{
 		Subscription: b.subscription,
 		Invoice:      b.invoice,
 		Refused:      b.refuse,
@@ -94,7 +94,7 @@ func (b *tab) invoice(ctx context.Context, tx *db.Tx, org id.Org, in stripe.Invo
 		if want != in.Metered {
 			lines = []BillLine{{Ref: "residue", Description: "Residue", Cents: want - in.Metered}}
 		}
-		_, err := b.p.CloseInvoice(ctx, tx, org, in.ID, lines)
+		_, err := b.p.Invoices.Close(ctx, tx, org, in.ID, lines)
 		return "", err
 	}
 	b.wanted[in.ID] = in.Total // final
@@ -120,7 +120,9 @@ func (b *tab) do(f func(ctx context.Context, tx *db.Tx) ([]id.Outbox, error)) []
 
 func (b *tab) subscribe() []id.Outbox {
 	b.T.Helper()
-	return b.do(func(ctx context.Context, tx *db.Tx) ([]id.Outbox, error) { return b.p.Subscribe(ctx, tx, b.payer.Org) })
+	return b.do(func(ctx context.Context, tx *db.Tx) ([]id.Outbox, error) {
+		return b.p.Invoices.Subscribe(ctx, tx, b.payer.Org)
+	})
 }
 
 // use books usage and reports it.
@@ -133,7 +135,7 @@ func (b *tab) use(v money.Micro) (identifier string) {
 			Debit: ledger.Receivable(b.payer.Org, "EUR"), Credit: ledger.Fee("EUR"), Amount: v.Nano()}}}); err != nil {
 			return nil, err
 		}
-		return b.p.ReportUsage(ctx, tx, b.payer.Org, identifier, v, b.now())
+		return b.p.Invoices.ReportUsage(ctx, tx, b.payer.Org, identifier, v, b.now())
 	})
 	b.move(time.Minute)
 	return identifier
@@ -159,7 +161,7 @@ func (b *tab) reconcile() reconcile.Result {
 
 func (b *tab) refresh() {
 	b.T.Helper()
-	if err := b.p.RefreshBilling(context.Background(), b.payer.Org, b.sub.ID); err != nil {
+	if err := b.p.Invoices.RefreshBilling(context.Background(), b.payer.Org, b.sub.ID); err != nil {
 		b.T.Fatal(err)
 	}
 }

@@ -13,7 +13,14 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/money"
+	"github.com/musterhq/muster/internal/stripe"
 )
+
+// Taxes determines what tax a payment bears, and keeps the book of it.
+type Taxes struct {
+	*core
+	receipts *Receipts
+}
 
 // Tax is what tax a payment bears, for its payer.
 type Tax = client.Tax
@@ -23,11 +30,11 @@ type Price = client.Price
 
 // Price returns, before anything is paid, what is charged for an amount paid in by the org. Faults: Invalid (the
 // amount), Unavailable.
-func (p *Payments) Price(ctx context.Context, org id.Org, amount money.Nano) (Price, error) {
+func (taxes *Taxes) Price(ctx context.Context, org id.Org, amount money.Nano) (Price, error) {
 	if err := checkAmount(amount); err != nil {
 		return Price{}, err
 	}
-	t, err := p.taxOn(ctx, org, tax.TopUp, amount)
+	t, err := taxes.on(ctx, org, tax.TopUp, amount)
 	if err != nil {
 		return Price{}, err
 	}
@@ -35,23 +42,23 @@ func (p *Payments) Price(ctx context.Context, org id.Org, amount money.Nano) (Pr
 		Amount:   amount,
 		Tax:      ViewTax(t, t.Amount()),
 		Total:    amount + t.Amount(),
-		Currency: p.cfg.Currency,
+		Currency: taxes.cfg.Currency,
 	}, nil
 }
 
-// taxOn returns the tax on an amount that the org pays in now, or is invoiced. Call it outside of transactions: the
+// on returns the tax on an amount that the org pays in now, or is invoiced. Call it outside of transactions: the
 // Taxer may be asked over a network.
-func (p *Payments) taxOn(ctx context.Context, org id.Org, kind tax.Kind, amount money.Nano) (tax.Tax, error) {
-	legal, err := account.LegalOf(ctx, p.d.Q, org)
+func (taxes *Taxes) on(ctx context.Context, org id.Org, kind tax.Kind, amount money.Nano) (tax.Tax, error) {
+	legal, err := account.LegalOf(ctx, taxes.d.Q, org)
 	if err != nil {
 		return tax.Tax{}, err
 	}
-	t, err := p.cfg.Taxer.Tax(ctx, tax.Sale{
+	t, err := taxes.cfg.Taxer.Tax(ctx, tax.Sale{
 		Kind:     kind,
 		Country:  legal.Country,
 		VATID:    legal.VATID,
 		Cents:    int64(amount / money.Cent),
-		Currency: p.cfg.Currency,
+		Currency: taxes.cfg.Currency,
 	})
 	if err != nil {
 		return t, fault.Wrap(err, fault.Unavailable, "the tax cannot be worked out now: nothing was charged; try again in "+
@@ -63,28 +70,6 @@ func (p *Payments) taxOn(ctx context.Context, org id.Org, kind tax.Kind, amount 
 	return t, nil
 }
 
-// insert stores a top-up.
-func (p *Payments) insert(ctx context.Context, tx *db.Tx, n newTopup) error {
-	err := tx.Q.InsertTopup(ctx, dbq.InsertTopupParams{
-		ID:         n.id,
-		OrgID:      n.org,
-		UserID:     n.user,
-		Amount:     n.amount,
-		Currency:   p.cfg.Currency,
-		Automatic:  n.automatic,
-		Tax:        n.tax.Amount(),
-		TaxPpm:     int32(n.tax.PPM),
-		TaxName:    n.tax.Name,
-		TaxReason:  string(n.tax.Reason),
-		TaxCountry: n.tax.Country,
-		TaxVatID:   n.tax.VATID,
-	})
-	if err != nil {
-		return fmt.Errorf("insert top-up %s: %w", n.id, err)
-	}
-	return nil
-}
-
 // taxEntry is what an entry of the ledger moved of a payment, with its tax.
 type taxEntry struct {
 	kind tax.Kind
@@ -92,18 +77,6 @@ type taxEntry struct {
 	ref  string     // id of the top-up or refund
 	net  money.Nano // negative: it went back
 	tax  money.Nano // with the sign of net
-}
-
-// describe returns how a payment is named to its payer, on Stripe's page and receipt.
-func (p *Payments) describe(amount money.Nano, t tax.Tax) string {
-	switch {
-	case t.Cents > 0:
-		return fmt.Sprintf("%s %s %s, plus %s %s %s", what, inCents(amount), p.cfg.Currency, tax.Label(t.Name, t.PPM),
-			inCents(t.Amount()), p.cfg.Currency)
-	case t.Reason == tax.ReverseCharge:
-		return what + " (reverse charge)"
-	}
-	return what
 }
 
 // taxOf returns the tax that was decided for a top-up.
@@ -130,11 +103,11 @@ func ViewTax(t tax.Tax, amount money.Nano) Tax {
 	}
 }
 
-// recordTax writes a line of the tax book for a top-up, and the credit note for what goes back of it, in the
+// record writes a line of the tax book for a top-up, and the credit note for what goes back of it, in the
 // transaction that posts the entry. Payments made before there were taxes are not in the book.
-func (p *Payments) recordTax(ctx context.Context, tx *db.Tx, t dbq.Topup, x taxEntry) error {
+func (taxes *Taxes) record(ctx context.Context, tx *db.Tx, t dbq.Topup, x taxEntry) error {
 	if x.kind != tax.TopUp {
-		if err := p.creditTopup(ctx, tx, t, x); err != nil {
+		if err := taxes.receipts.creditTopup(ctx, tx, t, x); err != nil {
 			return err
 		}
 	}
@@ -179,12 +152,11 @@ func taxBack(whole, charged, before, part, gone money.Nano) money.Nano {
 	return money.Nano(tax.Back(c(charged), c(whole), c(before), c(part), c(gone))) * money.Cent
 }
 
-// newTopup is a top-up to be stored, with the tax that it bears for good.
-type newTopup struct {
-	id        id.TopUp
-	org       id.Org
-	user      id.User
-	amount    money.Nano // without tax
-	automatic bool       // by auto top-up
-	tax       tax.Tax
+// taxOfPart returns how much of the next part of an invoice's payment is tax, if before, and gone of its tax, went back
+// already; all but of include tax. Nano-units of whole cents.
+func taxOfPart(in stripe.Invoice, of tax.Tax, before, part, gone money.Nano) money.Nano {
+	if in.Total <= 0 {
+		return 0
+	}
+	return min(part, taxBack(money.Nano(in.Total)*money.Cent, of.Amount(), before, part, gone))
 }

@@ -43,9 +43,9 @@ func TestTax_RandomFaults(t *testing.T) {
 				s.owed()
 			}
 			s.stripe.Faults.Heal()
-			s.SendAll(s.p.out)
+			s.SendAll(s.p.core.out)
 			m.finishAll()
-			if _, err := s.p.poll(t.Context(), 0); err != nil {
+			if _, err := s.p.TopUps.poll(t.Context(), 0); err != nil {
 				t.Fatal(err)
 			}
 			s.level()
@@ -78,12 +78,12 @@ func (m *taxModel) step() {
 		}
 		m.lives(m.country, m.vat)
 	case 2, 3, 4:
-		m.p.cfg.DefaultMethod = []string{"pm_card_visa", "pm_card_visa", "pm_slow",
+		m.p.core.cfg.DefaultMethod = []string{"pm_card_visa", "pm_card_visa", "pm_slow",
 			"pm_card_visa_chargeDeclined"}[m.r.IntN(4)]
 		cents := 100 + m.r.Int64N(3000)
 		m.due[m.topUp(money.Nano(cents)*money.Cent).ID] = m.expected(cents)
 	case 5:
-		if n, err := m.p.Refundable(context.Background(), m.payer.Org); err != nil {
+		if n, err := m.p.Refunds.Refundable(context.Background(), m.payer.Org); err != nil {
 			m.T.Fatal(err)
 		} else if n >= money.Cent {
 			if _, err := m.giveBack(money.Nano(1+m.r.Int64N(int64(n/money.Cent))) * money.Cent); err != nil {
@@ -91,7 +91,7 @@ func (m *taxModel) step() {
 			}
 		}
 	case 6:
-		list, err := m.p.List(context.Background(), m.payer.Org, id.TopUp{}, 100)
+		list, err := m.p.TopUps.List(context.Background(), m.payer.Org, id.TopUp{}, 100)
 		if err != nil {
 			m.T.Fatal(err)
 		}
@@ -162,7 +162,7 @@ func (m *taxModel) finishAll() {
 func (m *taxModel) check() {
 	m.T.Helper()
 	var charged int64
-	list, err := m.p.List(context.Background(), m.payer.Org, id.TopUp{}, 1000)
+	list, err := m.p.TopUps.List(context.Background(), m.payer.Org, id.TopUp{}, 1000)
 	if err != nil {
 		m.T.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func (o *office) Tax(ctx context.Context, s tax.Sale) (tax.Tax, error) {
 func taxed(t testing.TB, method string) (*shop, *office) {
 	s := newShop(t, method)
 	o := &office{Flat: tax.Flat{Home: "DE", Rates: tax.EU()}}
-	s.p.cfg.Taxer = o
+	s.p.core.cfg.Taxer = o
 	return s, o
 }
 
@@ -66,7 +66,7 @@ func (s *shop) owed() money.Nano {
 func TestTax_TopUp(t *testing.T) {
 	t.Parallel()
 	s, o := taxed(t, "pm_card_visa")
-	price, err := s.p.Price(t.Context(), s.payer.Org, 100*money.Unit)
+	price, err := s.p.Taxes.Price(t.Context(), s.payer.Org, 100*money.Unit)
 	if err != nil || price.Total != 119*money.Unit || price.Tax.Percent != "19" || price.Tax.Reason != tax.Untold ||
 		price.Tax.Note == "" {
 		t.Fatalf("%+v %v", price, err)
@@ -89,13 +89,13 @@ func TestTax_TopUp(t *testing.T) {
 	}
 	// A payer who saw a different total is not charged.
 	o.Rates = map[string]int64{"DE": 160_000}
-	if _, _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{
+	if _, _, err := s.p.TopUps.Create(t.Context(), s.payer, TopUpRequest{
 		Amount: 100 * money.Unit,
 		Total:  119 * money.Unit,
 	}, idem.Request{}); !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "116.00") {
 		t.Fatal(err)
 	}
-	if got, _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{
+	if got, _, err := s.p.TopUps.Create(t.Context(), s.payer, TopUpRequest{
 		Amount: 100 * money.Unit,
 		Total:  116 * money.Unit,
 	}, idem.Request{}); err != nil || got.Tax.Percent != "16" {
@@ -110,8 +110,8 @@ func TestTax_TopUp(t *testing.T) {
 	}
 	// The tax cannot be determined: nothing is charged.
 	o.away = context.DeadlineExceeded
-	if _, _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: money.Unit}, idem.Request{}); !fault.Is(err,
-		fault.Unavailable) {
+	_, _, err = s.p.TopUps.Create(t.Context(), s.payer, TopUpRequest{Amount: money.Unit}, idem.Request{})
+	if !fault.Is(err, fault.Unavailable) {
 		t.Fatal(err)
 	}
 	if n, _ := s.stripe.Charges.Total(); n != 3 || s.owed() != 35*money.Unit {
@@ -228,7 +228,7 @@ func TestTax_AutoTopUp(t *testing.T) {
 	s, o := taxed(t, "pm_card_visa")
 	s.Exec("INSERT INTO app_user (id, email, password_hash) VALUES ($1, $2, 'x')", s.payer.User, s.payer.User.String()+
 		"@example.com")
-	if err := s.p.SetAutoTopUp(t.Context(), s.payer, AutoTopUp{
+	if err := s.p.AutoTopUps.Set(t.Context(), s.payer, AutoTopUp{
 		Enabled:   true,
 		Threshold: 100 * money.Unit,
 		Amount:    10 * money.Unit,
@@ -237,13 +237,13 @@ func TestTax_AutoTopUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.away = context.DeadlineExceeded
-	if n, err := s.p.AutoTopUps(t.Context()); n != 0 || err == nil {
+	if n, err := s.p.AutoTopUps.Run(t.Context()); n != 0 || err == nil {
 		t.Fatal(n, err)
 	}
 	o.away = nil
 	s.Exec("UPDATE auto_topup SET next_at = clock_timestamp()") // it is retried after a while
 	for range 4 {
-		if _, err := s.p.AutoTopUps(t.Context()); err != nil {
+		if _, err := s.p.AutoTopUps.Run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // topupSender is what the senders of top-ups share.
-type topupSender struct{ *Payments }
+type topupSender struct{ *TopUps }
 
 // Refused ends the top-up: it failed.
 func (p topupSender) Refused(ctx context.Context, tx *db.Tx, row outbox.Row, why *stripe.Error) error {
@@ -22,7 +22,7 @@ func (p topupSender) Refused(ctx context.Context, tx *db.Tx, row outbox.Row, why
 	if err != nil {
 		return err
 	}
-	return p.fail(ctx, tx, t, Failed, message, why.Payment)
+	return failTopUp(ctx, tx, t, Failed, message, why.Payment)
 }
 
 // subject reads a row's parameters, and returns the top-up that it is for and its org's customer. The error is
@@ -39,7 +39,7 @@ func (p topupSender) subject(ctx context.Context, row outbox.Row,
 	if err != nil {
 		return t, "", fmt.Errorf("read top-up %s: %w", t, err)
 	}
-	customer, _, err = p.customerOf(ctx, topup.OrgID)
+	customer, _, err = p.customers.of(ctx, topup.OrgID)
 	return t, customer, err
 }
 
@@ -115,11 +115,11 @@ type cancelParams struct {
 
 // giveUp queues the cancellation of a payment whose payer did not answer their bank. Only Stripe knows whether they
 // have answered since.
-func (p *Payments) giveUp(ctx context.Context, t dbq.Topup) error {
+func (ts *TopUps) giveUp(ctx context.Context, t dbq.Topup) error {
 	if t.PaymentIntentID == nil {
 		return nil
 	}
-	return p.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	return ts.d.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		_, err := outbox.Add(ctx, tx, kindCancel, t.ID.String(), "cancel:"+*t.PaymentIntentID,
 			cancelParams{*t.PaymentIntentID})
 		return err
@@ -127,7 +127,7 @@ func (p *Payments) giveUp(ctx context.Context, t dbq.Topup) error {
 }
 
 // cancelSender cancels payments.
-type cancelSender struct{ *Payments }
+type cancelSender struct{ *TopUps }
 
 // Send cancels a payment and books what became of it: it may have succeeded before.
 func (p cancelSender) Send(ctx context.Context, client *stripe.Client, row outbox.Row) (string, outbox.Book, error) {

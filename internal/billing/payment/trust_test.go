@@ -59,13 +59,13 @@ func (s *shop) spendable() money.Nano {
 
 func (s *shop) collectAll() {
 	s.T.Helper()
-	_, err := s.p.CollectClaims(context.Background())
+	_, err := s.p.Claims.Collect(context.Background())
 	s.must(err)
 }
 
 func (s *shop) standing() Standing {
 	s.T.Helper()
-	st, err := s.p.Standing(context.Background(), s.payer.Org)
+	st, err := s.p.Standings.Of(context.Background(), s.payer.Org)
 	s.must(err)
 	return st
 }
@@ -91,7 +91,7 @@ func TestDispute_ReturnedMoneySetAside(t *testing.T) {
 		t.Fatal("disputed money was spent:", err)
 	}
 	s.collectAll()
-	if n, err := s.p.Refundable(t.Context(), s.payer.Org); err != nil || n != 50*u || s.wallet() != 50*u {
+	if n, err := s.p.Refunds.Refundable(t.Context(), s.payer.Org); err != nil || n != 50*u || s.wallet() != 50*u {
 		t.Fatal(n, s.wallet(), err)
 	}
 	if st := s.standing(); st.Short != 0 {
@@ -181,11 +181,11 @@ func TestStanding_FollowsDisputes(t *testing.T) {
 	boss := s.Admin().Org
 	admin := account.Principal{User: id.New[id.User](), Org: boss, Admin: true}
 	add := func(n money.Nano) error {
-		_, _, err := s.p.TopUp(t.Context(), s.payer, TopUpRequest{Amount: n}, idem.Request{})
+		_, _, err := s.p.TopUps.Create(t.Context(), s.payer, TopUpRequest{Amount: n}, idem.Request{})
 		return err
 	}
 	forgive := func(who account.Principal, reason string) error {
-		return billingtest.Err(s.p.Forgive(t.Context(), who,
+		return billingtest.Err(s.p.Standings.Forgive(t.Context(), who,
 			s.payer.Org, reason, idem.Request{}))
 	}
 	if err := forgive(admin, "none"); !fault.Is(err, fault.Conflict) {
@@ -214,11 +214,11 @@ func TestStanding_FollowsDisputes(t *testing.T) {
 	if len(s.noticeTitles(s.payer.Org, "suspended:")) != 1 || len(s.noticeTitles(boss, "suspended:")) != 1 {
 		t.Error("nobody was told")
 	}
-	if all, err := s.p.Standings(t.Context(), admin); err != nil || len(all) != 1 || all[0].Org != s.payer.Org ||
+	if all, err := s.p.Standings.List(t.Context(), admin); err != nil || len(all) != 1 || all[0].Org != s.payer.Org ||
 		all[0].Lost != 3 {
 		t.Fatal(all, err)
 	}
-	if _, err := s.p.Standings(t.Context(), s.payer); !fault.Is(err, fault.Forbidden) {
+	if _, err := s.p.Standings.List(t.Context(), s.payer); !fault.Is(err, fault.Forbidden) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -255,11 +255,11 @@ func TestDispute_LostBlocksCard(t *testing.T) {
 	page := other.topUp(7 * u)
 	s.stripe.Checkout.Pay(s.session(topupKey(page.ID)), "pm_card_visa")
 	s.deliver(s.stripe.Webhooks.Deliveries())
-	s.SendAll(s.p.out)
+	s.SendAll(s.p.core.out)
 	if other.wallet() != 0 || len(other.cards()) != 0 {
 		t.Fatalf("%s paid with a blocked card, %d cards kept", other.wallet(), len(other.cards()))
 	}
-	if list, err := s.p.Refunds(t.Context(), other.payer.Org); err != nil || len(list) != 1 ||
+	if list, err := s.p.Refunds.List(t.Context(), other.payer.Org); err != nil || len(list) != 1 ||
 		list[0].State != Succeeded || list[0].Amount != 7*u {
 		t.Fatal(list, err)
 	}
@@ -298,7 +298,7 @@ func disputeAtRandom(t *testing.T, r *rand.Rand) {
 	const u = money.Unit
 	d, k := dbtest.NewMortal(t)
 	s := newShopOn(t, d, "pm_card_visa")
-	s.p.cfg.DisputedLimit = 1_000_000 * u
+	s.p.core.cfg.DisputedLimit = 1_000_000 * u
 	wallet, hold := ledger.Wallet(s.payer.Org, "EUR"), ledger.Hold(s.payer.Org, id.New[id.Cluster](), "EUR")
 	ctx := t.Context()
 	var open, tops []string
@@ -321,7 +321,7 @@ func disputeAtRandom(t *testing.T, r *rand.Rand) {
 		what := r.IntN(8)
 		switch what {
 		case 0, 1:
-			top, _, err := s.p.TopUp(ctx, s.payer, TopUpRequest{Amount: money.Nano(1+r.IntN(20)) * u}, idem.Request{})
+			top, _, err := s.p.TopUps.Create(ctx, s.payer, TopUpRequest{Amount: money.Nano(1+r.IntN(20)) * u}, idem.Request{})
 			if err == nil && top.State == Succeeded {
 				tops = append(tops, topupKey(top.ID))
 			}
@@ -340,7 +340,7 @@ func disputeAtRandom(t *testing.T, r *rand.Rand) {
 				_ = s.move(hold, to, 1+money.Nano(r.Int64N(int64(n))))
 			}
 		case 4:
-			if n, err := s.p.Refundable(ctx, s.payer.Org); err == nil && n >= money.Cent {
+			if n, err := s.p.Refunds.Refundable(ctx, s.payer.Org); err == nil && n >= money.Cent {
 				_, _ = s.giveBack(money.Cent * (1 + money.Nano(r.Int64N(int64(n/money.Cent)))))
 			}
 			if all := s.stripe.Refunds.IDs(); len(all) > 0 && r.IntN(2) == 0 {
@@ -363,7 +363,7 @@ func disputeAtRandom(t *testing.T, r *rand.Rand) {
 				open = append(open[:j], open[j+1:]...)
 			}
 		case 7:
-			_, _ = s.p.CollectClaims(ctx)
+			_, _ = s.p.Claims.Collect(ctx)
 		}
 		ds := s.stripe.Webhooks.Deliveries()
 		r.Shuffle(len(ds), func(i, j int) { ds[i], ds[j] = ds[j], ds[i] })
@@ -377,10 +377,10 @@ func disputeAtRandom(t *testing.T, r *rand.Rand) {
 		s.Exec("UPDATE payment_standing SET state = 'ok'")
 	}
 	s.stripe.Faults.Heal()
-	s.SendAll(s.p.out)
+	s.SendAll(s.p.core.out)
 	s.Exec("UPDATE stripe_event SET next_at = clock_timestamp() WHERE processed_at IS NULL")
 	s.deliver(s.stripe.Webhooks.Deliveries())
-	if _, err := s.p.poll(ctx, 0); err != nil {
+	if _, err := s.p.TopUps.poll(ctx, 0); err != nil {
 		t.Fatal(err)
 	}
 	s.level() // finds the disputes whose events were lost

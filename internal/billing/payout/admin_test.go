@@ -81,7 +81,7 @@ func funded(t *testing.T, paidIn money.Nano) *admin {
 
 func (x *admin) topUp(n money.Nano) payment.TopUp {
 	x.T.Helper()
-	top, _, err := x.pay.TopUp(x.T.Context(), x.renter, payment.TopUpRequest{Amount: n}, idem.Request{})
+	top, _, err := x.pay.TopUps.Create(x.T.Context(), x.renter, payment.TopUpRequest{Amount: n}, idem.Request{})
 	if err != nil || top.State != payment.Succeeded {
 		x.T.Fatal(top, err)
 	}

@@ -19,10 +19,10 @@ func TestPromo_NeverPaidOut(t *testing.T) {
 	x := funded(t, 100*money.Unit)
 	const code = "WELCOME-2027"
 	redeem := func(who account.Principal) error {
-		return billingtest.Err(x.pay.Redeem(t.Context(), who, code, idem.Request{}))
+		return billingtest.Err(x.pay.PromoCodes.Redeem(t.Context(), who, code, idem.Request{}))
 	}
 	disable := func(who account.Principal, code string) (c payment.PromoCode, err error) {
-		c, _, err = x.pay.DisablePromoCode(t.Context(), who, code, "a test", idem.Request{})
+		c, _, err = x.pay.PromoCodes.Disable(t.Context(), who, code, "a test", idem.Request{})
 		return c, err
 	}
 	cash := func(when string) {
@@ -35,10 +35,11 @@ func TestPromo_NeverPaidOut(t *testing.T) {
 		if !fault.Is(err, fault.Conflict) {
 			t.Errorf("%s: paid out: %v", when, err)
 		}
-		if n, err := x.pay.Refundable(t.Context(), x.operator); err != nil || n != 0 {
+		if n, err := x.pay.Refunds.Refundable(t.Context(), x.operator); err != nil || n != 0 {
 			t.Errorf("%s: %s can be given back, %v", when, n, err)
 		}
-		if _, _, err := x.pay.GiveBack(t.Context(), x.owner, money.Unit, idem.Request{}); !fault.Is(err, fault.Conflict) {
+		_, _, err = x.pay.Refunds.GiveBack(t.Context(), x.owner, money.Unit, idem.Request{})
+		if !fault.Is(err, fault.Conflict) {
 			t.Errorf("%s: given back: %v", when, err)
 		}
 		if n, err := ledger.Balance(t.Context(), x.DB.Q, ledger.Wallet(x.operator, eur)); err != nil || n != 50*money.Unit {
@@ -47,7 +48,7 @@ func TestPromo_NeverPaidOut(t *testing.T) {
 		x.SendAll(x.p.out)
 		x.sent(when, 0, 0)
 	}
-	if err := billingtest.Err(x.pay.CreatePromoCode(x.T.Context(), x.boss, payment.PromoCode{
+	if err := billingtest.Err(x.pay.PromoCodes.Create(x.T.Context(), x.boss, payment.PromoCode{
 		Code:    code,
 		Amount:  50 * money.Unit,
 		MaxUses: 5,
@@ -64,7 +65,7 @@ func TestPromo_NeverPaidOut(t *testing.T) {
 	if _, err := disable(x.boss, "NO-SUCH-CODE"); !fault.Is(err, fault.NotFound) {
 		t.Error(err)
 	}
-	if err := billingtest.Err(x.pay.DisablePromoCode(x.T.Context(), x.boss, code, " ", idem.Request{})); !fault.Is(err,
+	if err := billingtest.Err(x.pay.PromoCodes.Disable(x.T.Context(), x.boss, code, " ", idem.Request{})); !fault.Is(err,
 		fault.Invalid) {
 		t.Errorf("without a reason: %v", err)
 	}
@@ -78,11 +79,11 @@ func TestPromo_NeverPaidOut(t *testing.T) {
 		t.Errorf("a code that was ended: %v", err)
 	}
 	cash("disabled")
-	if all, err := x.pay.PromoCodes(t.Context(), x.boss); err != nil || len(all) != 1 || all[0].Uses != 1 ||
+	if all, err := x.pay.PromoCodes.List(t.Context(), x.boss); err != nil || len(all) != 1 || all[0].Uses != 1 ||
 		all[0].ExpiresAt == nil {
 		t.Errorf("%+v %v", all, err)
 	}
-	if _, err := x.pay.PromoCodes(t.Context(), x.owner); !fault.Is(err, fault.Forbidden) {
+	if _, err := x.pay.PromoCodes.List(t.Context(), x.owner); !fault.Is(err, fault.Forbidden) {
 		t.Error(err)
 	}
 	x.square()

@@ -143,7 +143,7 @@ func TestRefund_InvoiceRefundedAtStripe(t *testing.T) {
 	}
 
 	release := func(who account.Principal, refund, reason string) error {
-		return billingtest.Err(w.pay.ApproveRefund(t.Context(), who,
+		return billingtest.Err(w.pay.Refunds.Approve(t.Context(), who,
 			refund, reason, idem.Request{}))
 	}
 	for name, c := range map[string]struct {

@@ -120,7 +120,7 @@ func (p *Postpaid) close(ctx context.Context, tx *db.Tx, a *acct, in stripe.Invo
 	if l, any := b.line(in.Currency); any {
 		lines = append(lines, l)
 	}
-	rows, err := p.pay.CloseInvoice(ctx, tx, a.row.OrgID, in.ID, lines)
+	rows, err := p.pay.Close(ctx, tx, a.row.OrgID, in.ID, lines)
 	if err != nil {
 		return err
 	}

@@ -106,7 +106,7 @@ func TestCharge_KilledAtEachStatement(t *testing.T) {
 	draft := w.fake.Billing.EndPeriod(w.customer())[0]
 	w.taxes.Flat = tax.Flat{Home: "DE", Rates: map[string]int64{"DE": 190_000}}
 	ask := func() error {
-		_, err := w.pay.RefreshInvoice(t.Context(), draft)
+		_, err := w.pay.Invoices.Refresh(t.Context(), draft)
 		return err
 	}
 	w.away()

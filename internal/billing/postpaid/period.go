@@ -196,7 +196,7 @@ func (p *Postpaid) Pay(ctx context.Context, org id.Org, invoice string,
 		if !invoiceOf(r).Failing {
 			return invoice, fault.New(fault.Conflict, "there is nothing to pay: the invoice is %s", r.State)
 		}
-		rows, err := p.pay.CollectInvoice(ctx, tx, org, invoice)
+		rows, err := p.pay.Collect(ctx, tx, org, invoice)
 		if err != nil {
 			return invoice, err
 		}

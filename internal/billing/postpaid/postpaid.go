@@ -59,7 +59,7 @@ type Config struct {
 type Postpaid struct {
 	d   *db.DB
 	out *outbox.Outbox
-	pay *payment.Payments
+	pay *payment.Invoices
 	cfg Config
 	log *slog.Logger
 
@@ -68,7 +68,7 @@ type Postpaid struct {
 
 // New checks the configuration, and registers with pay for the states of subscriptions and invoices. Call it before pay
 // sends anything.
-func New(d *db.DB, out *outbox.Outbox, pay *payment.Payments, cfg Config,
+func New(d *db.DB, out *outbox.Outbox, pay *payment.Invoices, cfg Config,
 	log *slog.Logger) (*Postpaid, error) {
 	if err := money.CheckCurrency(cfg.Currency); err != nil {
 		return nil, err

@@ -55,11 +55,11 @@ func TestTax_Invoice(t *testing.T) {
 	w.taxes.Flat = tax.Flat{Home: "DE", Rates: map[string]int64{"DE": 190_000}}
 	draft := w.invoiced()
 	w.taxes.away = true
-	if _, err := w.pay.RefreshInvoice(t.Context(), draft); err == nil || len(w.invoices()) != 0 {
+	if _, err := w.pay.Invoices.Refresh(t.Context(), draft); err == nil || len(w.invoices()) != 0 {
 		t.Fatal("a draft is taken without its tax", err)
 	}
 	w.taxes.away = false
-	if _, err := w.pay.RefreshInvoice(t.Context(), draft); err != nil {
+	if _, err := w.pay.Invoices.Refresh(t.Context(), draft); err != nil {
 		t.Fatal(err)
 	}
 	w.taxes.Rates["DE"] = 500_000
@@ -75,7 +75,7 @@ func TestTax_Invoice(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if _, err := w.pay.RefreshInvoice(t.Context(), draft); err != nil {
+		if _, err := w.pay.Invoices.Refresh(t.Context(), draft); err != nil {
 			t.Fatal(err)
 		}
 	}

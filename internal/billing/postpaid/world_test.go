@@ -82,7 +82,7 @@ func newWorldPaying(t testing.TB, d *db.DB, card string) *world {
 	}, log); err != nil {
 		t.Fatal(err)
 	}
-	if w.p, err = New(d, out, w.pay, Config{Currency: eur}, log); err != nil {
+	if w.p, err = New(d, out, w.pay.Invoices, Config{Currency: eur}, log); err != nil {
 		t.Fatal(err)
 	}
 	return w

@@ -124,7 +124,7 @@ func (p *Postpaid) writeOffUnpaid(ctx context.Context, tx *db.Tx, l lockedInvoic
 	if err != nil {
 		return out, fmt.Errorf("write off invoice %s: %w", l.inv.ID, err)
 	}
-	rows, err := p.pay.GiveUpInvoice(ctx, tx, l.inv.OrgID, l.inv.ID, int(w.Asked))
+	rows, err := p.pay.GiveUp(ctx, tx, l.inv.OrgID, l.inv.ID, int(w.Asked))
 	if err != nil {
 		return out, err
 	}

@@ -34,7 +34,7 @@ func (w *world) decide(invoice string) {
 // refresh asks Stripe for an invoice and takes in the answer.
 func (w *world) refresh(invoice string) {
 	w.T.Helper()
-	if _, err := w.pay.RefreshInvoice(w.T.Context(), invoice); err != nil {
+	if _, err := w.pay.Invoices.Refresh(w.T.Context(), invoice); err != nil {
 		w.T.Fatal(err)
 	}
 }
@@ -283,7 +283,7 @@ func TestWriteOff_KilledAtEachStatement(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask := func() error {
-		_, err := w.pay.RefreshInvoice(t.Context(), draft)
+		_, err := w.pay.Invoices.Refresh(t.Context(), draft)
 		return err
 	}
 	w.dies(k, "booked", ask)
@@ -315,7 +315,7 @@ func TestWriteOff_VoidedKilledAtEachStatement(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask := func() error {
-		_, err := w.pay.RefreshInvoice(t.Context(), draft)
+		_, err := w.pay.Invoices.Refresh(t.Context(), draft)
 		return err
 	}
 	w.dies(k, "void", ask)

@@ -137,7 +137,7 @@ func (a ledgerAPI) proposeEntry(ctx context.Context, p account.Principal, in *cr
 	if err != nil {
 		return client.LedgerProposal{}, idem.Outcome{}, err
 	}
-	return a.payments.ProposeEntry(ctx, p, ledger.Draft{
+	return a.payments.Corrections.Propose(ctx, p, ledger.Draft{
 		Debit:  ledger.Kind(in.Body.Debit),
 		Credit: ledger.Kind(in.Body.Credit),
 		Amount: amount,
@@ -160,5 +160,5 @@ func (a ledgerAPI) refuseEntry(ctx context.Context, p account.Principal,
 func (a ledgerAPI) decideEntry(ctx context.Context, p account.Principal,
 	in *act[id.LedgerProposal, client.EntryDecision], approve bool,
 	once idem.Request) (client.LedgerProposal, idem.Outcome, error) {
-	return a.payments.DecideEntry(ctx, p, in.ID, approve, in.Body.Reason, once)
+	return a.payments.Corrections.Decide(ctx, p, in.ID, approve, in.Body.Reason, once)
 }

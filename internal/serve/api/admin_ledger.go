@@ -92,7 +92,7 @@ func (a ledgerAPI) compensate(ctx context.Context, p account.Principal,
 	if err != nil {
 		return client.LedgerEntry{}, idem.Outcome{}, err
 	}
-	x, done, err := a.payments.Compensate(ctx, p, in.ID, amount, in.Body.Reason, idem.As(once, bookEntry))
+	x, done, err := a.payments.Corrections.Compensate(ctx, p, in.ID, amount, in.Body.Reason, idem.As(once, bookEntry))
 	return bookEntry(x), done, err
 }
 
@@ -165,7 +165,7 @@ func (a ledgerAPI) remitTax(ctx context.Context, p account.Principal, in *create
 	if err != nil {
 		return client.TaxReport{}, idem.Outcome{}, err
 	}
-	r, done, err := a.payments.RemitTax(ctx, p, tax.Remittance{
+	r, done, err := a.payments.Taxes.Remit(ctx, p, tax.Remittance{
 		Period:  in.Body.Period,
 		Country: in.Body.Country,
 		Amount:  amount,

@@ -101,7 +101,7 @@ func (a adminAPI) redemptions(ctx context.Context, p account.Principal,
 	if err != nil {
 		return list[payment.Redemption]{}, err
 	}
-	rows, err := a.payments.Redemptions(ctx, p, in.Code, org, in.After, in.Limit+1)
+	rows, err := a.payments.PromoCodes.Redemptions(ctx, p, in.Code, org, in.After, in.Limit+1)
 	return cut(rows, in.Limit, same[payment.Redemption], payment.RedemptionCursor), err
 }
 
@@ -115,11 +115,11 @@ func orgFilter(s string) (id.Org, error) {
 }
 
 func (a adminAPI) standing(ctx context.Context, p account.Principal, _ *struct{}) (payment.Standing, error) {
-	return a.payments.Standing(ctx, p.Org)
+	return a.payments.Standings.Of(ctx, p.Org)
 }
 
 func (a adminAPI) standings(ctx context.Context, p account.Principal, _ *struct{}) (client.OrgStandings, error) {
-	list, err := a.payments.Standings(ctx, p)
+	list, err := a.payments.Standings.List(ctx, p)
 	return client.OrgStandings{Items: list}, err
 }
 
@@ -128,7 +128,7 @@ func viewForgiven(org id.Org) client.DisputesForgiven { return client.DisputesFo
 func (a adminAPI) forgiveDisputes(ctx context.Context, p account.Principal,
 	in *act[id.Org, client.ForgiveDisputesRequest],
 	once idem.Request) (client.DisputesForgiven, idem.Outcome, error) {
-	_, done, err := a.payments.Forgive(ctx, p, in.ID, in.Body.Reason, idem.As(once, viewForgiven))
+	_, done, err := a.payments.Standings.Forgive(ctx, p, in.ID, in.Body.Reason, idem.As(once, viewForgiven))
 	return viewForgiven(in.ID), done, err
 }
 
@@ -140,7 +140,7 @@ func (a adminAPI) allowRefund(ctx context.Context, p account.Principal, in *act[
 	if err != nil {
 		return client.RefundAllowed{}, idem.Outcome{}, err
 	}
-	_, done, err := a.payments.AllowRefund(ctx, p, in.ID, amount, in.Body.Reason, idem.As(once, viewRefundAllowed))
+	_, done, err := a.payments.Refunds.Allow(ctx, p, in.ID, amount, in.Body.Reason, idem.As(once, viewRefundAllowed))
 	return viewRefundAllowed(in.ID), done, err
 }
 

@@ -132,7 +132,7 @@ func openOn(t *testing.T, d *db.DB, change ...func(*api.Config, *account.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := postpaid.New(d, out, pay, postpaid.Config{Currency: "USD"}, log)
+	after, err := postpaid.New(d, out, pay.Invoices, postpaid.Config{Currency: "USD"}, log)
 	if err != nil {
 		t.Fatal(err)
 	}

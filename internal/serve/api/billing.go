@@ -47,7 +47,7 @@ func (a billingAPI) price(ctx context.Context, p account.Principal, in *client.P
 	if err != nil {
 		return payment.Price{}, err
 	}
-	return a.payments.Price(ctx, p.Org, amount)
+	return a.payments.Taxes.Price(ctx, p.Org, amount)
 }
 
 func (a billingAPI) topUp(ctx context.Context, p account.Principal, in *create[client.CreateTopUpRequest],
@@ -65,7 +65,7 @@ func (a billingAPI) topUp(ctx context.Context, p account.Principal, in *create[c
 			return payment.TopUp{}, idem.Outcome{}, fault.InvalidField("card_id", "is not the id of a card")
 		}
 	}
-	return a.payments.TopUp(ctx, p, r, once)
+	return a.payments.TopUps.Create(ctx, p, r, once)
 }
 
 func (a billingAPI) listTopUps(ctx context.Context, p account.Principal,
@@ -74,16 +74,16 @@ func (a billingAPI) listTopUps(ctx context.Context, p account.Principal,
 	if err != nil {
 		return list[payment.TopUp]{}, err
 	}
-	rows, err := a.payments.List(ctx, p.Org, before, in.Limit+1)
+	rows, err := a.payments.TopUps.List(ctx, p.Org, before, in.Limit+1)
 	return cut(rows, in.Limit, same[payment.TopUp], func(t payment.TopUp) string { return t.ID.String() }), err
 }
 
 func (a billingAPI) getTopUp(ctx context.Context, p account.Principal, in *of[id.TopUp]) (payment.TopUp, error) {
-	return a.payments.Get(ctx, p.Org, in.ID)
+	return a.payments.TopUps.Get(ctx, p.Org, in.ID)
 }
 
 func (a billingAPI) getReceipt(ctx context.Context, p account.Principal, in *of[id.TopUp]) (payment.Receipt, error) {
-	return a.payments.Receipt(ctx, p.Org, in.ID)
+	return a.payments.Receipts.Get(ctx, p.Org, in.ID)
 }
 
 func (a clustersAPI) usage(ctx context.Context, p account.Principal, in *of[id.Cluster]) (client.Usage, error) {

@@ -13,7 +13,7 @@ import (
 )
 
 func (a billingAPI) listCards(ctx context.Context, p account.Principal, _ *struct{}) (list[payment.Card], error) {
-	cards, err := a.payments.Cards(ctx, p.Org)
+	cards, err := a.payments.Cards.List(ctx, p.Org)
 	return cut(cards, len(cards), same[payment.Card], func(c payment.Card) string { return c.ID.String() }), err
 }
 
@@ -21,12 +21,12 @@ type addCardInput struct{ Keyed }
 
 func (a billingAPI) addCard(ctx context.Context, p account.Principal, _ *addCardInput,
 	once idem.Request) (payment.CardSetup, idem.Outcome, error) {
-	return a.payments.AddCard(ctx, p, "", once)
+	return a.payments.Cards.Add(ctx, p, "", once)
 }
 
 func (a billingAPI) getCardSetup(ctx context.Context, p account.Principal,
 	in *of[id.CardSetup]) (payment.CardSetup, error) {
-	return a.payments.RefreshSetup(ctx, p.Org, in.ID)
+	return a.payments.Cards.RefreshSetup(ctx, p.Org, in.ID)
 }
 
 // changeCard answers with all cards: another one may have been the default.
@@ -35,18 +35,18 @@ func (a billingAPI) changeCard(ctx context.Context, p account.Principal,
 	if !in.Body.Default {
 		return list[payment.Card]{}, fault.InvalidField("default", "can only be true: make another card the default instead")
 	}
-	if err := a.payments.SetDefaultCard(ctx, p, in.ID); err != nil {
+	if err := a.payments.Cards.SetDefault(ctx, p, in.ID); err != nil {
 		return list[payment.Card]{}, err
 	}
 	return a.listCards(ctx, p, nil)
 }
 
 func (a billingAPI) removeCard(ctx context.Context, p account.Principal, in *of[id.Card]) (nothing, error) {
-	return nothing{}, a.payments.RemoveCard(ctx, p, in.ID)
+	return nothing{}, a.payments.Cards.Remove(ctx, p, in.ID)
 }
 
 func (a billingAPI) getAutoTopUp(ctx context.Context, p account.Principal, _ *struct{}) (payment.AutoTopUp, error) {
-	return a.payments.AutoTopUp(ctx, p.Org)
+	return a.payments.AutoTopUps.Get(ctx, p.Org)
 }
 
 func (a billingAPI) setAutoTopUp(ctx context.Context, p account.Principal,
@@ -69,8 +69,8 @@ func (a billingAPI) setAutoTopUp(ctx context.Context, p account.Principal,
 			return want, err
 		}
 	}
-	if err := a.payments.SetAutoTopUp(ctx, p, want); err != nil {
+	if err := a.payments.AutoTopUps.Set(ctx, p, want); err != nil {
 		return want, err
 	}
-	return a.payments.AutoTopUp(ctx, p.Org)
+	return a.payments.AutoTopUps.Get(ctx, p.Org)
 }

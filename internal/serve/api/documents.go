@@ -27,18 +27,18 @@ type documentInput struct {
 
 func (a documentsAPI) listCreditNotes(ctx context.Context, p account.Principal,
 	in *client.DocumentYear) (list[payment.CreditNote], error) {
-	rows, err := a.payments.CreditNotes(ctx, p.Org, in.Year)
+	rows, err := a.payments.Receipts.CreditNotes(ctx, p.Org, in.Year)
 	return list[payment.CreditNote]{Items: rows}, err
 }
 
 func (a documentsAPI) getCreditNote(ctx context.Context, p account.Principal,
 	in *documentInput) (payment.CreditNote, error) {
-	return a.payments.CreditNote(ctx, p.Org, in.Number)
+	return a.payments.Receipts.CreditNote(ctx, p.Org, in.Number)
 }
 
 func (a documentsAPI) creditNotesCSV(w http.ResponseWriter, r *http.Request, p account.Principal,
 	in *client.DocumentYear) error {
-	rows, err := a.payments.CreditNotes(r.Context(), p.Org, in.Year)
+	rows, err := a.payments.Receipts.CreditNotes(r.Context(), p.Org, in.Year)
 	if err != nil {
 		return err
 	}
@@ -123,11 +123,11 @@ func (a documentsAPI) view(ctx context.Context, d statement.Document,
 	}
 	switch {
 	case d.TopUp != nil:
-		r, err := a.payments.Receipt(ctx, d.Org, *d.TopUp)
+		r, err := a.payments.Receipts.Get(ctx, d.Org, *d.TopUp)
 		v.Receipt = &r
 		return v, err
 	case d.Series == document.CreditNote:
-		c, err := a.payments.CreditNote(ctx, d.Org, d.Number)
+		c, err := a.payments.Receipts.CreditNote(ctx, d.Org, d.Number)
 		v.CreditNote = &c
 		return v, err
 	}

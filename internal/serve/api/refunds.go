@@ -11,11 +11,11 @@ import (
 )
 
 func (a billingAPI) listRefunds(ctx context.Context, p account.Principal, _ *struct{}) (client.Refunds, error) {
-	n, err := a.payments.Refundable(ctx, p.Org)
+	n, err := a.payments.Refunds.Refundable(ctx, p.Org)
 	if err != nil {
 		return client.Refunds{}, err
 	}
-	list, err := a.payments.Refunds(ctx, p.Org)
+	list, err := a.payments.Refunds.List(ctx, p.Org)
 	return client.Refunds{Refundable: n, Items: list}, err
 }
 
@@ -25,7 +25,7 @@ func (a billingAPI) giveBack(ctx context.Context, p account.Principal, in *creat
 	if err != nil {
 		return client.MadeRefunds{}, idem.Outcome{}, err
 	}
-	list, done, err := a.payments.GiveBack(ctx, p, amount, once)
+	list, done, err := a.payments.Refunds.GiveBack(ctx, p, amount, once)
 	return client.MadeRefunds{Items: list}, done, err
 }
 
@@ -33,7 +33,7 @@ func viewRedeemed(n money.Nano) client.Redeemed { return client.Redeemed{Amount:
 
 func (a billingAPI) redeem(ctx context.Context, p account.Principal, in *create[client.RedeemCodeRequest],
 	once idem.Request) (client.Redeemed, idem.Outcome, error) {
-	n, done, err := a.payments.Redeem(ctx, p, in.Body.Code, idem.As(once, viewRedeemed))
+	n, done, err := a.payments.PromoCodes.Redeem(ctx, p, in.Body.Code, idem.As(once, viewRedeemed))
 	return viewRedeemed(n), done, err
 }
 
@@ -43,7 +43,7 @@ func (a adminAPI) createPromo(ctx context.Context, p account.Principal, in *crea
 	if err != nil {
 		return payment.PromoCode{}, idem.Outcome{}, err
 	}
-	return a.payments.CreatePromoCode(ctx, p, payment.PromoCode{
+	return a.payments.PromoCodes.Create(ctx, p, payment.PromoCode{
 		Code:      in.Body.Code,
 		Amount:    amount,
 		MaxUses:   in.Body.MaxUses,
@@ -52,7 +52,7 @@ func (a adminAPI) createPromo(ctx context.Context, p account.Principal, in *crea
 }
 
 func (a adminAPI) listPromos(ctx context.Context, p account.Principal, _ *struct{}) (list[payment.PromoCode], error) {
-	codes, err := a.payments.PromoCodes(ctx, p)
+	codes, err := a.payments.PromoCodes.List(ctx, p)
 	return cut(codes, len(codes), same[payment.PromoCode], func(c payment.PromoCode) string { return c.Code }), err
 }
 
@@ -64,7 +64,7 @@ type promoEndInput struct {
 
 func (a adminAPI) disablePromo(ctx context.Context, p account.Principal, in *promoEndInput,
 	once idem.Request) (payment.PromoCode, idem.Outcome, error) {
-	return a.payments.DisablePromoCode(ctx, p, in.Code, in.Body.Reason, once)
+	return a.payments.PromoCodes.Disable(ctx, p, in.Code, in.Body.Reason, once)
 }
 
 func (a platformAPI) reconciliation(ctx context.Context, p account.Principal, _ *struct{}) (client.Reconciliation,
@@ -84,6 +84,6 @@ func viewReleased(refund string) client.ApprovedRefund {
 
 func (a adminAPI) approveRefund(ctx context.Context, p account.Principal, in *releaseRefundInput,
 	once idem.Request) (client.ApprovedRefund, idem.Outcome, error) {
-	refund, done, err := a.payments.ApproveRefund(ctx, p, in.ID, in.Body.Reason, idem.As(once, viewReleased))
+	refund, done, err := a.payments.Refunds.Approve(ctx, p, in.ID, in.Body.Reason, idem.As(once, viewReleased))
 	return viewReleased(refund), done, err
 }

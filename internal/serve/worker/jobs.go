@@ -200,8 +200,8 @@ func Jobs(p Platform) []Job {
 		jobs = append(jobs,
 			Job{Name: "stripe outbox", Every: time.Second, Run: p.Outbox.SendDue},
 			Job{Name: "stripe events", Every: time.Second, Run: p.Events.Process},
-			Job{Name: "dispute claims", Every: 5 * time.Second, Run: p.Payments.CollectClaims},
-			Job{Name: "auto top-up", Every: 5 * time.Second, Run: p.Payments.AutoTopUps},
+			Job{Name: "dispute claims", Every: 5 * time.Second, Run: p.Payments.Claims.Collect},
+			Job{Name: "auto top-up", Every: 5 * time.Second, Run: p.Payments.AutoTopUps.Run},
 			Job{
 				Name:  "stripe reconciliation",
 				Every: 2 * time.Minute,
@@ -211,7 +211,7 @@ func Jobs(p Platform) []Job {
 					return r.Matched, err
 				},
 			},
-			Job{Name: "stripe poll", Every: time.Minute, Run: p.Payments.Poll})
+			Job{Name: "stripe poll", Every: time.Minute, Run: p.Payments.TopUps.Poll})
 	}
 	return jobs
 }

@@ -14,11 +14,11 @@ import (
 // otherKinds are the kinds of ledger entries that are not literals where the entry is made, with the file that makes
 // them. Kinds of Stripe's balance (stripe_…) are allowed by a pattern.
 var otherKinds = map[string][]string{
-	"internal/billing/payment/billing_back.go": {"dispute", "dispute_funds", "dispute_won", "dispute_lost",
-		"invoice_refund", "invoice_refund_returned"},
-	"internal/billing/payment/dispute.go": {"dispute", "dispute_won"},
-	"internal/billing/payment/trust.go":   {"dispute", "dispute_repaid"},
-	"internal/billing/postpaid/tax.go":    {"tax_invoice", "tax_invoice_void"},
+	"internal/billing/payment/claim.go":           {"dispute", "dispute_repaid"},
+	"internal/billing/payment/dispute.go":         {"dispute", "dispute_won"},
+	"internal/billing/payment/dispute_invoice.go": {"dispute", "dispute_funds", "dispute_won", "dispute_lost"},
+	"internal/billing/payment/refund_invoice.go":  {"invoice_refund", "invoice_refund_returned"},
+	"internal/billing/postpaid/tax.go":            {"tax_invoice", "tax_invoice_void"},
 	// These read entries; Compensate corrects them under a kind of its own.
 	"internal/billing/ledger/correct.go": {"compensation"},
 	"internal/billing/ledger/chain.go":   {},
