@@ -118,7 +118,7 @@ func openWith(t testing.TB, set func(*web.Config)) *browser {
 			Shared:     sharedfs.New(d, nil),
 			Buckets:    bucket.New(d, bucket.Config{Box: box, AnyAddress: true}),
 			Webhooks:   notify.NewWebhooks(d, box, false),
-			Erasure:    erasure.New(d, accounts),
+			Erasure:    erasure.New(d, accounts.Passwords),
 			Statements: statement.New(d, "USD", statement.Party{Name: "Muster Test Ltd", Address: []string{"1 Test Street"}}),
 			Templates:  template.New(d, ""),
 			Volumes: volume.New(d, folderOf(t, srv.URL), volume.Config{

@@ -57,7 +57,7 @@ func AddRenters(ctx context.Context, d *db.DB, n int, funds money.Nano) ([]Rente
 		if err != nil {
 			return nil, fmt.Errorf("renter %d: %w", i, err)
 		}
-		_, secret, err := accounts.IssueToken(ctx, p, account.NewToken{Name: "bench", Scopes: account.Scopes()})
+		_, secret, err := accounts.Tokens.Issue(ctx, p, account.NewToken{Name: "bench", Scopes: account.Scopes()})
 		if err != nil {
 			return nil, fmt.Errorf("renter %d: %w", i, err)
 		}

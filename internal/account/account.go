@@ -128,9 +128,9 @@ type Config struct {
 	// Post writes a mail in a transaction; nil: no mail goes out, and no address can be verified.
 	Post      func(ctx context.Context, tx *db.Tx, l Letter) error
 	PublicURL string // where people reach the platform, for links
-	// TakenOver is called for each organisation of a user whose address was verified by ResetPassword for the first time,
-	// in its transaction: another person may have signed up with the address. It is not called for organisations with
-	// another owner. nil: nothing else is to be done.
+	// TakenOver is called for each organisation of a user whose address was verified by Passwords.Reset for the first
+	// time, in its transaction: another person may have signed up with the address. It is not called for organisations
+	// with another owner. nil: nothing else is to be done.
 	TakenOver func(ctx context.Context, tx *db.Tx, org id.Org) error
 	// Box seals the secrets of authenticator apps. nil: no second factor can be set up.
 	Box *seal.Box
@@ -164,18 +164,59 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Accounts holds the use cases. Safe for concurrent use.
+// Accounts holds the use cases, by what they are about; those that are about a user or an org itself are methods of it.
+// All are safe for concurrent use.
 type Accounts struct {
+	Members       *Members
+	Invitations   *Invitations
+	Passwords     *Passwords
+	Sessions      *Sessions
+	SecondFactors *SecondFactors
+	Passkeys      *Passkeys
+	Verifications *Verifications
+	EmailChanges  *EmailChanges
+	SignUps       *SignUps
+	Tokens        *Tokens
+	SSHKeys       *SSHKeys
+	DeviceLogins  *DeviceLogins
+	Legals        *Legals
+	Credentials   *Credentials
+
+	*core
+}
+
+// core is what each of them works with.
+type core struct {
 	db     *db.DB
 	cfg    Config
 	hasher *hasher
-	watch  watch
 }
 
 // New makes the use cases; it starts nothing.
 func New(d *db.DB, cfg Config) *Accounts {
 	cfg = cfg.withDefaults()
-	return &Accounts{db: d, cfg: cfg, hasher: newHasher(cfg.HashSlots, cfg.HashMemoryKiB)}
+	c := &core{db: d, cfg: cfg, hasher: newHasher(cfg.HashSlots, cfg.HashMemoryKiB)}
+	members := &Members{c}
+	passwords := &Passwords{core: c, members: members}
+	sessions := &Sessions{core: c, passwords: passwords}
+	verifications := &Verifications{core: c, passwords: passwords}
+	return &Accounts{
+		Members:       members,
+		Invitations:   &Invitations{core: c, members: members},
+		Passwords:     passwords,
+		Sessions:      sessions,
+		SecondFactors: &SecondFactors{core: c, passwords: passwords, sessions: sessions},
+		Passkeys:      &Passkeys{core: c, passwords: passwords, sessions: sessions},
+		Verifications: verifications,
+		EmailChanges:  &EmailChanges{core: c, passwords: passwords},
+		SignUps:       &SignUps{core: c, verifications: verifications},
+		Tokens:        &Tokens{c},
+		SSHKeys:       &SSHKeys{c},
+		DeviceLogins:  &DeviceLogins{c},
+		Legals:        &Legals{c},
+		Credentials:   &Credentials{core: c},
+		core:          c,
+	}
 }
 
 // Page is a cut of a list that is ordered newest first.

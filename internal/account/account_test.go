@@ -33,7 +33,7 @@ func open(t *testing.T, cfg account.Config) (*db.DB, *account.Accounts) {
 
 func register(t *testing.T, a *account.Accounts, email string) account.Principal {
 	t.Helper()
-	p, err := a.Register(t.Context(), account.SignUp{Email: email, Password: password, Address: "192.0.2.1:1000"})
+	p, err := a.SignUps.Register(t.Context(), account.SignUp{Email: email, Password: password, Address: "192.0.2.1:1000"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestSignUpMakesUserAndOrg(t *testing.T) {
 	if p.Email != "ada@example.com" || p.OrgName != "ada" || p.Org.IsZero() || p.User.IsZero() {
 		t.Errorf("principal %+v", p)
 	}
-	_, err := a.Register(t.Context(), account.SignUp{Email: "ADA@example.com", Password: password})
+	_, err := a.SignUps.Register(t.Context(), account.SignUp{Email: "ADA@example.com", Password: password})
 	if !fault.Is(err, fault.Conflict) {
 		t.Errorf("second sign-up: %v", err)
 	}
@@ -78,7 +78,7 @@ func TestSignUpRefuses(t *testing.T) {
 		"not text":        {"ada@example.com", "\xff\xfe aaaaaaaaaaa", "password"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := a.Register(t.Context(), account.SignUp{Email: tc.email, Password: tc.password})
+			_, err := a.SignUps.Register(t.Context(), account.SignUp{Email: tc.email, Password: tc.password})
 			f := fault.From(err)
 			if f == nil || f.Kind != fault.Invalid || len(f.Fields) != 1 || f.Fields[0].Location != tc.where {
 				t.Fatalf("got %v", err)
@@ -93,7 +93,7 @@ func TestSignUpRefuses(t *testing.T) {
 func TestSignUpCanBeSwitchedOff(t *testing.T) {
 	t.Parallel()
 	_, a := open(t, account.Config{SignUpOff: true})
-	_, err := a.Register(t.Context(), account.SignUp{Email: "ada@example.com", Password: password})
+	_, err := a.SignUps.Register(t.Context(), account.SignUp{Email: "ada@example.com", Password: password})
 	if !fault.Is(err, fault.Forbidden) {
 		t.Errorf("got %v", err)
 	}
@@ -103,7 +103,7 @@ func TestSignUpsPerAddressAreLimited(t *testing.T) {
 	t.Parallel()
 	_, a := open(t, account.Config{SignUpsPerHour: 2})
 	for i := range 3 {
-		_, err := a.Register(t.Context(), account.SignUp{
+		_, err := a.SignUps.Register(t.Context(), account.SignUp{
 			Email: fmt.Sprintf("u%d@example.com", i), Password: password, Address: fmt.Sprintf("[2001:db8::%d]:1", i),
 		})
 		if limited := fault.Is(err, fault.RateLimited); limited != (i == 2) {
@@ -117,11 +117,11 @@ func TestSessionLife(t *testing.T) {
 	d, a := open(t, account.Config{})
 	owner := register(t, a, "ada@example.com")
 	in := account.SignIn{Email: " ADA@example.com", Password: password, Address: "192.0.2.7:99", UserAgent: "test"}
-	secret, p, err := a.SignIn(t.Context(), in)
+	secret, p, err := a.Sessions.SignIn(t.Context(), in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := a.SessionPrincipal(t.Context(), secret)
+	got, err := a.Sessions.Principal(t.Context(), secret)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,27 +141,27 @@ func TestSessionLife(t *testing.T) {
 		t.Errorf("the secret is stored: %d, %v", stored, err)
 	}
 
-	second, _, err := a.SignIn(t.Context(), in)
+	second, _, err := a.Sessions.SignIn(t.Context(), in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if list, err := a.Sessions(t.Context(), got); err != nil || len(list) != 2 {
+	if list, err := a.Sessions.List(t.Context(), got); err != nil || len(list) != 2 {
 		t.Errorf("sessions %+v, %v", list, err)
 	}
-	if err := a.SignOut(t.Context(), got); err != nil {
+	if err := a.Sessions.SignOut(t.Context(), got); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.SessionPrincipal(t.Context(), secret); !fault.Is(err, fault.Unauthorized) {
+	if _, err := a.Sessions.Principal(t.Context(), secret); !fault.Is(err, fault.Unauthorized) {
 		t.Errorf("after sign-out: %v", err)
 	}
-	p2, err := a.SessionPrincipal(t.Context(), second)
+	p2, err := a.Sessions.Principal(t.Context(), second)
 	if err != nil {
 		t.Fatalf("the other session ended too: %v", err)
 	}
-	if n, err := a.SignOutEverywhere(t.Context(), p2); err != nil || n != 1 {
+	if n, err := a.Sessions.SignOutEverywhere(t.Context(), p2); err != nil || n != 1 {
 		t.Errorf("%d sessions ended, %v", n, err)
 	}
-	if _, err := a.SessionPrincipal(t.Context(), second); !fault.Is(err, fault.Unauthorized) {
+	if _, err := a.Sessions.Principal(t.Context(), second); !fault.Is(err, fault.Unauthorized) {
 		t.Errorf("after sign-out everywhere: %v", err)
 	}
 }
@@ -176,12 +176,12 @@ func TestSessionEndsByTime(t *testing.T) {
 			t.Parallel()
 			d, a := open(t, account.Config{})
 			register(t, a, "ada@example.com")
-			secret, _, err := a.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password})
+			secret, _, err := a.Sessions.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password})
 			if err != nil {
 				t.Fatal(err)
 			}
 			exec(t, d, sql)
-			if _, err := a.SessionPrincipal(t.Context(), secret); !fault.Is(err, fault.Unauthorized) {
+			if _, err := a.Sessions.Principal(t.Context(), secret); !fault.Is(err, fault.Unauthorized) {
 				t.Errorf("got %v", err)
 			}
 			if s, err := a.Sweep(t.Context()); err != nil || s.Sessions != 1 {
@@ -195,28 +195,28 @@ func TestRotationKeepsTheOldSecretForAMinute(t *testing.T) {
 	t.Parallel()
 	d, a := open(t, account.Config{})
 	register(t, a, "ada@example.com")
-	secret, _, err := a.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password})
+	secret, _, err := a.Sessions.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if fresh, err := a.RotateSession(t.Context(), secret); err != nil || fresh != "" {
+	if fresh, err := a.Sessions.Rotate(t.Context(), secret); err != nil || fresh != "" {
 		t.Fatalf("a young session was rotated: %q, %v", fresh, err)
 	}
 	exec(t, d, "UPDATE session SET rotated_at = clock_timestamp() - interval '13 hours'")
-	fresh, err := a.RotateSession(t.Context(), secret)
+	fresh, err := a.Sessions.Rotate(t.Context(), secret)
 	if err != nil || fresh == "" {
 		t.Fatalf("not rotated: %v", err)
 	}
 	for _, s := range []string{secret, fresh} {
-		if _, err := a.SessionPrincipal(t.Context(), s); err != nil {
+		if _, err := a.Sessions.Principal(t.Context(), s); err != nil {
 			t.Errorf("right after rotation: %v", err)
 		}
 	}
 	exec(t, d, "UPDATE session SET rotated_at = clock_timestamp() - interval '61 seconds'")
-	if _, err := a.SessionPrincipal(t.Context(), secret); !fault.Is(err, fault.Unauthorized) {
+	if _, err := a.Sessions.Principal(t.Context(), secret); !fault.Is(err, fault.Unauthorized) {
 		t.Errorf("the old secret still works: %v", err)
 	}
-	if _, err := a.SessionPrincipal(t.Context(), fresh); err != nil {
+	if _, err := a.Sessions.Principal(t.Context(), fresh); err != nil {
 		t.Errorf("the fresh secret does not work: %v", err)
 	}
 }
@@ -226,28 +226,28 @@ func TestChangePasswordEndsOtherSessions(t *testing.T) {
 	_, a := open(t, account.Config{})
 	register(t, a, "ada@example.com")
 	in := account.SignIn{Email: "ada@example.com", Password: password}
-	first, p, err := a.SignIn(t.Context(), in)
+	first, p, err := a.Sessions.SignIn(t.Context(), in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, _, err := a.SignIn(t.Context(), in)
+	other, _, err := a.Sessions.SignIn(t.Context(), in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.ChangePassword(t.Context(), p, "not the password", "another fine password", false); !fault.Is(err,
+	if err := a.Passwords.Change(t.Context(), p, "not the password", "another fine password", false); !fault.Is(err,
 		fault.Invalid) {
 		t.Errorf("wrong old password: %v", err)
 	}
-	if err := a.ChangePassword(t.Context(), p, password, "another fine password", false); err != nil {
+	if err := a.Passwords.Change(t.Context(), p, password, "another fine password", false); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.SessionPrincipal(t.Context(), first); err != nil {
+	if _, err := a.Sessions.Principal(t.Context(), first); err != nil {
 		t.Errorf("own session: %v", err)
 	}
-	if _, err := a.SessionPrincipal(t.Context(), other); !fault.Is(err, fault.Unauthorized) {
+	if _, err := a.Sessions.Principal(t.Context(), other); !fault.Is(err, fault.Unauthorized) {
 		t.Errorf("other session: %v", err)
 	}
-	if _, _, err := a.SignIn(t.Context(), in); !fault.Is(err, fault.Unauthorized) {
+	if _, _, err := a.Sessions.SignIn(t.Context(), in); !fault.Is(err, fault.Unauthorized) {
 		t.Errorf("old password: %v", err)
 	}
 }
@@ -257,7 +257,8 @@ func TestFailedSignInSaysNothing(t *testing.T) {
 	_, a := open(t, account.Config{AccountTries: 3})
 	register(t, a, "ada@example.com")
 	try := func(email string) error {
-		_, _, err := a.SignIn(t.Context(), account.SignIn{Email: email, Password: "wrong password", Address: "192.0.2.9"})
+		_, _, err := a.Sessions.SignIn(t.Context(), account.SignIn{Email: email, Password: "wrong password",
+			Address: "192.0.2.9"})
 		return err
 	}
 	for i := range 5 {
@@ -279,7 +280,7 @@ func TestSignInIsLimited(t *testing.T) {
 		kinds := map[fault.Kind]int{}
 		for i := range 12 {
 			wg.Go(func() {
-				_, _, err := a.SignIn(t.Context(), account.SignIn{
+				_, _, err := a.Sessions.SignIn(t.Context(), account.SignIn{
 					Email:    "ada@example.com",
 					Password: "wrong password",
 					Address:  fmt.Sprintf("192.0.2.%d", i),
@@ -293,13 +294,14 @@ func TestSignInIsLimited(t *testing.T) {
 		if want := map[fault.Kind]int{fault.Unauthorized: 3, fault.RateLimited: 9}; !cmp.Equal(kinds, want) {
 			t.Errorf("12 attempts at once: %v", kinds)
 		}
-		_, _, err := a.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password})
+		_, _, err := a.Sessions.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password})
 		f := fault.From(err)
 		if f == nil || f.Kind != fault.RateLimited || f.RetryAfter < time.Minute || f.RetryAfter > 15*time.Minute {
 			t.Errorf("limited account: %v", err)
 		}
 		exec(t, d, "UPDATE login_throttle SET window_start = clock_timestamp() - interval '16 minutes'")
-		if _, _, err := a.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password}); err != nil {
+		if _, _, err := a.Sessions.SignIn(t.Context(), account.SignIn{Email: "ada@example.com",
+			Password: password}); err != nil {
 			t.Errorf("after the window: %v", err)
 		}
 	})
@@ -308,7 +310,8 @@ func TestSignInIsLimited(t *testing.T) {
 		_, a := open(t, account.Config{AccountTries: 3, AddressTries: 1000})
 		register(t, a, "ada@example.com")
 		at := func(address, password string) error {
-			_, _, err := a.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password, Address: address})
+			_, _, err := a.Sessions.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password,
+				Address: address})
 			return err
 		}
 		if err := at("198.51.100.7:5000", password); err != nil {
@@ -338,7 +341,7 @@ func TestSignInIsLimited(t *testing.T) {
 		t.Parallel()
 		_, a := open(t, account.Config{AddressTries: 2})
 		for i := range 3 {
-			_, _, err := a.SignIn(t.Context(), account.SignIn{
+			_, _, err := a.Sessions.SignIn(t.Context(), account.SignIn{
 				Email:    fmt.Sprintf("u%d@example.com", i),
 				Password: "wrong password",
 				Address:  "192.0.2.1:5",
@@ -353,7 +356,7 @@ func TestSignInIsLimited(t *testing.T) {
 		_, a := open(t, account.Config{AccountTries: 3, AddressTries: 3})
 		register(t, a, "ada@example.com")
 		for i := range 8 {
-			if _, _, err := a.SignIn(t.Context(), account.SignIn{
+			if _, _, err := a.Sessions.SignIn(t.Context(), account.SignIn{
 				Email:    "ada@example.com",
 				Password: password,
 				Address:  "192.0.2.1",
@@ -368,7 +371,7 @@ func TestTokens(t *testing.T) {
 	t.Parallel()
 	d, a := open(t, account.Config{})
 	owner := register(t, a, "ada@example.com")
-	tok, secret, err := a.IssueToken(t.Context(), owner, account.NewToken{
+	tok, secret, err := a.Tokens.Issue(t.Context(), owner, account.NewToken{
 		Name:    "ci",
 		Scopes:  []string{"clusters", "read", "read"},
 		Expires: time.Hour,
@@ -380,7 +383,7 @@ func TestTokens(t *testing.T) {
 		!slices.Equal(tok.Scopes, []string{"read", "clusters"}) || tok.ExpiresAt == nil {
 		t.Errorf("token %+v", tok)
 	}
-	p, err := a.TokenPrincipal(t.Context(), secret)
+	p, err := a.Tokens.Principal(t.Context(), secret)
 	if err != nil || p.Org != owner.Org || p.Token != tok.ID || p.Can(account.ScopeBilling) ||
 		!p.Can(account.ScopeClusters) {
 		t.Fatalf("principal %+v, %v", p, err)
@@ -389,41 +392,42 @@ func TestTokens(t *testing.T) {
 		t.Error("token and user share a key")
 	}
 	t.Run("cannot outgrow itself", func(t *testing.T) {
-		if _, _, err := a.IssueToken(t.Context(), p, account.NewToken{
+		if _, _, err := a.Tokens.Issue(t.Context(), p, account.NewToken{
 			Name:   "x",
 			Scopes: []string{"billing"},
 		}); !fault.Is(err, fault.Forbidden) {
 			t.Errorf("got %v", err)
 		}
-		if _, _, err := a.IssueToken(t.Context(), owner, account.NewToken{
+		if _, _, err := a.Tokens.Issue(t.Context(), owner, account.NewToken{
 			Name:   "x",
 			Scopes: []string{"admin"},
 		}); !fault.Is(err, fault.Forbidden) {
 			t.Errorf("admin: %v", err)
 		}
-		mighty, _, err := a.IssueToken(t.Context(), owner, account.NewToken{Name: "all", Scopes: account.Scopes()})
+		mighty, _, err := a.Tokens.Issue(t.Context(), owner, account.NewToken{Name: "all", Scopes: account.Scopes()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := a.RevokeToken(t.Context(), p, mighty.ID); !fault.Is(err, fault.Forbidden) {
+		if err := a.Tokens.Revoke(t.Context(), p, mighty.ID); !fault.Is(err, fault.Forbidden) {
 			t.Errorf("revoke a mightier one: %v", err)
 		}
 	})
 	t.Run("another org's looks missing", func(t *testing.T) {
 		stranger := register(t, a, "eve@example.com")
-		if err := a.RevokeToken(t.Context(), stranger, tok.ID); !fault.Is(err, fault.NotFound) {
+		if err := a.Tokens.Revoke(t.Context(), stranger, tok.ID); !fault.Is(err, fault.NotFound) {
 			t.Errorf("got %v", err)
 		}
-		if list, err := a.Tokens(t.Context(), stranger, account.Page[id.Token]{Limit: 10}); err != nil || len(list) != 0 {
+		if list, err := a.Tokens.List(t.Context(), stranger,
+			account.Page[id.Token]{Limit: 10}); err != nil || len(list) != 0 {
 			t.Errorf("stranger sees %v, %v", list, err)
 		}
 	})
 	t.Run("pages", func(t *testing.T) {
-		first, err := a.Tokens(t.Context(), owner, account.Page[id.Token]{Limit: 1})
+		first, err := a.Tokens.List(t.Context(), owner, account.Page[id.Token]{Limit: 1})
 		if err != nil || len(first) != 1 || first[0].Name != "all" {
 			t.Fatalf("%+v, %v", first, err)
 		}
-		rest, err := a.Tokens(t.Context(), owner, account.Page[id.Token]{Limit: 5, After: first[0].ID})
+		rest, err := a.Tokens.List(t.Context(), owner, account.Page[id.Token]{Limit: 5, After: first[0].ID})
 		if err != nil || len(rest) != 1 || rest[0].ID != tok.ID || rest[0].LastUsedAt == nil {
 			t.Fatalf("%+v, %v", rest, err)
 		}
@@ -433,25 +437,25 @@ func TestTokens(t *testing.T) {
 			{Scopes: []string{"read"}}, {Name: "x"}, {Name: "x", Scopes: []string{"root"}},
 			{Name: "x", Scopes: []string{"read"}, Expires: -1}, {Name: "a\nb", Scopes: []string{"read"}},
 		} {
-			if _, _, err := a.IssueToken(t.Context(), owner, n); !fault.Is(err, fault.Invalid) {
+			if _, _, err := a.Tokens.Issue(t.Context(), owner, n); !fault.Is(err, fault.Invalid) {
 				t.Errorf("%+v: %v", n, err)
 			}
 		}
 		for _, s := range []string{"", "x", secret + "0", secret[:len(secret)-1], strings.ToUpper(secret)} {
-			if _, err := a.TokenPrincipal(t.Context(), s); !fault.Is(err, fault.Unauthorized) {
+			if _, err := a.Tokens.Principal(t.Context(), s); !fault.Is(err, fault.Unauthorized) {
 				t.Errorf("%q: %v", s, err)
 			}
 		}
 	})
 	exec(t, d, "UPDATE api_token SET expires_at = clock_timestamp() - interval '1 second' WHERE name = 'ci'")
-	if _, err := a.TokenPrincipal(t.Context(), secret); !fault.Is(err, fault.Unauthorized) {
+	if _, err := a.Tokens.Principal(t.Context(), secret); !fault.Is(err, fault.Unauthorized) {
 		t.Errorf("expired: %v", err)
 	}
 	exec(t, d, "UPDATE api_token SET expires_at = NULL WHERE name = 'ci'")
-	if err := a.RevokeToken(t.Context(), p, p.Token); err != nil {
+	if err := a.Tokens.Revoke(t.Context(), p, p.Token); err != nil {
 		t.Errorf("a token ends itself: %v", err)
 	}
-	if _, err := a.TokenPrincipal(t.Context(), secret); !fault.Is(err, fault.Unauthorized) {
+	if _, err := a.Tokens.Principal(t.Context(), secret); !fault.Is(err, fault.Unauthorized) {
 		t.Errorf("revoked: %v", err)
 	}
 }
@@ -466,22 +470,22 @@ func TestAdminIsGivenByTheOperator(t *testing.T) {
 	if err := a.SetAdmin(t.Context(), "Ada@example.com", true); err != nil {
 		t.Fatal(err)
 	}
-	_, p, err := a.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password})
+	_, p, err := a.Sessions.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password})
 	if err != nil || !p.Admin {
 		t.Fatalf("%+v, %v", p, err)
 	}
-	_, plain, err := a.IssueToken(t.Context(), p, account.NewToken{Name: "plain", Scopes: account.Scopes()})
+	_, plain, err := a.Tokens.Issue(t.Context(), p, account.NewToken{Name: "plain", Scopes: account.Scopes()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if q, err := a.TokenPrincipal(t.Context(), plain); err != nil || q.Admin {
+	if q, err := a.Tokens.Principal(t.Context(), plain); err != nil || q.Admin {
 		t.Errorf("an admin's everyday token is an admin's: %+v, %v", q, err)
 	}
-	_, root, err := a.IssueToken(t.Context(), p, account.NewToken{Name: "root", Scopes: []string{"admin"}})
+	_, root, err := a.Tokens.Issue(t.Context(), p, account.NewToken{Name: "root", Scopes: []string{"admin"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if q, err := a.TokenPrincipal(t.Context(), root); err != nil || !q.Admin {
+	if q, err := a.Tokens.Principal(t.Context(), root); err != nil || !q.Admin {
 		t.Errorf("%+v, %v", q, err)
 	}
 }
@@ -498,7 +502,7 @@ func TestStillIn(t *testing.T) {
 	t.Parallel()
 	d, a := open(t, account.Config{})
 	ada, eve := register(t, a, "ada@example.com"), register(t, a, "eve@example.com")
-	tok, _, err := a.IssueToken(t.Context(), ada, account.NewToken{
+	tok, _, err := a.Tokens.Issue(t.Context(), ada, account.NewToken{
 		Name:    "ci",
 		Scopes:  []string{"clusters"},
 		Expires: time.Hour,
@@ -508,7 +512,7 @@ func TestStillIn(t *testing.T) {
 	}
 	check := func(what string, p account.Principal, user id.User, token id.Token, want bool) {
 		t.Helper()
-		if in, err := a.StillIn(t.Context(), account.Credential{
+		if in, err := a.Credentials.StillIn(t.Context(), account.Credential{
 			Org:   p.Org,
 			User:  user,
 			Token: token,
@@ -525,16 +529,16 @@ func TestStillIn(t *testing.T) {
 		tok.ID); err != nil {
 		t.Fatal(err)
 	}
-	session, open, err := a.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password})
+	session, open, err := a.Sessions.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for idle, want := range map[string]bool{"13 days": true, "15 days": false} {
 		exec(t, d, "UPDATE session SET last_seen_at = clock_timestamp() - '"+idle+"'::interval")
-		if in, err := a.StillIn(t.Context(), open.Credential()); err != nil || in != want {
+		if in, err := a.Credentials.StillIn(t.Context(), open.Credential()); err != nil || in != want {
 			t.Errorf("a session that was idle for %s: %v %v", idle, in, err)
 		}
-		if _, err := a.SessionPrincipal(t.Context(), session); (err == nil) != want {
+		if _, err := a.Sessions.Principal(t.Context(), session); (err == nil) != want {
 			t.Errorf("a session that was idle for %s: %v", idle, err)
 		}
 	}
@@ -543,7 +547,7 @@ func TestStillIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("a token that never expires", ada, ada.User, tok.ID, true)
-	if err := a.RevokeToken(t.Context(), ada, tok.ID); err != nil {
+	if err := a.Tokens.Revoke(t.Context(), ada, tok.ID); err != nil {
 		t.Fatal(err)
 	}
 	check("a revoked token", ada, ada.User, tok.ID, false)

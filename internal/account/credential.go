@@ -33,10 +33,16 @@ func (p Principal) Credential(scopes ...string) Credential {
 	return c
 }
 
+// Credentials checks that what users signed in with still counts.
+type Credentials struct {
+	*core
+	watch watch
+}
+
 // StillIn reports whether a credential still counts: its user is a member of the org with a role that includes the
 // scope, and the token, session or key is neither revoked nor expired; a session also ends when nothing was requested
 // with it for Config.SessionIdle.
-func (a *Accounts) StillIn(ctx context.Context, c Credential) (bool, error) {
+func (cr *Credentials) StillIn(ctx context.Context, c Credential) (bool, error) {
 	token, err := c.Token.UUIDValue()
 	if err != nil {
 		return false, err
@@ -45,13 +51,13 @@ func (a *Accounts) StillIn(ctx context.Context, c Credential) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	in, err := a.db.Q.StillIn(ctx, dbq.StillInParams{
+	in, err := cr.db.Q.StillIn(ctx, dbq.StillInParams{
 		UserID:    c.User,
 		OrgID:     c.Org,
 		TokenID:   token,
 		SessionID: session,
 		Key:       c.Key,
-		Idle:      a.cfg.SessionIdle.Seconds(),
+		Idle:      cr.cfg.SessionIdle.Seconds(),
 	})
 	if db.NoRows(err) {
 		return false, nil
@@ -67,9 +73,9 @@ func (a *Accounts) StillIn(ctx context.Context, c Credential) (bool, error) {
 // streams with one credential share one query. Call cancel when the stream has ended.
 //
 // While the database cannot be asked streams go on: an outage does not close every shell of the platform.
-func (a *Accounts) WhileIn(ctx context.Context, c Credential) (context.Context, context.CancelFunc) {
+func (cr *Credentials) WhileIn(ctx context.Context, c Credential) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	leave := a.watch.enter(c, a, cancel)
+	leave := cr.watch.enter(c, cr, cancel)
 	return ctx, sync.OnceFunc(func() { leave(); cancel() })
 }
 
@@ -86,7 +92,7 @@ type watched struct {
 }
 
 // enter adds a stream, which end closes, and returns how it leaves.
-func (w *watch) enter(c Credential, a *Accounts, end context.CancelFunc) (leave func()) {
+func (w *watch) enter(c Credential, cr *Credentials, end context.CancelFunc) (leave func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	x := w.open[c]
@@ -97,7 +103,7 @@ func (w *watch) enter(c Credential, a *Accounts, end context.CancelFunc) (leave 
 			w.open = map[Credential]*watched{}
 		}
 		w.open[c] = x
-		go w.loop(loop, c, x, a)
+		go w.loop(loop, c, x, cr)
 	}
 	n := x.next
 	x.next++
@@ -113,8 +119,8 @@ func (w *watch) enter(c Credential, a *Accounts, end context.CancelFunc) (leave 
 	}
 }
 
-func (w *watch) loop(ctx context.Context, c Credential, x *watched, a *Accounts) {
-	tick := time.NewTicker(a.cfg.RecheckEvery)
+func (w *watch) loop(ctx context.Context, c Credential, x *watched, cr *Credentials) {
+	tick := time.NewTicker(cr.cfg.RecheckEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -123,7 +129,7 @@ func (w *watch) loop(ctx context.Context, c Credential, x *watched, a *Accounts)
 		case <-tick.C:
 		}
 		asking, cancel := context.WithTimeout(ctx, 10*time.Second)
-		in, err := a.StillIn(asking, c)
+		in, err := cr.StillIn(asking, c)
 		cancel()
 		if err != nil || in {
 			continue

@@ -8,12 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/crypto/ssh"
+
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/idem"
-	"golang.org/x/crypto/ssh"
 )
 
 type ctx = context.Context
@@ -34,10 +35,10 @@ func TestStreamsEndWithTheirCredential(t *testing.T) {
 	for name, lose := range map[string]func(*testing.T, *db.DB, *account.Accounts, account.Principal,
 		account.Principal) error{
 		"token revoked": func(t *testing.T, _ *db.DB, a *account.Accounts, session, token account.Principal) error {
-			return a.RevokeToken(t.Context(), session, token.Token)
+			return a.Tokens.Revoke(t.Context(), session, token.Token)
 		},
 		"session ended": func(t *testing.T, _ *db.DB, a *account.Accounts, session, _ account.Principal) error {
-			return a.EndSession(t.Context(), session, session.Session)
+			return a.Sessions.End(t.Context(), session, session.Session)
 		},
 		"membership ended": func(t *testing.T, d *db.DB, _ *account.Accounts, session, _ account.Principal) error {
 			_, err := d.Pool.Exec(t.Context(), "DELETE FROM membership WHERE user_id = $1", session.User)
@@ -52,24 +53,24 @@ func TestStreamsEndWithTheirCredential(t *testing.T) {
 			t.Parallel()
 			d, a := open(t, account.Config{RecheckEvery: 10 * time.Millisecond})
 			register(t, a, "ada@example.com")
-			_, session, err := a.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password})
+			_, session, err := a.Sessions.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password})
 			if err != nil {
 				t.Fatal(err)
 			}
 			token, _ := issue(t, a, session, account.NewToken{Scopes: []string{account.ScopeRead}})
-			key, _, err := a.AddSSHKey(t.Context(), session, "k",
+			key, _, err := a.SSHKeys.Add(t.Context(), session, "k",
 				"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl", idem.Request{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			byKey := account.Credential{Org: session.Org, User: session.User, Key: key.Fingerprint}
-			bySession, leave := a.WhileIn(t.Context(), session.Credential())
+			bySession, leave := a.Credentials.WhileIn(t.Context(), session.Credential())
 			defer leave()
-			second, leave := a.WhileIn(t.Context(), session.Credential())
+			second, leave := a.Credentials.WhileIn(t.Context(), session.Credential())
 			defer leave()
-			byToken, leave := a.WhileIn(t.Context(), token.Credential())
+			byToken, leave := a.Credentials.WhileIn(t.Context(), token.Credential())
 			defer leave()
-			keyed, leave := a.WhileIn(t.Context(), byKey)
+			keyed, leave := a.Credentials.WhileIn(t.Context(), byKey)
 			defer leave()
 			if err := lose(t, d, a, session, token); err != nil {
 				t.Fatal(err)
@@ -116,20 +117,20 @@ func TestPasswordResetByMail(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := a.AddSSHKey(t.Context(), mallory, "m", string(ssh.MarshalAuthorizedKey(signer.PublicKey())),
+	if _, _, err := a.SSHKeys.Add(t.Context(), mallory, "m", string(ssh.MarshalAuthorizedKey(signer.PublicKey())),
 		idem.Request{}); err != nil {
 		t.Fatal(err)
 	}
-	session, _, err := a.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password})
+	session, _, err := a.Sessions.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password})
 	if err != nil {
 		t.Fatal(err)
 	}
 	mail = nil
-	if err := a.SendPasswordReset(t.Context(), "nobody@example.com", "192.0.2.1"); err != nil || len(mail) != 0 {
+	if err := a.Passwords.SendReset(t.Context(), "nobody@example.com", "192.0.2.1"); err != nil || len(mail) != 0 {
 		t.Errorf("an unknown address: %v, %d mails", err, len(mail))
 	}
 	for range 7 {
-		if err := a.SendPasswordReset(t.Context(), " Ada@Example.com", "192.0.2.1"); err != nil {
+		if err := a.Passwords.SendReset(t.Context(), " Ada@Example.com", "192.0.2.1"); err != nil {
 			t.Errorf("a known address: %v", err)
 		}
 	}
@@ -140,30 +141,30 @@ func TestPasswordResetByMail(t *testing.T) {
 		_, rest, _ := strings.Cut(l.Body, "/reset-password/")
 		return rest[:43]
 	}
-	if err := a.ResetPassword(t.Context(), secret(mail[0]), "short", "192.0.2.1", false); !fault.Is(err, fault.Invalid) {
+	if err := a.Passwords.Reset(t.Context(), secret(mail[0]), "short", "192.0.2.1", false); !fault.Is(err, fault.Invalid) {
 		t.Errorf("a short password: %v", err)
 	}
 	const fresh = "a password of my own"
-	if err := a.ResetPassword(t.Context(), secret(mail[0]), fresh, "192.0.2.1", false); err != nil {
+	if err := a.Passwords.Reset(t.Context(), secret(mail[0]), fresh, "192.0.2.1", false); err != nil {
 		t.Fatal(err)
 	}
 	for _, l := range mail { // the same link again, and the others sent
-		if err := a.ResetPassword(t.Context(), secret(l), "yet another password", "192.0.2.1", false); !fault.Is(err,
+		if err := a.Passwords.Reset(t.Context(), secret(l), "yet another password", "192.0.2.1", false); !fault.Is(err,
 			fault.NotFound) {
 			t.Errorf("a used link: %v", err)
 		}
 	}
-	if _, err := a.SessionPrincipal(t.Context(), session); !fault.Is(err, fault.Unauthorized) {
+	if _, err := a.Sessions.Principal(t.Context(), session); !fault.Is(err, fault.Unauthorized) {
 		t.Errorf("a session from before: %v", err)
 	}
-	if _, err := a.TokenPrincipal(t.Context(), stolen); !fault.Is(err, fault.Unauthorized) {
+	if _, err := a.Tokens.Principal(t.Context(), stolen); !fault.Is(err, fault.Unauthorized) {
 		t.Errorf("a token of whoever signed up with somebody else's address: %v", err)
 	}
-	_, p, err := a.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: fresh})
+	_, p, err := a.Sessions.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: fresh})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if keys, err := a.SSHKeys(t.Context(), p, account.Page[id.SSHKey]{Limit: 10}); err != nil || len(keys) != 0 {
+	if keys, err := a.SSHKeys.List(t.Context(), p, account.Page[id.SSHKey]{Limit: 10}); err != nil || len(keys) != 0 {
 		t.Errorf("SSH keys of whoever signed up with somebody else's address: %v, %v", keys, err)
 	}
 	if !slices.Equal(taken, []id.Org{p.Org}) {
@@ -173,7 +174,7 @@ func TestPasswordResetByMail(t *testing.T) {
 		t.Errorf("%+v, %v", me, err)
 	}
 	exec(t, d, "UPDATE password_reset SET used_at = NULL, expires_at = clock_timestamp()")
-	if err := a.ResetPassword(t.Context(), secret(mail[1]), fresh, "192.0.2.1", false); !fault.Is(err, fault.NotFound) {
+	if err := a.Passwords.Reset(t.Context(), secret(mail[1]), fresh, "192.0.2.1", false); !fault.Is(err, fault.NotFound) {
 		t.Errorf("an expired link: %v", err)
 	}
 }
@@ -183,7 +184,7 @@ func TestSignInTakesAnyUserAgent(t *testing.T) {
 	_, a := open(t, account.Config{})
 	register(t, a, "ada@example.com")
 	for _, ua := range []string{strings.Repeat("a", 299) + "é", "\xff", "a\x00b"} {
-		if _, _, err := a.SignIn(t.Context(), account.SignIn{
+		if _, _, err := a.Sessions.SignIn(t.Context(), account.SignIn{
 			Email:     "ada@example.com",
 			Password:  password,
 			UserAgent: ua,

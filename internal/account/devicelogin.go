@@ -30,6 +30,9 @@ const (
 	codeLen     = 8
 )
 
+// DeviceLogins lets programs on machines without a browser log in.
+type DeviceLogins struct{ *core }
+
 // DeviceLogin is a login that was begun.
 type DeviceLogin struct {
 	DeviceCode string // secret: the program polls with it
@@ -38,18 +41,18 @@ type DeviceLogin struct {
 	Interval   time.Duration // to wait between polls
 }
 
-// BeginDeviceLogin begins a login of a program, which calls its machine by a name. Faults: Invalid, RateLimited.
-func (a *Accounts) BeginDeviceLogin(ctx context.Context, machine, address string, once idem.Request) (DeviceLogin,
+// Begin begins a login of a program, which calls its machine by a name. Faults: Invalid, RateLimited.
+func (dl *DeviceLogins) Begin(ctx context.Context, machine, address string, once idem.Request) (DeviceLogin,
 	idem.Outcome, error) {
 	machine = strings.TrimSpace(machine)
 	if machine == "" || strings.ContainsFunc(machine, func(r rune) bool { return !text.Printable(r) }) {
 		return DeviceLogin{}, idem.Outcome{}, fault.InvalidField("machine", "has to be a name in one line")
 	}
-	if err := a.count(ctx, a.db.Q, "device:"+prefix(address), devicesPerHour, time.Hour); err != nil {
+	if err := countAttempt(ctx, dl.db.Q, "device:"+prefix(address), devicesPerHour, time.Hour); err != nil {
 		return DeviceLogin{}, idem.Outcome{}, err
 	}
-	return idem.Once(ctx, a.db, once, func(ctx context.Context, tx *db.Tx) (DeviceLogin, error) {
-		l := DeviceLogin{DeviceCode: newSecret(), Interval: a.cfg.DeviceInterval}
+	return idem.Once(ctx, dl.db, once, func(ctx context.Context, tx *db.Tx) (DeviceLogin, error) {
+		l := DeviceLogin{DeviceCode: newSecret(), Interval: dl.cfg.DeviceInterval}
 		code := newUserCode()
 		l.UserCode = code[:codeLen/2] + "-" + code[codeLen/2:]
 		var err error
@@ -93,12 +96,12 @@ func errDeviceCode() error {
 	return fault.InvalidField("code", "is not a code that waits: look at your terminal, or run muster login again")
 }
 
-// DeviceLoginByCode returns the login of the code that the principal entered. Faults: Invalid, RateLimited.
-func (a *Accounts) DeviceLoginByCode(ctx context.Context, p Principal, code string) (DeviceRequest, error) {
-	if err := a.count(ctx, a.db.Q, "device-code:"+p.User.String(), deviceTries, signInWindow); err != nil {
+// ByCode returns the login of the code that the principal entered. Faults: Invalid, RateLimited.
+func (dl *DeviceLogins) ByCode(ctx context.Context, p Principal, code string) (DeviceRequest, error) {
+	if err := countAttempt(ctx, dl.db.Q, "device-code:"+p.User.String(), deviceTries, signInWindow); err != nil {
 		return DeviceRequest{}, err
 	}
-	r, err := a.db.Q.DeviceLoginByCode(ctx, normalUserCode(code))
+	r, err := dl.db.Q.DeviceLoginByCode(ctx, normalUserCode(code))
 	if db.NoRows(err) {
 		return DeviceRequest{}, errDeviceCode()
 	}
@@ -108,13 +111,13 @@ func (a *Accounts) DeviceLoginByCode(ctx context.Context, p Principal, code stri
 	return DeviceRequest{r.Machine, r.Address, prefix(r.Address) == prefix(p.Address), r.CreatedAt}, nil
 }
 
-// AnswerDeviceLogin grants a login a token of the principal's org with the scopes, or denies it (no scopes). Only a
-// session can: a token makes others with CreateToken, which bounds them. Faults: Invalid, Forbidden, RateLimited.
-func (a *Accounts) AnswerDeviceLogin(ctx context.Context, p Principal, code string, scopes []string) error {
+// Answer grants a login a token of the principal's org with the scopes, or denies it (no scopes). Only a
+// session can: a token makes others with Tokens.Create, which bounds them. Faults: Invalid, Forbidden, RateLimited.
+func (dl *DeviceLogins) Answer(ctx context.Context, p Principal, code string, scopes []string) error {
 	if p.Session.IsZero() {
 		return fault.New(fault.Forbidden, "sign in with a browser to answer")
 	}
-	if err := a.count(ctx, a.db.Q, "device-code:"+p.User.String(), deviceTries, signInWindow); err != nil {
+	if err := countAttempt(ctx, dl.db.Q, "device-code:"+p.User.String(), deviceTries, signInWindow); err != nil {
 		return err
 	}
 	answer, action := "denied", "device_login.deny"
@@ -126,7 +129,7 @@ func (a *Accounts) AnswerDeviceLogin(ctx context.Context, p Principal, code stri
 			return fault.New(fault.Forbidden, "you cannot give the scope %q, which you do not have", s)
 		}
 	}
-	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	return dl.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		r, err := tx.Q.AnswerDeviceLogin(ctx, dbq.AnswerDeviceLoginParams{
 			Answer: answer, UserID: p.User, OrgID: p.Org, Scopes: append([]string{}, scopes...),
 			UserCode: normalUserCode(code),
@@ -160,16 +163,16 @@ type DeviceAnswer struct {
 	Token  string // secret, with DeviceGranted: shown once
 }
 
-// PollDeviceLogin returns the answer to a login. The poll that finds it granted makes the token, within the rights that
-// the person still has, and ends the login. Faults: RateLimited, and those of CreateToken.
-func (a *Accounts) PollDeviceLogin(ctx context.Context, deviceCode, address string, once idem.Request) (DeviceAnswer,
+// Poll returns the answer to a login. The poll that finds it granted makes the token, within the rights that
+// the person still has, and ends the login. Faults: RateLimited, and those of Tokens.Create.
+func (dl *DeviceLogins) Poll(ctx context.Context, deviceCode, address string, once idem.Request) (DeviceAnswer,
 	idem.Outcome, error) {
-	if err := a.count(ctx, a.db.Q, "device-poll:"+prefix(address), 60*devicesPerHour, time.Hour); err != nil {
+	if err := countAttempt(ctx, dl.db.Q, "device-poll:"+prefix(address), 60*devicesPerHour, time.Hour); err != nil {
 		return DeviceAnswer{}, idem.Outcome{}, err
 	}
-	return idem.Once(ctx, a.db, once, func(ctx context.Context, tx *db.Tx) (DeviceAnswer, error) {
+	return idem.Once(ctx, dl.db, once, func(ctx context.Context, tx *db.Tx) (DeviceAnswer, error) {
 		hash := hashSecret(deviceCode)
-		r, err := tx.Q.PollDeviceLogin(ctx, a.cfg.DeviceInterval.Seconds(), hash)
+		r, err := tx.Q.PollDeviceLogin(ctx, dl.cfg.DeviceInterval.Seconds(), hash)
 		switch {
 		case db.NoRows(err):
 			return DeviceAnswer{Status: DeviceExpired}, nil

@@ -11,7 +11,7 @@ import (
 
 func (x team) begin() account.DeviceLogin {
 	x.t.Helper()
-	l, _, err := x.a.BeginDeviceLogin(x.t.Context(), "ada@laptop", "192.0.2.9", idem.Request{})
+	l, _, err := x.a.DeviceLogins.Begin(x.t.Context(), "ada@laptop", "192.0.2.9", idem.Request{})
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -20,7 +20,7 @@ func (x team) begin() account.DeviceLogin {
 
 func (x team) poll(l account.DeviceLogin) account.DeviceAnswer {
 	x.t.Helper()
-	r, _, err := x.a.PollDeviceLogin(x.t.Context(), l.DeviceCode, "192.0.2.9", idem.Request{})
+	r, _, err := x.a.DeviceLogins.Poll(x.t.Context(), l.DeviceCode, "192.0.2.9", idem.Request{})
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -39,20 +39,20 @@ func TestDeviceLogin_IsGrantedOnce(t *testing.T) {
 		t.Errorf("a second poll at once: %+v", r)
 	}
 	token, _ := issue(t, x.a, ada, account.NewToken{Scopes: account.Scopes()})
-	if err := x.a.AnswerDeviceLogin(t.Context(), token, l.UserCode, []string{"read"}); !fault.Is(err, fault.Forbidden) {
+	if err := x.a.DeviceLogins.Answer(t.Context(), token, l.UserCode, []string{"read"}); !fault.Is(err, fault.Forbidden) {
 		t.Errorf("by a token: %v", err)
 	}
-	if err := x.a.AnswerDeviceLogin(t.Context(), ada, l.UserCode, []string{"admin"}); !fault.Is(err, fault.Forbidden) {
+	if err := x.a.DeviceLogins.Answer(t.Context(), ada, l.UserCode, []string{"admin"}); !fault.Is(err, fault.Forbidden) {
 		t.Errorf("a scope that Ada lacks: %v", err)
 	}
-	if err := x.a.AnswerDeviceLogin(t.Context(), ada, l.UserCode, []string{"read", "clusters"}); err != nil {
+	if err := x.a.DeviceLogins.Answer(t.Context(), ada, l.UserCode, []string{"read", "clusters"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := x.a.AnswerDeviceLogin(t.Context(), ada, l.UserCode, nil); !fault.Is(err, fault.Invalid) {
+	if err := x.a.DeviceLogins.Answer(t.Context(), ada, l.UserCode, nil); !fault.Is(err, fault.Invalid) {
 		t.Errorf("answered again: %v", err)
 	}
 	r := x.poll(l)
-	p, err := x.a.TokenPrincipal(t.Context(), r.Token)
+	p, err := x.a.Tokens.Principal(t.Context(), r.Token)
 	if r.Status != account.DeviceGranted || err != nil || p.User != ada.User || p.Can(account.ScopeBilling) {
 		t.Errorf("%+v %+v %v", r, p, err)
 	}
@@ -70,15 +70,15 @@ func TestDeviceLogin_EndsWithTheRights(t *testing.T) {
 		act  func() error
 		want string
 	}{
-		"demoted": {func() error { return x.a.ChangeRole(t.Context(), x.ada, bob.User, account.RoleViewer) },
+		"demoted": {func() error { return x.a.Members.ChangeRole(t.Context(), x.ada, bob.User, account.RoleViewer) },
 			account.DeviceDenied},
 		"a new password": {func() error {
-			return x.a.ChangePassword(t.Context(), bob, password, "a new horse battery", false)
+			return x.a.Passwords.Change(t.Context(), bob, password, "a new horse battery", false)
 		}, account.DeviceExpired},
 	} {
 		x.exec("UPDATE membership SET role = 'member' WHERE user_id = $1 AND org_id = $2", bob.User, bob.Org)
 		l := x.begin()
-		if err := x.a.AnswerDeviceLogin(t.Context(), bob, l.UserCode, []string{"clusters"}); err != nil {
+		if err := x.a.DeviceLogins.Answer(t.Context(), bob, l.UserCode, []string{"clusters"}); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.act(); err != nil {
@@ -95,7 +95,7 @@ func TestDeviceLogin_Limits(t *testing.T) {
 	x := newTeam(t)
 	ada := x.inAdasOrg("ada")
 	for i := 0; ; i++ {
-		_, err := x.a.DeviceLoginByCode(t.Context(), ada, "BBBB-BBBB")
+		_, err := x.a.DeviceLogins.ByCode(t.Context(), ada, "BBBB-BBBB")
 		if fault.Is(err, fault.RateLimited) {
 			break
 		}
@@ -104,7 +104,7 @@ func TestDeviceLogin_Limits(t *testing.T) {
 		}
 	}
 	for i := 0; ; i++ {
-		_, _, err := x.a.BeginDeviceLogin(t.Context(), "m", "192.0.2.9", idem.Request{})
+		_, _, err := x.a.DeviceLogins.Begin(t.Context(), "m", "192.0.2.9", idem.Request{})
 		if fault.Is(err, fault.RateLimited) {
 			break
 		}
@@ -113,12 +113,12 @@ func TestDeviceLogin_Limits(t *testing.T) {
 		}
 	}
 	for _, machine := range []string{"", "two\nlines", "\u202egnp"} {
-		if _, _, err := x.a.BeginDeviceLogin(t.Context(), machine, "", idem.Request{}); !fault.Is(err, fault.Invalid) {
+		if _, _, err := x.a.DeviceLogins.Begin(t.Context(), machine, "", idem.Request{}); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%q: %v", machine, err)
 		}
 	}
 	l := func() account.DeviceLogin {
-		l, _, err := x.a.BeginDeviceLogin(t.Context(), "m", "", idem.Request{})
+		l, _, err := x.a.DeviceLogins.Begin(t.Context(), "m", "", idem.Request{})
 		if err != nil {
 			t.Fatal(err)
 		}

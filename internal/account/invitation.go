@@ -24,6 +24,12 @@ const (
 	invitesPerMail = 10 // sent to one address in a window, by all orgs; further ones are not mailed
 )
 
+// Invitations invites people to orgs.
+type Invitations struct {
+	*core
+	members *Members
+}
+
 // Invitation is an offer to an e-mail address to become a member of an org. It ends when it is accepted, declined,
 // withdrawn or a week old.
 type Invitation struct {
@@ -41,14 +47,15 @@ type Invitation struct {
 // does not show whether the address has an account. Faults: Invalid, Forbidden (a role that you cannot give; your
 // address is not verified), Conflict (a member already), QuotaExceeded, RateLimited, Unavailable (no mail goes out
 // here).
-func (a *Accounts) Invite(ctx context.Context, p Principal, email string, role Role, once idem.Request) (Invitation,
+func (in *Invitations) Invite(ctx context.Context, p Principal, email string, role Role, once idem.Request) (Invitation,
 	idem.Outcome, error) {
-	return idem.Once(ctx, a.db, once, func(ctx context.Context, tx *db.Tx) (Invitation, error) {
-		return a.invite(ctx, tx, p, email, role)
+	return idem.Once(ctx, in.db, once, func(ctx context.Context, tx *db.Tx) (Invitation, error) {
+		return in.invite(ctx, tx, p, email, role)
 	})
 }
 
-func (a *Accounts) invite(ctx context.Context, tx *db.Tx, p Principal, email string, role Role) (Invitation, error) {
+func (in *Invitations) invite(ctx context.Context, tx *db.Tx, p Principal, email string, role Role) (Invitation,
+	error) {
 	var bad fault.Fields
 	to, err := normalEmail(email)
 	for _, err := range []error{err, checkRole(role)} {
@@ -59,7 +66,7 @@ func (a *Accounts) invite(ctx context.Context, tx *db.Tx, p Principal, email str
 	if err := bad.Err(); err != nil {
 		return Invitation{}, err
 	}
-	if a.cfg.Post == nil {
+	if in.cfg.Post == nil {
 		return Invitation{}, fault.New(fault.Unavailable, "this platform sends no mail: ask its operator")
 	}
 	org, actor, _, err := lockMembers(ctx, tx, p, p.User)
@@ -69,7 +76,7 @@ func (a *Accounts) invite(ctx context.Context, tx *db.Tx, p Principal, email str
 	if err := mayHandle(p, actor, role); err != nil {
 		return Invitation{}, err
 	}
-	if err := a.mayInvite(ctx, tx, p, to); err != nil {
+	if err := mayInvite(ctx, tx, p, to); err != nil {
 		return Invitation{}, err
 	}
 	if err := tx.Q.WithdrawInvitationsTo(ctx, p.Org, to); err != nil {
@@ -85,7 +92,7 @@ func (a *Accounts) invite(ctx context.Context, tx *db.Tx, p Principal, email str
 		return Invitation{}, fmt.Errorf("insert invitation: %w", err)
 	}
 	v.CreatedAt, v.ExpiresAt = row.CreatedAt, row.ExpiresAt
-	if err := a.mailInvitation(ctx, tx, p, v, secret); err != nil {
+	if err := in.mailInvitation(ctx, tx, p, v, secret); err != nil {
 		return Invitation{}, err
 	}
 	// The audit log is not changed, so an address that may have to be erased is not in it.
@@ -93,7 +100,7 @@ func (a *Accounts) invite(ctx context.Context, tx *db.Tx, p Principal, email str
 }
 
 // mayInvite holds an invitation to the limits: only verified people can have mail sent to others.
-func (a *Accounts) mayInvite(ctx context.Context, tx *db.Tx, p Principal, to string) error {
+func mayInvite(ctx context.Context, tx *db.Tx, p Principal, to string) error {
 	verified, err := tx.Q.EmailVerified(ctx, p.User)
 	if err != nil {
 		return fmt.Errorf("read user %s: %w", p.User, err)
@@ -116,29 +123,29 @@ func (a *Accounts) mayInvite(ctx context.Context, tx *db.Tx, p Principal, to str
 		return fault.New(fault.QuotaExceeded, "your organisation has %d open invitations, the most there may be: withdraw "+
 			"some first", maxInvitations)
 	}
-	return a.count(ctx, tx.Q, "invite:"+p.Org.String(), invitesPerOrg, inviteWindow)
+	return countAttempt(ctx, tx.Q, "invite:"+p.Org.String(), invitesPerOrg, inviteWindow)
 }
 
 // mailInvitation mails the link, unless the address was sent too many by all orgs together.
-func (a *Accounts) mailInvitation(ctx context.Context, tx *db.Tx, p Principal, v Invitation, secret string) error {
+func (in *Invitations) mailInvitation(ctx context.Context, tx *db.Tx, p Principal, v Invitation, secret string) error {
 	sum := sha256.Sum256([]byte(v.Email))
-	err := a.count(ctx, tx.Q, "invited:"+hex.EncodeToString(sum[:]), invitesPerMail, inviteWindow)
+	err := countAttempt(ctx, tx.Q, "invited:"+hex.EncodeToString(sum[:]), invitesPerMail, inviteWindow)
 	if fault.Is(err, fault.RateLimited) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return a.cfg.Post(ctx, tx, Letter{User: p.User, To: v.Email, Subject: "An invitation to an organisation",
+	return in.cfg.Post(ctx, tx, Letter{User: p.User, To: v.Email, Subject: "An invitation to an organisation",
 		Body: fmt.Sprintf("%s invites you to the organisation %q at %s, as %s (%s).\n\nTo answer, open within 7 days, "+
 			"signed in with this e-mail address:\n\n%s/invitations/%s\n\nIf you do not know the sender, ignore this mail: "+
-			"nothing happens without your answer.\n", p.Email, v.OrgName, a.cfg.PublicURL, v.Role, v.Role.About(),
-			a.cfg.PublicURL, secret)})
+			"nothing happens without your answer.\n", p.Email, v.OrgName, in.cfg.PublicURL, v.Role, v.Role.About(),
+			in.cfg.PublicURL, secret)})
 }
 
-// Invitations lists the open invitations of the principal's org, newest first.
-func (a *Accounts) Invitations(ctx context.Context, p Principal) ([]Invitation, error) {
-	rows, err := a.db.Q.ListInvitations(ctx, p.Org)
+// List lists the open invitations of the principal's org, newest first.
+func (in *Invitations) List(ctx context.Context, p Principal) ([]Invitation, error) {
+	rows, err := in.db.Q.ListInvitations(ctx, p.Org)
 	if err != nil {
 		return nil, fmt.Errorf("list invitations: %w", err)
 	}
@@ -150,9 +157,9 @@ func (a *Accounts) Invitations(ctx context.Context, p Principal) ([]Invitation, 
 	return out, nil
 }
 
-// WithdrawInvitation ends an open invitation of the principal's org. Faults: NotFound, Forbidden.
-func (a *Accounts) WithdrawInvitation(ctx context.Context, p Principal, v id.Invitation) error {
-	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+// Withdraw ends an open invitation of the principal's org. Faults: NotFound, Forbidden.
+func (in *Invitations) Withdraw(ctx context.Context, p Principal, v id.Invitation) error {
+	return in.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		_, actor, _, err := lockMembers(ctx, tx, p, p.User)
 		if err != nil {
 			return err
@@ -171,17 +178,17 @@ func (a *Accounts) WithdrawInvitation(ctx context.Context, p Principal, v id.Inv
 	})
 }
 
-// InvitationsTo lists the open invitations to the principal's e-mail address, newest first; none while the address is
+// To lists the open invitations to the principal's e-mail address, newest first; none while the address is
 // not verified: someone who signs up with the address of another person must not see who invites them.
-func (a *Accounts) InvitationsTo(ctx context.Context, p Principal) ([]Invitation, error) {
-	verified, err := a.db.Q.EmailVerified(ctx, p.User)
+func (in *Invitations) To(ctx context.Context, p Principal) ([]Invitation, error) {
+	verified, err := in.db.Q.EmailVerified(ctx, p.User)
 	if err != nil {
 		return nil, fmt.Errorf("read user %s: %w", p.User, err)
 	}
 	if !verified {
 		return []Invitation{}, nil
 	}
-	rows, err := a.db.Q.InvitationsOfEmail(ctx, p.Email)
+	rows, err := in.db.Q.InvitationsOfEmail(ctx, p.Email)
 	if err != nil {
 		return nil, fmt.Errorf("list invitations: %w", err)
 	}
@@ -200,12 +207,12 @@ func errInvitation() error {
 			"sign in with the e-mail address that it was sent to, or ask for another one")
 }
 
-// InvitationByLink returns the invitation of a mailed link. Fault: NotFound.
-func (a *Accounts) InvitationByLink(ctx context.Context, secret string) (Invitation, error) {
+// ByLink returns the invitation of a mailed link. Fault: NotFound.
+func (in *Invitations) ByLink(ctx context.Context, secret string) (Invitation, error) {
 	if len(secret) != secretLen {
 		return Invitation{}, errInvitation()
 	}
-	r, err := a.db.Q.InvitationBySecret(ctx, hashSecret(secret))
+	r, err := in.db.Q.InvitationBySecret(ctx, hashSecret(secret))
 	if db.NoRows(err) {
 		return Invitation{}, errInvitation()
 	}
@@ -218,34 +225,34 @@ func (a *Accounts) InvitationByLink(ctx context.Context, secret string) (Invitat
 
 // AnswerByLink accepts or declines the invitation of a mailed link, and returns its org. The link shows that the
 // principal reads the mail of the address, which counts as verified then. Faults: those of Accept.
-func (a *Accounts) AnswerByLink(ctx context.Context, p Principal, secret string, accept bool) (id.Org, error) {
-	v, err := a.InvitationByLink(ctx, secret)
+func (in *Invitations) AnswerByLink(ctx context.Context, p Principal, secret string, accept bool) (id.Org, error) {
+	v, err := in.ByLink(ctx, secret)
 	if err != nil {
 		return id.Org{}, err
 	}
-	return v.Org, a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		return a.answer(ctx, tx, p, v.ID, accept, true)
+	return v.Org, in.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return in.answer(ctx, tx, p, v.ID, accept, true)
 	})
 }
 
 // Accept accepts an invitation to the principal's e-mail address, which has to be verified, and returns true. Faults:
 // NotFound (also for an invitation to another person), Forbidden (a token that cannot do all that its user can),
 // Conflict (a member already), QuotaExceeded.
-func (a *Accounts) Accept(ctx context.Context, p Principal, v id.Invitation, once idem.Request) (bool, idem.Outcome,
+func (in *Invitations) Accept(ctx context.Context, p Principal, v id.Invitation, once idem.Request) (bool, idem.Outcome,
 	error) {
-	return idem.Once(ctx, a.db, once, func(ctx context.Context, tx *db.Tx) (bool, error) {
-		return true, a.answer(ctx, tx, p, v, true, false)
+	return idem.Once(ctx, in.db, once, func(ctx context.Context, tx *db.Tx) (bool, error) {
+		return true, in.answer(ctx, tx, p, v, true, false)
 	})
 }
 
 // Decline ends an invitation to the principal's e-mail address. Faults: NotFound, Forbidden, as for Accept.
-func (a *Accounts) Decline(ctx context.Context, p Principal, v id.Invitation) error {
-	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		return a.answer(ctx, tx, p, v, false, false)
+func (in *Invitations) Decline(ctx context.Context, p Principal, v id.Invitation) error {
+	return in.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return in.answer(ctx, tx, p, v, false, false)
 	})
 }
 
-func (a *Accounts) answer(ctx context.Context, tx *db.Tx, p Principal, v id.Invitation, accept, byLink bool) error {
+func (in *Invitations) answer(ctx context.Context, tx *db.Tx, p Principal, v id.Invitation, accept, byLink bool) error {
 	if !p.Whole() {
 		return fault.New(fault.Forbidden, "this token cannot do all that you can: sign in to answer")
 	}
@@ -255,7 +262,7 @@ func (a *Accounts) answer(ctx context.Context, tx *db.Tx, p Principal, v id.Invi
 	}
 	outcome, e := "declined", p.Event("invitation.decline", v.String(), map[string]any{"role": row.Role})
 	if accept {
-		if err := a.join(ctx, tx, p, row); err != nil {
+		if err := in.join(ctx, tx, p, row); err != nil {
 			return err
 		}
 		outcome, e = "accepted", p.Event("member.join", p.User.String(), map[string]any{"role": row.Role})
@@ -299,7 +306,7 @@ func lockInvitation(ctx context.Context, tx *db.Tx, p Principal, v id.Invitation
 }
 
 // join makes the principal's user a member, and mails who invited them.
-func (a *Accounts) join(ctx context.Context, tx *db.Tx, p Principal, v dbq.LockInvitationRow) error {
+func (in *Invitations) join(ctx context.Context, tx *db.Tx, p Principal, v dbq.LockInvitationRow) error {
 	n, err := tx.Q.CountMembers(ctx, v.OrgID)
 	if err != nil {
 		return fmt.Errorf("count members: %w", err)
@@ -315,6 +322,6 @@ func (a *Accounts) join(ctx context.Context, tx *db.Tx, p Principal, v dbq.LockI
 		return fmt.Errorf("insert membership: %w", err)
 	}
 	org, err := tx.Q.OrgName(ctx, v.OrgID)
-	return errors.Join(err, a.mailMember(ctx, tx, p, v.CreatedBy, "Your invitation was accepted",
+	return errors.Join(err, in.members.mailMember(ctx, tx, p, v.CreatedBy, "Your invitation was accepted",
 		fmt.Sprintf("%s is now a member of the organisation %q, as %s.", p.Email, org, v.Role)))
 }

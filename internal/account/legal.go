@@ -15,6 +15,9 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
+// Legals keeps who orgs are before the law.
+type Legals struct{ *core }
+
 // Legal is who an org is before the law, as documents name it. The zero value: it has no legal details.
 type Legal struct {
 	Name      string
@@ -44,19 +47,19 @@ func LegalOf(ctx context.Context, q *dbq.Queries, org id.Org) (Legal, error) {
 	return Legal{r.Name, r.Address, r.Country, r.VatID, r.ChangedAt}, nil
 }
 
-// Legal returns the legal details of the principal's org. It is the zero Legal while there are none.
-func (a *Accounts) Legal(ctx context.Context, p Principal) (Legal, error) {
-	return LegalOf(ctx, a.db.Q, p.Org)
+// Of returns the legal details of the principal's org. It is the zero Legal while there are none.
+func (ls *Legals) Of(ctx context.Context, p Principal) (Legal, error) {
+	return LegalOf(ctx, ls.db.Q, p.Org)
 }
 
-// SetLegal replaces the org's legal details and returns them as they are stored. Faults: Invalid, every wrong field at
+// Set replaces the org's legal details and returns them as they are stored. Faults: Invalid, every wrong field at
 // once.
-func (a *Accounts) SetLegal(ctx context.Context, p Principal, l Legal) (Legal, error) {
+func (ls *Legals) Set(ctx context.Context, p Principal, l Legal) (Legal, error) {
 	l, err := l.normal()
 	if err != nil {
 		return Legal{}, err
 	}
-	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	err = ls.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		var err error
 		l.ChangedAt, err = tx.Q.SetOrgLegal(ctx, dbq.SetOrgLegalParams{
 			OrgID:   p.Org,
@@ -77,9 +80,9 @@ func (a *Accounts) SetLegal(ctx context.Context, p Principal, l Legal) (Legal, e
 	return l, err
 }
 
-// EraseLegal deletes the org's legal details. Deleting them again is no error.
-func (a *Accounts) EraseLegal(ctx context.Context, p Principal) error {
-	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+// Erase deletes the org's legal details. Deleting them again is no error.
+func (ls *Legals) Erase(ctx context.Context, p Principal) error {
+	return ls.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		n, err := tx.Q.EraseOrgLegal(ctx, p.Org)
 		if err != nil {
 			return fmt.Errorf("erase legal details: %w", err)

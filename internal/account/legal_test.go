@@ -118,7 +118,7 @@ func TestLegalDetailsAreKeptAndErased(t *testing.T) {
 	if l := of(p.Org); l.Known() {
 		t.Fatalf("%+v", l)
 	}
-	_, err := a.SetLegal(t.Context(), p, account.Legal{
+	_, err := a.Legals.Set(t.Context(), p, account.Legal{
 		Name:    " ",
 		Address: []string{" ", strings.Repeat("x", 121)},
 		Country: "XX",
@@ -127,7 +127,7 @@ func TestLegalDetailsAreKeptAndErased(t *testing.T) {
 	if f == nil || f.Kind != fault.Invalid || len(f.Fields) != 3 {
 		t.Fatalf("%v", err)
 	}
-	_, err = a.SetLegal(t.Context(), p, account.Legal{
+	_, err = a.Legals.Set(t.Context(), p, account.Legal{
 		Name:    "Ada\x00",
 		Address: []string{"a", "b", "c", "d", "e", "f", "g"},
 		Country: "DE",
@@ -137,7 +137,7 @@ func TestLegalDetailsAreKeptAndErased(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	for _, vat := range []string{"de 123456788", ""} { // the second replaces the first
-		kept, err := a.SetLegal(t.Context(), p, account.Legal{
+		kept, err := a.Legals.Set(t.Context(), p, account.Legal{
 			Name:    " Ada GmbH ",
 			Address: []string{"Unter den Linden 1", "", "10117 Berlin "},
 			Country: "de",
@@ -161,7 +161,7 @@ func TestLegalDetailsAreKeptAndErased(t *testing.T) {
 		t.Fatalf("another org's: %+v", l)
 	}
 	for range 2 {
-		if err := a.EraseLegal(t.Context(), p); err != nil {
+		if err := a.Legals.Erase(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
 	}

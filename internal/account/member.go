@@ -15,6 +15,9 @@ import (
 // MaxMembers is how many members an org may have.
 const MaxMembers = 200
 
+// Members lists and changes the members of orgs.
+type Members struct{ *core }
+
 // Member is a user with a role in an org.
 type Member struct {
 	User        id.User
@@ -23,9 +26,9 @@ type Member struct {
 	Since       time.Time
 }
 
-// Members lists the members of the principal's org, the first one first.
-func (a *Accounts) Members(ctx context.Context, p Principal) ([]Member, error) {
-	rows, err := a.db.Q.ListMembers(ctx, p.Org)
+// List lists the members of the principal's org, the first one first.
+func (m *Members) List(ctx context.Context, p Principal) ([]Member, error) {
+	rows, err := m.db.Q.ListMembers(ctx, p.Org)
 	if err != nil {
 		return nil, fmt.Errorf("list members: %w", err)
 	}
@@ -47,8 +50,8 @@ type Membership struct {
 }
 
 // Memberships lists the orgs of the principal's user, the personal one first.
-func (a *Accounts) Memberships(ctx context.Context, p Principal) ([]Membership, error) {
-	rows, err := a.db.Q.MembershipsOfUser(ctx, p.User)
+func (m *Members) Memberships(ctx context.Context, p Principal) ([]Membership, error) {
+	rows, err := m.db.Q.MembershipsOfUser(ctx, p.User)
 	if err != nil {
 		return nil, fmt.Errorf("list memberships: %w", err)
 	}
@@ -127,11 +130,11 @@ func keepAnOwner(ctx context.Context, tx *db.Tx, org id.Org, role Role) error {
 // ChangeRole gives a member of the principal's org another role. Rights that the new role lacks end at once: the
 // member's tokens with them, their SSH keys' and streams' access, and the invitations that they sent. The same role
 // again changes nothing. Faults: Invalid, NotFound, Forbidden, Conflict (the last owner).
-func (a *Accounts) ChangeRole(ctx context.Context, p Principal, user id.User, role Role) error {
+func (m *Members) ChangeRole(ctx context.Context, p Principal, user id.User, role Role) error {
 	if err := checkRole(role); err != nil {
 		return err
 	}
-	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	return m.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		org, actor, was, err := lockMembers(ctx, tx, p, user)
 		if err != nil {
 			return err
@@ -152,27 +155,27 @@ func (a *Accounts) ChangeRole(ctx context.Context, p Principal, user id.User, ro
 		}
 		detail := map[string]any{"role": string(role), "was": string(was)}
 		if slices.ContainsFunc(was.Scopes(), func(s string) bool { return !role.Can(s) }) || was == RoleOwner {
-			if err := a.endRights(ctx, tx, p.Org, user, role, detail); err != nil {
+			if err := m.endRights(ctx, tx, p.Org, user, role, detail); err != nil {
 				return err
 			}
 		}
 		if err := audit.Record(ctx, tx, p.Event("member.role", user.String(), detail)); err != nil {
 			return err
 		}
-		return a.mailMember(ctx, tx, p, user, "Your role has changed",
+		return m.mailMember(ctx, tx, p, user, "Your role has changed",
 			fmt.Sprintf("%s changed your role in the organisation %q from %s to %s.", p.Email, org, was, role))
 	})
 }
 
-// RemoveMember removes a member from the principal's org. Their tokens, SSH keys and sessions of the org end at once,
+// Remove removes a member from the principal's org. Their tokens, SSH keys and sessions of the org end at once,
 // and the invitations that they sent. A user's last org is followed by a new one of their own. Faults: NotFound,
 // Forbidden, Conflict (the last owner, or yourself: see Leave).
-func (a *Accounts) RemoveMember(ctx context.Context, p Principal, user id.User) error {
+func (m *Members) Remove(ctx context.Context, p Principal, user id.User) error {
 	if user == p.User {
 		return fault.New(fault.Conflict, "you cannot remove yourself: leave the organisation instead")
 	}
-	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		org, actor, role, err := a.lockLeaving(ctx, tx, p, user)
+	return m.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		org, actor, role, err := lockLeaving(ctx, tx, p, user)
 		if err != nil {
 			return err
 		}
@@ -180,25 +183,25 @@ func (a *Accounts) RemoveMember(ctx context.Context, p Principal, user id.User) 
 			return err
 		}
 		detail := map[string]any{"role": string(role)}
-		if err := a.endMembership(ctx, tx, p.Org, user, role, detail); err != nil {
+		if err := m.endMembership(ctx, tx, p.Org, user, role, detail); err != nil {
 			return err
 		}
 		if err := audit.Record(ctx, tx, p.Event("member.remove", user.String(), detail)); err != nil {
 			return err
 		}
-		return a.mailMember(ctx, tx, p, user, "You were removed from an organisation",
+		return m.mailMember(ctx, tx, p, user, "You were removed from an organisation",
 			fmt.Sprintf("%s removed you from the organisation %q. Your API tokens and SSH keys there have ended.", p.Email, org))
 	})
 }
 
 // Leave ends the principal's own membership of its org, with the token or session that calls it. Faults: Forbidden (a
 // token that cannot do all that its user can), Conflict (the last owner; the only org).
-func (a *Accounts) Leave(ctx context.Context, p Principal) error {
+func (m *Members) Leave(ctx context.Context, p Principal) error {
 	if !p.Whole() {
 		return fault.New(fault.Forbidden, "this token cannot do all that you can: sign in to leave the organisation")
 	}
-	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		_, _, role, err := a.lockLeaving(ctx, tx, p, p.User)
+	return m.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		_, _, role, err := lockLeaving(ctx, tx, p, p.User)
 		if err != nil {
 			return err
 		}
@@ -210,7 +213,7 @@ func (a *Accounts) Leave(ctx context.Context, p Principal) error {
 			return fault.New(fault.Conflict, "this is your only organisation: delete your account instead")
 		}
 		detail := map[string]any{"role": string(role)}
-		if err := a.endMembership(ctx, tx, p.Org, p.User, role, detail); err != nil {
+		if err := m.endMembership(ctx, tx, p.Org, p.User, role, detail); err != nil {
 			return err
 		}
 		return audit.Record(ctx, tx, p.Event("member.leave", p.User.String(), detail))
@@ -219,7 +222,7 @@ func (a *Accounts) Leave(ctx context.Context, p Principal) error {
 
 // lockLeaving is lockMembers for a member who may go: it locks the user first, so that two orgs that remove their last
 // two memberships at the same time do so one after the other.
-func (a *Accounts) lockLeaving(ctx context.Context, tx *db.Tx, p Principal, user id.User) (org string, actor, role Role,
+func lockLeaving(ctx context.Context, tx *db.Tx, p Principal, user id.User) (org string, actor, role Role,
 	err error) {
 	if _, err := tx.Q.LockUser(ctx, user); err != nil && !db.NoRows(err) {
 		return "", "", "", fmt.Errorf("lock user %s: %w", user, err)
@@ -228,7 +231,7 @@ func (a *Accounts) lockLeaving(ctx context.Context, tx *db.Tx, p Principal, user
 }
 
 // endMembership removes a member and everything that gives them access to the org, and adds what it did to detail.
-func (a *Accounts) endMembership(ctx context.Context, tx *db.Tx, org id.Org, user id.User, role Role,
+func (m *Members) endMembership(ctx context.Context, tx *db.Tx, org id.Org, user id.User, role Role,
 	detail map[string]any) error {
 	if err := keepAnOwner(ctx, tx, org, role); err != nil {
 		return err
@@ -236,7 +239,7 @@ func (a *Accounts) endMembership(ctx context.Context, tx *db.Tx, org id.Org, use
 	if err := tx.Q.DeleteMembership(ctx, org, user); err != nil {
 		return fmt.Errorf("delete membership: %w", err)
 	}
-	if err := a.endRights(ctx, tx, org, user, "", detail); err != nil {
+	if err := m.endRights(ctx, tx, org, user, "", detail); err != nil {
 		return err
 	}
 	sessions, err := tx.Q.DeleteSessionsOfMember(ctx, org, user)
@@ -253,7 +256,7 @@ func (a *Accounts) endMembership(ctx context.Context, tx *db.Tx, org id.Org, use
 
 // endRights ends what gives a member more than the role has ("": they were removed): tokens with other scopes and those
 // made with them, invitations, and what Config.RightsLost ends.
-func (a *Accounts) endRights(ctx context.Context, tx *db.Tx, org id.Org, user id.User, role Role,
+func (m *Members) endRights(ctx context.Context, tx *db.Tx, org id.Org, user id.User, role Role,
 	detail map[string]any) error {
 	rows, err := tx.Q.TokensOfMember(ctx, org, user)
 	if err != nil {
@@ -275,10 +278,10 @@ func (a *Accounts) endRights(ctx context.Context, tx *db.Tx, org id.Org, user id
 		return fmt.Errorf("withdraw invitations: %w", err)
 	}
 	detail["tokens_revoked"], detail["invitations_withdrawn"] = revoked, withdrawn
-	if a.cfg.RightsLost == nil {
+	if m.cfg.RightsLost == nil {
 		return nil
 	}
-	return a.cfg.RightsLost(ctx, tx, org, user)
+	return m.cfg.RightsLost(ctx, tx, org, user)
 }
 
 // ensureOrg makes a personal org for a user who is in none: without one they could not sign in.
@@ -303,25 +306,25 @@ func ensureOrg(ctx context.Context, tx *db.Tx, user id.User) error {
 
 // mailMember mails a user about a change that someone else made to their membership; nothing to oneself, nor where no
 // mail goes out.
-func (a *Accounts) mailMember(ctx context.Context, tx *db.Tx, p Principal, user id.User, subject, text string) error {
-	if a.cfg.Post == nil || user == p.User {
+func (m *Members) mailMember(ctx context.Context, tx *db.Tx, p Principal, user id.User, subject, text string) error {
+	if m.cfg.Post == nil || user == p.User {
 		return nil
 	}
 	to, err := tx.Q.UserEmail(ctx, user)
 	if err != nil {
 		return fmt.Errorf("read user %s: %w", user, err)
 	}
-	return a.cfg.Post(ctx, tx, Letter{User: user, To: to, Subject: subject,
-		Body: text + "\n\nYour organisations: " + a.cfg.PublicURL + "/account\n"})
+	return m.cfg.Post(ctx, tx, Letter{User: user, To: to, Subject: subject,
+		Body: text + "\n\nYour organisations: " + m.cfg.PublicURL + "/account\n"})
 }
 
 // SwitchOrg puts the principal's session into another org of its user. Faults: NotFound (not a member), Conflict (a
 // token, which is always of one org).
-func (a *Accounts) SwitchOrg(ctx context.Context, p Principal, org id.Org) error {
+func (m *Members) SwitchOrg(ctx context.Context, p Principal, org id.Org) error {
 	if p.Session.IsZero() {
 		return fault.New(fault.Conflict, "an API token belongs to one organisation: create one in the other")
 	}
-	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	return m.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		n, err := tx.Q.SwitchSession(ctx, org, p.Session, p.User)
 		if err != nil {
 			return fmt.Errorf("switch session: %w", err)

@@ -57,7 +57,7 @@ func (x team) exec(sql string, args ...any) {
 }
 
 func (x team) invite(p account.Principal, email string, role account.Role) (account.Invitation, error) {
-	v, _, err := x.a.Invite(x.t.Context(), p, email, role, idem.Request{})
+	v, _, err := x.a.Invitations.Invite(x.t.Context(), p, email, role, idem.Request{})
 	return v, err
 }
 
@@ -67,7 +67,7 @@ func (x team) join(name string, role account.Role) account.Principal {
 	p := x.person(name)
 	v, err := x.invite(x.ada, p.Email, role)
 	if err == nil {
-		_, _, err = x.a.Accept(x.t.Context(), p, v.ID, idem.Request{})
+		_, _, err = x.a.Invitations.Accept(x.t.Context(), p, v.ID, idem.Request{})
 	}
 	if err != nil {
 		x.t.Fatal(err)
@@ -78,12 +78,12 @@ func (x team) join(name string, role account.Role) account.Principal {
 // inAdasOrg signs a person in, and switches to Ada's org.
 func (x team) inAdasOrg(name string) account.Principal {
 	x.t.Helper()
-	secret, p, err := x.a.SignIn(x.t.Context(), account.SignIn{Email: name + "@example.com", Password: password})
+	secret, p, err := x.a.Sessions.SignIn(x.t.Context(), account.SignIn{Email: name + "@example.com", Password: password})
 	if err == nil {
-		err = x.a.SwitchOrg(x.t.Context(), p, x.ada.Org)
+		err = x.a.Members.SwitchOrg(x.t.Context(), p, x.ada.Org)
 	}
 	if err == nil {
-		p, err = x.a.SessionPrincipal(x.t.Context(), secret)
+		p, err = x.a.Sessions.Principal(x.t.Context(), secret)
 	}
 	if err != nil {
 		x.t.Fatal(err)
@@ -93,7 +93,7 @@ func (x team) inAdasOrg(name string) account.Principal {
 
 func (x team) roles() map[string]account.Role {
 	x.t.Helper()
-	all, err := x.a.Members(x.t.Context(), x.ada)
+	all, err := x.a.Members.List(x.t.Context(), x.ada)
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -118,14 +118,14 @@ func TestInvite_ByMailThenAccept(t *testing.T) {
 		t.Fatalf("%+v", mail)
 	}
 	bob := register(t, x.a, "bob@example.com") // not verified: the link shows that the mail is theirs
-	org, err := x.a.AnswerByLink(t.Context(), bob, m[1], true)
+	org, err := x.a.Invitations.AnswerByLink(t.Context(), bob, m[1], true)
 	if err != nil || org != x.ada.Org || x.roles()["bob"] != account.RoleMember {
 		t.Fatal(org, err, x.roles())
 	}
 	if p, err := x.a.Profile(t.Context(), bob); err != nil || !p.Verified {
 		t.Error("the link did not verify the address", err)
 	}
-	if _, err := x.a.AnswerByLink(t.Context(), bob, m[1], true); !fault.Is(err, fault.NotFound) {
+	if _, err := x.a.Invitations.AnswerByLink(t.Context(), bob, m[1], true); !fault.Is(err, fault.NotFound) {
 		t.Errorf("a second use: %v", err)
 	}
 	if last := (*x.sent)[len(*x.sent)-1]; last.To != "ada@example.com" || last.Subject != "Your invitation was accepted" {
@@ -151,28 +151,28 @@ func TestInvitation_IsForOneAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	secret := invitationLink.FindStringSubmatch((*x.sent)[len(*x.sent)-1].Body)[1]
-	if _, err := x.a.AnswerByLink(t.Context(), eve, secret, true); !fault.Is(err, fault.NotFound) {
+	if _, err := x.a.Invitations.AnswerByLink(t.Context(), eve, secret, true); !fault.Is(err, fault.NotFound) {
 		t.Errorf("a forwarded link: %v", err)
 	}
 	stranger := register(t, x.a, "bob@example.com") // with Bob's address, which is not verified
-	_, _, err = x.a.Accept(t.Context(), stranger, v.ID, idem.Request{})
+	_, _, err = x.a.Invitations.Accept(t.Context(), stranger, v.ID, idem.Request{})
 	if !fault.Is(err, fault.NotFound) {
 		t.Errorf("by id, without reading the mail: %v", err)
 	}
-	if open, err := x.a.InvitationsTo(t.Context(), stranger); err != nil || len(open) != 0 {
+	if open, err := x.a.Invitations.To(t.Context(), stranger); err != nil || len(open) != 0 {
 		t.Error("a stranger sees who invites Bob", open, err)
 	}
 	part, _ := issue(t, x.a, eve, account.NewToken{Scopes: []string{account.ScopeRead}})
-	if err := x.a.Decline(t.Context(), part, v.ID); !fault.Is(err, fault.Forbidden) {
+	if err := x.a.Invitations.Decline(t.Context(), part, v.ID); !fault.Is(err, fault.Forbidden) {
 		t.Errorf("by a token with fewer scopes: %v", err)
 	}
-	if err := x.a.WithdrawInvitation(t.Context(), eve, v.ID); !fault.Is(err, fault.NotFound) {
+	if err := x.a.Invitations.Withdraw(t.Context(), eve, v.ID); !fault.Is(err, fault.NotFound) {
 		t.Errorf("withdrawn by another org: %v", err)
 	}
-	if err := x.a.WithdrawInvitation(t.Context(), x.ada, v.ID); err != nil {
+	if err := x.a.Invitations.Withdraw(t.Context(), x.ada, v.ID); err != nil {
 		t.Error(err)
 	}
-	if _, err := x.a.InvitationByLink(t.Context(), secret); !fault.Is(err, fault.NotFound) {
+	if _, err := x.a.Invitations.ByLink(t.Context(), secret); !fault.Is(err, fault.NotFound) {
 		t.Errorf("after it was withdrawn: %v", err)
 	}
 }
@@ -216,39 +216,39 @@ func TestChangeRole_EndsRightsAtOnce(t *testing.T) {
 	root, all := issue(t, x.a, bob, account.NewToken{Scopes: account.Scopes()})
 	_, child := issue(t, x.a, root, account.NewToken{Scopes: []string{account.ScopeRead}})
 	_, reads := issue(t, x.a, bob, account.NewToken{Scopes: []string{account.ScopeRead}})
-	key, _, err := x.a.AddSSHKey(t.Context(), bob, "k", aliceKey, idem.Request{})
+	key, _, err := x.a.SSHKeys.Add(t.Context(), bob, "k", aliceKey, idem.Request{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := x.invite(bob, "second@example.com", account.RoleAdmin); err != nil { // Bob's own second address
 		t.Fatal(err)
 	}
-	if err := x.a.ChangeRole(t.Context(), x.ada, bob.User, account.RoleViewer); err != nil {
+	if err := x.a.Members.ChangeRole(t.Context(), x.ada, bob.User, account.RoleViewer); err != nil {
 		t.Fatal(err)
 	}
 	for name, secret := range map[string]string{"beyond the role": all, "made with it": child} {
-		if _, err := x.a.TokenPrincipal(t.Context(), secret); !fault.Is(err, fault.Unauthorized) {
+		if _, err := x.a.Tokens.Principal(t.Context(), secret); !fault.Is(err, fault.Unauthorized) {
 			t.Errorf("a token %s: %v", name, err)
 		}
 	}
-	if p, err := x.a.TokenPrincipal(t.Context(), reads); err != nil || p.Role != account.RoleViewer {
+	if p, err := x.a.Tokens.Principal(t.Context(), reads); err != nil || p.Role != account.RoleViewer {
 		t.Errorf("a token within the role: %+v %v", p, err)
 	}
-	if _, err := x.a.SSHKeyByFingerprint(t.Context(), bob.Org, key.Fingerprint); !fault.Is(err, fault.NotFound) {
+	if _, err := x.a.SSHKeys.ByFingerprint(t.Context(), bob.Org, key.Fingerprint); !fault.Is(err, fault.NotFound) {
 		t.Errorf("the SSH key still opens clusters: %v", err)
 	}
-	if open, err := x.a.Invitations(t.Context(), x.ada); err != nil || len(open) != 0 {
+	if open, err := x.a.Invitations.List(t.Context(), x.ada); err != nil || len(open) != 0 {
 		t.Error("Bob's invitations are open", open, err)
 	}
 	// What a request that began before still holds in memory is of no use.
-	if _, _, err := x.a.IssueToken(t.Context(), bob, account.NewToken{Name: "late",
+	if _, _, err := x.a.Tokens.Issue(t.Context(), bob, account.NewToken{Name: "late",
 		Scopes: []string{account.ScopeClusters}}); !fault.Is(err, fault.Forbidden) {
 		t.Errorf("a token by the role of a moment ago: %v", err)
 	}
 	if _, err := x.invite(bob, "third@example.com", account.RoleViewer); !fault.Is(err, fault.Forbidden) {
 		t.Errorf("an invitation by the role of a moment ago: %v", err)
 	}
-	if err := x.a.ChangeRole(t.Context(), bob, bob.User, account.RoleOwner); !fault.Is(err, fault.Forbidden) {
+	if err := x.a.Members.ChangeRole(t.Context(), bob, bob.User, account.RoleOwner); !fault.Is(err, fault.Forbidden) {
 		t.Errorf("back by oneself: %v", err)
 	}
 }
@@ -263,18 +263,19 @@ func TestChangeRole_EndsOpenStreams(t *testing.T) {
 	x := team{t, d, a, nil, account.Principal{}}
 	x.ada = x.person("ada")
 	bob := x.join("bob", account.RoleMember)
-	shell, cancel := a.WhileIn(t.Context(), bob.Credential(account.WriteClusters...))
+	shell, cancel := a.Credentials.WhileIn(t.Context(), bob.Credential(account.WriteClusters...))
 	defer cancel()
-	logs, cancel := a.WhileIn(t.Context(), bob.Credential(account.ReadClusters...))
+	logs, cancel := a.Credentials.WhileIn(t.Context(), bob.Credential(account.ReadClusters...))
 	defer cancel()
-	if err := a.ChangeRole(t.Context(), x.ada, bob.User, account.RoleBilling); err != nil {
+	if err := a.Members.ChangeRole(t.Context(), x.ada, bob.User, account.RoleBilling); err != nil {
 		t.Fatal(err)
 	}
 	<-shell.Done()
-	if in, err := a.StillIn(t.Context(), bob.Credential(account.ReadClusters...)); err != nil || !in || logs.Err() != nil {
+	if in, err := a.Credentials.StillIn(t.Context(),
+		bob.Credential(account.ReadClusters...)); err != nil || !in || logs.Err() != nil {
 		t.Error("a stream that the new role may read ended", err)
 	}
-	if err := a.RemoveMember(t.Context(), x.ada, bob.User); err != nil {
+	if err := a.Members.Remove(t.Context(), x.ada, bob.User); err != nil {
 		t.Fatal(err)
 	}
 	<-logs.Done()
@@ -285,39 +286,39 @@ func TestRemoveMember_EndsAllAccess(t *testing.T) {
 	x := newTeam(t)
 	bob := x.join("bob", account.RoleMember)
 	_, secret := issue(t, x.a, bob, account.NewToken{Scopes: []string{account.ScopeRead}})
-	session, _, err := x.a.SignIn(t.Context(), account.SignIn{Email: "bob@example.com", Password: password})
+	session, _, err := x.a.Sessions.SignIn(t.Context(), account.SignIn{Email: "bob@example.com", Password: password})
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, _, err := x.a.AddSSHKey(t.Context(), bob, "k", aliceKey, idem.Request{})
+	key, _, err := x.a.SSHKeys.Add(t.Context(), bob, "k", aliceKey, idem.Request{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := x.a.RemoveMember(t.Context(), bob, x.ada.User); !fault.Is(err, fault.Forbidden) {
+	if err := x.a.Members.Remove(t.Context(), bob, x.ada.User); !fault.Is(err, fault.Forbidden) {
 		t.Errorf("a member removes the owner: %v", err)
 	}
-	if err := x.a.RemoveMember(t.Context(), x.person("eve"), bob.User); !fault.Is(err, fault.NotFound) {
+	if err := x.a.Members.Remove(t.Context(), x.person("eve"), bob.User); !fault.Is(err, fault.NotFound) {
 		t.Errorf("another org removes the member: %v", err)
 	}
-	if err := x.a.RemoveMember(t.Context(), x.ada, bob.User); err != nil {
+	if err := x.a.Members.Remove(t.Context(), x.ada, bob.User); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := x.a.TokenPrincipal(t.Context(), secret); !fault.Is(err, fault.Unauthorized) {
+	if _, err := x.a.Tokens.Principal(t.Context(), secret); !fault.Is(err, fault.Unauthorized) {
 		t.Errorf("the token: %v", err)
 	}
-	if in, err := x.a.StillIn(t.Context(), bob.Credential()); err != nil || in {
+	if in, err := x.a.Credentials.StillIn(t.Context(), bob.Credential()); err != nil || in {
 		t.Errorf("the session in the org: %v", err)
 	}
-	if _, err := x.a.SSHKeyByFingerprint(t.Context(), x.ada.Org, key.Fingerprint); !fault.Is(err, fault.NotFound) {
+	if _, err := x.a.SSHKeys.ByFingerprint(t.Context(), x.ada.Org, key.Fingerprint); !fault.Is(err, fault.NotFound) {
 		t.Errorf("the SSH key: %v", err)
 	}
-	if p, err := x.a.SessionPrincipal(t.Context(), session); err != nil || p.Org == x.ada.Org {
+	if p, err := x.a.Sessions.Principal(t.Context(), session); err != nil || p.Org == x.ada.Org {
 		t.Errorf("the session in the person's own org ended: %+v %v", p, err)
-	} else if err := x.a.SwitchOrg(t.Context(), p, x.ada.Org); !fault.Is(err, fault.NotFound) {
+	} else if err := x.a.Members.SwitchOrg(t.Context(), p, x.ada.Org); !fault.Is(err, fault.NotFound) {
 		t.Errorf("it switches back: %v", err)
 	}
 	// A token that a row of the database names, but whose user is no longer a member.
-	if err := x.a.RemoveMember(t.Context(), x.ada, bob.User); !fault.Is(err, fault.NotFound) {
+	if err := x.a.Members.Remove(t.Context(), x.ada, bob.User); !fault.Is(err, fault.NotFound) {
 		t.Errorf("again: %v", err)
 	}
 }
@@ -328,13 +329,13 @@ func TestTheLastOwnerStays(t *testing.T) {
 	for name, act := range map[string]func(x team, ada, bob account.Principal) (a, b func() error){
 		"demote each other": func(x team, ada, bob account.Principal) (a, b func() error) {
 			demote := func(p, q account.Principal) func() error {
-				return func() error { return x.a.ChangeRole(x.t.Context(), p, q.User, account.RoleMember) }
+				return func() error { return x.a.Members.ChangeRole(x.t.Context(), p, q.User, account.RoleMember) }
 			}
 			return demote(ada, bob), demote(bob, ada)
 		},
 		"leave": func(x team, ada, bob account.Principal) (a, b func() error) {
 			leave := func(p account.Principal) func() error {
-				return func() error { return x.a.Leave(x.t.Context(), p) }
+				return func() error { return x.a.Members.Leave(x.t.Context(), p) }
 			}
 			return leave(ada), leave(bob)
 		},
@@ -342,10 +343,10 @@ func TestTheLastOwnerStays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			x := newTeam(t)
-			if err := x.a.Leave(t.Context(), x.ada); !fault.Is(err, fault.Conflict) {
+			if err := x.a.Members.Leave(t.Context(), x.ada); !fault.Is(err, fault.Conflict) {
 				t.Fatalf("the only owner leaves: %v", err)
 			}
-			if err := x.a.ChangeRole(t.Context(), x.ada, x.ada.User, account.RoleAdmin); !fault.Is(err, fault.Conflict) {
+			if err := x.a.Members.ChangeRole(t.Context(), x.ada, x.ada.User, account.RoleAdmin); !fault.Is(err, fault.Conflict) {
 				t.Fatalf("the only owner becomes an admin: %v", err)
 			}
 			bob := x.join("bob", account.RoleOwner)
@@ -384,13 +385,13 @@ func TestRemoveMember_NobodyIsWithoutAnOrg(t *testing.T) {
 	bob := x.join("bob", account.RoleOwner)
 	x.exec("DELETE FROM session WHERE org_id <> $1", x.ada.Org)
 	x.exec("DELETE FROM membership WHERE org_id <> $1", x.ada.Org)
-	if err := x.a.Leave(t.Context(), bob); !fault.Is(err, fault.Conflict) {
+	if err := x.a.Members.Leave(t.Context(), bob); !fault.Is(err, fault.Conflict) {
 		t.Errorf("leaves the only org: %v", err)
 	}
-	if err := x.a.RemoveMember(t.Context(), x.ada, bob.User); err != nil {
+	if err := x.a.Members.Remove(t.Context(), x.ada, bob.User); err != nil {
 		t.Fatal(err)
 	}
-	_, p, err := x.a.SignIn(t.Context(), account.SignIn{Email: "bob@example.com", Password: password})
+	_, p, err := x.a.Sessions.SignIn(t.Context(), account.SignIn{Email: "bob@example.com", Password: password})
 	if err != nil || p.Org == x.ada.Org || p.Role != account.RoleOwner {
 		t.Errorf("%+v %v", p, err)
 	}

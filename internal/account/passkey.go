@@ -24,6 +24,13 @@ import (
 
 // A passkey proves a device and the person at it, so that it replaces the password and the code. See ADR 34.
 
+// Passkeys adds passkeys and signs in with them.
+type Passkeys struct {
+	*core
+	passwords *Passwords
+	sessions  *Sessions
+}
+
 // MaxPasskeys is how many passkeys a user may have.
 const MaxPasskeys = 20
 
@@ -54,8 +61,8 @@ func (o keyOwner) WebAuthnDisplayName() string                { return o.email }
 func (o keyOwner) WebAuthnCredentials() []webauthn.Credential { return o.keys }
 
 // relyingParty returns the library for the platform's address. Fault: Unavailable (an address that has no name).
-func (a *Accounts) relyingParty() (*webauthn.WebAuthn, error) {
-	u, err := url.Parse(a.cfg.PublicURL)
+func (pk *Passkeys) relyingParty() (*webauthn.WebAuthn, error) {
+	u, err := url.Parse(pk.cfg.PublicURL)
 	if err != nil || u.Hostname() == "" || net.ParseIP(u.Hostname()) != nil {
 		return nil, fault.New(fault.Unavailable, "passkeys need a platform with a name, not an address")
 	}
@@ -136,17 +143,17 @@ func takeCeremony(ctx context.Context, tx *db.Tx, kind, challenge string) (user 
 	return pgtype.UUID{Bytes: r.UserID.UUID(), Valid: !r.UserID.IsZero()}, d, nil
 }
 
-// BeginPasskey begins to add a passkey. It needs the password. Faults: Invalid, RateLimited, QuotaExceeded,
+// Begin begins to add a passkey. It needs the password. Faults: Invalid, RateLimited, QuotaExceeded,
 // Unavailable.
-func (a *Accounts) BeginPasskey(ctx context.Context, p Principal, password string) (c Ceremony, err error) {
-	w, err := a.relyingParty()
+func (pk *Passkeys) Begin(ctx context.Context, p Principal, password string) (c Ceremony, err error) {
+	w, err := pk.relyingParty()
 	if err != nil {
 		return c, err
 	}
-	if err := a.CheckPassword(ctx, p, password); err != nil {
+	if err := pk.passwords.Check(ctx, p, password); err != nil {
 		return c, err
 	}
-	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	err = pk.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		o, err := owner(ctx, tx, p.User)
 		if err != nil {
 			return err
@@ -165,9 +172,9 @@ func (a *Accounts) BeginPasskey(ctx context.Context, p Principal, password strin
 	return c, err
 }
 
-// AddPasskey adds the passkey that a browser made, by its response. Faults: Invalid, Unauthorized, Conflict.
-func (a *Accounts) AddPasskey(ctx context.Context, p Principal, challenge, name string, response []byte) error {
-	w, err := a.relyingParty()
+// Add adds the passkey that a browser made, by its response. Faults: Invalid, Unauthorized, Conflict.
+func (pk *Passkeys) Add(ctx context.Context, p Principal, challenge, name string, response []byte) error {
+	w, err := pk.relyingParty()
 	if err != nil {
 		return err
 	}
@@ -184,7 +191,7 @@ func (a *Accounts) AddPasskey(ctx context.Context, p Principal, challenge, name 
 	if err != nil {
 		return errPasskey()
 	}
-	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	return pk.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		user, data, err := takeCeremony(ctx, tx, "passkey_add", challenge)
 		if err != nil {
 			return err
@@ -216,38 +223,38 @@ func (a *Accounts) AddPasskey(ctx context.Context, p Principal, challenge, name 
 		if err := audit.Record(ctx, tx, p.Event("passkey.add", k.String(), map[string]any{"name": name})); err != nil {
 			return err
 		}
-		return a.warnUser(ctx, tx, p.User, p.Email, "A passkey was added", fmt.Sprintf("The passkey %q signs in to your "+
+		return pk.warnUser(ctx, tx, p.User, p.Email, "A passkey was added", fmt.Sprintf("The passkey %q signs in to your "+
 			"account from now on.\n\nIf it was not you, remove it at %s/account/passkeys, and set a new password.\n", name,
-			a.cfg.PublicURL))
+			pk.cfg.PublicURL))
 	})
 }
 
-// BeginPasskeySignIn begins a sign-in with any passkey of this platform. from is the address of the caller. Faults:
+// BeginSignIn begins a sign-in with any passkey of this platform. from is the address of the caller. Faults:
 // RateLimited, Unavailable.
-func (a *Accounts) BeginPasskeySignIn(ctx context.Context, from string) (c Ceremony, err error) {
-	w, err := a.relyingParty()
+func (pk *Passkeys) BeginSignIn(ctx context.Context, from string) (c Ceremony, err error) {
+	w, err := pk.relyingParty()
 	if err != nil {
 		return c, err
 	}
-	if err := a.count(ctx, a.db.Q, "passkey:"+prefix(from), a.cfg.AddressTries, signInWindow); err != nil {
+	if err := countAttempt(ctx, pk.db.Q, "passkey:"+prefix(from), pk.cfg.AddressTries, signInWindow); err != nil {
 		return c, err
 	}
 	options, data, err := w.BeginDiscoverableLogin(webauthn.WithUserVerification(protocol.VerificationRequired))
 	if err != nil {
 		return c, fmt.Errorf("begin a sign-in: %w", err)
 	}
-	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	err = pk.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		c, err = begun(ctx, tx, "passkey_sign_in", id.User{}, options, data)
 		return err
 	})
 	return c, err
 }
 
-// PasskeySignIn opens a session with the response of a browser. s carries where the call comes from. A passkey whose
+// SignIn opens a session with the response of a browser. s carries where the call comes from. A passkey whose
 // counter shows that it was copied is refused. Fault: Unauthorized.
-func (a *Accounts) PasskeySignIn(ctx context.Context, challenge string, response []byte, s SignIn) (secret string,
+func (pk *Passkeys) SignIn(ctx context.Context, challenge string, response []byte, s SignIn) (secret string,
 	p Principal, err error) {
-	w, err := a.relyingParty()
+	w, err := pk.relyingParty()
 	if err != nil {
 		return "", Principal{}, err
 	}
@@ -256,7 +263,7 @@ func (a *Accounts) PasskeySignIn(ctx context.Context, challenge string, response
 		return "", Principal{}, errPasskey()
 	}
 	secret = newSecret()
-	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	err = pk.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		_, data, err := takeCeremony(ctx, tx, "passkey_sign_in", challenge)
 		if err != nil {
 			return err
@@ -281,7 +288,7 @@ func (a *Accounts) PasskeySignIn(ctx context.Context, challenge string, response
 		if err != nil || n == 0 {
 			return errors.Join(err, errPasskey())
 		}
-		p, err = a.openSession(ctx, tx, o.user, secret, s)
+		p, err = pk.sessions.open(ctx, tx, o.user, secret, s)
 		return err
 	})
 	if err != nil {
@@ -290,9 +297,9 @@ func (a *Accounts) PasskeySignIn(ctx context.Context, challenge string, response
 	return secret, p, nil
 }
 
-// Passkeys lists the passkeys of the principal's user, the first one first.
-func (a *Accounts) Passkeys(ctx context.Context, p Principal) ([]Passkey, error) {
-	rows, err := a.db.Q.ListPasskeys(ctx, p.User)
+// List lists the passkeys of the principal's user, the first one first.
+func (pk *Passkeys) List(ctx context.Context, p Principal) ([]Passkey, error) {
+	rows, err := pk.db.Q.ListPasskeys(ctx, p.User)
 	if err != nil {
 		return nil, fmt.Errorf("list passkeys: %w", err)
 	}
@@ -303,8 +310,8 @@ func (a *Accounts) Passkeys(ctx context.Context, p Principal) ([]Passkey, error)
 	return out, nil
 }
 
-// RenamePasskey gives a passkey of the principal's user another name. Faults: Invalid, NotFound.
-func (a *Accounts) RenamePasskey(ctx context.Context, p Principal, k id.Passkey, name string) error {
+// Rename gives a passkey of the principal's user another name. Faults: Invalid, NotFound.
+func (pk *Passkeys) Rename(ctx context.Context, p Principal, k id.Passkey, name string) error {
 	name = strings.TrimSpace(name)
 	var bad fault.Fields
 	if name == "" {
@@ -314,7 +321,7 @@ func (a *Accounts) RenamePasskey(ctx context.Context, p Principal, k id.Passkey,
 	if err := bad.Err(); err != nil {
 		return err
 	}
-	n, err := a.db.Q.RenamePasskey(ctx, name, k, p.User)
+	n, err := pk.db.Q.RenamePasskey(ctx, name, k, p.User)
 	if err != nil {
 		return fmt.Errorf("rename passkey: %w", err)
 	}
@@ -324,9 +331,9 @@ func (a *Accounts) RenamePasskey(ctx context.Context, p Principal, k id.Passkey,
 	return nil
 }
 
-// RemovePasskey removes a passkey of the principal's user. Fault: NotFound.
-func (a *Accounts) RemovePasskey(ctx context.Context, p Principal, k id.Passkey) error {
-	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+// Remove removes a passkey of the principal's user. Fault: NotFound.
+func (pk *Passkeys) Remove(ctx context.Context, p Principal, k id.Passkey) error {
+	return pk.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		n, err := tx.Q.DeletePasskey(ctx, k, p.User)
 		if err != nil {
 			return fmt.Errorf("delete passkey: %w", err)
@@ -337,7 +344,7 @@ func (a *Accounts) RemovePasskey(ctx context.Context, p Principal, k id.Passkey)
 		if err := audit.Record(ctx, tx, p.Event("passkey.remove", k.String(), nil)); err != nil {
 			return err
 		}
-		return a.warnUser(ctx, tx, p.User, p.Email, "A passkey was removed", "A passkey no longer signs in to your account."+
-			"\n\nIf it was not you, set a new password at "+a.cfg.PublicURL+"/forgot-password.\n")
+		return pk.warnUser(ctx, tx, p.User, p.Email, "A passkey was removed", "A passkey no longer signs in to your account."+
+			"\n\nIf it was not you, set a new password at "+pk.cfg.PublicURL+"/forgot-password.\n")
 	})
 }

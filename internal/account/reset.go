@@ -66,7 +66,7 @@ func setPassword(ctx context.Context, tx *db.Tx, user id.User, hash string, keep
 
 // takeOver ends what the person left who signed up with the address of a user that was never verified: besides sessions
 // and tokens, all that gives access to the user's organisations or acts in their name. It adds what it did to detail.
-func (a *Accounts) takeOver(ctx context.Context, tx *db.Tx, user id.User, detail map[string]any) error {
+func (ps *Passwords) takeOver(ctx context.Context, tx *db.Tx, user id.User, detail map[string]any) error {
 	keys, err := tx.Q.DeleteSSHKeysOfUser(ctx, user)
 	if err != nil {
 		return fmt.Errorf("delete SSH keys: %w", err)
@@ -81,7 +81,7 @@ func (a *Accounts) takeOver(ctx context.Context, tx *db.Tx, user id.User, detail
 	}
 	revoked := detail["tokens_revoked"] // by the new password; there are none left
 	for _, o := range orgs {
-		if err := a.endRights(ctx, tx, o.OrgID, user, "", detail); err != nil {
+		if err := ps.members.endRights(ctx, tx, o.OrgID, user, "", detail); err != nil {
 			return err
 		}
 		detail["tokens_revoked"] = revoked
@@ -91,46 +91,46 @@ func (a *Accounts) takeOver(ctx context.Context, tx *db.Tx, user id.User, detail
 		if _, err := tx.Q.EraseOrgLegal(ctx, o.OrgID); err != nil {
 			return fmt.Errorf("erase legal details of %s: %w", o.OrgID, err)
 		}
-		if a.cfg.TakenOver == nil {
+		if ps.cfg.TakenOver == nil {
 			continue
 		}
-		if err := a.cfg.TakenOver(ctx, tx, o.OrgID); err != nil {
+		if err := ps.cfg.TakenOver(ctx, tx, o.OrgID); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// SendPasswordReset mails a link to set a new password to the address, if it has an account. The answer is the same if
+// SendReset mails a link to set a new password to the address, if it has an account. The answer is the same if
 // it has none, or if the account was sent too many links already. Faults: Invalid, RateLimited (by the caller's
 // address), Unavailable (no mail goes out here).
-func (a *Accounts) SendPasswordReset(ctx context.Context, email, from string) error {
-	if a.cfg.Post == nil {
+func (ps *Passwords) SendReset(ctx context.Context, email, from string) error {
+	if ps.cfg.Post == nil {
 		return fault.New(fault.Unavailable, "this platform sends no mail: ask its operator")
 	}
 	address, err := normalEmail(email)
 	if err != nil {
 		return err
 	}
-	if err := a.count(ctx, a.db.Q, "reset-from:"+prefix(from), a.cfg.SignUpsPerHour, signUpWindow); err != nil {
+	if err := countAttempt(ctx, ps.db.Q, "reset-from:"+prefix(from), ps.cfg.SignUpsPerHour, signUpWindow); err != nil {
 		return err
 	}
 	sum := sha256.Sum256([]byte(address))
-	err = a.count(ctx, a.db.Q, "reset:"+hex.EncodeToString(sum[:]), resetTries, resetWindow)
+	err = countAttempt(ctx, ps.db.Q, "reset:"+hex.EncodeToString(sum[:]), resetTries, resetWindow)
 	if fault.Is(err, fault.RateLimited) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	user, err := a.db.Q.UserForSignIn(ctx, address)
+	user, err := ps.db.Q.UserForSignIn(ctx, address)
 	if db.NoRows(err) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("find user: %w", err)
 	}
-	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	return ps.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		secret := newSecret()
 		if err := tx.Q.InsertPasswordReset(ctx, dbq.InsertPasswordResetParams{
 			SecretHash: hashSecret(secret), UserID: user.ID, Address: address, LifeS: resetLife.Seconds()}); err != nil {
@@ -147,10 +147,10 @@ func (a *Accounts) SendPasswordReset(ctx context.Context, email, from string) er
 				"keys, tokens and legal details. If it is yours and something runs there, confirm the address first: sign " +
 				"in, or open the link that was sent when you signed up.\n\n"
 		}
-		err = a.cfg.Post(ctx, tx, Letter{User: user.ID, To: address, Subject: "Set a new password", Body: fmt.Sprintf(
+		err = ps.cfg.Post(ctx, tx, Letter{User: user.ID, To: address, Subject: "Set a new password", Body: fmt.Sprintf(
 			"Someone, probably you, asked for a new password for the account of this e-mail address at %s.\n\n"+
 				"To set one, open within an hour:\n\n%s/reset-password/%s\n\n%s"+
-				"If it was not you, ignore this mail: your password stays as it is.\n", a.cfg.PublicURL, a.cfg.PublicURL, secret,
+				"If it was not you, ignore this mail: your password stays as it is.\n", ps.cfg.PublicURL, ps.cfg.PublicURL, secret,
 			note)})
 		if err != nil {
 			return err
@@ -164,17 +164,17 @@ func (a *Accounts) SendPasswordReset(ctx context.Context, email, from string) er
 	})
 }
 
-// ResetPassword sets a new password with the secret of a link, ends all sessions of the user, and with revokeTokens
+// Reset sets a new password with the secret of a link, ends all sessions of the user, and with revokeTokens
 // their API tokens. The link proves the e-mail address: it counts as verified afterwards. If it was not verified
 // before, someone else may have signed up with it: then what they left ends. Tokens are revoked in any case; SSH keys,
 // second factors, invitations, enrolment tokens and the organisation's legal details are deleted; and Config.TakenOver
 // ends the rest. Faults: NotFound for a link that was used or is too old, Invalid, RateLimited.
-func (a *Accounts) ResetPassword(ctx context.Context, secret, fresh, from string, revokeTokens bool) error {
+func (ps *Passwords) Reset(ctx context.Context, secret, fresh, from string, revokeTokens bool) error {
 	gone := fault.New(fault.NotFound, "this link was used already or is too old: ask for a new one on the sign-in page")
 	if len(secret) != secretLen {
 		return gone
 	}
-	if err := a.count(ctx, a.db.Q, "reset-use:"+prefix(from), a.cfg.AddressTries, signInWindow); err != nil {
+	if err := countAttempt(ctx, ps.db.Q, "reset-use:"+prefix(from), ps.cfg.AddressTries, signInWindow); err != nil {
 		return err
 	}
 	var bad fault.Fields
@@ -182,11 +182,11 @@ func (a *Accounts) ResetPassword(ctx context.Context, secret, fresh, from string
 	if err := bad.Err(); err != nil {
 		return err
 	}
-	hash, err := a.hasher.hash(ctx, fresh)
+	hash, err := ps.hasher.hash(ctx, fresh)
 	if err != nil {
 		return err
 	}
-	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	return ps.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		u, err := tx.Q.PasswordResetUser(ctx, hashSecret(secret))
 		if db.NoRows(err) {
 			return gone
@@ -207,7 +207,7 @@ func (a *Accounts) ResetPassword(ctx context.Context, secret, fresh, from string
 			return err
 		}
 		if !u.Verified {
-			if err := a.takeOver(ctx, tx, u.ID, detail); err != nil {
+			if err := ps.takeOver(ctx, tx, u.ID, detail); err != nil {
 				return err
 			}
 		}

@@ -36,6 +36,13 @@ const (
 	codesPerDay    = 50
 )
 
+// SecondFactors sets second factors up, and finishes the sign-ins that need one.
+type SecondFactors struct {
+	*core
+	passwords *Passwords
+	sessions  *Sessions
+}
+
 // SecondFactorNeeded is the error of a sign-in whose password was right, for a user who has a second factor.
 type SecondFactorNeeded struct {
 	Challenge string // secret: FinishSignIn takes it with a code, within 10 minutes
@@ -57,10 +64,10 @@ type SecondFactor struct {
 	RecoveryCodes int64 // that are left
 }
 
-// SecondFactorOf returns what the principal's user has set up.
-func (a *Accounts) SecondFactorOf(ctx context.Context, p Principal) (f SecondFactor, err error) {
-	if f.TOTP, err = a.db.Q.HasTOTP(ctx, p.User); err == nil {
-		f.RecoveryCodes, err = a.db.Q.CountRecoveryCodes(ctx, p.User)
+// Of returns what the principal's user has set up.
+func (sf *SecondFactors) Of(ctx context.Context, p Principal) (f SecondFactor, err error) {
+	if f.TOTP, err = sf.db.Q.HasTOTP(ctx, p.User); err == nil {
+		f.RecoveryCodes, err = sf.db.Q.CountRecoveryCodes(ctx, p.User)
 	}
 	if err != nil {
 		return f, fmt.Errorf("read the second factor of %s: %w", p.User, err)
@@ -73,18 +80,18 @@ func totpBelongs(user id.User) string { return "totp:" + user.String() }
 // BeginTOTP makes a new secret for the user's authenticator app, which counts once ConfirmTOTP was given a code of it.
 // It needs the password: a browser that was left open must not lock out its owner. Faults: Invalid, RateLimited,
 // Conflict (codes are in use), Unavailable.
-func (a *Accounts) BeginTOTP(ctx context.Context, p Principal, password string) (TOTPSetup, error) {
-	if a.cfg.Box == nil {
+func (sf *SecondFactors) BeginTOTP(ctx context.Context, p Principal, password string) (TOTPSetup, error) {
+	if sf.cfg.Box == nil {
 		return TOTPSetup{}, fault.New(fault.Unavailable, "this platform keeps no secrets of authenticator apps")
 	}
-	if err := a.CheckPassword(ctx, p, password); err != nil {
+	if err := sf.passwords.Check(ctx, p, password); err != nil {
 		return TOTPSetup{}, err
 	}
 	key, err := totp.Generate(totp.GenerateOpts{Issuer: "Muster", AccountName: p.Email})
 	if err != nil {
 		return TOTPSetup{}, fmt.Errorf("make a TOTP secret: %w", err)
 	}
-	n, err := a.db.Q.PutTOTP(ctx, p.User, a.cfg.Box.Seal([]byte(key.Secret()), totpBelongs(p.User)))
+	n, err := sf.db.Q.PutTOTP(ctx, p.User, sf.cfg.Box.Seal([]byte(key.Secret()), totpBelongs(p.User)))
 	if err != nil {
 		return TOTPSetup{}, fmt.Errorf("store a TOTP secret: %w", err)
 	}
@@ -96,11 +103,11 @@ func (a *Accounts) BeginTOTP(ctx context.Context, p Principal, password string) 
 
 // ConfirmTOTP puts the authenticator app into use, with a code of it, and returns new recovery codes, which cannot be
 // read again. Faults: Invalid, RateLimited, Conflict.
-func (a *Accounts) ConfirmTOTP(ctx context.Context, p Principal, code string) (codes []string, err error) {
-	if err := a.countCode(ctx, p.User, p.Email, p.Address); err != nil {
+func (sf *SecondFactors) ConfirmTOTP(ctx context.Context, p Principal, code string) (codes []string, err error) {
+	if err := sf.countCode(ctx, p.User, p.Email, p.Address); err != nil {
 		return nil, err
 	}
-	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	err = sf.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		row, err := tx.Q.LockTOTP(ctx, p.User)
 		if err != nil && !db.NoRows(err) {
 			return fmt.Errorf("lock the TOTP secret of %s: %w", p.User, err)
@@ -108,55 +115,55 @@ func (a *Accounts) ConfirmTOTP(ctx context.Context, p Principal, code string) (c
 		if err != nil || row.Confirmed {
 			return fault.New(fault.Conflict, "no authenticator app is being set up: begin again")
 		}
-		if err := a.acceptTOTP(ctx, tx, p.User, row, code); err != nil {
+		if err := sf.acceptTOTP(ctx, tx, p.User, row, code); err != nil {
 			return err
 		}
 		if codes, err = newRecoveryCodes(ctx, tx, p.User); err != nil {
 			return err
 		}
-		return a.record(ctx, tx, p, "user.totp_on", "Two-factor sign-in is on",
+		return sf.record(ctx, tx, p, "user.totp_on", "Two-factor sign-in is on",
 			"From now on, signing in to your account needs a code of your authenticator app.")
 	})
 	return codes, err
 }
 
 // RemoveTOTP ends two-factor sign-in. It needs the password and a code. Faults: Invalid, RateLimited, Conflict.
-func (a *Accounts) RemoveTOTP(ctx context.Context, p Principal, password, code string) error {
-	return a.withBoth(ctx, p, password, code, func(ctx context.Context, tx *db.Tx) error {
+func (sf *SecondFactors) RemoveTOTP(ctx context.Context, p Principal, password, code string) error {
+	return sf.withBoth(ctx, p, password, code, func(ctx context.Context, tx *db.Tx) error {
 		if _, err := tx.Q.DeleteTOTP(ctx, p.User); err != nil {
 			return fmt.Errorf("delete the TOTP secret: %w", err)
 		}
 		if err := tx.Q.DeleteRecoveryCodes(ctx, p.User); err != nil {
 			return fmt.Errorf("delete recovery codes: %w", err)
 		}
-		return a.record(ctx, tx, p, "user.totp_off", "Two-factor sign-in is off",
+		return sf.record(ctx, tx, p, "user.totp_off", "Two-factor sign-in is off",
 			"Signing in to your account needs only the password again.")
 	})
 }
 
 // RenewRecoveryCodes replaces the recovery codes. It needs the password and a code. Faults: as RemoveTOTP.
-func (a *Accounts) RenewRecoveryCodes(ctx context.Context, p Principal, password, code string) (codes []string,
+func (sf *SecondFactors) RenewRecoveryCodes(ctx context.Context, p Principal, password, code string) (codes []string,
 	err error) {
-	err = a.withBoth(ctx, p, password, code, func(ctx context.Context, tx *db.Tx) error {
+	err = sf.withBoth(ctx, p, password, code, func(ctx context.Context, tx *db.Tx) error {
 		if codes, err = newRecoveryCodes(ctx, tx, p.User); err != nil {
 			return err
 		}
-		return a.record(ctx, tx, p, "user.recovery_codes", "You have new recovery codes", "The old ones have ended.")
+		return sf.record(ctx, tx, p, "user.recovery_codes", "You have new recovery codes", "The old ones have ended.")
 	})
 	return codes, err
 }
 
 // withBoth runs f in a transaction that has accepted a code, after the password was checked.
-func (a *Accounts) withBoth(ctx context.Context, p Principal, password, code string,
+func (sf *SecondFactors) withBoth(ctx context.Context, p Principal, password, code string,
 	f func(context.Context, *db.Tx) error) error {
-	if err := a.CheckPassword(ctx, p, password); err != nil {
+	if err := sf.passwords.Check(ctx, p, password); err != nil {
 		return err
 	}
-	if err := a.countCode(ctx, p.User, p.Email, p.Address); err != nil {
+	if err := sf.countCode(ctx, p.User, p.Email, p.Address); err != nil {
 		return err
 	}
-	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		if err := a.acceptCode(ctx, tx, p.User, code); err != nil {
+	return sf.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		if err := sf.acceptCode(ctx, tx, p.User, code); err != nil {
 			return err
 		}
 		return f(ctx, tx)
@@ -164,19 +171,19 @@ func (a *Accounts) withBoth(ctx context.Context, p Principal, password, code str
 }
 
 // record records a change of how the user signs in, and mails them about it.
-func (a *Accounts) record(ctx context.Context, tx *db.Tx, p Principal, action, subject, text string) error {
+func (sf *SecondFactors) record(ctx context.Context, tx *db.Tx, p Principal, action, subject, text string) error {
 	if err := audit.Record(ctx, tx, p.Event(action, p.User.String(), nil)); err != nil {
 		return err
 	}
-	return a.warnUser(ctx, tx, p.User, p.Email, subject, text+"\n\nIf it was not you, set a new password at "+
-		a.cfg.PublicURL+"/forgot-password, and look at "+a.cfg.PublicURL+"/account.\n")
+	return sf.warnUser(ctx, tx, p.User, p.Email, subject, text+"\n\nIf it was not you, set a new password at "+
+		sf.cfg.PublicURL+"/forgot-password, and look at "+sf.cfg.PublicURL+"/account.\n")
 }
 
-func (a *Accounts) warnUser(ctx context.Context, tx *db.Tx, user id.User, to, subject, text string) error {
-	if a.cfg.Post == nil {
+func (c *core) warnUser(ctx context.Context, tx *db.Tx, user id.User, to, subject, text string) error {
+	if c.cfg.Post == nil {
 		return nil
 	}
-	return a.cfg.Post(ctx, tx, Letter{User: user, To: to, Subject: subject, Body: text})
+	return c.cfg.Post(ctx, tx, Letter{User: user, To: to, Subject: subject, Body: text})
 }
 
 // errCode is the one answer to every code that is not accepted.
@@ -185,7 +192,7 @@ func errCode() error {
 }
 
 // acceptCode accepts a code of the user's app, or a recovery code, once. Faults: Invalid, Conflict (no second factor).
-func (a *Accounts) acceptCode(ctx context.Context, tx *db.Tx, user id.User, code string) error {
+func (sf *SecondFactors) acceptCode(ctx context.Context, tx *db.Tx, user id.User, code string) error {
 	row, err := tx.Q.LockTOTP(ctx, user)
 	if err != nil && !db.NoRows(err) {
 		return fmt.Errorf("lock the TOTP secret of %s: %w", user, err)
@@ -203,15 +210,16 @@ func (a *Accounts) acceptCode(ctx context.Context, tx *db.Tx, user id.User, code
 		}
 		return nil
 	}
-	return a.acceptTOTP(ctx, tx, user, row, code)
+	return sf.acceptTOTP(ctx, tx, user, row, code)
 }
 
 // acceptTOTP accepts a code of the present time whose step is after that of the last one.
-func (a *Accounts) acceptTOTP(ctx context.Context, tx *db.Tx, user id.User, row dbq.LockTOTPRow, code string) error {
-	if a.cfg.Box == nil {
+func (sf *SecondFactors) acceptTOTP(ctx context.Context, tx *db.Tx, user id.User, row dbq.LockTOTPRow,
+	code string) error {
+	if sf.cfg.Box == nil {
 		return fault.New(fault.Unavailable, "this platform cannot check codes at the moment")
 	}
-	secret, err := a.cfg.Box.Open(row.Secret, totpBelongs(user))
+	secret, err := sf.cfg.Box.Open(row.Secret, totpBelongs(user))
 	if err != nil {
 		return fmt.Errorf("open the TOTP secret of %s: %w", user, err)
 	}
@@ -274,17 +282,17 @@ func recoveryPlain(code string) string {
 // countCode counts an attempt at a code before it is looked at. A stranger who knows the password guesses a code with a
 // chance of 1 in 6,000 a day. A place where the account was signed in to has a count of its own, as for passwords: who
 // tries from elsewhere does not lock out the owner.
-func (a *Accounts) countCode(ctx context.Context, user id.User, email, address string) error {
+func (sf *SecondFactors) countCode(ctx context.Context, user id.User, email, address string) error {
 	key := "code:" + user.String()
 	sum := sha256.Sum256([]byte(email))
-	known, err := a.db.Q.KnownPlace(ctx, "known:"+hex.EncodeToString(sum[:])+":"+prefix(address))
+	known, err := sf.db.Q.KnownPlace(ctx, "known:"+hex.EncodeToString(sum[:])+":"+prefix(address))
 	if err != nil {
 		return fmt.Errorf("look up the place: %w", err)
 	}
 	if known {
 		key += ":" + prefix(address)
 	}
-	return a.count(ctx, a.db.Q, key, codesPerDay, 24*time.Hour)
+	return countAttempt(ctx, sf.db.Q, key, codesPerDay, 24*time.Hour)
 }
 
 // beginSecondFactor returns nil if the user has no second factor, and else what their sign-in is finished with.
@@ -309,42 +317,43 @@ func beginSecondFactor(ctx context.Context, tx *db.Tx, user id.User) (*SecondFac
 // FinishSignIn opens the session of a sign-in whose password was right, with a code of the app or a recovery code. s
 // carries where the call comes from. After five wrong codes the sign-in has to start again, and the user gets a mail:
 // someone knows the password. Faults: Unauthorized (too late, or too many tries), Invalid, RateLimited.
-func (a *Accounts) FinishSignIn(ctx context.Context, challenge, code string, s SignIn) (secret string, p Principal,
+func (sf *SecondFactors) FinishSignIn(ctx context.Context, challenge, code string, s SignIn) (secret string,
+	p Principal,
 	err error) {
 	over := fault.New(fault.Unauthorized, "this sign-in is over: begin again with your password")
 	if len(challenge) != secretLen {
 		return "", Principal{}, over
 	}
-	u, err := a.db.Q.ChallengeUser(ctx, hashSecret(challenge), challengeTries)
+	u, err := sf.db.Q.ChallengeUser(ctx, hashSecret(challenge), challengeTries)
 	if db.NoRows(err) {
 		return "", Principal{}, over
 	}
 	if err != nil {
 		return "", Principal{}, fmt.Errorf("find challenge: %w", err)
 	}
-	passed, err := a.countSignIn(ctx, u.Email, s.Address)
+	passed, err := sf.passwords.countSignIn(ctx, u.Email, s.Address)
 	if err != nil {
 		return "", Principal{}, err
 	}
-	if err := a.countCode(ctx, u.UserID, u.Email, s.Address); err != nil {
+	if err := sf.countCode(ctx, u.UserID, u.Email, s.Address); err != nil {
 		return "", Principal{}, err
 	}
 	secret = newSecret()
-	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	err = sf.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if _, err := tx.Q.TakeChallenge(ctx, hashSecret(challenge), "code"); err != nil {
 			if db.NoRows(err) {
 				return over
 			}
 			return fmt.Errorf("take challenge: %w", err)
 		}
-		if err := a.acceptCode(ctx, tx, u.UserID, code); err != nil {
+		if err := sf.acceptCode(ctx, tx, u.UserID, code); err != nil {
 			return err // the challenge stays
 		}
-		p, err = a.openSession(ctx, tx, u.UserID, secret, s)
+		p, err = sf.sessions.open(ctx, tx, u.UserID, secret, s)
 		return err
 	})
 	if fault.Is(err, fault.Invalid) {
-		return "", Principal{}, errors.Join(a.failChallenge(ctx, challenge, u), err)
+		return "", Principal{}, errors.Join(sf.failChallenge(ctx, challenge, u), err)
 	}
 	if err != nil {
 		return "", Principal{}, err
@@ -353,25 +362,25 @@ func (a *Accounts) FinishSignIn(ctx context.Context, challenge, code string, s S
 }
 
 // failChallenge counts a wrong code, and mails the user after the last one, once a day at most.
-func (a *Accounts) failChallenge(ctx context.Context, challenge string, u dbq.ChallengeUserRow) error {
-	n, err := a.db.Q.FailChallenge(ctx, hashSecret(challenge))
+func (sf *SecondFactors) failChallenge(ctx context.Context, challenge string, u dbq.ChallengeUserRow) error {
+	n, err := sf.db.Q.FailChallenge(ctx, hashSecret(challenge))
 	if err != nil && !db.NoRows(err) {
 		return fmt.Errorf("count a wrong code: %w", err)
 	}
 	if n != challengeTries {
 		return nil
 	}
-	err = a.count(ctx, a.db.Q, "code-letter:"+u.UserID.String(), 1, 24*time.Hour)
+	err = countAttempt(ctx, sf.db.Q, "code-letter:"+u.UserID.String(), 1, 24*time.Hour)
 	if fault.Is(err, fault.RateLimited) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		return a.warnUser(ctx, tx, u.UserID, u.Email, "A sign-in with wrong codes", "Someone entered your password, and "+
+	return sf.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		return sf.warnUser(ctx, tx, u.UserID, u.Email, "A sign-in with wrong codes", "Someone entered your password, and "+
 			"then wrong codes of your authenticator app. They are not signed in.\n\nIf it was not you, they know your "+
-			"password: set a new one at "+a.cfg.PublicURL+"/forgot-password.\n")
+			"password: set a new one at "+sf.cfg.PublicURL+"/forgot-password.\n")
 	})
 }
 
@@ -395,21 +404,21 @@ func EraseFactors(ctx context.Context, tx *db.Tx, user id.User) error {
 		}))
 }
 
-// ResetSecondFactor removes every second factor of the user with this e-mail, for a user who has lost them all. Who
+// Reset removes every second factor of the user with this e-mail, for a user who has lost them all. Who
 // runs the platform has made sure who asks. Fault: NotFound.
-func (a *Accounts) ResetSecondFactor(ctx context.Context, email string) error {
+func (sf *SecondFactors) Reset(ctx context.Context, email string) error {
 	address, err := normalEmail(email)
 	if err != nil {
 		return err
 	}
-	user, err := a.db.Q.UserForSignIn(ctx, address)
+	user, err := sf.db.Q.UserForSignIn(ctx, address)
 	if db.NoRows(err) {
 		return fault.New(fault.NotFound, "no one has signed up with %s", address)
 	}
 	if err != nil {
 		return fmt.Errorf("find user: %w", err)
 	}
-	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	return sf.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if err := removeFactors(ctx, tx, user.ID); err != nil {
 			return err
 		}
@@ -418,11 +427,11 @@ func (a *Accounts) ResetSecondFactor(ctx context.Context, email string) error {
 }
 
 // RotatesSecret reports whether secrets have to be sealed again, because the platform's secret was replaced.
-func (a *Accounts) RotatesSecret() bool { return a.cfg.Box != nil && a.cfg.Box.Rotating() }
+func (sf *SecondFactors) RotatesSecret() bool { return sf.cfg.Box != nil && sf.cfg.Box.Rotating() }
 
 // Reseal seals again what the platform's previous secret sealed, and returns how many secrets that were.
-func (a *Accounts) Reseal(ctx context.Context) (n int, err error) {
-	return seal.ResealAll(ctx, a.cfg.Box, id.First[id.User](), a.db.Q.TOTPSecrets,
+func (sf *SecondFactors) Reseal(ctx context.Context) (n int, err error) {
+	return seal.ResealAll(ctx, sf.cfg.Box, id.First[id.User](), sf.db.Q.TOTPSecrets,
 		func(r dbq.TOTPSecretsRow) (id.User, []byte, string) { return r.UserID, r.Secret, totpBelongs(r.UserID) },
-		a.db.Q.ResealTOTP)
+		sf.db.Q.ResealTOTP)
 }

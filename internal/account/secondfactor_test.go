@@ -40,12 +40,12 @@ func newGuarded(t *testing.T) guarded {
 		}}), &sent, account.Principal{}}
 	x.ada = x.person("ada")
 	g := guarded{team: x}
-	setup, err := x.a.BeginTOTP(t.Context(), x.ada, password)
+	setup, err := x.a.SecondFactors.BeginTOTP(t.Context(), x.ada, password)
 	if err != nil {
 		t.Fatal(err)
 	}
 	g.secret = setup.Secret
-	if g.recovery, err = x.a.ConfirmTOTP(t.Context(), x.ada, g.code(-30*time.Second)); err != nil {
+	if g.recovery, err = x.a.SecondFactors.ConfirmTOTP(t.Context(), x.ada, g.code(-30*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	return g
@@ -64,7 +64,7 @@ func (g guarded) code(from time.Duration) string {
 // challenge signs in with the password.
 func (g guarded) challenge() string {
 	g.t.Helper()
-	secret, p, err := g.a.SignIn(g.t.Context(), account.SignIn{Email: "ada@example.com", Password: password})
+	secret, p, err := g.a.Sessions.SignIn(g.t.Context(), account.SignIn{Email: "ada@example.com", Password: password})
 	var need *account.SecondFactorNeeded
 	if !errors.As(err, &need) || secret != "" || !p.User.IsZero() {
 		g.t.Fatalf("the password alone: %v", err)
@@ -73,9 +73,9 @@ func (g guarded) challenge() string {
 }
 
 func (g guarded) finish(challenge, code string) error {
-	secret, p, err := g.a.FinishSignIn(g.t.Context(), challenge, code, account.SignIn{})
+	secret, p, err := g.a.SecondFactors.FinishSignIn(g.t.Context(), challenge, code, account.SignIn{})
 	if err == nil {
-		if q, err := g.a.SessionPrincipal(g.t.Context(), secret); err != nil || q.User != p.User {
+		if q, err := g.a.Sessions.Principal(g.t.Context(), secret); err != nil || q.User != p.User {
 			g.t.Errorf("the session: %v", err)
 		}
 	}
@@ -105,7 +105,7 @@ func TestSignIn_NeedsTheCode(t *testing.T) {
 	if err := g.finish(g.challenge(), g.recovery[0]); !fault.Is(err, fault.Invalid) {
 		t.Errorf("the recovery code again: %v", err)
 	}
-	if f, err := g.a.SecondFactorOf(t.Context(), g.ada); err != nil || !f.TOTP || f.RecoveryCodes != 9 {
+	if f, err := g.a.SecondFactors.Of(t.Context(), g.ada); err != nil || !f.TOTP || f.RecoveryCodes != 9 {
 		t.Errorf("%+v %v", f, err)
 	}
 }
@@ -143,7 +143,7 @@ func TestSignIn_WrongCodesAreLimitedAndMailed(t *testing.T) {
 		t.Errorf("%+v", last)
 	}
 	for {
-		_, _, err := g.a.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password})
+		_, _, err := g.a.Sessions.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password})
 		if fault.Is(err, fault.RateLimited) {
 			break
 		}
@@ -160,19 +160,21 @@ func TestSignIn_WrongCodesAreLimitedAndMailed(t *testing.T) {
 func TestRemoveTOTP_NeedsPasswordAndCode(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
-	if err := g.a.RemoveTOTP(t.Context(), g.ada, "not the password", g.code(0)); !fault.Is(err, fault.Invalid) {
+	if err := g.a.SecondFactors.RemoveTOTP(t.Context(), g.ada, "not the password", g.code(0)); !fault.Is(err,
+		fault.Invalid) {
 		t.Errorf("a wrong password: %v", err)
 	}
-	if err := g.a.RemoveTOTP(t.Context(), g.ada, password, "000000"); !fault.Is(err, fault.Invalid) {
+	if err := g.a.SecondFactors.RemoveTOTP(t.Context(), g.ada, password, "000000"); !fault.Is(err, fault.Invalid) {
 		t.Errorf("a wrong code: %v", err)
 	}
-	if _, err := g.a.BeginTOTP(t.Context(), g.ada, password); !fault.Is(err, fault.Conflict) {
+	if _, err := g.a.SecondFactors.BeginTOTP(t.Context(), g.ada, password); !fault.Is(err, fault.Conflict) {
 		t.Errorf("another app in its place: %v", err)
 	}
-	if err := g.a.RemoveTOTP(t.Context(), g.ada, password, g.code(0)); err != nil {
+	if err := g.a.SecondFactors.RemoveTOTP(t.Context(), g.ada, password, g.code(0)); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := g.a.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password}); err != nil {
+	if _, _, err := g.a.Sessions.SignIn(t.Context(), account.SignIn{Email: "ada@example.com",
+		Password: password}); err != nil {
 		t.Error(err)
 	}
 }
@@ -186,15 +188,15 @@ func TestResetPassword_AndTheSecondFactor(t *testing.T) {
 		if !verified {
 			g.exec("UPDATE app_user SET email_verified_at = NULL")
 		}
-		if err := g.a.SendPasswordReset(t.Context(), "ada@example.com", ""); err != nil {
+		if err := g.a.Passwords.SendReset(t.Context(), "ada@example.com", ""); err != nil {
 			t.Fatal(err)
 		}
 		_, rest, _ := strings.Cut((*g.sent)[len(*g.sent)-1].Body, "/reset-password/")
 		secret, _, _ := strings.Cut(rest, "\n")
-		if err := g.a.ResetPassword(t.Context(), secret, "a new horse battery", "", false); err != nil {
+		if err := g.a.Passwords.Reset(t.Context(), secret, "a new horse battery", "", false); err != nil {
 			t.Fatal(err)
 		}
-		f, err := g.a.SecondFactorOf(t.Context(), g.ada)
+		f, err := g.a.SecondFactors.Of(t.Context(), g.ada)
 		if err != nil || f.TOTP != kept {
 			t.Errorf("verified %v: %+v %v", verified, f, err)
 		}
@@ -210,7 +212,7 @@ func TestReseal_SecretsOpenWithTheNewSecretAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	withBoth := account.New(g.db, account.Config{Box: both, HashMemoryKiB: cheapHash})
-	if n, err := withBoth.Reseal(t.Context()); err != nil || n != 1 {
+	if n, err := withBoth.SecondFactors.Reseal(t.Context()); err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
 	box, err := seal.NewBox(fresh)
@@ -221,10 +223,11 @@ func TestReseal_SecretsOpenWithTheNewSecretAlone(t *testing.T) {
 	if err := g.finish(g.challenge(), g.code(0)); err != nil {
 		t.Error(err)
 	}
-	if err := g.a.ResetSecondFactor(t.Context(), "ada@example.com"); err != nil {
+	if err := g.a.SecondFactors.Reset(t.Context(), "ada@example.com"); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := g.a.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password}); err != nil {
+	if _, _, err := g.a.Sessions.SignIn(t.Context(), account.SignIn{Email: "ada@example.com",
+		Password: password}); err != nil {
 		t.Error(err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"time"
 
@@ -18,6 +17,12 @@ import (
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/text"
 )
+
+// Sessions signs users in and out.
+type Sessions struct {
+	*core
+	passwords *Passwords
+}
 
 // SignIn is an attempt to open a session.
 type SignIn struct {
@@ -35,22 +40,22 @@ func errSignIn() error {
 // SignIn checks the password and opens a session. The secret goes into the caller's cookie and is known to no one
 // else. If the user has a second factor, there is no session yet and the error is a *SecondFactorNeeded. Faults:
 // Unauthorized, RateLimited with RetryAfter, Unavailable.
-func (a *Accounts) SignIn(ctx context.Context, s SignIn) (secret string, p Principal, err error) {
+func (ss *Sessions) SignIn(ctx context.Context, s SignIn) (secret string, p Principal, err error) {
 	email, err := normalEmail(s.Email)
 	if err != nil || len(s.Password) > 4*MaxPassword {
 		return "", Principal{}, errSignIn()
 	}
-	passed, err := a.countSignIn(ctx, email, s.Address)
+	passed, err := ss.passwords.countSignIn(ctx, email, s.Address)
 	if err != nil {
 		return "", Principal{}, err
 	}
-	user, err := a.db.Q.UserForSignIn(ctx, email)
+	user, err := ss.db.Q.UserForSignIn(ctx, email)
 	if db.NoRows(err) {
-		user.PasswordHash = a.hasher.decoy
+		user.PasswordHash = ss.hasher.decoy
 	} else if err != nil {
 		return "", Principal{}, fmt.Errorf("find user: %w", err)
 	}
-	ok, weak, err := a.hasher.check(ctx, user.PasswordHash, s.Password)
+	ok, weak, err := ss.hasher.check(ctx, user.PasswordHash, s.Password)
 	if err != nil {
 		return "", Principal{}, fmt.Errorf("check password: %w", err)
 	}
@@ -59,13 +64,13 @@ func (a *Accounts) SignIn(ctx context.Context, s SignIn) (secret string, p Princ
 	}
 	var stronger string
 	if weak {
-		if stronger, err = a.hasher.hash(ctx, s.Password); err != nil {
+		if stronger, err = ss.hasher.hash(ctx, s.Password); err != nil {
 			return "", Principal{}, err
 		}
 	}
 	secret = newSecret()
 	var second *SecondFactorNeeded
-	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+	err = ss.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if stronger != "" {
 			if err := tx.Q.SetPasswordHash(ctx, stronger, user.ID); err != nil {
 				return err
@@ -74,7 +79,7 @@ func (a *Accounts) SignIn(ctx context.Context, s SignIn) (secret string, p Princ
 		if second, err = beginSecondFactor(ctx, tx, user.ID); err != nil || second != nil {
 			return err
 		}
-		p, err = a.openSession(ctx, tx, user.ID, secret, s)
+		p, err = ss.open(ctx, tx, user.ID, secret, s)
 		return err
 	})
 	if err != nil {
@@ -86,7 +91,7 @@ func (a *Accounts) SignIn(ctx context.Context, s SignIn) (secret string, p Princ
 	return secret, p, passed(ctx)
 }
 
-func (a *Accounts) openSession(ctx context.Context, tx *db.Tx, user id.User, secret string,
+func (ss *Sessions) open(ctx context.Context, tx *db.Tx, user id.User, secret string,
 	s SignIn) (Principal, error) {
 	org, err := tx.Q.HomeOrg(ctx, user)
 	if err != nil {
@@ -95,7 +100,7 @@ func (a *Accounts) openSession(ctx context.Context, tx *db.Tx, user id.User, sec
 	sid := id.New[id.Session]()
 	err = tx.Q.InsertSession(ctx, dbq.InsertSessionParams{
 		ID: sid, UserID: user, OrgID: org, SecretHash: hashSecret(secret),
-		Address: text.Clip(s.Address, 100), UserAgent: text.Clip(s.UserAgent, 300), MaxAge: a.cfg.SessionMax.Seconds(),
+		Address: text.Clip(s.Address, 100), UserAgent: text.Clip(s.UserAgent, 300), MaxAge: ss.cfg.SessionMax.Seconds(),
 	})
 	if err != nil {
 		return Principal{}, fmt.Errorf("insert session: %w", err)
@@ -118,18 +123,18 @@ func sessionScopes(role Role, admin bool) []string {
 	return role.Scopes()
 }
 
-// SessionPrincipal is who a session's secret stands for, or Unauthorized. It notes that the session is in use.
-func (a *Accounts) SessionPrincipal(ctx context.Context, secret string) (Principal, error) {
-	p, _, err := a.session(ctx, secret)
+// Principal is who a session's secret stands for, or Unauthorized. It notes that the session is in use.
+func (ss *Sessions) Principal(ctx context.Context, secret string) (Principal, error) {
+	p, _, err := ss.session(ctx, secret)
 	return p, err
 }
 
-func (a *Accounts) session(ctx context.Context, secret string) (p Principal, rotationDue bool, err error) {
+func (ss *Sessions) session(ctx context.Context, secret string) (p Principal, rotationDue bool, err error) {
 	gone := fault.New(fault.Unauthorized, "you are signed out: sign in again")
 	if len(secret) != secretLen {
 		return Principal{}, false, gone
 	}
-	r, err := a.db.Q.SessionBySecret(ctx, a.cfg.RotateAfter.Seconds(), hashSecret(secret), a.cfg.SessionIdle.Seconds())
+	r, err := ss.db.Q.SessionBySecret(ctx, ss.cfg.RotateAfter.Seconds(), hashSecret(secret), ss.cfg.SessionIdle.Seconds())
 	if db.NoRows(err) {
 		return Principal{}, false, gone
 	}
@@ -137,7 +142,7 @@ func (a *Accounts) session(ctx context.Context, secret string) (p Principal, rot
 		return Principal{}, false, fmt.Errorf("find session: %w", err)
 	}
 	if r.Stale {
-		if err := a.db.Q.TouchSession(ctx, r.ID); err != nil {
+		if err := ss.db.Q.TouchSession(ctx, r.ID); err != nil {
 			return Principal{}, false, fmt.Errorf("touch session: %w", err)
 		}
 	}
@@ -148,15 +153,15 @@ func (a *Accounts) session(ctx context.Context, secret string) (p Principal, rot
 	}, r.RotationDue, nil
 }
 
-// RotateSession gives a session a new secret when its present one is old, else returns "". The old secret keeps
+// Rotate gives a session a new secret when its present one is old, else returns "". The old secret keeps
 // working for a minute, so that requests on their way are not signed out.
-func (a *Accounts) RotateSession(ctx context.Context, secret string) (fresh string, err error) {
-	_, due, err := a.session(ctx, secret)
+func (ss *Sessions) Rotate(ctx context.Context, secret string) (fresh string, err error) {
+	_, due, err := ss.session(ctx, secret)
 	if err != nil || !due {
 		return "", err
 	}
 	fresh = newSecret()
-	n, err := a.db.Q.RotateSession(ctx, hashSecret(fresh), hashSecret(secret))
+	n, err := ss.db.Q.RotateSession(ctx, hashSecret(fresh), hashSecret(secret))
 	if err != nil {
 		return "", fmt.Errorf("rotate session: %w", err)
 	}
@@ -167,16 +172,16 @@ func (a *Accounts) RotateSession(ctx context.Context, secret string) (fresh stri
 }
 
 // SignOut ends the principal's session. Without one it does nothing.
-func (a *Accounts) SignOut(ctx context.Context, p Principal) error {
+func (ss *Sessions) SignOut(ctx context.Context, p Principal) error {
 	if p.Session.IsZero() {
 		return nil
 	}
-	return a.EndSession(ctx, p, p.Session)
+	return ss.End(ctx, p, p.Session)
 }
 
-// EndSession ends one of the user's own sessions; one that is over already is NotFound unless it is the caller's.
-func (a *Accounts) EndSession(ctx context.Context, p Principal, s id.Session) error {
-	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+// End ends one of the user's own sessions; one that is over already is NotFound unless it is the caller's.
+func (ss *Sessions) End(ctx context.Context, p Principal, s id.Session) error {
+	return ss.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		n, err := tx.Q.DeleteSession(ctx, s, p.User)
 		switch {
 		case err != nil:
@@ -191,8 +196,8 @@ func (a *Accounts) EndSession(ctx context.Context, p Principal, s id.Session) er
 }
 
 // SignOutEverywhere ends all the user's sessions, this one too, and says how many.
-func (a *Accounts) SignOutEverywhere(ctx context.Context, p Principal) (n int64, err error) {
-	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+func (ss *Sessions) SignOutEverywhere(ctx context.Context, p Principal) (n int64, err error) {
+	err = ss.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		if n, err = tx.Q.DeleteSessionsOfUser(ctx, p.User, pgtype.UUID{}); err != nil {
 			return fmt.Errorf("delete sessions: %w", err)
 		}
@@ -212,9 +217,9 @@ type Session struct {
 	ExpiresAt  time.Time
 }
 
-// Sessions are the user's, last used first.
-func (a *Accounts) Sessions(ctx context.Context, p Principal) ([]Session, error) {
-	rows, err := a.db.Q.ListSessions(ctx, p.User)
+// List are the user's, last used first.
+func (ss *Sessions) List(ctx context.Context, p Principal) ([]Session, error) {
+	rows, err := ss.db.Q.ListSessions(ctx, p.User)
 	if err != nil {
 		return nil, fmt.Errorf("list sessions: %w", err)
 	}
@@ -223,51 +228,6 @@ func (a *Accounts) Sessions(ctx context.Context, p Principal) ([]Session, error)
 		out[i] = Session{r.ID, r.ID == p.Session, r.Address, r.UserAgent, r.CreatedAt, r.LastSeenAt, r.ExpiresAt}
 	}
 	return out, nil
-}
-
-// ChangePassword sets a new password after checking the old one, and ends all other sessions of the user; with
-// revokeTokens also their API tokens in every org, but not the one it is called with. Faults: Invalid (a wrong old
-// password too: the caller is signed in, and it is a field of the form), RateLimited, Conflict.
-func (a *Accounts) ChangePassword(ctx context.Context, p Principal, old, fresh string, revokeTokens bool) error {
-	var bad fault.Fields
-	checkPassword(&bad, "new_password", fresh, p.Email)
-	if err := bad.Err(); err != nil {
-		return err
-	}
-	passed, err := a.countSignIn(ctx, p.Email, p.Address)
-	if err != nil {
-		return err
-	}
-	user, err := a.db.Q.UserForSignIn(ctx, p.Email)
-	if err != nil {
-		return fmt.Errorf("find user: %w", err)
-	}
-	ok, _, err := a.hasher.check(ctx, user.PasswordHash, old)
-	if err != nil {
-		return err
-	}
-	if !ok {
-		return fault.InvalidField("old_password", "is wrong")
-	}
-	hash, err := a.hasher.hash(ctx, fresh)
-	if err != nil {
-		return err
-	}
-	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		now, err := tx.Q.UserPasswordHash(ctx, p.User)
-		if err != nil {
-			return fmt.Errorf("lock user: %w", err)
-		}
-		if now.PasswordHash != user.PasswordHash {
-			return fault.New(fault.Conflict, "the password was changed a moment ago from elsewhere: try again")
-		}
-		detail, err := setPassword(ctx, tx, p.User, hash, p.Session, revokeTokens, p.Token)
-		if err != nil {
-			return err
-		}
-		return audit.Record(ctx, tx, p.Event("user.password", p.User.String(), detail))
-	})
-	return errors.Join(err, passed(ctx))
 }
 
 // Profile is what a user sees of themselves.

@@ -17,6 +17,12 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 )
 
+// SignUps creates users.
+type SignUps struct {
+	*core
+	verifications *Verifications
+}
+
 // SignUp is what a new user enters.
 type SignUp struct {
 	Email    string
@@ -40,13 +46,13 @@ type SignedUp struct {
 // SignUp creates the user, their personal org and a first API token, and mails the link that proves the address.
 // Faults: Forbidden (sign-up is switched off), Invalid, RateLimited, Unavailable, Conflict (the address has an account;
 // its owner gets a mail, and the caller's address may have only Config.TakenPerHour of these answers an hour).
-func (a *Accounts) SignUp(ctx context.Context, s SignUp, once idem.Request) (SignedUp, idem.Outcome, error) {
-	prepared, err := a.prepareSignUp(ctx, s)
+func (su *SignUps) SignUp(ctx context.Context, s SignUp, once idem.Request) (SignedUp, idem.Outcome, error) {
+	prepared, err := su.prepare(ctx, s)
 	if err != nil {
 		return SignedUp{}, idem.Outcome{}, err
 	}
-	u, out, err := idem.Once(ctx, a.db, once, func(ctx context.Context, tx *db.Tx) (u SignedUp, err error) {
-		if u.Principal, err = a.signUp(ctx, tx, prepared); err != nil {
+	u, out, err := idem.Once(ctx, su.db, once, func(ctx context.Context, tx *db.Tx) (u SignedUp, err error) {
+		if u.Principal, err = su.signUp(ctx, tx, prepared); err != nil {
 			return u, err
 		}
 		if _, u.Token, err = createToken(ctx, tx, u.Principal, NewToken{Name: "sign-up", Scopes: Scopes()}); err != nil {
@@ -55,13 +61,13 @@ func (a *Accounts) SignUp(ctx context.Context, s SignUp, once idem.Request) (Sig
 		u.CreatedAt, err = tx.Now(ctx)
 		return u, err
 	})
-	return u, out, a.afterSignUp(ctx, prepared, err)
+	return u, out, su.after(ctx, prepared, err)
 }
 
-// prepareSignUp checks the rules and hashes the password, which takes tens of milliseconds of CPU and therefore
+// prepare checks the rules and hashes the password, which takes tens of milliseconds of CPU and therefore
 // happens before the transaction.
-func (a *Accounts) prepareSignUp(ctx context.Context, s SignUp) (preparedSignUp, error) {
-	if a.cfg.SignUpOff {
+func (su *SignUps) prepare(ctx context.Context, s SignUp) (preparedSignUp, error) {
+	if su.cfg.SignUpOff {
 		return preparedSignUp{}, fault.New(fault.Forbidden,
 			"this platform takes no sign-ups: ask its operator for an account")
 	}
@@ -79,13 +85,13 @@ func (a *Accounts) prepareSignUp(ctx context.Context, s SignUp) (preparedSignUp,
 	if name == "" {
 		name, _, _ = strings.Cut(email, "@")
 	}
-	if err := a.countSignUp(ctx, s.Address); err != nil {
+	if err := su.count(ctx, s.Address); err != nil {
 		return preparedSignUp{}, err
 	}
-	if err := a.mayMeetTaken(ctx, s.Address); err != nil {
+	if err := su.mayMeetTaken(ctx, s.Address); err != nil {
 		return preparedSignUp{}, err
 	}
-	hash, err := a.hasher.hash(ctx, s.Password)
+	hash, err := su.hasher.hash(ctx, s.Password)
 	if err != nil {
 		return preparedSignUp{}, err
 	}
@@ -94,7 +100,7 @@ func (a *Accounts) prepareSignUp(ctx context.Context, s SignUp) (preparedSignUp,
 
 // signUp makes the user, their personal org and the membership, and mails the link that proves the address. A taken
 // e-mail is a Conflict.
-func (a *Accounts) signUp(ctx context.Context, tx *db.Tx, s preparedSignUp) (Principal, error) {
+func (su *SignUps) signUp(ctx context.Context, tx *db.Tx, s preparedSignUp) (Principal, error) {
 	p := Principal{
 		User: id.New[id.User](), Org: id.New[id.Org](), Role: RoleOwner, Scopes: RoleOwner.Scopes(),
 		Email: s.email, OrgName: s.name, Address: s.address,
@@ -114,23 +120,23 @@ func (a *Accounts) signUp(ctx context.Context, tx *db.Tx, s preparedSignUp) (Pri
 	if err := tx.Q.InsertMembership(ctx, p.Org, p.User, string(RoleOwner)); err != nil {
 		return Principal{}, fmt.Errorf("insert membership: %w", err)
 	}
-	if err := a.sendVerification(ctx, tx, p); err != nil {
+	if err := su.verifications.send(ctx, tx, p); err != nil {
 		return Principal{}, err
 	}
 	return p, audit.Record(ctx, tx, p.Event("user.sign_up", p.User.String(), nil))
 }
 
 // Register is SignUp without a token.
-func (a *Accounts) Register(ctx context.Context, s SignUp) (p Principal, err error) {
-	prepared, err := a.prepareSignUp(ctx, s)
+func (su *SignUps) Register(ctx context.Context, s SignUp) (p Principal, err error) {
+	prepared, err := su.prepare(ctx, s)
 	if err != nil {
 		return Principal{}, err
 	}
-	err = a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
-		p, err = a.signUp(ctx, tx, prepared)
+	err = su.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+		p, err = su.signUp(ctx, tx, prepared)
 		return err
 	})
-	return p, a.afterSignUp(ctx, prepared, err)
+	return p, su.after(ctx, prepared, err)
 }
 
 // normalEmail is the form under which an address is kept and looked up: trimmed, lower case. Its fault is Invalid with

@@ -18,6 +18,9 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 )
 
+// SSHKeys keeps the public keys of orgs.
+type SSHKeys struct{ *core }
+
 // MaxSSHKeys is how many keys an org may have.
 const MaxSSHKeys = 100
 
@@ -31,11 +34,11 @@ type SSHKey struct {
 	CreatedAt   time.Time
 }
 
-// AddSSHKey stores a public key given as one line of an authorized_keys file. name "" takes the line's comment.
+// Add stores a public key given as one line of an authorized_keys file. name "" takes the line's comment.
 // Faults: Invalid, Conflict (the org has the key), QuotaExceeded.
-func (a *Accounts) AddSSHKey(ctx context.Context, p Principal, name, line string, once idem.Request) (SSHKey,
+func (ks *SSHKeys) Add(ctx context.Context, p Principal, name, line string, once idem.Request) (SSHKey,
 	idem.Outcome, error) {
-	return idem.Once(ctx, a.db, once, func(ctx context.Context, tx *db.Tx) (SSHKey, error) {
+	return idem.Once(ctx, ks.db, once, func(ctx context.Context, tx *db.Tx) (SSHKey, error) {
 		return addSSHKey(ctx, tx, p, name, line)
 	})
 }
@@ -84,13 +87,13 @@ func addSSHKey(ctx context.Context, tx *db.Tx, p Principal, name, line string) (
 	}))
 }
 
-// SSHKeys are the org's, newest first.
-func (a *Accounts) SSHKeys(ctx context.Context, p Principal, page Page[id.SSHKey]) ([]SSHKey, error) {
+// List are the org's, newest first.
+func (ks *SSHKeys) List(ctx context.Context, p Principal, page Page[id.SSHKey]) ([]SSHKey, error) {
 	after, err := page.After.UUIDValue()
 	if err != nil {
 		return nil, err
 	}
-	rows, err := a.db.Q.ListSSHKeys(ctx, p.Org, after, int32(page.Limit))
+	rows, err := ks.db.Q.ListSSHKeys(ctx, p.Org, after, int32(page.Limit))
 	if err != nil {
 		return nil, fmt.Errorf("list SSH keys: %w", err)
 	}
@@ -132,10 +135,10 @@ func SSHKeysByID(ctx context.Context, q *dbq.Queries, org id.Org, ids []id.SSHKe
 	return out, bad.Err()
 }
 
-// SSHKeyByFingerprint is the org's key with this SHA256:… fingerprint. NotFound when it has none, or when the role of
+// ByFingerprint is the org's key with this SHA256:… fingerprint. NotFound when it has none, or when the role of
 // the member who added it does not include clusters.
-func (a *Accounts) SSHKeyByFingerprint(ctx context.Context, org id.Org, fingerprint string) (SSHKey, error) {
-	r, err := a.db.Q.SSHKeyByFingerprint(ctx, org, fingerprint)
+func (ks *SSHKeys) ByFingerprint(ctx context.Context, org id.Org, fingerprint string) (SSHKey, error) {
+	r, err := ks.db.Q.SSHKeyByFingerprint(ctx, org, fingerprint)
 	if err != nil && !db.NoRows(err) {
 		return SSHKey{}, fmt.Errorf("find an SSH key: %w", err)
 	}
@@ -145,9 +148,9 @@ func (a *Accounts) SSHKeyByFingerprint(ctx context.Context, org id.Org, fingerpr
 	return SSHKey{r.ID, r.UserID, r.Name, r.PublicKey, r.Fingerprint, r.CreatedAt}, nil
 }
 
-// DeleteSSHKey removes a key of the org. It opens no shell any more; those that are open go on.
-func (a *Accounts) DeleteSSHKey(ctx context.Context, p Principal, k id.SSHKey) error {
-	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+// Delete removes a key of the org. It opens no shell any more; those that are open go on.
+func (ks *SSHKeys) Delete(ctx context.Context, p Principal, k id.SSHKey) error {
+	return ks.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		n, err := tx.Q.DeleteSSHKey(ctx, k, p.Org)
 		switch {
 		case err != nil:

@@ -93,7 +93,7 @@ func TestSSHKeys(t *testing.T) {
 	d, a := open(t, account.Config{})
 	owner, stranger := register(t, a, "ada@example.com"), register(t, a, "eve@example.com")
 	add := func(p account.Principal, name, text string) (k account.SSHKey, err error) {
-		k, _, err = a.AddSSHKey(t.Context(), p, name, text, idem.Request{})
+		k, _, err = a.SSHKeys.Add(t.Context(), p, name, text, idem.Request{})
 		return k, err
 	}
 	text := edLine(t)
@@ -114,13 +114,13 @@ func TestSSHKeys(t *testing.T) {
 	if _, err := account.SSHKeysByID(t.Context(), d.Q, stranger.Org, []id.SSHKey{k.ID}); !fault.Is(err, fault.Invalid) {
 		t.Errorf("another org's key in a spec: %v", err)
 	}
-	if err := a.DeleteSSHKey(t.Context(), stranger, k.ID); !fault.Is(err, fault.NotFound) {
+	if err := a.SSHKeys.Delete(t.Context(), stranger, k.ID); !fault.Is(err, fault.NotFound) {
 		t.Errorf("another org's key: %v", err)
 	}
-	if err := a.DeleteSSHKey(t.Context(), owner, k.ID); err != nil {
+	if err := a.SSHKeys.Delete(t.Context(), owner, k.ID); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := a.SSHKeys(t.Context(), owner, account.Page[id.SSHKey]{Limit: 10}); err != nil || len(list) != 0 {
+	if list, err := a.SSHKeys.List(t.Context(), owner, account.Page[id.SSHKey]{Limit: 10}); err != nil || len(list) != 0 {
 		t.Errorf("%+v, %v", list, err)
 	}
 }

@@ -23,17 +23,17 @@ const (
 //
 // A place where the account was signed in to during the last 90 days has a count of its own: strangers who try an
 // account's password until it is locked do not lock out its owner.
-func (a *Accounts) countSignIn(ctx context.Context, email,
+func (ps *Passwords) countSignIn(ctx context.Context, email,
 	address string) (passed func(context.Context) error, err error) {
 	sum := sha256.Sum256([]byte(email))
 	account, from := "account:"+hex.EncodeToString(sum[:]), "address:"+prefix(address)
-	if err := a.count(ctx, a.db.Q, from, a.cfg.AddressTries, signInWindow); err != nil {
+	if err := countAttempt(ctx, ps.db.Q, from, ps.cfg.AddressTries, signInWindow); err != nil {
 		return nil, err
 	}
 	place := ""
 	if address != "" {
 		place = "known:" + strings.TrimPrefix(account, "account:") + ":" + prefix(address)
-		known, err := a.db.Q.KnownPlace(ctx, place)
+		known, err := ps.db.Q.KnownPlace(ctx, place)
 		if err != nil {
 			return nil, fmt.Errorf("look up the place: %w", err)
 		}
@@ -41,29 +41,29 @@ func (a *Accounts) countSignIn(ctx context.Context, email,
 			account += ":" + prefix(address)
 		}
 	}
-	if err := a.count(ctx, a.db.Q, account, a.cfg.AccountTries, signInWindow); err != nil {
+	if err := countAttempt(ctx, ps.db.Q, account, ps.cfg.AccountTries, signInWindow); err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context) error {
-		if err := a.db.Q.ForgetAttempts(ctx, account); err != nil {
+		if err := ps.db.Q.ForgetAttempts(ctx, account); err != nil {
 			return err
 		}
 		if place != "" {
-			if err := a.db.Q.NotePlace(ctx, place); err != nil {
+			if err := ps.db.Q.NotePlace(ctx, place); err != nil {
 				return err
 			}
 		}
-		return a.db.Q.ForgiveAttempt(ctx, from)
+		return ps.db.Q.ForgiveAttempt(ctx, from)
 	}, nil
 }
 
-func (a *Accounts) countSignUp(ctx context.Context, address string) error {
-	return a.count(ctx, a.db.Q, "signup:"+prefix(address), a.cfg.SignUpsPerHour, signUpWindow)
+func (su *SignUps) count(ctx context.Context, address string) error {
+	return countAttempt(ctx, su.db.Q, "signup:"+prefix(address), su.cfg.SignUpsPerHour, signUpWindow)
 }
 
-// count counts one more attempt. A call without an address comes from the platform itself (a command on the server,
-// its own set-up): only the account's limit holds for it.
-func (a *Accounts) count(ctx context.Context, q *dbq.Queries, key string, limit int, window time.Duration) error {
+// countAttempt counts one more attempt. A call without an address comes from the platform itself (a command on the
+// server, its own set-up): only the account's limit holds for it.
+func countAttempt(ctx context.Context, q *dbq.Queries, key string, limit int, window time.Duration) error {
 	if strings.HasSuffix(key, ":") {
 		return nil
 	}

@@ -20,6 +20,9 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 )
 
+// Tokens makes, checks and revokes API tokens.
+type Tokens struct{ *core }
+
 // TokenPrefix begins every API token, so that scanners find leaked ones: muster_pat_ and 49 base62 characters, the
 // last six a CRC-32 (IEEE) of the 43 before them.
 const TokenPrefix = "muster_pat_"
@@ -51,12 +54,12 @@ type IssuedToken struct {
 	Secret string
 }
 
-// CreateToken makes a token for the principal's org. A token's scopes are within those of its maker. A token that makes
+// Create makes a token for the principal's org. A token's scopes are within those of its maker. A token that makes
 // another bounds it: the new one does not outlive it, and is revoked with it. Faults: Invalid, Unauthorized, Forbidden,
 // QuotaExceeded.
-func (a *Accounts) CreateToken(ctx context.Context, p Principal, n NewToken, once idem.Request) (IssuedToken,
+func (ts *Tokens) Create(ctx context.Context, p Principal, n NewToken, once idem.Request) (IssuedToken,
 	idem.Outcome, error) {
-	return idem.Once(ctx, a.db, once, func(ctx context.Context, tx *db.Tx) (IssuedToken, error) {
+	return idem.Once(ctx, ts.db, once, func(ctx context.Context, tx *db.Tx) (IssuedToken, error) {
 		t, secret, err := createToken(ctx, tx, p, n)
 		return IssuedToken{t, secret}, err
 	})
@@ -146,9 +149,9 @@ func bound(ctx context.Context, tx *db.Tx, p Principal, life time.Duration,
 	return p.Token.UUIDValue()
 }
 
-// IssueToken is CreateToken without an idempotency key.
-func (a *Accounts) IssueToken(ctx context.Context, p Principal, n NewToken) (Token, string, error) {
-	t, _, err := a.CreateToken(ctx, p, n, idem.Request{})
+// Issue is Create without an idempotency key.
+func (ts *Tokens) Issue(ctx context.Context, p Principal, n NewToken) (Token, string, error) {
+	t, _, err := ts.Create(ctx, p, n, idem.Request{})
 	return t.Token, t.Secret, err
 }
 
@@ -168,13 +171,13 @@ func checkScopes(bad *fault.Fields, scopes []string) []string {
 	return out
 }
 
-// TokenPrincipal is who a token's secret stands for, or Unauthorized. It notes that the token is in use.
-func (a *Accounts) TokenPrincipal(ctx context.Context, secret string) (Principal, error) {
+// Principal is who a token's secret stands for, or Unauthorized. It notes that the token is in use.
+func (ts *Tokens) Principal(ctx context.Context, secret string) (Principal, error) {
 	if !wellFormed(secret) {
 		return Principal{}, fault.New(fault.Unauthorized, "this is not an API token: it begins with %s and was shown once "+
 			"when it was made", TokenPrefix)
 	}
-	r, err := a.db.Q.TokenBySecret(ctx, hashSecret(secret))
+	r, err := ts.db.Q.TokenBySecret(ctx, hashSecret(secret))
 	if db.NoRows(err) {
 		return Principal{}, fault.New(fault.Unauthorized, "this token is not valid: it was revoked, has expired, or "+
 			"belongs to another platform")
@@ -183,7 +186,7 @@ func (a *Accounts) TokenPrincipal(ctx context.Context, secret string) (Principal
 		return Principal{}, fmt.Errorf("find token: %w", err)
 	}
 	if r.Stale {
-		if err := a.db.Q.TouchToken(ctx, r.ID); err != nil {
+		if err := ts.db.Q.TouchToken(ctx, r.ID); err != nil {
 			return Principal{}, fmt.Errorf("touch token: %w", err)
 		}
 	}
@@ -193,13 +196,13 @@ func (a *Accounts) TokenPrincipal(ctx context.Context, secret string) (Principal
 	}, nil
 }
 
-// Tokens are the org's live ones, newest first.
-func (a *Accounts) Tokens(ctx context.Context, p Principal, page Page[id.Token]) ([]Token, error) {
+// List are the org's live ones, newest first.
+func (ts *Tokens) List(ctx context.Context, p Principal, page Page[id.Token]) ([]Token, error) {
 	after, err := page.After.UUIDValue()
 	if err != nil {
 		return nil, err
 	}
-	rows, err := a.db.Q.ListTokens(ctx, p.Org, after, int32(page.Limit))
+	rows, err := ts.db.Q.ListTokens(ctx, p.Org, after, int32(page.Limit))
 	if err != nil {
 		return nil, fmt.Errorf("list tokens: %w", err)
 	}
@@ -210,11 +213,11 @@ func (a *Accounts) Tokens(ctx context.Context, p Principal, page Page[id.Token])
 	return out, nil
 }
 
-// RevokeToken ends a token of the org at once, and the tokens that were made with it. A token can end itself and those
+// Revoke ends a token of the org at once, and the tokens that were made with it. A token can end itself and those
 // that can do no more than it can.
 // Faults: NotFound, Forbidden.
-func (a *Accounts) RevokeToken(ctx context.Context, p Principal, t id.Token) error {
-	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
+func (ts *Tokens) Revoke(ctx context.Context, p Principal, t id.Token) error {
+	return ts.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error {
 		scopes, err := tx.Q.TokenScopes(ctx, t, p.Org)
 		if db.NoRows(err) {
 			return fault.New(fault.NotFound, "token not found")

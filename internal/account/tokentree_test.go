@@ -15,11 +15,11 @@ import (
 func issue(t *testing.T, a *account.Accounts, p account.Principal, n account.NewToken) (account.Principal, string) {
 	t.Helper()
 	n.Name = "token"
-	_, secret, err := a.IssueToken(t.Context(), p, n)
+	_, secret, err := a.Tokens.Issue(t.Context(), p, n)
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := a.TokenPrincipal(t.Context(), secret)
+	q, err := a.Tokens.Principal(t.Context(), secret)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestDemotionReachesTokens(t *testing.T) {
 	if err := a.SetAdmin(t.Context(), "ada@example.com", true); err != nil {
 		t.Fatal(err)
 	}
-	_, ada, err := a.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password})
+	_, ada, err := a.Sessions.SignIn(t.Context(), account.SignIn{Email: "ada@example.com", Password: password})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,11 +42,11 @@ func TestDemotionReachesTokens(t *testing.T) {
 	_, plain := issue(t, a, ada, account.NewToken{Scopes: account.Scopes()})
 
 	exec(t, d, "UPDATE app_user SET admin = false") // by hand in the database: nothing is revoked
-	q, err := a.TokenPrincipal(t.Context(), secret)
+	q, err := a.Tokens.Principal(t.Context(), secret)
 	if err != nil || q.Admin || q.Can(account.ScopeAdmin) || !q.Can(account.ScopeBilling) {
 		t.Errorf("a demoted admin's token: %+v, %v", q, err)
 	}
-	if _, _, err := a.IssueToken(t.Context(), q, account.NewToken{
+	if _, _, err := a.Tokens.Issue(t.Context(), q, account.NewToken{
 		Name:   "x",
 		Scopes: []string{account.ScopeAdmin},
 	}); !fault.Is(err, fault.Forbidden) {
@@ -57,11 +57,11 @@ func TestDemotionReachesTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, s := range map[string]string{"with the scope": secret, "made with it": child} {
-		if _, err := a.TokenPrincipal(t.Context(), s); !fault.Is(err, fault.Unauthorized) {
+		if _, err := a.Tokens.Principal(t.Context(), s); !fault.Is(err, fault.Unauthorized) {
 			t.Errorf("a token %s outlives the demotion: %v", name, err)
 		}
 	}
-	if _, err := a.TokenPrincipal(t.Context(), plain); err != nil {
+	if _, err := a.Tokens.Principal(t.Context(), plain); err != nil {
 		t.Errorf("a token without the scope was revoked: %v", err)
 	}
 	trail, err := audit.Search(t.Context(), d.Q, audit.Filter{Action: "user.admin"}, id.Audit{}, 1)
@@ -80,18 +80,18 @@ func TestTokensDoNotOutliveTheirMaker(t *testing.T) {
 	ada.Scopes = account.Scopes()
 	read := []string{account.ScopeRead}
 	short, _ := issue(t, a, ada, account.NewToken{Scopes: append(read, account.ScopeClusters), Expires: time.Hour})
-	if _, _, err := a.IssueToken(t.Context(), short, account.NewToken{
+	if _, _, err := a.Tokens.Issue(t.Context(), short, account.NewToken{
 		Name:    "x",
 		Scopes:  read,
 		Expires: 2 * time.Hour,
 	}); !fault.Is(err, fault.Invalid) {
 		t.Errorf("a token for longer than its maker: %v", err)
 	}
-	tok, _, err := a.IssueToken(t.Context(), short, account.NewToken{Name: "x", Scopes: read})
+	tok, _, err := a.Tokens.Issue(t.Context(), short, account.NewToken{Name: "x", Scopes: read})
 	if err != nil || tok.ExpiresAt == nil {
 		t.Fatalf("a token that never expires, made with one that does: %+v, %v", tok, err)
 	}
-	if _, _, err := a.IssueToken(t.Context(), short, account.NewToken{
+	if _, _, err := a.Tokens.Issue(t.Context(), short, account.NewToken{
 		Name:   "x",
 		Scopes: []string{account.ScopeBilling},
 	}); !fault.Is(err, fault.Forbidden) {
@@ -101,22 +101,22 @@ func TestTokensDoNotOutliveTheirMaker(t *testing.T) {
 	child, childSecret := issue(t, a, short, account.NewToken{Scopes: read, Expires: time.Minute})
 	_, grandchild := issue(t, a, child, account.NewToken{Scopes: read})
 	_, other := issue(t, a, ada, account.NewToken{Scopes: read})
-	if err := a.RevokeToken(t.Context(), ada, short.Token); err != nil {
+	if err := a.Tokens.Revoke(t.Context(), ada, short.Token); err != nil {
 		t.Fatal(err)
 	}
 	for name, s := range map[string]string{"child": childSecret, "grandchild": grandchild} {
-		if _, err := a.TokenPrincipal(t.Context(), s); !fault.Is(err, fault.Unauthorized) {
+		if _, err := a.Tokens.Principal(t.Context(), s); !fault.Is(err, fault.Unauthorized) {
 			t.Errorf("a %s outlives the revocation: %v", name, err)
 		}
 	}
-	if _, err := a.TokenPrincipal(t.Context(), other); err != nil {
+	if _, err := a.Tokens.Principal(t.Context(), other); err != nil {
 		t.Errorf("an unrelated token was revoked: %v", err)
 	}
-	left, err := a.Tokens(t.Context(), ada, account.Page[id.Token]{Limit: 10})
+	left, err := a.Tokens.List(t.Context(), ada, account.Page[id.Token]{Limit: 10})
 	if err != nil || slices.ContainsFunc(left, func(t account.Token) bool { return t.ID == child.Token }) {
 		t.Errorf("listed: %+v, %v", left, err)
 	}
-	if _, _, err := a.IssueToken(t.Context(), short, account.NewToken{
+	if _, _, err := a.Tokens.Issue(t.Context(), short, account.NewToken{
 		Name:   "x",
 		Scopes: read,
 	}); !fault.Is(err, fault.Unauthorized) {

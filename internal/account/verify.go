@@ -13,6 +13,12 @@ import (
 	"github.com/musterhq/muster/internal/idem"
 )
 
+// Verifications proves that users own their e-mail addresses.
+type Verifications struct {
+	*core
+	passwords *Passwords
+}
+
 // Letter is a mail to a user.
 type Letter struct {
 	User              id.User
@@ -25,9 +31,9 @@ const (
 	verifyWindow = 24 * time.Hour
 )
 
-// sendVerification mails the link that proves an address; nothing where no mail goes out.
-func (a *Accounts) sendVerification(ctx context.Context, tx *db.Tx, p Principal) error {
-	if a.cfg.Post == nil {
+// send mails the link that proves an address; nothing where no mail goes out.
+func (v *Verifications) send(ctx context.Context, tx *db.Tx, p Principal) error {
+	if v.cfg.Post == nil {
 		return nil
 	}
 	secret := newSecret()
@@ -35,25 +41,25 @@ func (a *Accounts) sendVerification(ctx context.Context, tx *db.Tx, p Principal)
 		SecretHash: hashSecret(secret), UserID: p.User, Address: p.Email, LifeS: verifyLife.Seconds()}); err != nil {
 		return fmt.Errorf("insert verification: %w", err)
 	}
-	return a.cfg.Post(ctx, tx, Letter{User: p.User, To: p.Email, Subject: "Confirm your e-mail address", Body: fmt.Sprintf(
+	return v.cfg.Post(ctx, tx, Letter{User: p.User, To: p.Email, Subject: "Confirm your e-mail address", Body: fmt.Sprintf(
 		"Someone, probably you, has an account at %s with this e-mail address.\n\nTo confirm that the address is yours, "+
 			"open within 24 hours:\n\n%s/verify-email/%s\n\n"+
 			"If it was not you, do not confirm it. You can ignore this mail, or take the account over by setting a new "+
 			"password at %s/forgot-password, which ends everything that was set up with it.\n",
-		a.cfg.PublicURL, a.cfg.PublicURL, secret, a.cfg.PublicURL)})
+		v.cfg.PublicURL, v.cfg.PublicURL, secret, v.cfg.PublicURL)})
 }
 
-// SendVerification mails the link again and returns the address that it goes to. Faults: Conflict (the address is
+// Send mails the link again and returns the address that it goes to. Faults: Conflict (the address is
 // verified), RateLimited, Unavailable (no mail goes out here).
-func (a *Accounts) SendVerification(ctx context.Context, p Principal, once idem.Request) (to string, _ idem.Outcome,
+func (v *Verifications) Send(ctx context.Context, p Principal, once idem.Request) (to string, _ idem.Outcome,
 	err error) {
-	return idem.Once(ctx, a.db, once, func(ctx context.Context, tx *db.Tx) (string, error) {
-		return p.Email, a.resendVerification(ctx, tx, p)
+	return idem.Once(ctx, v.db, once, func(ctx context.Context, tx *db.Tx) (string, error) {
+		return p.Email, v.resend(ctx, tx, p)
 	})
 }
 
-func (a *Accounts) resendVerification(ctx context.Context, tx *db.Tx, p Principal) error {
-	if a.cfg.Post == nil {
+func (v *Verifications) resend(ctx context.Context, tx *db.Tx, p Principal) error {
+	if v.cfg.Post == nil {
 		return fault.New(fault.Unavailable, "this platform sends no mail: ask its operator")
 	}
 	verified, err := tx.Q.EmailVerified(ctx, p.User)
@@ -63,10 +69,10 @@ func (a *Accounts) resendVerification(ctx context.Context, tx *db.Tx, p Principa
 	if verified {
 		return fault.New(fault.Conflict, "your e-mail address is verified already")
 	}
-	if err := a.count(ctx, tx.Q, "verify:"+p.User.String(), verifyTries, verifyWindow); err != nil {
+	if err := countAttempt(ctx, tx.Q, "verify:"+p.User.String(), verifyTries, verifyWindow); err != nil {
 		return err
 	}
-	if err := a.sendVerification(ctx, tx, p); err != nil {
+	if err := v.send(ctx, tx, p); err != nil {
 		return err
 	}
 	return audit.Record(ctx, tx, p.Event("user.verification_sent", p.User.String(), nil))
@@ -75,17 +81,17 @@ func (a *Accounts) resendVerification(ctx context.Context, tx *db.Tx, p Principa
 // VerifyEmail uses the secret of a mailed link: the address that it was sent to is verified. The link proves who reads
 // the mail, and not who signed up: anyone can sign up with someone else's address. So who, the principal of the
 // browser, must be the account's user, or password must be the account's. The owner of an address with which a stranger
-// signed up has neither: ResetPassword takes the account over.
+// signed up has neither: Passwords.Reset takes the account over.
 //
 // Faults: NotFound for a link that was used, is too old, or is for an address that the user no longer has; Invalid with
 // the location "password" if it is needed, or wrong; RateLimited. from is the address of the caller.
-func (a *Accounts) VerifyEmail(ctx context.Context, who Principal, secret, password, from string) error {
+func (v *Verifications) VerifyEmail(ctx context.Context, who Principal, secret, password, from string) error {
 	gone := fault.New(fault.NotFound, "this link was used already or is too old: your account page says whether your "+
 		"e-mail address is verified, and sends a new link")
 	if len(secret) != secretLen {
 		return gone
 	}
-	u, err := a.db.Q.EmailVerificationUser(ctx, hashSecret(secret))
+	u, err := v.db.Q.EmailVerificationUser(ctx, hashSecret(secret))
 	if db.NoRows(err) {
 		return gone
 	}
@@ -93,23 +99,24 @@ func (a *Accounts) VerifyEmail(ctx context.Context, who Principal, secret, passw
 		return fmt.Errorf("find verification: %w", err)
 	}
 	if who.User != u.ID {
-		if err := a.checkOwnPassword(ctx, u, password, from); err != nil {
+		if err := v.checkOwnPassword(ctx, u, password, from); err != nil {
 			return err
 		}
 	}
-	return a.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return verifyEmail(ctx, tx, gone, secret, from) })
+	return v.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return verifyEmail(ctx, tx, gone, secret, from) })
 }
 
 // checkOwnPassword verifies the password of the account whose address a link verifies. Attempts count as sign-ins.
-func (a *Accounts) checkOwnPassword(ctx context.Context, u dbq.EmailVerificationUserRow, password, from string) error {
+func (v *Verifications) checkOwnPassword(ctx context.Context, u dbq.EmailVerificationUserRow, password,
+	from string) error {
 	if password == "" || len(password) > 4*MaxPassword {
 		return fault.InvalidField("password", "is needed: the password with which you signed up")
 	}
-	passed, err := a.countSignIn(ctx, u.Email, from)
+	passed, err := v.passwords.countSignIn(ctx, u.Email, from)
 	if err != nil {
 		return err
 	}
-	ok, _, err := a.hasher.check(ctx, u.PasswordHash, password)
+	ok, _, err := v.hasher.check(ctx, u.PasswordHash, password)
 	if err != nil {
 		return fmt.Errorf("check password: %w", err)
 	}

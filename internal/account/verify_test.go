@@ -39,7 +39,7 @@ func secretIn(t *testing.T, l account.Letter) string {
 }
 
 func verify(ctx context.Context, a *account.Accounts, secret string) error {
-	return a.VerifyEmail(ctx, account.Principal{}, secret, password, "")
+	return a.Verifications.VerifyEmail(ctx, account.Principal{}, secret, password, "")
 }
 
 // A stranger signed up with Ada's address. The link alone, in a browser of hers, does not make the stranger's account a
@@ -58,7 +58,7 @@ func TestALinkAloneVerifiesNoStrangersAccount(t *testing.T) {
 		"a wrong password":     {password: "not the password"},
 		"a long one":           {password: strings.Repeat("x", 10_000)},
 	} {
-		err := a.VerifyEmail(t.Context(), x.who, secret, x.password, "")
+		err := a.Verifications.VerifyEmail(t.Context(), x.who, secret, x.password, "")
 		if f := fault.From(err); f == nil || f.Kind != fault.Invalid || f.Fields[0].Location != "password" {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -66,7 +66,7 @@ func TestALinkAloneVerifiesNoStrangersAccount(t *testing.T) {
 	if v, err := a.Profile(t.Context(), p); err != nil || v.Verified {
 		t.Fatal("verified by the link alone", err)
 	}
-	if err := a.VerifyEmail(t.Context(), p, secret, "", ""); err != nil {
+	if err := a.Verifications.VerifyEmail(t.Context(), p, secret, "", ""); err != nil {
 		t.Fatal(err)
 	}
 	if v, err := a.Profile(t.Context(), p); err != nil || !v.Verified {
@@ -80,7 +80,8 @@ func TestPasswordsOfLinksAreGuessedAFewTimes(t *testing.T) {
 	register(t, a, "ada@example.com")
 	secret := secretIn(t, (*sent)[0])
 	for range 10 {
-		if err := a.VerifyEmail(t.Context(), account.Principal{}, secret, "not the password", ""); !fault.Is(err,
+		if err := a.Verifications.VerifyEmail(t.Context(), account.Principal{}, secret, "not the password",
+			""); !fault.Is(err,
 			fault.Invalid) {
 			t.Fatal(err)
 		}
@@ -99,7 +100,8 @@ func TestASignUpWithATakenAddressIsKnownToItsOwner(t *testing.T) {
 	}
 	*sent = nil
 	try := func(email, from string) error {
-		_, _, err := a.SignUp(t.Context(), account.SignUp{Email: email, Password: password, Address: from}, idem.Request{})
+		_, _, err := a.SignUps.SignUp(t.Context(), account.SignUp{Email: email, Password: password, Address: from},
+			idem.Request{})
 		return err
 	}
 	for n := range 5 {
@@ -122,7 +124,7 @@ func TestASignUpWithATakenAddressIsKnownToItsOwner(t *testing.T) {
 }
 
 func resend(ctx context.Context, a *account.Accounts, p account.Principal) error {
-	_, _, err := a.SendVerification(ctx, p, idem.Request{})
+	_, _, err := a.Verifications.Send(ctx, p, idem.Request{})
 	return err
 }
 

@@ -13,7 +13,7 @@ func TestPasswordAndSessionsByCommand(t *testing.T) {
 	p.signUp("ada@example.com")
 	acc := account.New(p.db, account.Config{HashMemoryKiB: 64})
 	signIn := func(password string) error {
-		_, _, err := acc.SignIn(t.Context(), account.SignIn{
+		_, _, err := acc.Sessions.SignIn(t.Context(), account.SignIn{
 			Email:     "ada@example.com",
 			Password:  password,
 			UserAgent: "Firefox",

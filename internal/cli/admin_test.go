@@ -16,11 +16,11 @@ func (p *testPlatform) admin(email string) {
 	if err := accounts.SetAdmin(p.t.Context(), email, true); err != nil {
 		p.t.Fatal(err)
 	}
-	_, who, err := accounts.SignIn(p.t.Context(), account.SignIn{Email: email, Password: "correct horse battery"})
+	_, who, err := accounts.Sessions.SignIn(p.t.Context(), account.SignIn{Email: email, Password: "correct horse battery"})
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	_, token, err := accounts.IssueToken(p.t.Context(), who, account.NewToken{
+	_, token, err := accounts.Tokens.Issue(p.t.Context(), who, account.NewToken{
 		Name:   "books",
 		Scopes: append(account.Scopes(), account.ScopeAdmin),
 	})

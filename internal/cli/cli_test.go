@@ -146,7 +146,7 @@ func newPlatformOn(t *testing.T, packs store.Store) *testPlatform {
 			Shared:     sharedfs.New(p.db, nil),
 			Buckets:    bucket.New(p.db, bucket.Config{Box: box, AnyAddress: true}),
 			Webhooks:   notify.NewWebhooks(p.db, box, false),
-			Erasure:    erasure.New(p.db, accounts),
+			Erasure:    erasure.New(p.db, accounts.Passwords),
 			Templates:  template.New(p.db, ""),
 			Volumes:    volume.New(p.db, packs, volume.Config{Currency: "USD", Box: box}),
 			Clusters:   cluster.New(p.db, p.market, nil, cluster.Config{Currency: "USD", Box: box}),

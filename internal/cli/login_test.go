@@ -41,7 +41,7 @@ func TestLogin_GrantedInABrowser(t *testing.T) {
 	p := newPlatform(t)
 	p.signUp("ada@example.com")
 	accounts := account.New(p.db, account.Config{HashMemoryKiB: 64})
-	_, ada, err := accounts.SignIn(t.Context(), account.SignIn{
+	_, ada, err := accounts.Sessions.SignIn(t.Context(), account.SignIn{
 		Email:    "ada@example.com",
 		Password: "correct horse battery",
 	})
@@ -74,11 +74,11 @@ func TestLogin_GrantedInABrowser(t *testing.T) {
 					code = m[1]
 				}
 			}
-			r, err := accounts.DeviceLoginByCode(t.Context(), ada, strings.ToLower(code))
+			r, err := accounts.DeviceLogins.ByCode(t.Context(), ada, strings.ToLower(code))
 			if err != nil || !strings.HasPrefix(r.Machine, "ada@") {
 				t.Fatal(r, err)
 			}
-			if err := accounts.AnswerDeviceLogin(t.Context(), ada, code, c.scopes); err != nil {
+			if err := accounts.DeviceLogins.Answer(t.Context(), ada, code, c.scopes); err != nil {
 				t.Fatal(err)
 			}
 			if got := <-done; got != c.code || !strings.Contains(out.String()+errs.String(), c.says) {
@@ -89,7 +89,7 @@ func TestLogin_GrantedInABrowser(t *testing.T) {
 	if out := p.ok("whoami", "--profile", "granted"); !strings.Contains(out, "ada@example.com") {
 		t.Error(out)
 	}
-	if err := accounts.AnswerDeviceLogin(t.Context(), ada, "BCDF-GHJK", nil); err == nil {
+	if err := accounts.DeviceLogins.Answer(t.Context(), ada, "BCDF-GHJK", nil); err == nil {
 		t.Error("a code that nobody was given")
 	}
 }

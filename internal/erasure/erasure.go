@@ -38,13 +38,13 @@ type DeletionStanding = client.DeletionStanding
 
 // Erasure is the use cases of a person's data. It is safe for concurrent use.
 type Erasure struct {
-	db       *db.DB
-	accounts *account.Accounts
+	db        *db.DB
+	passwords *account.Passwords
 }
 
 // New returns the use cases; it starts nothing.
-func New(d *db.DB, accounts *account.Accounts) *Erasure {
-	return &Erasure{d, accounts}
+func New(d *db.DB, passwords *account.Passwords) *Erasure {
+	return &Erasure{d, passwords}
 }
 
 // Standing returns what prevents the deletion of p's user, who keeps the money that is left.
@@ -128,7 +128,7 @@ func (e *Erasure) Delete(ctx context.Context, p account.Principal, r Request) er
 	if !strings.EqualFold(strings.TrimSpace(r.Confirm), p.Email) {
 		return fault.InvalidField("confirm", "has to be your e-mail address")
 	}
-	if err := e.accounts.CheckPassword(ctx, p, r.Password); err != nil {
+	if err := e.passwords.Check(ctx, p, r.Password); err != nil {
 		return err
 	}
 	return e.db.InTx(ctx, func(ctx context.Context, tx *db.Tx) error { return e.erase(ctx, tx, p, r.GiveUp) })

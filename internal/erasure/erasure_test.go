@@ -37,7 +37,7 @@ func newPerson(t *testing.T) *person {
 	t.Helper()
 	d := dbtest.New(t)
 	a := account.New(d, account.Config{HashMemoryKiB: 64})
-	_, err := a.Register(t.Context(), account.SignUp{
+	_, err := a.SignUps.Register(t.Context(), account.SignUp{
 		Email:    email,
 		Password: password,
 		Name:     "Ada Lovelace",
@@ -46,7 +46,7 @@ func newPerson(t *testing.T) *person {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, p, err := a.SignIn(t.Context(), account.SignIn{
+	secret, p, err := a.Sessions.SignIn(t.Context(), account.SignIn{
 		Email:     email,
 		Password:  password,
 		Address:   address,
@@ -66,7 +66,7 @@ func (x *person) exec(sql string, args ...any) {
 }
 
 func (x *person) delete(giveUp bool) error {
-	return erasure.New(x.d, x.accounts).Delete(x.t.Context(), x.p, erasure.Request{
+	return erasure.New(x.d, x.accounts.Passwords).Delete(x.t.Context(), x.p, erasure.Request{
 		Password: password,
 		Confirm:  email,
 		GiveUp:   giveUp,
@@ -97,7 +97,7 @@ func (x *person) left(words ...string) (out []string) {
 func TestErase_LeavesDocumentsOnly(t *testing.T) {
 	t.Parallel()
 	x := newPerson(t)
-	_, token, err := x.accounts.IssueToken(t.Context(), x.p, account.NewToken{
+	_, token, err := x.accounts.Tokens.Issue(t.Context(), x.p, account.NewToken{
 		Name:   "Lovelace's laptop",
 		Scopes: []string{account.ScopeRead},
 	})
@@ -131,7 +131,7 @@ func TestErase_LeavesDocumentsOnly(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	data, err := erasure.New(x.d, x.accounts).Export(t.Context(), x.p)
+	data, err := erasure.New(x.d, x.accounts.Passwords).Export(t.Context(), x.p)
 	for _, want := range []string{email, address, "Lovelace's laptop", key, "1 Lovelace Road", "Lovelace/1.0",
 		"credit_note"} {
 		if err != nil || !strings.Contains(string(data), want) {
@@ -145,7 +145,7 @@ func TestErase_LeavesDocumentsOnly(t *testing.T) {
 		Password: "wrong password",
 		Confirm:  email,
 	}, {Password: password}, {Password: password, Confirm: "x"}} {
-		err := erasure.New(x.d, x.accounts).Delete(t.Context(), x.p, r)
+		err := erasure.New(x.d, x.accounts.Passwords).Delete(t.Context(), x.p, r)
 		if fault.KindOf(err) != fault.Invalid {
 			t.Errorf("%+v: %v", r, err)
 		}
@@ -162,15 +162,15 @@ func TestErase_LeavesDocumentsOnly(t *testing.T) {
 		!strings.Contains(content, "Lovelace") {
 		t.Error("a document is gone:", content, err)
 	}
-	if _, err := x.accounts.SessionPrincipal(t.Context(), x.secret); fault.KindOf(err) != fault.Unauthorized {
+	if _, err := x.accounts.Sessions.Principal(t.Context(), x.secret); fault.KindOf(err) != fault.Unauthorized {
 		t.Error("the session works:", err)
 	}
-	if _, err := x.accounts.TokenPrincipal(t.Context(), token); fault.KindOf(err) != fault.Unauthorized {
+	if _, err := x.accounts.Tokens.Principal(t.Context(), token); fault.KindOf(err) != fault.Unauthorized {
 		t.Error("the token works:", err)
 	}
 	for _, e := range []string{email, "deleted:" + x.p.User.UUID().String()} {
 		for _, p := range []string{password, ""} {
-			if _, _, err := x.accounts.SignIn(t.Context(), account.SignIn{
+			if _, _, err := x.accounts.Sessions.SignIn(t.Context(), account.SignIn{
 				Email:    e,
 				Password: p,
 			}); fault.KindOf(err) != fault.Unauthorized {
@@ -178,7 +178,7 @@ func TestErase_LeavesDocumentsOnly(t *testing.T) {
 			}
 		}
 	}
-	if _, err := x.accounts.Register(t.Context(), account.SignUp{Email: email, Password: password}); err != nil {
+	if _, err := x.accounts.SignUps.Register(t.Context(), account.SignUp{Email: email, Password: password}); err != nil {
 		t.Error("the address cannot be used again:", err)
 	}
 }
@@ -291,7 +291,8 @@ func TestRetention_EndedByJobOnly(t *testing.T) {
 		`SET LOCAL muster.retention = 'on'; UPDATE document SET content = '{"erased": true}' WHERE key = 'young'`,
 		`SET LOCAL muster.retention = 'on'; UPDATE receipt SET content = '{"erased": true}'`,
 		`SET LOCAL muster.retention = 'on'; UPDATE receipt SET content = '{}' WHERE issued_at < clock_timestamp() - interval '10 years'`,
-		`SET LOCAL muster.retention = 'on'; UPDATE invoice SET content = '{"erased": true}', number = 'x' WHERE month = 'old'`,
+		`SET LOCAL muster.retention = 'on'; UPDATE invoice SET content = '{"erased": true}',
+			number = 'x' WHERE month = 'old'`,
 		`SET LOCAL muster.retention = 'on'; UPDATE tax_entry SET net = 2 WHERE key = 'old'`,
 		`SET LOCAL muster.retention = 'on'; DELETE FROM document WHERE key = 'old'`,
 	} {

@@ -65,9 +65,9 @@ func newStranger(t *testing.T) *stranger {
 		}.End,
 		RightsLost: host.EndEnrollments,
 	})
-	_, err = x.accounts.Register(t.Context(), account.SignUp{Email: email, Password: password, Name: "Mallory"})
+	_, err = x.accounts.SignUps.Register(t.Context(), account.SignUp{Email: email, Password: password, Name: "Mallory"})
 	x.must(err)
-	_, x.p, err = x.accounts.SignIn(t.Context(), account.SignIn{Email: email, Password: password})
+	_, x.p, err = x.accounts.Sessions.SignIn(t.Context(), account.SignIn{Email: email, Password: password})
 	x.must(err)
 	return x
 }
@@ -90,9 +90,9 @@ func (x *stranger) leave() {
 	x.t.Helper()
 	p := x.p
 	p.Scopes = account.Scopes()
-	_, _, err := x.accounts.IssueToken(x.t.Context(), p, account.NewToken{Name: "t", Scopes: account.Scopes()})
+	_, _, err := x.accounts.Tokens.Issue(x.t.Context(), p, account.NewToken{Name: "t", Scopes: account.Scopes()})
 	x.must(err)
-	_, err = x.accounts.SetLegal(x.t.Context(), p, account.Legal{
+	_, err = x.accounts.Legals.Set(x.t.Context(), p, account.Legal{
 		Name: "Mallory Ltd", Address: []string{"1 High Street"}, Country: "GB",
 	})
 	x.must(err)
@@ -150,9 +150,9 @@ func (x *stranger) left() map[string]int {
 func (x *stranger) reset() {
 	x.t.Helper()
 	x.mail = nil
-	x.must(x.accounts.SendPasswordReset(x.t.Context(), email, address))
+	x.must(x.accounts.Passwords.SendReset(x.t.Context(), email, address))
 	_, rest, _ := strings.Cut(x.mail[0].Body, "/reset-password/")
-	x.must(x.accounts.ResetPassword(x.t.Context(), rest[:43], "a password of my own", address, false))
+	x.must(x.accounts.Passwords.Reset(x.t.Context(), rest[:43], "a password of my own", address, false))
 }
 
 // Whatever someone set up with another person's e-mail address ends when that person sets a password by mail, or waits

@@ -73,7 +73,7 @@ func TestExport_HasVolumes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	data, err := erasure.New(x.d, x.accounts).Export(t.Context(), x.p)
+	data, err := erasure.New(x.d, x.accounts.Passwords).Export(t.Context(), x.p)
 	if err != nil {
 		t.Fatal(err)
 	}

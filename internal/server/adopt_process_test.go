@@ -189,7 +189,7 @@ func (a *adoption) setUp(url string) {
 		must(err)
 		people := map[string]account.Principal{}
 		for _, name := range []string{"renter", "operator"} {
-			p, err := account.New(d, account.Config{}).Register(ctx, account.SignUp{
+			p, err := account.New(d, account.Config{}).SignUps.Register(ctx, account.SignUp{
 				Email: name + "@example.com", Password: "a password of theirs", Name: name,
 			})
 			must(err)

@@ -61,9 +61,9 @@ func (s devServer) GatewayAddr() string { return s.cfg.GatewayAddr }
 
 // Account registers a user, or signs them in if the address is registered already, and issues a token with all scopes.
 func (s devServer) Account(ctx context.Context, email, name, password string, admin bool) (string, error) {
-	p, err := s.Accounts.Register(ctx, account.SignUp{Email: email, Name: name, Password: password})
+	p, err := s.Accounts.SignUps.Register(ctx, account.SignUp{Email: email, Name: name, Password: password})
 	if fault.Is(err, fault.Conflict) {
-		_, p, err = s.Accounts.SignIn(ctx, account.SignIn{Email: email, Password: password})
+		_, p, err = s.Accounts.Sessions.SignIn(ctx, account.SignIn{Email: email, Password: password})
 	}
 	if err != nil {
 		return "", err
@@ -74,17 +74,17 @@ func (s devServer) Account(ctx context.Context, email, name, password string, ad
 			return "", err
 		}
 		scopes = append(scopes, account.ScopeAdmin)
-		if _, p, err = s.Accounts.SignIn(ctx, account.SignIn{Email: email, Password: password}); err != nil {
+		if _, p, err = s.Accounts.Sessions.SignIn(ctx, account.SignIn{Email: email, Password: password}); err != nil {
 			// Sign in again, now as an admin.
 			return "", err
 		}
 	}
-	_, secret, err := s.Accounts.IssueToken(ctx, p, account.NewToken{Name: "muster dev", Scopes: scopes})
+	_, secret, err := s.Accounts.Tokens.Issue(ctx, p, account.NewToken{Name: "muster dev", Scopes: scopes})
 	return secret, err
 }
 
 func (s devServer) Enrollment(ctx context.Context, operatorToken, name string) (string, error) {
-	p, err := s.Accounts.TokenPrincipal(ctx, operatorToken)
+	p, err := s.Accounts.Tokens.Principal(ctx, operatorToken)
 	if err != nil {
 		return "", err
 	}
@@ -123,7 +123,7 @@ func (s devServer) Connected(ctx context.Context, operatorToken, hostID string) 
 
 func (s devServer) operatorsHost(ctx context.Context, operatorToken,
 	hostID string) (account.Principal, id.Host, error) {
-	p, err := s.Accounts.TokenPrincipal(ctx, operatorToken)
+	p, err := s.Accounts.Tokens.Principal(ctx, operatorToken)
 	if err != nil {
 		return p, id.Host{}, err
 	}

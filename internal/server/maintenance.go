@@ -62,7 +62,7 @@ func SetAdmin(ctx context.Context, cfg Config, email string, admin bool) error {
 // ResetSecondFactor removes every second factor of the user with the given e-mail address, who has lost them all.
 func ResetSecondFactor(ctx context.Context, cfg Config, email string) error {
 	return withDatabase(ctx, cfg, func(d *db.DB) error {
-		return account.New(d, account.Config{}).ResetSecondFactor(ctx, email)
+		return account.New(d, account.Config{}).SecondFactors.Reset(ctx, email)
 	})
 }
 

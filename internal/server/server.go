@@ -256,7 +256,7 @@ func (s *Server) openNouns(ctx context.Context) (err error) {
 	s.Statements = statement.New(s.db, s.cfg.Currency, s.cfg.merchant())
 	s.Notices = notify.NewNotices(s.db)
 	s.Webhooks = notify.NewWebhooks(s.db, box, false)
-	s.Erasure = erasure.New(s.db, s.Accounts)
+	s.Erasure = erasure.New(s.db, s.Accounts.Passwords)
 	keys, err := s.Clusters.Ingress.SSHHostKeys(ctx)
 	if err != nil {
 		return err
@@ -278,7 +278,7 @@ func (s *Server) openNouns(ctx context.Context) (err error) {
 		Domain:  s.cfg.AppsDomain,
 		Secure:  strings.HasPrefix(s.cfg.PublicURL, "https://"),
 		Box:     box,
-		StillIn: s.Accounts.StillIn,
+		StillIn: s.Accounts.Credentials.StillIn,
 		Now:     time.Now,
 		Log:     s.log,
 	})

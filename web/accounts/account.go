@@ -35,7 +35,7 @@ func (s *profilePages) showAccount(v *page.Visit, a Account) error {
 	if err := s.members.orgRows(v, &a); err != nil {
 		return err
 	}
-	tokens, err := s.Accounts.Tokens(ctx, v.Who, account.Page[id.Token]{Limit: account.MaxTokens})
+	tokens, err := s.Accounts.Tokens.List(ctx, v.Who, account.Page[id.Token]{Limit: account.MaxTokens})
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (s *profilePages) showAccount(v *page.Visit, a Account) error {
 		}
 		a.Tokens = append(a.Tokens, row)
 	}
-	sessions, err := s.Accounts.Sessions(ctx, v.Who)
+	sessions, err := s.Accounts.Sessions.List(ctx, v.Who)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (s *profilePages) showAccount(v *page.Visit, a Account) error {
 			Current: x.Current,
 		})
 	}
-	keys, err := s.Accounts.SSHKeys(ctx, v.Who, account.Page[id.SSHKey]{Limit: account.MaxSSHKeys})
+	keys, err := s.Accounts.SSHKeys.List(ctx, v.Who, account.Page[id.SSHKey]{Limit: account.MaxSSHKeys})
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (s *profilePages) showAccount(v *page.Visit, a Account) error {
 		})
 	}
 	if a.Legal.Errors == nil {
-		l, err := s.Accounts.Legal(ctx, v.Who)
+		l, err := s.Accounts.Legals.Of(ctx, v.Who)
 		if err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (s *profilePages) createToken(v *page.Visit) error {
 	if err := v.R.ParseForm(); err != nil {
 		return fault.New(fault.Invalid, "the form could not be read")
 	}
-	_, secret, err := s.Accounts.IssueToken(v.R.Context(), v.Who, account.NewToken{
+	_, secret, err := s.Accounts.Tokens.Issue(v.R.Context(), v.Who, account.NewToken{
 		Name:   v.R.FormValue("token_name"),
 		Scopes: v.R.Form["scope"],
 	})
@@ -117,7 +117,7 @@ func (s *profilePages) revokeToken(v *page.Visit) error {
 	if err != nil {
 		return fault.New(fault.NotFound, "token not found")
 	}
-	if err := s.Accounts.RevokeToken(v.R.Context(), v.Who, t); err != nil {
+	if err := s.Accounts.Tokens.Revoke(v.R.Context(), v.Who, t); err != nil {
 		return err
 	}
 	return page.Back(v, "/account#tokens")
@@ -125,7 +125,7 @@ func (s *profilePages) revokeToken(v *page.Visit) error {
 
 func (s *profilePages) addKey(v *page.Visit) error {
 	a := Account{KeyName: v.R.FormValue("key_name"), Key: v.R.FormValue("public_key")}
-	_, _, err := s.Accounts.AddSSHKey(v.R.Context(), v.Who, a.KeyName, strings.TrimSpace(a.Key), idem.Request{})
+	_, _, err := s.Accounts.SSHKeys.Add(v.R.Context(), v.Who, a.KeyName, strings.TrimSpace(a.Key), idem.Request{})
 	if err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
 			a.Errors = map[string]string{"key_name": errs["name"], "public_key": page.First(errs, "public_key", "")}
@@ -140,7 +140,7 @@ func (s *profilePages) removeKey(v *page.Visit) error {
 	if err != nil {
 		return fault.New(fault.NotFound, "key not found")
 	}
-	if err := s.Accounts.DeleteSSHKey(v.R.Context(), v.Who, k); err != nil {
+	if err := s.Accounts.SSHKeys.Delete(v.R.Context(), v.Who, k); err != nil {
 		return err
 	}
 	return page.Back(v, "/account#keys")

@@ -23,7 +23,7 @@ func (s *devicePages) showDevice(v *page.Visit, d Device) error {
 // click what another person has begun.
 func (s *devicePages) findDevice(v *page.Visit) error {
 	d := Device{Code: v.R.FormValue("code")}
-	r, err := s.Accounts.DeviceLoginByCode(v.R.Context(), v.Who, d.Code)
+	r, err := s.Accounts.DeviceLogins.ByCode(v.R.Context(), v.Who, d.Code)
 	if err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
 			d.Errors = map[string]string{"code": page.First(errs, "code", "")}
@@ -47,7 +47,7 @@ func (s *devicePages) answerDevice(v *page.Visit) error {
 			return fault.New(fault.Invalid, "choose at least one right")
 		}
 	}
-	if err := s.Accounts.AnswerDeviceLogin(v.R.Context(), v.Who, d.Code, scopes); err != nil {
+	if err := s.Accounts.DeviceLogins.Answer(v.R.Context(), v.Who, d.Code, scopes); err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
 			return s.showDevice(v, Device{Code: d.Code, Errors: map[string]string{"code": page.First(errs, "code", "")}})
 		})

@@ -21,7 +21,7 @@ func (s *factorPages) factorPage(v *page.Visit) error { return s.showFactor(v, F
 
 // showFactor renders the page of two-factor sign-in; f carries what a form left.
 func (s *factorPages) showFactor(v *page.Visit, f Factor) error {
-	now, err := s.Accounts.SecondFactorOf(v.R.Context(), v.Who)
+	now, err := s.Accounts.SecondFactors.Of(v.R.Context(), v.Who)
 	if err != nil {
 		return err
 	}
@@ -30,7 +30,7 @@ func (s *factorPages) showFactor(v *page.Visit, f Factor) error {
 }
 
 func (s *factorPages) beginTOTP(v *page.Visit) error {
-	setup, err := s.Accounts.BeginTOTP(v.R.Context(), v.Who, v.R.FormValue("password"))
+	setup, err := s.Accounts.SecondFactors.BeginTOTP(v.R.Context(), v.Who, v.R.FormValue("password"))
 	if err != nil {
 		return s.againFactor(v, err, "password", Factor{})
 	}
@@ -42,7 +42,7 @@ func (s *factorPages) beginTOTP(v *page.Visit) error {
 }
 
 func (s *factorPages) confirmTOTP(v *page.Visit) error {
-	codes, err := s.Accounts.ConfirmTOTP(v.R.Context(), v.Who, v.R.FormValue("code"))
+	codes, err := s.Accounts.SecondFactors.ConfirmTOTP(v.R.Context(), v.Who, v.R.FormValue("code"))
 	if err != nil {
 		return s.againFactor(v, err, "code", Factor{Confirm: true})
 	}
@@ -50,14 +50,16 @@ func (s *factorPages) confirmTOTP(v *page.Visit) error {
 }
 
 func (s *factorPages) removeTOTP(v *page.Visit) error {
-	if err := s.Accounts.RemoveTOTP(v.R.Context(), v.Who, v.R.FormValue("password"), v.R.FormValue("code")); err != nil {
+	if err := s.Accounts.SecondFactors.RemoveTOTP(v.R.Context(), v.Who, v.R.FormValue("password"),
+		v.R.FormValue("code")); err != nil {
 		return s.againFactor(v, err, "code", Factor{})
 	}
 	return page.Back(v, "/account/two-factor")
 }
 
 func (s *factorPages) renewCodes(v *page.Visit) error {
-	codes, err := s.Accounts.RenewRecoveryCodes(v.R.Context(), v.Who, v.R.FormValue("password"), v.R.FormValue("code"))
+	codes, err := s.Accounts.SecondFactors.RenewRecoveryCodes(v.R.Context(), v.Who, v.R.FormValue("password"),
+		v.R.FormValue("code"))
 	if err != nil {
 		return s.againFactor(v, err, "code", Factor{})
 	}

@@ -18,7 +18,7 @@ func (s *legalPages) setLegal(v *page.Visit) error {
 		Name: v.R.FormValue("legal_name"), Address: strings.ReplaceAll(v.R.FormValue("legal_address"), "\r\n", "\n"),
 		Country: v.R.FormValue("legal_country"), VATID: v.R.FormValue("legal_vat"),
 	}
-	_, err := s.Accounts.SetLegal(v.R.Context(), v.Who, account.Legal{
+	_, err := s.Accounts.Legals.Set(v.R.Context(), v.Who, account.Legal{
 		Name:    f.Name,
 		Address: strings.Split(f.Address, "\n"),
 		Country: f.Country,
@@ -34,7 +34,7 @@ func (s *legalPages) setLegal(v *page.Visit) error {
 }
 
 func (s *legalPages) eraseLegal(v *page.Visit) error {
-	if err := s.Accounts.EraseLegal(v.R.Context(), v.Who); err != nil {
+	if err := s.Accounts.Legals.Erase(v.R.Context(), v.Who); err != nil {
 		return err
 	}
 	return page.Back(v, "/account#legal")

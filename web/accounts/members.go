@@ -33,7 +33,7 @@ func (s *memberPages) members(v *page.Visit) error {
 func (s *memberPages) showMembers(v *page.Visit, m Members) error {
 	ctx := v.R.Context()
 	m.Org, m.Manage = v.Who.OrgName, v.Who.CanAny(account.WriteMembers...)
-	all, err := s.Accounts.Members(ctx, v.Who)
+	all, err := s.Accounts.Members.List(ctx, v.Who)
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (s *memberPages) showMembers(v *page.Visit, m Members) error {
 		m.Roles = append(m.Roles, RoleRow{string(r), r.About()})
 	}
 	if m.Manage {
-		open, err := s.Accounts.Invitations(ctx, v.Who)
+		open, err := s.Accounts.Invitations.List(ctx, v.Who)
 		if err != nil {
 			return err
 		}
@@ -69,7 +69,7 @@ func (s *memberPages) invitationRows(list []account.Invitation) []InvitationRow 
 
 func (s *memberPages) invite(v *page.Visit) error {
 	m := Members{Email: v.R.FormValue("email"), Role: v.R.FormValue("role")}
-	_, _, err := s.Accounts.Invite(v.R.Context(), v.Who, m.Email, account.Role(m.Role), idem.Request{})
+	_, _, err := s.Accounts.Invitations.Invite(v.R.Context(), v.Who, m.Email, account.Role(m.Role), idem.Request{})
 	if err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
 			m.Errors = errs
@@ -84,7 +84,7 @@ func (s *memberPages) withdrawInvitation(v *page.Visit) error {
 	if err != nil {
 		return fault.New(fault.NotFound, "open invitation not found")
 	}
-	if err := s.Accounts.WithdrawInvitation(v.R.Context(), v.Who, x); err != nil {
+	if err := s.Accounts.Invitations.Withdraw(v.R.Context(), v.Who, x); err != nil {
 		return err
 	}
 	return page.Back(v, "/account/members?done=withdrawn#invite")
@@ -109,19 +109,19 @@ func (s *memberPages) onMember(v *page.Visit, done string, f func(id.User) error
 
 func (s *memberPages) changeRole(v *page.Visit) error {
 	return s.onMember(v, "changed", func(user id.User) error {
-		return s.Accounts.ChangeRole(v.R.Context(), v.Who, user, account.Role(v.R.FormValue("role")))
+		return s.Accounts.Members.ChangeRole(v.R.Context(), v.Who, user, account.Role(v.R.FormValue("role")))
 	})
 }
 
 func (s *memberPages) removeMember(v *page.Visit) error {
 	return s.onMember(v, "removed", func(user id.User) error {
-		return s.Accounts.RemoveMember(v.R.Context(), v.Who, user)
+		return s.Accounts.Members.Remove(v.R.Context(), v.Who, user)
 	})
 }
 
 // leaveOrg ends the session, too: it is of the organisation that the visitor leaves.
 func (s *memberPages) leaveOrg(v *page.Visit) error {
-	if err := s.Accounts.Leave(v.R.Context(), v.Who); err != nil {
+	if err := s.Accounts.Members.Leave(v.R.Context(), v.Who); err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
 			return s.showMembers(v, Members{Errors: map[string]string{"member": page.First(errs, "")}})
 		})
@@ -134,7 +134,7 @@ func (s *memberPages) switchOrg(v *page.Visit) error {
 	if err != nil {
 		return fault.New(fault.NotFound, "you are not a member of such an organisation")
 	}
-	if err := s.Accounts.SwitchOrg(v.R.Context(), v.Who, org); err != nil {
+	if err := s.Accounts.Members.SwitchOrg(v.R.Context(), v.Who, org); err != nil {
 		return err
 	}
 	return page.Back(v, "/account")
@@ -142,14 +142,14 @@ func (s *memberPages) switchOrg(v *page.Visit) error {
 
 // orgRows adds the visitor's organisations and the invitations to them to the account page.
 func (s *memberPages) orgRows(v *page.Visit, a *Account) error {
-	all, err := s.Accounts.Memberships(v.R.Context(), v.Who)
+	all, err := s.Accounts.Members.Memberships(v.R.Context(), v.Who)
 	if err != nil {
 		return err
 	}
 	for _, o := range all {
 		a.Orgs = append(a.Orgs, OrgRow{o.Org.String(), o.Name, string(o.Role), o.Org == v.Who.Org})
 	}
-	open, err := s.Accounts.InvitationsTo(v.R.Context(), v.Who)
+	open, err := s.Accounts.Invitations.To(v.R.Context(), v.Who)
 	a.Invitations = s.invitationRows(open)
 	return err
 }
@@ -160,7 +160,7 @@ func (s *memberPages) invitationForm(v *page.Visit) error {
 }
 
 func (s *memberPages) showInvitation(v *page.Visit, code, refused string) error {
-	x, err := s.Accounts.InvitationByLink(v.R.Context(), code)
+	x, err := s.Accounts.Invitations.ByLink(v.R.Context(), code)
 	if err != nil {
 		return err
 	}
@@ -175,13 +175,13 @@ func (s *memberPages) showInvitation(v *page.Visit, code, refused string) error 
 func (s *memberPages) answerInvitation(v *page.Visit) error {
 	ctx, accept, code := v.R.Context(), v.R.FormValue("answer") == "accept", v.R.FormValue("code")
 	if code != "" {
-		org, err := s.Accounts.AnswerByLink(ctx, v.Who, code, accept)
+		org, err := s.Accounts.Invitations.AnswerByLink(ctx, v.Who, code, accept)
 		if fault.Is(err, fault.NotFound) && !org.IsZero() {
 			v.Status = fault.NotFound.HTTPStatus()
 			return s.showInvitation(v, code, "This invitation was sent to another e-mail address than "+v.Who.Email+".")
 		}
 		if err == nil && accept {
-			err = s.Accounts.SwitchOrg(ctx, v.Who, org)
+			err = s.Accounts.Members.SwitchOrg(ctx, v.Who, org)
 		}
 		if err != nil {
 			return err
@@ -193,9 +193,9 @@ func (s *memberPages) answerInvitation(v *page.Visit) error {
 		return fault.New(fault.NotFound, "open invitation not found")
 	}
 	if !accept {
-		err = s.Accounts.Decline(ctx, v.Who, x)
+		err = s.Accounts.Invitations.Decline(ctx, v.Who, x)
 	} else {
-		_, _, err = s.Accounts.Accept(ctx, v.Who, x, idem.Request{})
+		_, _, err = s.Accounts.Invitations.Accept(ctx, v.Who, x, idem.Request{})
 	}
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ type passkeyPages struct {
 func (s *passkeyPages) passkeysPage(v *page.Visit) error { return s.showPasskeys(v, nil) }
 
 func (s *passkeyPages) showPasskeys(v *page.Visit, errs map[string]string) error {
-	all, err := s.Accounts.Passkeys(v.R.Context(), v.Who)
+	all, err := s.Accounts.Passkeys.List(v.R.Context(), v.Who)
 	if err != nil {
 		return err
 	}
@@ -67,12 +67,12 @@ func (s *passkeyPages) ceremonyOf(v *page.Visit) string {
 }
 
 func (s *passkeyPages) beginPasskey(v *page.Visit) error {
-	c, err := s.Accounts.BeginPasskey(v.R.Context(), v.Who, v.R.FormValue("password"))
+	c, err := s.Accounts.Passkeys.Begin(v.R.Context(), v.Who, v.R.FormValue("password"))
 	return s.ceremony(v, c, err)
 }
 
 func (s *passkeyPages) addPasskey(v *page.Visit) error {
-	err := s.Accounts.AddPasskey(v.R.Context(), v.Who, s.ceremonyOf(v), v.R.FormValue("name"),
+	err := s.Accounts.Passkeys.Add(v.R.Context(), v.Who, s.ceremonyOf(v), v.R.FormValue("name"),
 		[]byte(v.R.FormValue("response")))
 	return s.afterPasskey(v, err)
 }
@@ -96,7 +96,7 @@ func passkeyOf(v *page.Visit) (id.Passkey, error) {
 func (s *passkeyPages) renamePasskey(v *page.Visit) error {
 	k, err := passkeyOf(v)
 	if err == nil {
-		err = s.Accounts.RenamePasskey(v.R.Context(), v.Who, k, v.R.FormValue("name"))
+		err = s.Accounts.Passkeys.Rename(v.R.Context(), v.Who, k, v.R.FormValue("name"))
 	}
 	return s.afterPasskey(v, err)
 }
@@ -104,19 +104,19 @@ func (s *passkeyPages) renamePasskey(v *page.Visit) error {
 func (s *passkeyPages) removePasskey(v *page.Visit) error {
 	k, err := passkeyOf(v)
 	if err == nil {
-		err = s.Accounts.RemovePasskey(v.R.Context(), v.Who, k)
+		err = s.Accounts.Passkeys.Remove(v.R.Context(), v.Who, k)
 	}
 	return s.afterPasskey(v, err)
 }
 
 func (s *passkeyPages) beginPasskeySignIn(v *page.Visit) error {
-	c, err := s.Accounts.BeginPasskeySignIn(v.R.Context(), page.Address(v.R))
+	c, err := s.Accounts.Passkeys.BeginSignIn(v.R.Context(), page.Address(v.R))
 	return s.ceremony(v, c, err)
 }
 
 func (s *passkeyPages) passkeySignIn(v *page.Visit) error {
 	f := SignForm{Next: v.R.FormValue("next")}
-	secret, _, err := s.Accounts.PasskeySignIn(v.R.Context(), s.ceremonyOf(v), []byte(v.R.FormValue("response")),
+	secret, _, err := s.Accounts.Passkeys.SignIn(v.R.Context(), s.ceremonyOf(v), []byte(v.R.FormValue("response")),
 		account.SignIn{Address: page.Address(v.R), UserAgent: v.R.UserAgent()})
 	if err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {

@@ -15,7 +15,7 @@ type passwordPages struct {
 }
 
 func (s *passwordPages) changePassword(v *page.Visit) error {
-	err := s.Accounts.ChangePassword(v.R.Context(), v.Who, v.R.FormValue("old_password"), v.R.FormValue("new_password"),
+	err := s.Accounts.Passwords.Change(v.R.Context(), v.Who, v.R.FormValue("old_password"), v.R.FormValue("new_password"),
 		v.R.FormValue("revoke_tokens") != "")
 	if err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
@@ -32,7 +32,7 @@ func (s *passwordPages) endSession(v *page.Visit) error {
 	if err != nil {
 		return fault.New(fault.NotFound, "session not found")
 	}
-	if err := s.Accounts.EndSession(v.R.Context(), v.Who, x); err != nil {
+	if err := s.Accounts.Sessions.End(v.R.Context(), v.Who, x); err != nil {
 		return err
 	}
 	return page.Back(v, "/account#sessions")
@@ -45,7 +45,7 @@ func (s *passwordPages) forgotForm(v *page.Visit) error {
 // forgot gives the same response whether or not an account has the address.
 func (s *passwordPages) forgot(v *page.Visit) error {
 	f := PasswordForm{Email: v.R.FormValue("email")}
-	if err := s.Accounts.SendPasswordReset(v.R.Context(), f.Email, page.Address(v.R)); err != nil {
+	if err := s.Accounts.Passwords.SendReset(v.R.Context(), f.Email, page.Address(v.R)); err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
 			f.Errors = map[string]string{"email": page.First(errs, "email", "")}
 			return s.Render(v, ForgotPassword(v.Page("Set a new password", "signin"), f))
@@ -62,7 +62,7 @@ func (s *passwordPages) resetForm(v *page.Visit) error {
 
 func (s *passwordPages) resetPassword(v *page.Visit) error {
 	f := PasswordForm{Code: v.R.FormValue("code")}
-	err := s.Accounts.ResetPassword(v.R.Context(), f.Code, v.R.FormValue("new_password"), page.Address(v.R),
+	err := s.Accounts.Passwords.Reset(v.R.Context(), f.Code, v.R.FormValue("new_password"), page.Address(v.R),
 		v.R.FormValue("revoke_tokens") != "")
 	if err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {

@@ -51,7 +51,7 @@ func (s *signInPages) signInForm(v *page.Visit) error {
 
 func (s *signInPages) signIn(v *page.Visit) error {
 	f := SignForm{Email: v.R.FormValue("email"), Next: v.R.FormValue("next")}
-	secret, _, err := s.Accounts.SignIn(v.R.Context(), account.SignIn{
+	secret, _, err := s.Accounts.Sessions.SignIn(v.R.Context(), account.SignIn{
 		Email: f.Email, Password: v.R.FormValue("password"), Address: page.Address(v.R), UserAgent: v.R.UserAgent(),
 	})
 	if asked, err := s.showCodeForm(v, err, f.Next); asked {
@@ -81,7 +81,7 @@ func (s *signInPages) signUp(v *page.Visit) error {
 		Address:   page.Address(v.R),
 		UserAgent: v.R.UserAgent(),
 	}
-	_, err := s.Accounts.Register(v.R.Context(), account.SignUp{
+	_, err := s.Accounts.SignUps.Register(v.R.Context(), account.SignUp{
 		Email:    f.Email,
 		Password: in.Password,
 		Name:     f.Name,
@@ -93,7 +93,7 @@ func (s *signInPages) signUp(v *page.Visit) error {
 			return s.Render(v, SignUp(v.Page("Create an account", "signup"), s.gate(v, f)))
 		})
 	}
-	secret, _, err := s.Accounts.SignIn(v.R.Context(), in)
+	secret, _, err := s.Accounts.Sessions.SignIn(v.R.Context(), in)
 	if err != nil {
 		return err
 	}
@@ -107,14 +107,14 @@ func (s *signInPages) signUp(v *page.Visit) error {
 }
 
 func (s *signInPages) signOut(v *page.Visit) error {
-	if err := s.Accounts.SignOut(v.R.Context(), v.Who); err != nil {
+	if err := s.Accounts.Sessions.SignOut(v.R.Context(), v.Who); err != nil {
 		return err
 	}
 	return s.signedOut(v)
 }
 
 func (s *signInPages) signOutEverywhere(v *page.Visit) error {
-	if _, err := s.Accounts.SignOutEverywhere(v.R.Context(), v.Who); err != nil {
+	if _, err := s.Accounts.Sessions.SignOutEverywhere(v.R.Context(), v.Who); err != nil {
 		return err
 	}
 	return s.signedOut(v)
@@ -151,7 +151,7 @@ func (s *signInPages) finishSignIn(v *page.Visit) error {
 	if c, err := v.R.Cookie(challengeCookie); err == nil {
 		challenge = c.Value
 	}
-	secret, _, err := s.Accounts.FinishSignIn(v.R.Context(), challenge, v.R.FormValue("code"), account.SignIn{
+	secret, _, err := s.Accounts.SecondFactors.FinishSignIn(v.R.Context(), challenge, v.R.FormValue("code"), account.SignIn{
 		Address: page.Address(v.R), UserAgent: v.R.UserAgent(),
 	})
 	if err != nil {

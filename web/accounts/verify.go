@@ -21,7 +21,7 @@ func (s *emailPages) verifyForm(v *page.Visit) error {
 
 func (s *emailPages) verifyEmail(v *page.Visit) error {
 	code := v.R.FormValue("code")
-	err := s.Accounts.VerifyEmail(v.R.Context(), v.Who, code, v.R.FormValue("password"), page.Address(v.R))
+	err := s.Accounts.Verifications.VerifyEmail(v.R.Context(), v.Who, code, v.R.FormValue("password"), page.Address(v.R))
 	if err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
 			return s.Render(v, VerifyEmail(v.Page("Confirm your e-mail address", ""),
@@ -33,7 +33,7 @@ func (s *emailPages) verifyEmail(v *page.Visit) error {
 
 // sendVerification sends the verification link again.
 func (s *emailPages) sendVerification(v *page.Visit) error {
-	_, _, err := s.Accounts.SendVerification(v.R.Context(), v.Who, idem.Request{})
+	_, _, err := s.Accounts.Verifications.Send(v.R.Context(), v.Who, idem.Request{})
 	if err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
 			return s.profile.showAccount(v, Account{Errors: map[string]string{"email": errs[""]}})
@@ -44,7 +44,7 @@ func (s *emailPages) sendVerification(v *page.Visit) error {
 
 // beginEmailChange sends a link to a new address.
 func (s *emailPages) beginEmailChange(v *page.Visit) error {
-	err := s.Accounts.BeginEmailChange(v.R.Context(), v.Who, v.R.FormValue("new_email"), v.R.FormValue("email_password"))
+	err := s.Accounts.EmailChanges.Begin(v.R.Context(), v.Who, v.R.FormValue("new_email"), v.R.FormValue("email_password"))
 	if err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
 			return s.profile.showAccount(v, Account{Errors: map[string]string{
@@ -61,7 +61,7 @@ func (s *emailPages) emailChangeForm(v *page.Visit) error {
 }
 
 func (s *emailPages) showEmailChange(v *page.Visit, code, refused string) error {
-	address, err := s.Accounts.EmailChangeAddress(v.R.Context(), v.Who, code)
+	address, err := s.Accounts.EmailChanges.Address(v.R.Context(), v.Who, code)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (s *emailPages) showEmailChange(v *page.Visit, code, refused string) error 
 
 func (s *emailPages) confirmEmailChange(v *page.Visit) error {
 	code := v.R.FormValue("code")
-	if err := s.Accounts.ConfirmEmailChange(v.R.Context(), v.Who, code); err != nil {
+	if err := s.Accounts.EmailChanges.Confirm(v.R.Context(), v.Who, code); err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
 			return s.showEmailChange(v, code, page.First(errs, ""))
 		})

@@ -45,6 +45,6 @@ func (s *Pages) openStream(v *page.Visit) (ctx context.Context, leave func(), er
 	if !ok {
 		return nil, nil, fault.New(fault.RateLimited, "you have too many live pages open: close some and load this one again")
 	}
-	ctx, cancel := s.Accounts.WhileIn(v.R.Context(), v.Who.Credential())
+	ctx, cancel := s.Accounts.Credentials.WhileIn(v.R.Context(), v.Who.Credential())
 	return ctx, func() { cancel(); out() }, nil
 }

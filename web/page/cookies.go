@@ -30,7 +30,7 @@ func (s *Site) recognise(v *Visit) error {
 	if err != nil {
 		return nil
 	}
-	v.Who, err = s.Accounts.SessionPrincipal(v.R.Context(), c.Value)
+	v.Who, err = s.Accounts.Sessions.Principal(v.R.Context(), c.Value)
 	if fault.Is(err, fault.Unauthorized) {
 		s.SetCookie(v.W, s.SessionCookie(), "", -1)
 		return nil
@@ -42,7 +42,7 @@ func (s *Site) recognise(v *Visit) error {
 	metrics.From(v.R.Context(), v.Who.LogAttrs()...)
 	// Rotate the secret from time to time, but not on live streams: they cannot set a cookie after the response has begun.
 	if v.R.Header.Get("Accept") != "text/event-stream" {
-		fresh, err := s.Accounts.RotateSession(v.R.Context(), c.Value)
+		fresh, err := s.Accounts.Sessions.Rotate(v.R.Context(), c.Value)
 		if err != nil {
 			return err
 		}

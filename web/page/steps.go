@@ -19,7 +19,7 @@ func (s *Site) FirstSteps(v *Visit) ([]view.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys, err := s.Accounts.SSHKeys(ctx, v.Who, account.Page[id.SSHKey]{Limit: 1})
+	keys, err := s.Accounts.SSHKeys.List(ctx, v.Who, account.Page[id.SSHKey]{Limit: 1})
 	if err != nil {
 		return nil, err
 	}

@@ -43,7 +43,7 @@ func (a accountAPI) me(ctx context.Context, p account.Principal, _ *struct{}) (c
 
 func (a accountAPI) signUp(ctx context.Context, caller account.Principal, in *create[client.SignUpRequest],
 	once idem.Request) (client.SignedUp, idem.Outcome, error) {
-	u, out, err := a.accounts.SignUp(ctx, account.SignUp{
+	u, out, err := a.accounts.SignUps.SignUp(ctx, account.SignUp{
 		Email: in.Body.Email, Password: in.Body.Password, Name: in.Body.Name, Address: caller.Address,
 	}, idem.As(once, viewSignUp))
 	return viewSignUp(u), out, err
@@ -60,7 +60,7 @@ func viewSignUp(u account.SignedUp) client.SignedUp {
 func (a accountAPI) sendVerification(ctx context.Context, p account.Principal, _ *verificationInput,
 	once idem.Request) (client.VerificationSent, idem.Outcome, error) {
 	view := func(to string) client.VerificationSent { return client.VerificationSent{To: to} }
-	to, out, err := a.accounts.SendVerification(ctx, p, idem.As(once, view))
+	to, out, err := a.accounts.Verifications.Send(ctx, p, idem.As(once, view))
 	return view(to), out, err
 }
 
@@ -76,7 +76,7 @@ func utc(t *time.Time) *time.Time {
 
 func (a accountAPI) changePassword(ctx context.Context, p account.Principal,
 	in *replace[client.ChangePasswordRequest]) (client.PasswordChanged, error) {
-	err := a.accounts.ChangePassword(ctx, p, in.Body.Old, in.Body.New, in.Body.RevokeTokens)
+	err := a.accounts.Passwords.Change(ctx, p, in.Body.Old, in.Body.New, in.Body.RevokeTokens)
 	return client.PasswordChanged{Changed: err == nil}, err
 }
 
@@ -104,7 +104,7 @@ func (a accountAPI) listSessions(ctx context.Context, p account.Principal, _ *st
 	if err := wholeUser(p); err != nil {
 		return list[client.Session]{}, err
 	}
-	all, err := a.accounts.Sessions(ctx, p)
+	all, err := a.accounts.Sessions.List(ctx, p)
 	return cut(all, len(all), viewSession, func(account.Session) string { return "" }), err
 }
 
@@ -112,7 +112,7 @@ func (a accountAPI) endSession(ctx context.Context, p account.Principal, in *of[
 	if err := wholeUser(p); err != nil {
 		return nothing{}, err
 	}
-	return nothing{}, a.accounts.EndSession(ctx, p, in.ID)
+	return nothing{}, a.accounts.Sessions.End(ctx, p, in.ID)
 }
 
 // exportMe sends the caller's personal data, as a file.

@@ -158,7 +158,7 @@ func openOn(t *testing.T, d *db.DB, change ...func(*api.Config, *account.Config)
 			Shared:     sharedfs.New(w.db, nil),
 			Buckets:    bucket.New(w.db, bucket.Config{Box: box, AnyAddress: true}),
 			Webhooks:   notify.NewWebhooks(d, box, false),
-			Erasure:    erasure.New(d, w.acc),
+			Erasure:    erasure.New(d, w.acc.Passwords),
 		},
 		Database: d,
 		Box:      box,

@@ -20,7 +20,7 @@ func (a accountAPI) beginDeviceLogin(ctx context.Context, caller account.Princip
 			IntervalMS:      l.Interval.Milliseconds(),
 		}
 	}
-	l, out, err := a.accounts.BeginDeviceLogin(ctx, in.Body.Machine, caller.Address, idem.As(once, view))
+	l, out, err := a.accounts.DeviceLogins.Begin(ctx, in.Body.Machine, caller.Address, idem.As(once, view))
 	return view(l), out, err
 }
 
@@ -30,6 +30,6 @@ func (a accountAPI) pollDeviceLogin(ctx context.Context, caller account.Principa
 	view := func(r account.DeviceAnswer) client.DeviceAnswer {
 		return client.DeviceAnswer{Status: r.Status, Token: r.Token}
 	}
-	r, out, err := a.accounts.PollDeviceLogin(ctx, in.Body.DeviceCode, caller.Address, idem.As(once, view))
+	r, out, err := a.accounts.DeviceLogins.Poll(ctx, in.Body.DeviceCode, caller.Address, idem.As(once, view))
 	return view(r), out, err
 }

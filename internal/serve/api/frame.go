@@ -71,7 +71,7 @@ func (a *API) admit(next http.Handler) http.Handler {
 		limited := "anon:" + source
 		if secret, ok := bearer(r); !ok {
 			c.err = fault.New(fault.Unauthorized, "send an API token: Authorization: Bearer %s…", account.TokenPrefix)
-		} else if c.principal, c.err = a.Accounts.TokenPrincipal(r.Context(), secret); c.err == nil {
+		} else if c.principal, c.err = a.Accounts.Tokens.Principal(r.Context(), secret); c.err == nil {
 			limited = c.principal.Key()
 		}
 		c.principal.Address = address

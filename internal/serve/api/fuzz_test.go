@@ -195,7 +195,8 @@ func (w *world) cast() []*person {
 		{"renter who may read", "ada", []string{account.ScopeRead}},
 		{"renter who may bill", "ada", []string{account.ScopeBilling}},
 	} {
-		_, principal, err := w.acc.SignIn(w.t.Context(), account.SignIn{Email: p.name + "@example.com", Password: password})
+		_, principal, err := w.acc.Sessions.SignIn(w.t.Context(), account.SignIn{Email: p.name + "@example.com",
+			Password: password})
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -220,7 +221,7 @@ func usual(path string) int {
 
 // renew gives a person another token.
 func (w *world) renew(p *person) {
-	_, secret, err := w.acc.IssueToken(context.WithoutCancel(w.t.Context()), *p.principal, account.NewToken{
+	_, secret, err := w.acc.Tokens.Issue(context.WithoutCancel(w.t.Context()), *p.principal, account.NewToken{
 		Name:   "test",
 		Scopes: p.scopes,
 	})

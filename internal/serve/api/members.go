@@ -26,16 +26,16 @@ func viewMember(m account.Member) client.OrgMember {
 }
 
 func (a orgAPI) listMembers(ctx context.Context, p account.Principal, _ *struct{}) (list[client.OrgMember], error) {
-	all, err := a.accounts.Members(ctx, p)
+	all, err := a.accounts.Members.List(ctx, p)
 	return whole(all, viewMember), err
 }
 
 func (a orgAPI) changeMember(ctx context.Context, p account.Principal,
 	in *change[id.User, client.ChangeMemberRequest]) (client.OrgMember, error) {
-	if err := a.accounts.ChangeRole(ctx, p, in.ID, account.Role(in.Body.Role)); err != nil {
+	if err := a.accounts.Members.ChangeRole(ctx, p, in.ID, account.Role(in.Body.Role)); err != nil {
 		return client.OrgMember{}, err
 	}
-	all, err := a.accounts.Members(ctx, p)
+	all, err := a.accounts.Members.List(ctx, p)
 	if err != nil {
 		return client.OrgMember{}, err
 	}
@@ -47,18 +47,18 @@ func (a orgAPI) changeMember(ctx context.Context, p account.Principal,
 }
 
 func (a orgAPI) removeMember(ctx context.Context, p account.Principal, in *of[id.User]) (nothing, error) {
-	return nothing{}, a.accounts.RemoveMember(ctx, p, in.ID)
+	return nothing{}, a.accounts.Members.Remove(ctx, p, in.ID)
 }
 
 func (a orgAPI) leaveOrg(ctx context.Context, p account.Principal, _ *struct{}) (nothing, error) {
-	return nothing{}, a.accounts.Leave(ctx, p)
+	return nothing{}, a.accounts.Members.Leave(ctx, p)
 }
 
 func (a orgAPI) listMyOrgs(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Membership], error) {
 	if err := wholeUser(p); err != nil {
 		return list[client.Membership]{}, err
 	}
-	all, err := a.accounts.Memberships(ctx, p)
+	all, err := a.accounts.Members.Memberships(ctx, p)
 	return whole(all, func(m account.Membership) client.Membership {
 		return client.Membership{
 			Org:   client.Org{ID: m.Org, Name: m.Name, Personal: m.Personal, Zone: m.Zone},
@@ -75,18 +75,19 @@ func viewInvitation(v account.Invitation) client.Invitation {
 
 func (a orgAPI) listInvitations(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Invitation],
 	error) {
-	all, err := a.accounts.Invitations(ctx, p)
+	all, err := a.accounts.Invitations.List(ctx, p)
 	return whole(all, viewInvitation), err
 }
 
 func (a orgAPI) createInvitation(ctx context.Context, p account.Principal, in *create[client.CreateInvitationRequest],
 	once idem.Request) (client.Invitation, idem.Outcome, error) {
-	v, out, err := a.accounts.Invite(ctx, p, in.Body.Email, account.Role(in.Body.Role), idem.As(once, viewInvitation))
+	v, out, err := a.accounts.Invitations.Invite(ctx, p, in.Body.Email, account.Role(in.Body.Role), idem.As(once,
+		viewInvitation))
 	return viewInvitation(v), out, err
 }
 
 func (a orgAPI) withdrawInvitation(ctx context.Context, p account.Principal, in *of[id.Invitation]) (nothing, error) {
-	return nothing{}, a.accounts.WithdrawInvitation(ctx, p, in.ID)
+	return nothing{}, a.accounts.Invitations.Withdraw(ctx, p, in.ID)
 }
 
 func (a orgAPI) listMyInvitations(ctx context.Context, p account.Principal, _ *struct{}) (list[client.Invitation],
@@ -94,7 +95,7 @@ func (a orgAPI) listMyInvitations(ctx context.Context, p account.Principal, _ *s
 	if err := wholeUser(p); err != nil {
 		return list[client.Invitation]{}, err
 	}
-	all, err := a.accounts.InvitationsTo(ctx, p)
+	all, err := a.accounts.Invitations.To(ctx, p)
 	return whole(all, viewInvitation), err
 }
 
@@ -106,10 +107,11 @@ type answerInput struct {
 func (a orgAPI) acceptInvitation(ctx context.Context, p account.Principal, in *answerInput,
 	once idem.Request) (client.InvitationAnswer, idem.Outcome, error) {
 	accepted := client.InvitationAnswer{Accepted: true}
-	_, out, err := a.accounts.Accept(ctx, p, in.ID, idem.As(once, func(bool) client.InvitationAnswer { return accepted }))
+	_, out, err := a.accounts.Invitations.Accept(ctx, p, in.ID, idem.As(once,
+		func(bool) client.InvitationAnswer { return accepted }))
 	return accepted, out, err
 }
 
 func (a orgAPI) declineInvitation(ctx context.Context, p account.Principal, in *of[id.Invitation]) (nothing, error) {
-	return nothing{}, a.accounts.Decline(ctx, p, in.ID)
+	return nothing{}, a.accounts.Invitations.Decline(ctx, p, in.ID)
 }

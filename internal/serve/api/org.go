@@ -19,13 +19,13 @@ func viewLegal(l account.Legal) client.Legal {
 }
 
 func (a orgAPI) getLegal(ctx context.Context, p account.Principal, _ *struct{}) (client.Legal, error) {
-	l, err := a.accounts.Legal(ctx, p)
+	l, err := a.accounts.Legals.Of(ctx, p)
 	return viewLegal(l), err
 }
 
 func (a orgAPI) setLegal(ctx context.Context, p account.Principal,
 	in *replace[client.SetLegalRequest]) (client.Legal, error) {
-	l, err := a.accounts.SetLegal(ctx, p, account.Legal{
+	l, err := a.accounts.Legals.Set(ctx, p, account.Legal{
 		Name:    in.Body.Name,
 		Address: in.Body.Address,
 		Country: in.Body.Country,
@@ -35,7 +35,7 @@ func (a orgAPI) setLegal(ctx context.Context, p account.Principal,
 }
 
 func (a orgAPI) eraseLegal(ctx context.Context, p account.Principal, _ *struct{}) (nothing, error) {
-	return nothing{}, a.accounts.EraseLegal(ctx, p)
+	return nothing{}, a.accounts.Legals.Erase(ctx, p)
 }
 
 func (a orgAPI) getZone(ctx context.Context, p account.Principal, _ *struct{}) (client.Zone, error) {

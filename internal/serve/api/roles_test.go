@@ -197,13 +197,13 @@ func (w *world) colleague(of string, role account.Role) string {
 	w.t.Helper()
 	name := "one-" + string(role)
 	w.user(name)
-	_, p, err := w.acc.SignIn(w.t.Context(), account.SignIn{Email: name + "@example.com", Password: password})
+	_, p, err := w.acc.Sessions.SignIn(w.t.Context(), account.SignIn{Email: name + "@example.com", Password: password})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	p.Org, p.Role, p.Scopes, p.Session = w.orgOf(of), role, role.Scopes(), id.Session{}
 	w.exec("INSERT INTO membership (org_id, user_id, role) VALUES ($1, $2, $3)", p.Org, p.User, string(role))
-	_, secret, err := w.acc.IssueToken(w.t.Context(), p, account.NewToken{Name: "t", Scopes: role.Scopes()})
+	_, secret, err := w.acc.Tokens.Issue(w.t.Context(), p, account.NewToken{Name: "t", Scopes: role.Scopes()})
 	if err != nil {
 		w.t.Fatal(err)
 	}

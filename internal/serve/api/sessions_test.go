@@ -11,7 +11,7 @@ func TestPasswordAndSessions(t *testing.T) {
 	w := open(t)
 	token := w.user("ada")
 	in := account.SignIn{Email: "ada@example.com", Password: password, UserAgent: "test"}
-	if _, _, err := w.acc.SignIn(t.Context(), in); err != nil {
+	if _, _, err := w.acc.Sessions.SignIn(t.Context(), in); err != nil {
 		t.Fatal(err)
 	}
 	r := w.want(w.call(token, "GET", "/api/v1/me/sessions", nil), 200, "")
@@ -27,7 +27,7 @@ func TestPasswordAndSessions(t *testing.T) {
 		422, "validation_failed")
 	w.want(w.call(token, "PUT", "/api/v1/me/password", `{"old_password":"`+password+
 		`","new_password":"another fine password"}`), 200, "")
-	if _, _, err := w.acc.SignIn(t.Context(), in); err == nil {
+	if _, _, err := w.acc.Sessions.SignIn(t.Context(), in); err == nil {
 		t.Error("the old password still works")
 	}
 }

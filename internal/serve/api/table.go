@@ -307,7 +307,7 @@ func stream[I any](t *table, path string, rule access, d doc,
 		return &huma.StreamResponse{Body: func(c huma.Context) {
 			r, w := humachi.Unwrap(c)
 			p := callerOf(r.Context()).principal
-			ctx, cancel := t.api.Accounts.WhileIn(r.Context(), p.Credential(rule.scopes...))
+			ctx, cancel := t.api.Accounts.Credentials.WhileIn(r.Context(), p.Credential(rule.scopes...))
 			defer cancel()
 			err := ids.check(in)
 			if err == nil {

@@ -34,7 +34,7 @@ func (a tokensAPI) listTokens(ctx context.Context, p account.Principal, in *clie
 	if err != nil {
 		return list[client.Token]{}, err
 	}
-	rows, err := a.accounts.Tokens(ctx, p, account.Page[id.Token]{After: after, Limit: in.Limit + 1})
+	rows, err := a.accounts.Tokens.List(ctx, p, account.Page[id.Token]{After: after, Limit: in.Limit + 1})
 	return cut(rows, in.Limit, viewToken, func(t account.Token) string { return t.ID.String() }), err
 }
 
@@ -43,14 +43,14 @@ func (a tokensAPI) createToken(ctx context.Context, p account.Principal, in *cre
 	view := func(t account.IssuedToken) client.NewToken {
 		return client.NewToken{Token: viewToken(t.Token), Secret: t.Secret}
 	}
-	t, out, err := a.accounts.CreateToken(ctx, p, account.NewToken{
+	t, out, err := a.accounts.Tokens.Create(ctx, p, account.NewToken{
 		Name: in.Body.Name, Scopes: in.Body.Scopes, Expires: time.Duration(in.Body.ExpiresIn) * time.Second,
 	}, idem.As(once, view))
 	return view(t), out, err
 }
 
 func (a tokensAPI) revokeToken(ctx context.Context, p account.Principal, in *of[id.Token]) (nothing, error) {
-	return nothing{}, a.accounts.RevokeToken(ctx, p, in.ID)
+	return nothing{}, a.accounts.Tokens.Revoke(ctx, p, in.ID)
 }
 
 func viewSSHKey(k account.SSHKey) client.SSHKey {
@@ -69,18 +69,18 @@ func (a tokensAPI) listSSHKeys(ctx context.Context, p account.Principal,
 	if err != nil {
 		return list[client.SSHKey]{}, err
 	}
-	rows, err := a.accounts.SSHKeys(ctx, p, account.Page[id.SSHKey]{After: after, Limit: in.Limit + 1})
+	rows, err := a.accounts.SSHKeys.List(ctx, p, account.Page[id.SSHKey]{After: after, Limit: in.Limit + 1})
 	return cut(rows, in.Limit, viewSSHKey, func(k account.SSHKey) string { return k.ID.String() }), err
 }
 
 func (a tokensAPI) addSSHKey(ctx context.Context, p account.Principal, in *create[client.AddSSHKeyRequest],
 	once idem.Request) (client.SSHKey, idem.Outcome, error) {
-	k, out, err := a.accounts.AddSSHKey(ctx, p, in.Body.Name, in.Body.PublicKey, idem.As(once, viewSSHKey))
+	k, out, err := a.accounts.SSHKeys.Add(ctx, p, in.Body.Name, in.Body.PublicKey, idem.As(once, viewSSHKey))
 	return viewSSHKey(k), out, err
 }
 
 func (a tokensAPI) deleteSSHKey(ctx context.Context, p account.Principal, in *of[id.SSHKey]) (nothing, error) {
-	return nothing{}, a.accounts.DeleteSSHKey(ctx, p, in.ID)
+	return nothing{}, a.accounts.SSHKeys.Delete(ctx, p, in.ID)
 }
 
 func (a tokensAPI) sshGateway(context.Context, account.Principal, *struct{}) (client.SSHGateway, error) {

@@ -52,20 +52,20 @@ func newTenant(t *testing.T) *tenant {
 		HostKeys: []ssh.Signer{signer(t)},
 	})
 	var err error
-	if x.who, err = x.accounts.Register(t.Context(), account.SignUp{
+	if x.who, err = x.accounts.SignUps.Register(t.Context(), account.SignUp{
 		Email: "ada@example.com", Password: "correct horse battery", Address: "192.0.2.1:1000",
 	}); err != nil {
 		t.Fatal(err)
 	}
 	x.who.Scopes = account.Scopes()
-	token, _, err := x.accounts.IssueToken(t.Context(), x.who, account.NewToken{
+	token, _, err := x.accounts.Tokens.Issue(t.Context(), x.who, account.NewToken{
 		Name: "shell", Scopes: []string{account.ScopeClusters},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	x.token, x.key, x.cluster = token.ID, signer(t), id.New[id.Cluster]()
-	if _, _, err := x.accounts.AddSSHKey(t.Context(), x.who, "laptop", string(ssh.MarshalAuthorizedKey(
+	if _, _, err := x.accounts.SSHKeys.Add(t.Context(), x.who, "laptop", string(ssh.MarshalAuthorizedKey(
 		x.key.PublicKey())), idem.Request{}); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func (x *tenant) exec(sql string, args ...any) {
 
 func (x *tenant) revokeToken() {
 	x.t.Helper()
-	if err := x.accounts.RevokeToken(x.t.Context(), x.who, x.token); err != nil {
+	if err := x.accounts.Tokens.Revoke(x.t.Context(), x.who, x.token); err != nil {
 		x.t.Fatal(err)
 	}
 }
@@ -141,7 +141,7 @@ func (x *tenant) apps() (*Apps, pass) {
 		x.t.Fatal(err)
 	}
 	p := NewApps(x.gateway, AppsConfig{
-		Domain: "apps.muster.example", Secure: true, Box: box, Now: time.Now, StillIn: x.accounts.StillIn,
+		Domain: "apps.muster.example", Secure: true, Box: box, Now: time.Now, StillIn: x.accounts.Credentials.StillIn,
 	})
 	p.nodes.open = func(context.Context, nodeKey) (*dialback.Node, error) {
 		return nil, errors.New("the test has no hosts")

@@ -188,7 +188,7 @@ func (g *Gateway) whileIn(ctx context.Context, v Visitor) (context.Context, cont
 	if g.cfg.Accounts == nil {
 		return context.WithCancel(ctx)
 	}
-	return g.cfg.Accounts.WhileIn(ctx, v.credential())
+	return g.cfg.Accounts.Credentials.WhileIn(ctx, v.credential())
 }
 
 // ServeVisitor serves SSH to a visitor who is already authenticated, without asking for a key. It returns when the

@@ -96,7 +96,7 @@ func (g *Gateway) admit(ctx context.Context, v *Visitor, key ssh.PublicKey) erro
 		return err
 	}
 	v.Key = ssh.FingerprintSHA256(key)
-	known, err := g.cfg.Accounts.SSHKeyByFingerprint(ctx, door.Org, v.Key)
+	known, err := g.cfg.Accounts.SSHKeys.ByFingerprint(ctx, door.Org, v.Key)
 	if err != nil {
 		return err
 	}

@@ -162,9 +162,9 @@ func Jobs(p Platform) []Job {
 		jobs = append(jobs, Job{Name: "sealing again", Every: time.Minute, Limit: 10 * time.Minute,
 			Run: p.Clusters.Secrets.Reseal})
 	}
-	if p.Accounts != nil && p.Accounts.RotatesSecret() {
+	if p.Accounts != nil && p.Accounts.SecondFactors.RotatesSecret() {
 		jobs = append(jobs, Job{Name: "sealing second factors again", Every: time.Minute, Limit: 10 * time.Minute,
-			Run: p.Accounts.Reseal})
+			Run: p.Accounts.SecondFactors.Reseal})
 	}
 	if p.Buckets != nil && p.Buckets.RotatesSecret() {
 		jobs = append(jobs, Job{Name: "sealing secrets of buckets again", Every: time.Minute, Limit: 10 * time.Minute,

@@ -182,7 +182,7 @@ func (e *estate) tenant(w *fleettest.World, name string) tenant {
 	p := w.SignUp(name)
 	w.Exec("INSERT INTO membership (org_id, user_id, role) VALUES ($1, $2, 'owner')", p.Org, p.User)
 	w.Fund(p.Org, 1000*money.Unit)
-	_, secret, err := account.New(e.d, account.Config{}).IssueToken(e.t.Context(), p, account.NewToken{
+	_, secret, err := account.New(e.d, account.Config{}).Tokens.Issue(e.t.Context(), p, account.NewToken{
 		Name: "test", Scopes: account.Scopes(),
 	})
 	w.Must(err)
