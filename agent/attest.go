@@ -12,7 +12,8 @@ import (
 func (v view) well(s step, sick string) bool {
 	switch s.do {
 	case actWatch, actSetPeers, actSetRelays, actStartOverlay:
-		return v.rec.Started && v.overlay && sick == "" && v.scratchLost == "" && v.volumes.lost == "" && v.partitionLost == ""
+		return v.rec.Started && v.overlay && sick == "" && v.scratchLost == "" && v.volumes.lost == "" &&
+			v.partitionLost == ""
 	}
 	return false
 }

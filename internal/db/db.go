@@ -25,6 +25,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/musterhq/muster/internal/db/dbq"
+	"github.com/musterhq/muster/internal/tracing"
 )
 
 // DB is a pool of connections. It is safe for concurrent use.
@@ -66,9 +67,7 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	pc.ConnConfig.RuntimeParams["timezone"] = "UTC"
 	pc.ConnConfig.DialFunc = dialer().DialContext
 	pc.AfterConnect = prepareSession
-	if cfg.Log != nil {
-		pc.ConnConfig.Tracer = slow{cfg.Log, slowAfter}
-	}
+	pc.ConnConfig.Tracer = statements{cfg.Log, slowAfter}
 	if cfg.RefuseNested {
 		pc.PrepareConn = func(ctx context.Context, _ *pgx.Conn) (bool, error) {
 			if open, _ := ctx.Value(openTx{}).(*atomic.Bool); open != nil && open.Load() {
@@ -180,7 +179,7 @@ const maxTries = 5
 func (d *DB) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error) error {
 	timeouts := 0
 	for try := 1; ; try++ {
-		after, err := d.transact(ctx, f)
+		after, err := d.traced(ctx, f)
 		if err == nil {
 			for _, g := range after { // the connection is returned: g may request another one
 				g()
@@ -224,6 +223,16 @@ func (d *DB) InSnapshot(ctx context.Context, f func(ctx context.Context, q *dbq.
 		return Explain(fmt.Errorf("begin a snapshot: %w", err))
 	}
 	return Explain(f(ctx, dbq.New(tx)))
+}
+
+// traced is transact in a span.
+func (d *DB) traced(ctx context.Context, f func(ctx context.Context, tx *Tx) error) (after []func(), err error) {
+	if !tracing.Of(ctx).Recorded() {
+		return d.transact(ctx, f)
+	}
+	ctx, span := tracing.Begin(ctx, "transaction")
+	defer func() { span.End(err) }()
+	return d.transact(ctx, f)
 }
 
 // transact runs f in one transaction and commits it together with its last writes. It returns what is registered with

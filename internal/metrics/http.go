@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
+
+	"github.com/musterhq/muster/internal/tracing"
 )
 
 var (
@@ -25,20 +28,28 @@ const noRoute = "none"
 
 // HTTP returns a middleware for the root of a chi router that counts the requests of one face, api or web, measures
 // their duration, and logs each that succeeded and may have changed something: who sent which method to which route,
-// never a path or a query, which may contain secrets. Other requests are logged at level debug.
+// never a path or a query, which may contain secrets. Other requests are logged at level debug. Each request is a
+// trace.
 func HTTP(face string, log *slog.Logger) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			began := time.Now()
 			ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 			var from requester
-			r = r.WithContext(context.WithValue(r.Context(), requesterKey{}, &from))
+			ctx, span := tracing.Request(r.Context(), face)
+			r = r.WithContext(context.WithValue(ctx, requesterKey{}, &from))
 			defer func() {
 				took, route, method := time.Since(began), routeOf(r), methodOf(r)
-				log.LogAttrs(r.Context(), levelOf(route, method, ww.Status()), "request",
-					append(from.attrs, slog.String("face", face), slog.String("method", method), slog.String("route", route),
-						slog.Int("status", ww.Status()), slog.Duration("took", took),
-						slog.String("request", ww.Header().Get("Request-Id")))...)
+				attrs := append(from.attrs, slog.String("face", face), slog.String("method", method),
+					slog.String("route", route), slog.Int("status", ww.Status()), slog.Duration("took", took),
+					slog.String("request", ww.Header().Get("Request-Id")))
+				if span.Recorded() {
+					attrs = append(attrs, slog.String("trace", span.ID()))
+				}
+				log.LogAttrs(r.Context(), levelOf(route, method, ww.Status()), "request", attrs...)
+				span.Name(method + " " + route)
+				span.Set("status", ww.Status())
+				span.End(failed(ww.Status()))
 				if ww.Status() == 0 { // the handler hijacked or aborted the connection
 					requests.WithLabelValues(face, route, method, "0").Inc()
 					return
@@ -52,6 +63,16 @@ func HTTP(face string, log *slog.Logger) func(http.Handler) http.Handler {
 		})
 	}
 }
+
+// failed returns an error for a status that is the server's fault.
+func failed(status int) error {
+	if status < http.StatusInternalServerError {
+		return nil
+	}
+	return errServer
+}
+
+var errServer = errors.New("the server could not answer")
 
 type requesterKey struct{}
 

@@ -40,6 +40,7 @@ import (
 	"github.com/musterhq/muster/internal/serve/hostlink"
 	"github.com/musterhq/muster/internal/serve/relay"
 	"github.com/musterhq/muster/internal/serve/worker"
+	"github.com/musterhq/muster/internal/tracing"
 )
 
 // Server is one running replica of the control plane. It keeps nothing that another replica needs, so any number of
@@ -68,8 +69,8 @@ type Server struct {
 // Start wires a replica and starts it. If a step fails, Start stops the parts that it had started. cfg is valid.
 func Start(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 	s := &Server{cfg: cfg, log: log, started: time.Now()}
-	for _, step := range []func(context.Context) error{s.openDatabase, s.openListeners, s.openRelay, s.openNouns,
-		s.letHostsIn, s.serve, s.serveShells, s.startWorker} {
+	for _, step := range []func(context.Context) error{s.openTraces, s.openDatabase, s.openListeners, s.openRelay,
+		s.openNouns, s.letHostsIn, s.serve, s.serveShells, s.startWorker} {
 		if err := step(ctx); err != nil {
 			down, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 			defer cancel()
@@ -117,6 +118,15 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	s.closers = nil
 	return errors.Join(errs...)
+}
+
+func (s *Server) openTraces(ctx context.Context) error {
+	stop, err := tracing.Start(ctx, s.cfg.Version)
+	if err != nil {
+		return err
+	}
+	s.onClose(stop)
+	return nil
 }
 
 func (s *Server) openDatabase(ctx context.Context) (err error) {

@@ -151,9 +151,8 @@ func (s *signInPages) finishSignIn(v *page.Visit) error {
 	if c, err := v.R.Cookie(challengeCookie); err == nil {
 		challenge = c.Value
 	}
-	secret, _, err := s.Accounts.SecondFactors.FinishSignIn(v.R.Context(), challenge, v.R.FormValue("code"), account.SignIn{
-		Address: page.Address(v.R), UserAgent: v.R.UserAgent(),
-	})
+	secret, _, err := s.Accounts.SecondFactors.FinishSignIn(v.R.Context(), challenge, v.R.FormValue("code"),
+		account.SignIn{Address: page.Address(v.R), UserAgent: v.R.UserAgent()})
 	if err != nil {
 		return s.Again(v, err, func(errs map[string]string) error {
 			if fault.Is(err, fault.Unauthorized) {

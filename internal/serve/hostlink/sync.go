@@ -14,6 +14,7 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
 	"github.com/musterhq/muster/internal/metrics"
+	"github.com/musterhq/muster/internal/tracing"
 )
 
 // Longest time until an agent's next sync in milliseconds, with and without leases.
@@ -45,9 +46,14 @@ func (l *Link) handleSync(ctx context.Context, h id.Host, m *nats.Msg) {
 		metrics.HostSyncRefused()
 		l.log.Warn("parts of a host's sync are refused", "host", h, "err", refused)
 	}
+	ctx, span := tracing.Request(ctx, "report of a host")
+	span.Set("leases", len(s.Leases))
+	span.Set("segments", len(s.Segments))
 	reply, failed := l.sync(ctx, h, s)
 	metrics.HostSync(began, failed)
 	l.answer(h, m, reply)
+	span.Set("failed_parts", len(failed))
+	span.End(nil)
 }
 
 // sync stores a host's report and returns the reply. Each part of the report is committed and acknowledged separately:

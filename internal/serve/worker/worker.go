@@ -21,6 +21,7 @@ import (
 
 	"github.com/musterhq/muster/internal/db"
 	"github.com/musterhq/muster/internal/metrics"
+	"github.com/musterhq/muster/internal/tracing"
 )
 
 // Job is one kind of background work.
@@ -126,8 +127,13 @@ func (w *Worker) once(ctx context.Context, j Job) (did int, err error) {
 	}
 	ctx, cancel := context.WithTimeout(db.For(ctx, db.Jobs), limit)
 	defer cancel()
+	ctx, span := tracing.Begin(ctx, "job "+j.Name)
 	began := time.Now()
-	defer func() { metrics.Job(j.Name, began, did, err) }()
+	defer func() {
+		metrics.Job(j.Name, began, did, err)
+		span.Set("did", did)
+		span.End(err)
+	}()
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic in %s: %v\n%s", j.Name, p, debug.Stack())

@@ -39,6 +39,7 @@ func readFloors(page string) map[string]int {
 
 // ground are the leaves of floor 0 that other leaves may use.
 var ground = map[string]bool{
+	"tracing":   true,
 	"money":     true,
 	"id":        true,
 	"fault":     true,

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// wings are the folders of packages below agent/, lowest first: a wing may import those before it. The reconciler, which
-// is package agent, may import all of them, and nothing imports it but the program, agent/self/cli.
+// wings are the folders of packages below agent/, lowest first: a wing may import those before it. The reconciler,
+// which is package agent, may import all of them, and nothing imports it but the program, agent/self/cli.
 var wings = []string{"leaf", "machine", "net", "storage", "workload", "self"}
 
 // leaves are the packages below agent/ that several wings use. They import no other package of the agent.
