@@ -8,7 +8,6 @@ const (
 	retainGo  = "internal/billing/bond/retain.go"
 	stakeGo   = "internal/billing/bond/stake.go"
 	claimedGo = "internal/billing/payment/claim.go"
-	trustGo   = "internal/billing/payment/trust.go"
 )
 
 // ofPayouts are tests of what operators are paid, ofDisputes of what disputes claim.
@@ -66,7 +65,7 @@ var operatorMutants = []mutant{
 		by:  ofDisputes("TestDispute_ClaimsTheBond"),
 	},
 	{
-		name: "released-bond-escapes", rule: "what is released into a bond is reserved for the dispute", file: trustGo,
+		name: "released-bond-escapes", rule: "what is released into a bond is reserved for the dispute", file: claimedGo,
 		old: "		return books.Reserve(ctx, kept, claims)\n",
 		new: "		return books.Reserve(ctx, kept, 0)\n",
 		by:  ofDisputes("TestDispute_ClaimsTheBond"),
