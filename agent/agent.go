@@ -177,7 +177,7 @@ func New(cfg Config) (*Agent, error) {
 	return a, nil
 }
 
-// wire makes what the agent consists of.
+// wire makes the agent's parts.
 func (a *Agent) wire() (err error) {
 	cfg := a.cfg
 	a.runs = &runs{disk: a.disk, boot: cfg.BootID, now: cfg.Now, log: cfg.Log, report: a.syncNow,

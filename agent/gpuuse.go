@@ -13,7 +13,7 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// gpuUse is who uses the host's GPUs beside leases, and which are unusable.
+// gpuUse reports which GPUs the host's owner uses, and which GPUs cannot be used.
 type gpuUse struct {
 	gpus      GPUs
 	simulated bool
@@ -61,9 +61,9 @@ func (u *gpuUse) ownersMB(v view) int64 {
 		return 0
 	}
 	bytes := int64(0)
-	beside := u.gpus.Owners.OwnerUse()
+	owners := u.gpus.Owners.OwnerUse()
 	for _, uuid := range v.spec().GPUs {
-		bytes += beside[uuid]
+		bytes += owners[uuid]
 	}
 	return bytes >> 20
 }

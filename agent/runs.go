@@ -22,7 +22,7 @@ type runs struct {
 
 	mu     sync.Mutex // guards what follows, and the runs' fields
 	leases map[string]*lease
-	// begin makes a lease's runs be worked on; nil: not yet, the agent has not begun.
+	// begin starts a lease's worker; nil until the agent runs.
 	begin func(*lease)
 	// known: this process has accepted a desired state. scanned: Docker's list was read, and no read has failed since.
 	known, scanned bool
@@ -49,7 +49,7 @@ func (rs *runs) here(ref agentapi.LeaseRef) bool {
 	return r != nil && !r.rec.Gone
 }
 
-// complete reports whether all runs are known that this host has or should have.
+// complete reports whether this process knows every run that the host has or should have.
 func (rs *runs) complete() bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 // slowAfter is how long a statement, or a batch of them, takes that is logged.
 const slowAfter = time.Second
 
-// statements is a tracer of pgx: it logs statements that take long, and makes a span of each. It knows them by their
-// names, and has nothing of their arguments.
+// statements implements pgx's tracers of statements and batches. It logs those that take long and makes a span of each,
+// by name and without arguments.
 type statements struct {
 	log   *slog.Logger
 	after time.Duration

@@ -123,7 +123,7 @@ func (ow *Owners) leasedNow() (leased map[string]bool, ok bool) {
 // noteOwner records the use of a GPU without a lease and reports whether it has changed. reg.mu is held.
 func (ow *Owners) noteOwner(uuid, says string) (news bool) {
 	if news = ow.note(ow.unleased, uuid, says, 0); news {
-		ow.reg.log.Info("who uses a GPU beside leases has changed", "gpu", uuid, "use", says)
+		ow.reg.log.Info("the programs outside leases that use a GPU have changed", "gpu", uuid, "use", says)
 	}
 	return news
 }

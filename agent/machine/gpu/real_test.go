@@ -333,7 +333,7 @@ func TestRentersCannotQuarantineAGPU(t *testing.T) {
 	if got := m.Diagnosis.Health()[h.uuid(0)]; got.State != Suspect {
 		t.Errorf("%+v", got)
 	}
-	m.Diagnosis.accuse(h.uuid(0), XidEvidence(63)) // the GPU's own, beside them
+	m.Diagnosis.accuse(h.uuid(0), XidEvidence(63)) // of the GPU itself
 	if got := m.Diagnosis.Health()[h.uuid(0)]; got.State != Quarantined {
 		t.Errorf("%+v", got)
 	}

@@ -255,7 +255,7 @@ func (wa *watcher) describe(ctx context.Context, uuids []string) {
 	fresh := false
 	for uuid, d := range described {
 		g := d.GPU
-		if g.VRAMMB == 0 { // it has none of its own
+		if g.VRAMMB == 0 { // the GPU uses the host's memory
 			g.VRAMMB = systemMemoryMB(wa.reg.cfg.ProcFS)
 		}
 		delete(wa.reg.fabrics, uuid)

@@ -21,7 +21,7 @@ import (
 	"github.com/musterhq/muster/internal/stripe/outbox"
 )
 
-// AutoTopUps adds credit where an org wishes that it be added by itself.
+// AutoTopUps charges the default card of an org with an automatic top-up when the balance falls below its threshold.
 type AutoTopUps struct {
 	*core
 	taxes     *Taxes
@@ -29,7 +29,7 @@ type AutoTopUps struct {
 	topups    *TopUps
 }
 
-// AutoTopUp is an org's wish that credit be added by itself. It is switched off by the first card that does not pay:
+// AutoTopUp is an org's setting to add credit automatically. It is switched off by the first card that does not pay:
 // what a bank refuses once it refuses again, and each refusal makes the next card look worse.
 type AutoTopUp = client.AutoTopUp
 

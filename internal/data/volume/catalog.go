@@ -71,7 +71,7 @@ func errUsed(name string) error {
 	return fault.New(fault.Conflict, "there is a volume %q already: choose another name", name)
 }
 
-// Create creates an empty volume with a data domain of its own. Faults: Invalid, Conflict if the name is used,
+// Create creates an empty volume in a new data domain. Faults: Invalid, Conflict if the name is used,
 // QuotaExceeded, Unavailable.
 func (cat *Catalog) Create(ctx context.Context, who account.Principal, n NewVolume, once idem.Request) (Volume,
 	idem.Outcome, error) {
