@@ -53,7 +53,7 @@ func (i *Invoices) useCard(ctx context.Context, client *stripe.Client, key, cust
 	}
 	err := client.SetDefaultMethod(ctx, key+":card:"+method, customer, method)
 	if e := stripe.As(err); e != nil && (e.Outcome == stripe.Rejected || e.Outcome == stripe.Missing) {
-		i.log.WarnContext(ctx, "Stripe rejected a card for invoices", "customer", customer, "method", method, "error", e)
+		i.log.WarnContext(ctx, "Stripe rejected a card for invoices", "customer", customer, "method", method, "err", e)
 		return nil
 	}
 	return err
