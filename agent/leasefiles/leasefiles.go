@@ -9,6 +9,7 @@ package leasefiles
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -43,11 +44,18 @@ func At(dir string) Layout {
 	}
 }
 
-// releaseName is the file in Layout.Node that opens the barrier when it appears; hostfileName is the MPI host file.
+// These are files in Layout.Node. releaseName opens the barrier when it appears, hostfileName is the host file of MPI and
+// DeepSpeed, accelerateName a configuration of Hugging Face's launcher. sshName is a link to the injected binary, which
+// reaches the other ranks under that name.
 const (
-	releaseName  = "release"
-	hostfileName = "hostfile"
+	releaseName    = "release"
+	hostfileName   = "hostfile"
+	accelerateName = "accelerate.yaml"
+	sshName        = "bin/ssh"
 )
+
+// guestBinary is where the injected binary is in a container: guest.Binary.
+const guestBinary = "/run/muster/guest"
 
 // Write creates the folder and its files for one epoch of a lease. resolvers are the name servers' addresses. It
 // removes the barrier file of an earlier epoch. Writing again with the same arguments changes nothing.
@@ -67,14 +75,29 @@ func (l Layout) Write(spec agentapi.LeaseSpec, resolvers []netip.Addr) error {
 		return err
 	}
 	for path, text := range map[string]string{
-		l.Hosts:                             Hosts(spec),
-		l.ResolvConf:                        ResolvConf(resolvers),
-		l.Hostname:                          NodeName(spec.Rank) + "\n",
-		filepath.Join(l.Node, hostfileName): Hostfile(spec),
+		l.Hosts:                               Hosts(spec),
+		l.ResolvConf:                          ResolvConf(resolvers),
+		l.Hostname:                            NodeName(spec.Rank) + "\n",
+		l.Hostfile():                          Hostfile(spec),
+		filepath.Join(l.Node, accelerateName): Accelerate(spec),
 	} {
 		if err := writeIfChanged(path, text); err != nil {
 			return fmt.Errorf("write %s: %w", filepath.Base(path), err)
 		}
+	}
+	return l.linkSSH()
+}
+
+// Hostfile returns the path of the host file.
+func (l Layout) Hostfile() string { return filepath.Join(l.Node, hostfileName) }
+
+func (l Layout) linkSSH() error {
+	link := filepath.Join(l.Node, sshName)
+	if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
+		return fmt.Errorf("make the lease folder: %w", err)
+	}
+	if err := os.Symlink(guestBinary, link); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("make the lease folder: %w", err)
 	}
 	return nil
 }
@@ -155,6 +178,38 @@ func Hostfile(spec agentapi.LeaseSpec) string {
 		fmt.Fprintf(&b, "%s slots=%d\n", NodeName(rank), max(1, len(spec.GPUs)))
 	}
 	return b.String()
+}
+
+// Accelerate returns a configuration for accelerate launch, which starts one process per GPU on this rank; without GPUs,
+// one process. Its fields are those of accelerate.commands.config.config_args.ClusterConfig.
+func Accelerate(spec agentapi.LeaseSpec) string {
+	per := max(1, len(spec.GPUs))
+	master := spec.Network.Address
+	for _, p := range spec.Network.Peers {
+		if p.Rank == 0 {
+			master = p.Address
+		}
+	}
+	kind := "MULTI_GPU"
+	switch {
+	case spec.Nodes*per == 1:
+		kind = "NO"
+	case len(spec.GPUs) == 0:
+		kind = "MULTI_CPU"
+	}
+	return fmt.Sprintf(`compute_environment: LOCAL_MACHINE
+distributed_type: '%s'
+machine_rank: %d
+main_process_ip: %s
+main_process_port: 29500
+main_training_function: main
+mixed_precision: 'no'
+num_machines: %d
+num_processes: %d
+rdzv_backend: static
+same_network: true
+use_cpu: %t
+`, kind, spec.Rank, master, spec.Nodes, spec.Nodes*per, len(spec.GPUs) == 0)
 }
 
 // ResolvConf returns /etc/resolv.conf. It must not name Docker's own resolver: that times out behind the firewall and

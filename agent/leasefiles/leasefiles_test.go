@@ -35,14 +35,21 @@ func TestFiles(t *testing.T) {
 	for path, want := range map[string]string{
 		l.Hosts: "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost " +
 			"ip6-loopback\n10.77.0.1\tnode-0\n10.77.0.2\tnode-1\n10.77.0.3\tnode-2\n",
-		l.ResolvConf:                        "nameserver 1.1.1.1\nnameserver 9.9.9.9\noptions timeout:2 attempts:2\n",
-		l.Hostname:                          "node-1\n",
-		filepath.Join(l.Node, hostfileName): "node-0 slots=2\nnode-1 slots=2\nnode-2 slots=2\n",
+		l.ResolvConf: "nameserver 1.1.1.1\nnameserver 9.9.9.9\noptions timeout:2 attempts:2\n",
+		l.Hostname:   "node-1\n",
+		l.Hostfile(): "node-0 slots=2\nnode-1 slots=2\nnode-2 slots=2\n",
+		filepath.Join(l.Node, accelerateName): "compute_environment: LOCAL_MACHINE\ndistributed_type: 'MULTI_GPU'\n" +
+			"machine_rank: 1\nmain_process_ip: 10.77.0.1\nmain_process_port: 29500\nmain_training_function: main\n" +
+			"mixed_precision: 'no'\nnum_machines: 3\nnum_processes: 6\nrdzv_backend: static\nsame_network: true\n" +
+			"use_cpu: false\n",
 	} {
 		got, err := os.ReadFile(path)
 		if diff := cmp.Diff(want, string(got)); diff != "" || err != nil {
 			t.Errorf("%s: %v\n%s", path, err, diff)
 		}
+	}
+	if to, err := os.Readlink(filepath.Join(l.Node, sshName)); to != guestBinary {
+		t.Errorf("ssh is a link to %s: %v", to, err)
 	}
 	for path, want := range map[string]os.FileMode{l.Dir: 0o700, l.Overlay: 0o700, l.Guest: 0o700, l.Node: 0o755} {
 		if st, err := os.Stat(path); err != nil || st.Mode().Perm() != want {

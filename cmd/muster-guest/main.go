@@ -7,4 +7,4 @@ import (
 	"github.com/musterhq/muster/agent/workload/guest/cli"
 )
 
-func main() { os.Exit(cli.Run(os.Args[1:])) }
+func main() { os.Exit(cli.Main(os.Args)) }

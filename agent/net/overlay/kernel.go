@@ -69,9 +69,13 @@ func openKernel(w where) (*kernel, error) {
 	if there {
 		k.meter.resume(w.read)
 	}
-	if err = netns.Inside(w.ns, func() error { return bringUp(w.address, w.mtu) }); err == nil {
-		err = netns.Inside(w.ns, func() error { return narrow(w) })
-	}
+	err = netns.Inside(w.ns, func() error {
+		if err := bringUp(w.address, w.mtu); err != nil {
+			return err
+		}
+		makeFindable(w)
+		return narrow(w)
+	})
 	if err == nil {
 		err = k.listen(w.key, w.port)
 	}

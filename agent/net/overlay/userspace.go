@@ -44,7 +44,11 @@ func openUserspace(w where) (*userspace, error) {
 		if fd, err = openTUN(); err != nil {
 			return err
 		}
-		return bringUp(w.address, w.mtu)
+		if err := bringUp(w.address, w.mtu); err != nil {
+			return err
+		}
+		makeFindable(w)
+		return nil
 	})
 	if err != nil {
 		return nil, err

@@ -60,7 +60,7 @@ func execEnv(env []string) []string {
 	var out []string
 	for _, kv := range env {
 		name, _, ok := strings.Cut(kv, "=")
-		if ok && name != "" && name != execMark && !strings.HasPrefix(strings.ToUpper(name), "NVIDIA_") &&
+		if ok && name != "" && name != execMark && !agentapi.ChoosesDevices(name) &&
 			!strings.ContainsRune(kv, 0) {
 			out = append(out, kv)
 		}

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"sort"
@@ -19,6 +20,15 @@ import (
 // MasterPort is MASTER_PORT unless the renter sets another.
 const MasterPort = 29500
 
+const (
+	nodeDir = "/run/muster/node" // guest.NodeDir
+	// launchers has an ssh that reaches the other ranks without a server in their images, for the launchers of DeepSpeed
+	// and Horovod.
+	launchers = nodeDir + "/bin"
+	// defaultPath is what runc sets where an image sets no PATH.
+	defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+)
+
 // ResumeLabel is the variable that holds the label of the snapshot that a node's volumes were restored from.
 const ResumeLabel = "MUSTER_RESUME_LABEL"
 
@@ -28,20 +38,26 @@ const DriverCapabilities = "compute,utility,graphics,video,compat32"
 
 // Build returns the environment of a workload, including the renter's variables, as KEY=value sorted by key. visible is
 // NVIDIA_VISIBLE_DEVICES: "void" under CDI and without GPUs, otherwise the UUIDs. image is the image's own environment,
-// KEY=value: its NVIDIA_… variables are set to the empty string, because NVIDIA's runtime adds devices of the host for
-// some of them (NVIDIA_MOFED, NVIDIA_IMEX_CHANNELS). A renter's variable that affects the isolation of devices is an
+// KEY=value. Those of its variables that choose devices are set to the empty string, because NVIDIA's runtime adds
+// devices of the host for some of them (NVIDIA_MOFED, NVIDIA_IMEX_CHANNELS). Its other variables stay as they are, except
+// for those that name the node's network, which an image cannot know. A renter's variable that chooses devices is an
 // Invalid fault: the server refuses it first, this is the second check.
 //
 // rdma are the RDMA ports that the workload gets.
 func Build(spec agentapi.LeaseSpec, visible string, image []string, resume string,
 	rdma ...agentapi.HCA) ([]string, error) {
-	env := defaults(spec)
-	useRDMA(env, spec, rdma)
+	env := launch(spec)
 	for _, kv := range image {
-		if k, _, _ := strings.Cut(kv, "="); choosesDevices(k) {
+		switch k, v, _ := strings.Cut(kv, "="); {
+		case agentapi.ChoosesDevices(k):
 			env[k] = ""
+		case k == "PATH" && spec.Nodes > 1:
+			env[k] = launchers + ":" + v
+		default:
+			delete(env, k)
 		}
 	}
+	maps.Copy(env, network(spec, rdma))
 	if spec.ScratchGB > 0 {
 		env["MUSTER_SCRATCH"] = agentapi.ScratchPath
 	}
@@ -68,8 +84,8 @@ func CheckName(name string) error {
 	switch {
 	case name == "" || strings.ContainsAny(name, "=\x00"):
 		return fault.InvalidField("env", "%q cannot be a variable's name", name)
-	case choosesDevices(name):
-		return fault.InvalidField("env."+name, "NVIDIA_… variables choose devices and are set by the platform")
+	case agentapi.ChoosesDevices(name):
+		return fault.InvalidField("env."+name, "%s decides which devices a node has: Muster sets it", name)
 	}
 	return nil
 }
@@ -104,8 +120,8 @@ func useRDMA(env map[string]string, spec agentapi.LeaseSpec, ports []agentapi.HC
 // NCCL returns the variables with which NCCL uses exactly these ports, and the overlay for its bootstrap. The renter's
 // variables are not among them.
 func NCCL(spec agentapi.LeaseSpec, ports []agentapi.HCA) map[string]string {
-	env := defaults(spec)
-	useRDMA(env, spec, ports)
+	env := launch(spec)
+	maps.Copy(env, network(spec, ports))
 	for k := range env {
 		if !strings.HasPrefix(k, "NCCL_") {
 			delete(env, k)
@@ -141,9 +157,39 @@ func chooseGID(env map[string]string, ports []agentapi.HCA) {
 	}
 }
 
-func choosesDevices(name string) bool { return strings.HasPrefix(strings.ToUpper(name), "NVIDIA_") }
+// network returns the variables that name the node's interfaces, ports and address, and what follows from them.
+func network(spec agentapi.LeaseSpec, rdma []agentapi.HCA) map[string]string {
+	env := map[string]string{
+		"MUSTER_HOSTFILE": nodeDir + "/hostfile",
 
-func defaults(spec agentapi.LeaseSpec) map[string]string {
+		// "=ovl0" is NCCL's exact match; without "=" it is a prefix.
+		"NCCL_SOCKET_IFNAME": "=ovl0",
+		"NCCL_SOCKET_FAMILY": "AF_INET",
+		"NCCL_IB_DISABLE":    "1",
+		"GLOO_SOCKET_IFNAME": "ovl0",
+		"TP_SOCKET_IFNAME":   "ovl0",
+		"UCX_NET_DEVICES":    "ovl0",
+		// NCCL distinguishes nodes by host name and boot ID, and ranks on one machine share the boot ID.
+		"NCCL_HOSTID": cmp.Or(spec.Node, "node-"+strconv.Itoa(spec.Rank)),
+		// NVSHMEM bootstraps over the overlay, and without RDMA it has no other transport.
+		"NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": "ovl0",
+		"NVSHMEM_BOOTSTRAP_UID_SOCK_FAMILY": "AF_INET",
+		"NVSHMEM_REMOTE_TRANSPORT":          "none",
+		// NVLink between machines (NVL72 racks) needs an IMEX channel in the container, which no node has: NCCL fails where
+		// it finds such links and cannot use them.
+		"NCCL_MNNVL_ENABLE":     "0",
+		"NVSHMEM_DISABLE_MNNVL": "1",
+
+		"OMPI_MCA_btl_tcp_if_include": "ovl0",
+		"OMPI_MCA_oob_tcp_if_include": "ovl0",
+	}
+	useRDMA(env, spec, rdma)
+	return env
+}
+
+// launch returns the variables with which launchers and frameworks start their processes and find the other nodes, and
+// settings of libraries. An image may have others.
+func launch(spec agentapi.LeaseSpec) map[string]string {
 	gpus := max(1, len(spec.GPUs))
 	master := spec.Network.Address
 	for _, p := range spec.Network.Peers {
@@ -164,38 +210,18 @@ func defaults(spec agentapi.LeaseSpec) map[string]string {
 		"PET_NNODES":         strconv.Itoa(spec.Nodes),
 		"PET_NPROC_PER_NODE": strconv.Itoa(gpus),
 
-		"MUSTER_HOSTFILE": "/run/muster/node/hostfile",
-
-		// "=ovl0" is NCCL's exact match; without "=" it is a prefix.
-		"NCCL_SOCKET_IFNAME":    "=ovl0",
-		"NCCL_SOCKET_FAMILY":    "AF_INET",
-		"NCCL_IB_DISABLE":       "1",
 		"NCCL_SOCKET_NTHREADS":  "4", // a virtual device gets no helper threads by default
 		"NCCL_NSOCKS_PERTHREAD": "4",
 		"NCCL_DEBUG":            "WARN",
-		"GLOO_SOCKET_IFNAME":    "ovl0",
-		"TP_SOCKET_IFNAME":      "ovl0",
-		"UCX_NET_DEVICES":       "ovl0",
-		// NCCL distinguishes nodes by host name and boot ID, and ranks on one machine share the boot ID.
-		"NCCL_HOSTID": cmp.Or(spec.Node, "node-"+strconv.Itoa(spec.Rank)),
-		// NVSHMEM bootstraps over the overlay, and without RDMA it has no other transport.
-		"NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": "ovl0",
-		"NVSHMEM_BOOTSTRAP_UID_SOCK_FAMILY": "AF_INET",
-		"NVSHMEM_REMOTE_TRANSPORT":          "none",
-		// NVLink between machines (NVL72 racks) needs an IMEX channel in the container, which no node has: NCCL fails where
-		// it finds such links and cannot use them.
-		"NCCL_MNNVL_ENABLE":     "0",
-		"NVSHMEM_DISABLE_MNNVL": "1",
 		"HOROVOD_GLOO_IFACE":    "ovl0",
 
-		"OMPI_MCA_btl_tcp_if_include": "ovl0",
-		"OMPI_MCA_oob_tcp_if_include": "ovl0",
 		// The command with which mpirun reaches the other ranks: images have no sshd. Open MPI 4 and 5 have different
 		// variables for it.
 		"OMPI_MCA_plm_rsh_agent": "/run/muster/guest rsh",
 		"PRTE_MCA_plm_ssh_agent": "/run/muster/guest rsh",
 	}
 	if spec.Nodes > 1 {
+		env["PATH"] = launchers + ":" + defaultPath
 		env["TF_CONFIG"] = tensorFlow(spec)
 		env["JAX_COORDINATOR_ADDRESS"] = net.JoinHostPort(master, strconv.Itoa(MasterPort))
 		env["JAX_NUM_PROCESSES"], env["JAX_PROCESS_ID"] = strconv.Itoa(spec.Nodes), strconv.Itoa(spec.Rank)

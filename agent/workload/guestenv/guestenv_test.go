@@ -18,7 +18,7 @@ import (
 func spec() agentapi.LeaseSpec {
 	return agentapi.LeaseSpec{
 		Rank: 1, Nodes: 2, GPUs: []string{"GPU-a", "GPU-b", "GPU-c", "GPU-d"},
-		Env: map[string]string{"EPOCHS": "3", "NCCL_DEBUG": "INFO", "PATH": "/opt/bin"},
+		Env: map[string]string{"EPOCHS": "3", "PATH": "/opt/bin"},
 		Network: agentapi.Network{CIDR: "10.77.0.0/20", Address: "10.77.0.2",
 			Peers: []agentapi.Peer{{Rank: 0, Address: "10.77.0.1"}}},
 	}
@@ -84,7 +84,9 @@ func TestRankIsSetForOneProcessPerNode(t *testing.T) {
 
 func TestRefusesDeviceVariables(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "nvidia_x", "", "A=B", "A\x00"} {
+	for _, name := range []string{"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES",
+		"nvidia_visible_devices", "NVIDIA_REQUIRE_CUDA", "NVIDIA_IMEX_CHANNELS", "NVIDIA_MIG_MONITOR_DEVICES",
+		"NVIDIA_GDS", "NVIDIA_CTK_DEBUG", "", "A=B", "A\x00"} {
 		s := spec()
 		s.Env = map[string]string{name: "all"}
 		if env, err := Build(s, "void", nil, ""); !fault.Is(err, fault.Invalid) {
@@ -99,7 +101,7 @@ func TestAnImageChoosesNoDevices(t *testing.T) {
 	image := []string{"PATH=/bin", "NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=all", "NVIDIA_MOFED=enabled",
 		"NVIDIA_GDS=enabled",
 		"NVIDIA_GDRCOPY=enabled", "NVIDIA_NVSWITCH=enabled", "NVIDIA_IMEX_CHANNELS=0", "NVIDIA_MIG_CONFIG_DEVICES=all",
-		"NVIDIA_TOMORROW"}
+		"NVIDIA_REQUIRE_CUDA=cuda>=99", "NVIDIA_DISABLE_REQUIRE"}
 	env, err := Build(spec(), "GPU-a", image, "")
 	if err != nil {
 		t.Fatal(err)
@@ -118,6 +120,32 @@ func TestAnImageChoosesNoDevices(t *testing.T) {
 		k, _, _ := strings.Cut(kv, "=")
 		if v, ok := got[k]; !ok || v != want[k] {
 			t.Errorf("%s is %q (set: %t), want %q", k, v, ok, want[k])
+		}
+	}
+}
+
+// Other variables of NVIDIA's are the renter's and the image's, and what an image says about its programs holds. It
+// cannot know the node's network.
+func TestAnImageKeepsItsVariables(t *testing.T) {
+	t.Parallel()
+	s := spec()
+	s.Env = map[string]string{"NVIDIA_API_KEY": "nvapi-x", "NVIDIA_TF32_OVERRIDE": "0"}
+	image := []string{"NVIDIA_PYTORCH_VERSION=24.05", "PET_NNODES=1", "TF_CONFIG={}", "HOROVOD_GLOO_IFACE=eth0",
+		"NCCL_DEBUG=INFO", "NCCL_SOCKET_IFNAME=eth0", "MASTER_PORT=1234", "PATH=/opt/conda/bin:/bin"}
+	env, err := Build(s, "void", image, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"NVIDIA_API_KEY=nvapi-x", "NVIDIA_TF32_OVERRIDE=0", "NCCL_SOCKET_IFNAME==ovl0",
+		"PATH=/run/muster/node/bin:/opt/conda/bin:/bin"} {
+		if !slices.Contains(env, want) {
+			t.Errorf("%s is not set", want)
+		}
+	}
+	for _, kv := range image[:5] { // Docker sets these
+		name, _, _ := strings.Cut(kv, "=")
+		if slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, name+"=") }) {
+			t.Errorf("the image's %s is overwritten", kv)
 		}
 	}
 }

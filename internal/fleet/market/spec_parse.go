@@ -384,8 +384,8 @@ func (s Spec) checkEnv(bad *fault.Fields) {
 		case !envShape.MatchString(k):
 			bad.Add("env", "%q is not a variable name: want letters, digits and _, no digit first, up to 128",
 				text.Ellipsis(k, 40))
-		case strings.HasPrefix(strings.ToUpper(k), "NVIDIA_"):
-			bad.Add("env."+k, "NVIDIA_ variables decide which GPUs a container sees; Muster sets them")
+		case agentapi.ChoosesDevices(k):
+			bad.Add("env."+k, "decides which devices a node has: Muster sets it")
 		case strings.ContainsRune(v, 0) || !utf8.ValidString(v):
 			bad.Add("env."+k, "want text without NUL")
 		}

@@ -9,6 +9,7 @@
 //	muster-guest checkpoint DIR                             makes a folder of a volume durable
 //	muster-guest durable                                    prints what is durable
 //	muster-guest rsh HOST COMMAND…                          runs one on another rank, with ssh's arguments
+//	ssh HOST COMMAND…                                       the same under ssh's name; other hosts by the image's ssh
 //
 // Except for checkpoint, it takes no flags. It reads no configuration: what it works on is mounted at fixed places
 // (agent/workload/guest).
@@ -17,14 +18,23 @@ package cli
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 
 	"github.com/musterhq/muster/agent/workload/guest"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// Run executes one command line and returns the exit code.
-func Run(args []string) int {
+// Main executes the command line of a process, by the name that it was started with, and returns the exit code.
+func Main(argv []string) int {
+	if len(argv) > 0 && filepath.Base(argv[0]) == "ssh" {
+		return ssh(argv[1:])
+	}
+	return execute(argv[min(1, len(argv)):])
+}
+
+// execute runs one command line and returns the exit code.
+func execute(args []string) int {
 	switch {
 	case len(args) == 1 && args[0] == "sftp":
 		return serveFiles()

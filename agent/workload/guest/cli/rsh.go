@@ -58,14 +58,18 @@ func serveRanks() int {
 }
 
 func runOnRank(args []string) int {
-	address, r, noInput, err := rsh.Args(args)
+	a, err := rsh.Parse(args)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "muster:", err)
 		return rsh.ExitLost
 	}
+	return run(a)
+}
+
+func run(a rsh.Arguments) int {
 	var in io.Reader = os.Stdin
-	if noInput {
+	if a.NoInput {
 		in = nil
 	}
-	return rsh.Run(address, r, in, os.Stdout, os.Stderr)
+	return rsh.Run(a.Address(), a.Request, in, os.Stdout, os.Stderr)
 }

@@ -225,29 +225,55 @@ func send(c io.Writer, in io.Reader) {
 	_ = agentapi.WriteFrame(c, agentapi.FrameEOF, nil)
 }
 
-// Args parses the arguments that a launcher passes to ssh: options, a host, a command. noInput is ssh's -n.
-func Args(args []string) (host string, r Request, noInput bool, err error) {
-	for len(args) > 0 && strings.HasPrefix(args[0], "-") {
-		option := args[0]
+// valued are ssh's options that take a value. otherUse are those that do something else than to run a command.
+const (
+	valued   = "BbcDEeFIiJLlmOoPpQRSWw"
+	otherUse = "DfGLMNOQRVWw"
+)
+
+// Arguments are what a launcher passes to ssh.
+type Arguments struct {
+	Host    string
+	Request Request
+	NoInput bool // -n
+	Plain   bool // they only run a command, at ssh's own port
+}
+
+// Address returns where the server of the host listens.
+func (a Arguments) Address() string { return net.JoinHostPort(a.Host, strconv.Itoa(Port)) }
+
+// Parse parses ssh's arguments: options, a host, a command.
+func Parse(args []string) (Arguments, error) {
+	a := Arguments{Plain: true}
+	for len(args) > 0 && len(args[0]) > 1 && args[0][0] == '-' {
+		options := args[0][1:]
 		args = args[1:]
-		if option == "--" {
+		if options == "-" {
 			break
 		}
-		if option == "-n" {
-			noInput = true
-		}
-		if len(option) == 2 && strings.Contains("bcDEeFIiJLlmOoPpQRSWw", option[1:]) && len(args) > 0 {
-			args = args[1:] // skip its value: there is nothing to set
+		for i, o := range options {
+			a.NoInput = a.NoInput || o == 'n'
+			a.Plain = a.Plain && !strings.ContainsRune(otherUse, o)
+			if !strings.ContainsRune(valued, o) {
+				continue
+			}
+			value := options[i+1:]
+			if value == "" && len(args) > 0 {
+				value, args = args[0], args[1:]
+			}
+			a.Plain = a.Plain && (o != 'p' || value == "22")
+			break
 		}
 	}
 	if len(args) == 0 {
-		return "", r, noInput, errors.New("usage: rsh [ssh's options] HOST [COMMAND…]")
+		return a, errors.New("usage: rsh [ssh's options] HOST [COMMAND…]")
 	}
-	host = args[0]
-	if _, after, named := strings.Cut(host, "@"); named {
-		host = after
+	a.Host = args[0]
+	if _, after, named := strings.Cut(a.Host, "@"); named {
+		a.Host = after
 	}
-	return net.JoinHostPort(host, strconv.Itoa(Port)), Request{Command: strings.Join(args[1:], " ")}, noInput, nil
+	a.Request.Command = strings.Join(args[1:], " ")
+	return a, nil
 }
 
 // Ranks returns the addresses of the cluster's nodes in an /etc/hosts file: lines that end in a node's name.

@@ -2,6 +2,7 @@ package rsh
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -99,20 +100,31 @@ func TestAStrangerIsNotAnswered(t *testing.T) {
 	}
 }
 
-func TestArgsAreSSHs(t *testing.T) {
+func TestArgumentsAreSSHs(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
-		"-x node-1 orted --hnp 1":                      "node-1:61022|orted --hnp 1|false",
-		"-n -o StrictHostKeyChecking=no -p 22 me@n ls": "n:61022|ls|true",
-		"-q -- node-0":                                 "node-0:61022||false",
+		"-x node-1 orted --hnp 1":                       "node-1:61022|orted --hnp 1|false|true",
+		"-n -o StrictHostKeyChecking=no -p 22 me@n ls":  "n:61022|ls|true|true",
+		"-q -- node-0":                                  "node-0:61022||false|true",
+		"-o PasswordAuthentication=no node-1 hostname":  "node-1:61022|hostname|false|true", // DeepSpeed
+		"-o PasswordAuthentication=no -p22 node-1 true": "node-1:61022|true|false|true",     // Horovod
+		"-xaTnlroot node-1 env -f -N":                   "node-1:61022|env -f -N|true|true",
+		"-xl root node-1 env":                           "node-1:61022|env|false|true", // pdsh
+		"-p 2222 node-1":                                "node-1:61022||false|false",
+		"-p2222 node-1":                                 "node-1:61022||false|false",
+		"-nNT -L 1:localhost:1 x":                       "x:61022||true|false",
+		"-O exit node-1":                                "node-1:61022||false|false",
 	} {
-		host, r, none, err := Args(strings.Fields(line))
-		if got := host + "|" + r.Command + "|" + strconv.FormatBool(none); err != nil || got != want {
+		a, err := Parse(strings.Fields(line))
+		got := fmt.Sprintf("%s|%s|%t|%t", a.Address(), a.Request.Command, a.NoInput, a.Plain)
+		if err != nil || got != want {
 			t.Errorf("%s: %s %v", line, got, err)
 		}
 	}
-	if _, _, _, err := Args([]string{"-x"}); err == nil {
-		t.Error("no host was taken for one")
+	for _, line := range []string{"-x", "-V", "-l root"} {
+		if a, err := Parse(strings.Fields(line)); err == nil {
+			t.Errorf("%s: host %s", line, a.Host)
+		}
 	}
 }
 
