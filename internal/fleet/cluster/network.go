@@ -190,8 +190,8 @@ const maxGbps = 100_000
 // separate, so all use the same range.
 var overlay = netip.MustParsePrefix("10.77.0.0/20")
 
-// address returns the address of a rank on the cluster's network.
-func address(rank int) string {
+// NodeAddress returns the address of a rank on the cluster's network.
+func NodeAddress(rank int) string {
 	a := overlay.Addr().As4()
 	n := rank + 1
 	a[2] += byte(n >> 8)

@@ -285,7 +285,7 @@ func (d *deal) describe() (err error) {
 	for _, n := range d.placed.Nodes {
 		node := Node{
 			Rank: n.Rank, ID: d.nodes[n.Rank], HostID: n.Host, HostName: n.HostName, State: lifecycle.NodePending,
-			GPUs: []GPU{}, Address: address(n.Rank), Required: true, Since: d.now,
+			GPUs: []GPU{}, Address: NodeAddress(n.Rank), Required: true, Since: d.now,
 		}
 		for _, g := range n.GPUs {
 			node.GPUs = append(node.GPUs, GPU{UUID: g.UUID, Model: n.Model})
@@ -317,7 +317,7 @@ func (d *deal) queueWrites(b *pgx.Batch, tx *db.Tx) error {
 			Rank:      int32(n.Rank),
 			HostID:    n.Host,
 			LeaseID:   d.lease(n.Rank),
-			Address:   address(n.Rank),
+			Address:   NodeAddress(n.Rank),
 			Since:     d.now,
 		})
 	}

@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"net"
-	"strconv"
 	"sync"
 	"time"
 
@@ -82,7 +81,7 @@ func (n *nodes) dial(ctx context.Context, h *held, k nodeKey, port int) (*dialba
 	if err != nil {
 		return nil, err
 	}
-	return node.Port(ctx, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	return dialFirst(ctx, node, places(k.rank, port))
 }
 
 func (n *nodes) take(k nodeKey) (*held, error) {

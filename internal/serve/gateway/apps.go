@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"slices"
 	"strings"
 	"time"
 
@@ -140,21 +141,35 @@ func (p *Apps) let(w http.ResponseWriter, r *http.Request, app App) {
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 
-// rewrite forwards the request to the app. It keeps the Host header, because apps compare it with a WebSocket's Origin,
-// and removes the gateway's cookie.
+// rewrite forwards the request to the app as the browser sent it, byte for byte: path, query and cookies, whatever Go
+// thinks of their syntax. It keeps the Host header, because apps compare it with a WebSocket's Origin, and removes the
+// gateway's cookie.
 func (p *Apps) rewrite(r *httputil.ProxyRequest) {
 	label, _ := p.label(r.In)
 	r.Out.URL.Scheme, r.Out.URL.Host = "http", label+":80"
+	path, query, _ := strings.Cut(r.In.RequestURI, "?")
+	if strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "//") { // url.URL reads // as a host
+		r.Out.URL.Opaque = path
+	}
+	r.Out.URL.RawQuery = query
 	r.Out.Host = r.In.Host
 	r.SetXForwarded()
 	r.Out.Header.Set("X-Forwarded-Proto", p.scheme())
-	cookies := r.In.Cookies()
 	r.Out.Header.Del("Cookie")
-	for _, c := range cookies {
-		if c.Name != p.cookieName() {
-			r.Out.AddCookie(c)
+	for _, line := range r.In.Header["Cookie"] {
+		if line = withoutCookie(line, p.cookieName()); line != "" {
+			r.Out.Header.Add("Cookie", line)
 		}
 	}
+}
+
+// withoutCookie returns a Cookie header without the cookies of that name. All others stay as they are.
+func withoutCookie(line, name string) string {
+	kept := slices.DeleteFunc(strings.Split(line, ";"), func(pair string) bool {
+		n, _, _ := strings.Cut(pair, "=")
+		return strings.TrimSpace(n) == name
+	})
+	return strings.TrimSpace(strings.Join(kept, ";"))
 }
 
 // dial connects to the app of a request. The transport reuses a connection only for the same app, but for any visitor;

@@ -60,17 +60,7 @@ func (v *visit) dialPort(host string, port int) (*dialback.PortConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	var first error
-	for _, a := range addresses {
-		conn, err := node.Port(v.ctx, a)
-		if err == nil || !fault.Is(err, fault.NotFound) {
-			return conn, err
-		}
-		if first == nil {
-			first = err
-		}
-	}
-	return nil, first
+	return dialFirst(v.ctx, node, addresses)
 }
 
 // recordForward writes each destination of a connection into the audit log once, because a browser may open it a
@@ -91,12 +81,11 @@ func (v *visit) recordForward(to string) error {
 	return v.gateway.record(v.ctx, v.Visitor, "cluster.forward", v.Rank, map[string]any{"to": to})
 }
 
-// resolve returns the addresses to try for a host name, as a node would resolve it. It knows localhost and the names of
-// nodes. It does not query name servers for other names; renters must do that themselves.
+// resolve returns the addresses to try for a host name, as a node would resolve it. It knows localhost, by which it means the
+// rank itself (places), and the names of nodes. It does not query name servers for other names; renters must do that themselves.
 func (v *visit) resolve(host string, port int) ([]string, error) {
-	p := strconv.Itoa(port)
 	if host == "localhost" || host == "" {
-		return []string{net.JoinHostPort("127.0.0.1", p), net.JoinHostPort("::1", p)}, nil
+		return places(v.Rank, port), nil
 	}
 	if a, err := netip.ParseAddr(host); err == nil {
 		return []string{netip.AddrPortFrom(a, uint16(port)).String()}, nil
@@ -111,18 +100,19 @@ func (v *visit) resolve(host string, port int) ([]string, error) {
 	}
 	for _, n := range c.Nodes {
 		if n.Rank == rank {
-			return v.seenFrom(n, p), nil
+			return v.seenFrom(n, port), nil
 		}
 	}
 	return nil, fault.New(fault.Invalid, "the cluster has no %s", host)
 }
 
 // seenFrom returns the addresses of a rank as seen from the visitor's rank, including loopback for that rank itself.
-func (v *visit) seenFrom(n cluster.Node, port string) []string {
+func (v *visit) seenFrom(n cluster.Node, port int) []string {
+	own := net.JoinHostPort(n.Address, strconv.Itoa(port))
 	if n.Rank == v.Rank {
-		return []string{net.JoinHostPort(n.Address, port), net.JoinHostPort("127.0.0.1", port)}
+		return append([]string{own}, places(n.Rank, port)...)
 	}
-	return []string{net.JoinHostPort(n.Address, port)}
+	return []string{own}
 }
 
 func nodeName(host string) (rank int, ok bool) {

@@ -9,9 +9,9 @@
 //
 // Which process stays PID 1. A program as PID 1 is special: signals that it has no handler for do nothing, so most jobs
 // would ignore SIGTERM until they are killed, and orphans that it does not reap fill its process table. So the init
-// stays, forwards signals and reaps, as tini does. A command that is an init itself (tini, s6, systemd: some refuse to
-// run as anything else) is executed in the init's place instead, and is PID 1 with all its duties, as under plain
-// Docker.
+// stays, forwards signals and reaps, as tini does; what a script runs gets the signal and its time, too (endTree). A command that is an init itself (tini, s6, systemd: some refuse to
+// run as anything else), or a script that ends by executing one, is executed in the init's place instead, and is PID 1
+// with all its duties, as under plain Docker.
 package barrier
 
 import (
@@ -83,12 +83,12 @@ func (i Init) Run() int {
 		return i.broken(err)
 	}
 	signal.Reset()
-	i.serveRanks()
+	server := i.serveRanks()
 	if program.init {
 		err = program.replace(i.Env)
 		return i.refuse(line, err)
 	}
-	code, err := program.supervise(i.Env, line.close)
+	code, err := program.supervise(i.Env, line.close, server)
 	if err != nil {
 		return i.refuse(line, err)
 	}
@@ -119,9 +119,9 @@ func stopOnSignal() {
 	}()
 }
 
-// serveRanks starts the injected binary next to the command, for launchers on other ranks. A cluster of one node has no
-// such server, and a node works without it.
-func (i Init) serveRanks() {
+// serveRanks starts the injected binary next to the command, for launchers on other ranks, and returns its pid. A cluster
+// of one node has no such server (0), and a node works without it.
+func (i Init) serveRanks() (pid int) {
 	nodes := ""
 	for _, kv := range i.Env {
 		if v, ok := strings.CutPrefix(kv, "NNODES="); ok {
@@ -129,19 +129,20 @@ func (i Init) serveRanks() {
 		}
 	}
 	if n, err := strconv.Atoi(nodes); err != nil || n < 2 {
-		return
+		return 0
 	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		return
+		return 0
 	}
 	defer null.Close()
 	files := []uintptr{null.Fd(), null.Fd(), null.Fd()}
-	_, _ = syscall.ForkExec("/proc/self/exe", []string{guest.Binary, "rshd"}, &syscall.ProcAttr{
+	pid, _ = syscall.ForkExec("/proc/self/exe", []string{guest.Binary, "rshd"}, &syscall.ProcAttr{
 		Env:   i.Env,
 		Files: files,
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
+	return pid
 }
 
 func (i Init) broken(err error) int {

@@ -190,7 +190,9 @@ func TestRefusesBeforeTheBarrier(t *testing.T) {
 			"needs the interpreter /nonexistent/python3"},
 		"no interpreter of the interpreter": {put("outer", "#!"+put("inner", "#!/nonexistent/sh\n", 0o755)+"\n", 0o755), 127,
 			"needs the interpreter /nonexistent/sh"},
-		"built for other CPU": {put("foreign", string(foreign), 0o755), 126, "built for EM_RISCV"},
+		"Windows' lines":                 {put("crlf", "#!/bin/sh\r\necho hello\r\n", 0o755), 126, "its lines end in CRLF, as on Windows"},
+		"Windows' lines after an option": {put("crlf-e", "#!/bin/sh -e\r\n", 0o755), 126, "CRLF"},
+		"built for other CPU":            {put("foreign", string(foreign), 0o755), 126, "built for EM_RISCV"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -374,6 +376,43 @@ func TestSignalsAndCodes(t *testing.T) {
 		cmd.Process.Signal(syscall.SIGTERM)
 		if got := code(t, cmd); got != c.code {
 			t.Errorf("%s: code %d, want %d", c.script, got, c.code)
+		}
+	}
+}
+
+// Scripts that execute an init in their place are inits, too.
+func TestScriptsThatBecomeInits(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	last := put("last.sh", "#!/bin/sh\nset -e\nif true; then exec /init; fi\n")
+	args := put("args.sh", "#!/bin/bash -e\necho up\nexec \"$@\"\n")
+	for name, c := range map[string]struct {
+		command []string
+		want    bool
+	}{
+		"at its end":          {[]string{last}, true},
+		"by a shell":          {[]string{"/bin/bash", last}, true},
+		"its arguments":       {[]string{args, "/usr/bin/tini", "--", "train"}, true},
+		"others' arguments":   {[]string{args, "python3", "/init"}, false},
+		"through another":     {[]string{put("outer.sh", "#!/bin/sh\nexec "+last+" \"$@\"\n")}, true},
+		"a shell's text":      {[]string{"/bin/bash", "-lc", "echo a; exec /init"}, true},
+		"a text's arguments":  {[]string{"/bin/sh", "-c", `exec "$@"`, "sh", "/sbin/init"}, true},
+		"a comment":           {[]string{put("comment.sh", "#!/bin/sh\n# exec /init\necho exec; /bin/true /init\n")}, false},
+		"itself":              {[]string{put("loop.sh", "#!/bin/sh\nexec "+filepath.Join(dir, "loop.sh")+"\n")}, false},
+		"a program":           {[]string{"/bin/true", last}, false},
+		"a shell of its own":  {[]string{"/bin/bash"}, false},
+		"an interpreter's":    {[]string{put("p.py", "#!/usr/bin/python3\nexec('/init')\n")}, false},
+		"the last of a chain": {[]string{"/bin/sh", "-c", "cd / && exec env A=b /init"}, false}, // not seen: env is first
+	} {
+		if got := isInit(c.command, c.command[0]); got != c.want {
+			t.Errorf("%s: %q: %t", name, c.command, got)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 
@@ -42,7 +41,7 @@ func Find(argv, env []string) (program, error) {
 	if err := runnable(path, 0); err != nil {
 		return program{}, err
 	}
-	return program{path: path, argv: argv, init: isInit(path)}, nil
+	return program{path: path, argv: argv, init: isInit(argv, path)}, nil
 }
 
 func lookUp(name string, env []string) (string, error) {
@@ -114,6 +113,10 @@ func runnable(path string, depth int) error {
 	switch text := string(head[:n]); {
 	case strings.HasPrefix(text, "#!"):
 		line, _, _ := strings.Cut(text[2:], "\n")
+		if strings.HasSuffix(line, "\r") { // for the kernel, it is part of the last word
+			return fmt.Errorf("cannot run %s: its lines end in CRLF, as on Windows; convert it: sed -i 's/\\r$//' %s",
+				path, path)
+		}
 		if words := strings.Fields(line); len(words) > 0 {
 			return needs(path, "interpreter", words[0], depth)
 		}
@@ -155,18 +158,4 @@ func needs(path, what, other string, depth int) error {
 		return nil // leave it to exec
 	}
 	return runnable(other, depth+1)
-}
-
-// inits are programs that expect to be PID 1.
-var inits = map[string]bool{
-	"init": true, "systemd": true, "tini": true, "tini-static": true, "docker-init": true, "dumb-init": true,
-	"catatonit": true, "s6-svscan": true, "s6-overlay-suexec": true, "runit": true, "runit-init": true, "my_init": true,
-}
-
-func isInit(path string) bool {
-	if inits[filepath.Base(path)] {
-		return true
-	}
-	real, err := filepath.EvalSymlinks(path)
-	return err == nil && inits[filepath.Base(real)]
 }

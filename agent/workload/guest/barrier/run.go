@@ -5,7 +5,11 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
+	"sync/atomic"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // shell runs files whose format the kernel does not know, as execvp does: a script without an interpreter line.
@@ -31,11 +35,14 @@ var handedOn = []os.Signal{
 }
 
 // supervise runs the command, calls started once its program is in place, forwards signals and reaps until it ends. The
-// exit code is the command's, or 128 + n if signal n ended it. Processes that it left running end with this process.
-func (p program) supervise(env []string, started func()) (code int, err error) {
+// exit code is the command's, or 128 + n if signal n ended it. Processes that it left running end with this process, but
+// if a signal ended it, they get that signal and their time first (endTree). spared is a child of ours that does not.
+func (p program) supervise(env []string, started func(), spared int) (code int, err error) {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, handedOn...)
-	attr := &syscall.ProcAttr{Env: env, Files: []uintptr{0, 1, 2}}
+	// Orphans become this process's children, also where it is not PID 1.
+	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	attr := &syscall.ProcAttr{Env: env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true}}
 	// Start returns after exec has succeeded in the child, or with exec's error.
 	pid, err := syscall.ForkExec(p.path, p.argv, attr)
 	if errors.Is(err, syscall.ENOEXEC) {
@@ -46,9 +53,16 @@ func (p program) supervise(env []string, started func()) (code int, err error) {
 		return 0, fmt.Errorf("cannot run %s: %w", p.path, err)
 	}
 	started()
+	var last atomic.Int32 // the signal that was forwarded last
 	go func() {
 		for s := range signals {
-			_ = syscall.Kill(pid, s.(syscall.Signal)) // the command may just have ended
+			sig := s.(syscall.Signal)
+			last.Store(int32(sig))
+			to := pid
+			if (sig == syscall.SIGINT || sig == syscall.SIGQUIT) && isShell(pid) {
+				to = -pid
+			}
+			_ = syscall.Kill(to, sig) // the command may just have ended
 		}
 	}()
 	for {
@@ -58,11 +72,19 @@ func (p program) supervise(env []string, started func()) (code int, err error) {
 		case errors.Is(err, syscall.EINTR):
 		case err != nil:
 			return 0, fmt.Errorf("wait for the command: %w", err)
-		case ended != pid:
-		case status.Signaled():
-			return 128 + int(status.Signal()), nil
-		case status.Exited():
+		case ended != pid || !status.Signaled() && !status.Exited():
+		default:
+			sig := syscall.Signal(last.Load())
+			if slices.Contains(ending, sig) || sig != 0 && status.Signaled() && status.Signal() == sig {
+				endTree(sig, spared)
+			}
+			if status.Signaled() {
+				return 128 + int(status.Signal()), nil
+			}
 			return status.ExitStatus(), nil
 		}
 	}
 }
+
+// ending are the signals that ask a program to end. Others end only programs that do not handle them.
+var ending = []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT}
