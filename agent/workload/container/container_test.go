@@ -114,6 +114,7 @@ func TestGuestAndWorkloadAsAgreed(t *testing.T) {
 		"shm":               hc.ShmSize,
 		"cpuset":            hc.CpusetCpus + hc.CpusetMems,
 		"no new privileges": hc.SecurityOpt[0],
+		"ulimits":           fmt.Sprint(hc.Ulimits), // whatever Docker's defaults are
 	}
 	want := map[string]any{
 		"caps":              capSet(workCaps),
@@ -129,6 +130,7 @@ func TestGuestAndWorkloadAsAgreed(t *testing.T) {
 		"shm":               int64(minShm),
 		"cpuset":            "",
 		"no new privileges": "no-new-privileges",
+		"ulimits":           fmt.Sprint(ulimits()),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

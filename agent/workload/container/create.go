@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"fmt"
 	"os"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,9 +34,11 @@ import (
 //go:embed seccomp.json
 var seccompProfile string
 
-// workCaps are all the capabilities of a workload. NET_RAW must not be among them: it would let a workload forge
-// packets into the bridge of other nodes.
-var workCaps = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "SETUID", "SETGID", "KILL", "NET_BIND_SERVICE"}
+// workCaps are all the capabilities of a workload. FSETID keeps setgid bits, which packages install, and with SYS_CHROOT
+// an SSH server confines itself. NET_RAW must not be among them: it would let a workload forge packets into the bridge
+// of other nodes.
+var workCaps = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETUID", "SETGID", "KILL", "NET_BIND_SERVICE",
+	"SYS_CHROOT"}
 
 const (
 	mb          = 1 << 20
@@ -244,7 +247,7 @@ func (e *Engine) workHostConfig(w WorkloadSpec, attach Attach) *container.HostCo
 		LogConfig:     logConfig("16m", "4"),
 		Resources: container.Resources{
 			Memory: memory, MemorySwap: memory, NanoCPUs: int64(w.Lease.CPUs * 1e9), PidsLimit: &pids,
-			CpusetCpus: w.Cores.CPUs, CpusetMems: w.Cores.Mems,
+			CpusetCpus: w.Cores.CPUs, CpusetMems: w.Cores.Mems, Ulimits: ulimits(),
 		},
 	}
 	if len(e.proof(attach, nil, w.Lease.GPUs).GPUs) > 0 {
@@ -257,6 +260,9 @@ func (e *Engine) workHostConfig(w WorkloadSpec, attach Attach) *container.HostCo
 		hc.Mounts = append(hc.Mounts, mount.Mount{Type: mount.TypeBind, Source: b.Source, Target: b.Target,
 			ReadOnly: b.ReadOnly})
 	}
+	if w.Lease.Nodes > 1 && !slices.ContainsFunc(w.Binds, func(b Bind) bool { return path.Clean(b.Target) == "/job" }) {
+		hc.Mounts = append(hc.Mounts, readOnly(w.Files.Hostfile(), deepSpeedHostfile))
+	}
 	if attach != AttachNVIDIA { // there Docker's default may be NVIDIA's wrapper of it
 		hc.Runtime = agentapi.RuntimeRunc
 	}
@@ -265,6 +271,9 @@ func (e *Engine) workHostConfig(w WorkloadSpec, attach Attach) *container.HostCo
 	}
 	return hc
 }
+
+// deepSpeedHostfile is where DeepSpeed's launcher looks for the ranks (deepspeed.launcher.runner.DLTS_HOSTFILE).
+const deepSpeedHostfile = "/job/hostfile"
 
 // Visible returns the value of NVIDIA_VISIBLE_DEVICES. It overrides the value that an image may set.
 func Visible(a Attach, gpus []string) string {
@@ -307,11 +316,12 @@ func (f Facts) deviceRequests(a Attach, gpus []string) []container.DeviceRequest
 // mounts returns the mounts that guest and workload share: the injected binary and the three files that Docker would
 // otherwise write itself. If only the guest mounted them, they would be writable in the workload.
 func (e *Engine) mounts(files leasefiles.Layout) []mount.Mount {
-	ro := func(source, target string) mount.Mount {
-		return mount.Mount{Type: mount.TypeBind, Source: source, Target: target, ReadOnly: true}
-	}
-	return []mount.Mount{ro(e.cfg.GuestBinary, guest.Binary), ro(files.Hosts, "/etc/hosts"),
-		ro(files.ResolvConf, "/etc/resolv.conf"), ro(files.Hostname, "/etc/hostname")}
+	return []mount.Mount{readOnly(e.cfg.GuestBinary, guest.Binary), readOnly(files.Hosts, "/etc/hosts"),
+		readOnly(files.ResolvConf, "/etc/resolv.conf"), readOnly(files.Hostname, "/etc/hostname")}
+}
+
+func readOnly(source, target string) mount.Mount {
+	return mount.Mount{Type: mount.TypeBind, Source: source, Target: target, ReadOnly: true}
 }
 
 func logConfig(size, files string) container.LogConfig {

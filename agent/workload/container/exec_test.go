@@ -88,7 +88,7 @@ func TestAnotherProcessIsNotTheLeader(t *testing.T) {
 
 func TestExecEnvKeepsDevicesOut(t *testing.T) {
 	t.Parallel()
-	got := execEnv([]string{"A=1", "NVIDIA_VISIBLE_DEVICES=all", "nvidia_x=1", "=x", "plain", execMark + "=host_x",
+	got := execEnv([]string{"A=1", "NVIDIA_VISIBLE_DEVICES=all", "nvidia_gds=1", "=x", "plain", execMark + "=host_x",
 		"LC_ALL=C"})
 	if strings.Join(got, " ") != "A=1 LC_ALL=C" {
 		t.Errorf("%q", got)

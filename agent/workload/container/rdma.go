@@ -2,15 +2,12 @@ package container
 
 import (
 	"cmp"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
-	"github.com/docker/go-units"
 	"github.com/moby/moby/api/types/container"
-	"golang.org/x/sys/unix"
 
 	"github.com/musterhq/muster/agent/machine/gpucheck"
 	"github.com/musterhq/muster/agent/workload/guestenv"
@@ -45,8 +42,6 @@ func addRDMA(hc *container.HostConfig, folder string, ports []agentapi.HCA) {
 			CgroupPermissions: "rw",
 		})
 	}
-	most := lockable()
-	hc.Ulimits = append(hc.Ulimits, &units.Ulimit{Name: "memlock", Soft: most, Hard: most})
 }
 
 // These are of the nodes' measurement with NCCL: where rank 0 waits for the others, past the preflight's port, and for
@@ -73,15 +68,4 @@ func reduceRequest(lease agentapi.LeaseSpec, ports []agentapi.HCA) *gpucheck.Red
 		}
 	}
 	return q
-}
-
-// lockable returns how much memory a workload with RDMA may lock, in bytes: -1, any amount, except on a machine whose
-// root may not raise the limit. Such a machine lends no ports but those of tests.
-func lockable() int64 {
-	may, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, unix.CAP_SYS_RESOURCE, 0, 0, 0)
-	var own unix.Rlimit
-	if err == nil && may == 0 && unix.Getrlimit(unix.RLIMIT_MEMLOCK, &own) == nil && own.Max <= math.MaxInt64 {
-		return int64(own.Max)
-	}
-	return -1
 }
