@@ -236,6 +236,8 @@ func exited(v view) *outcome {
 		return failed(agentapi.ReasonHostInterrupted, "the host's container runtime was stopped")
 	case !started && v.report.State == guest.StateRefused && v.report.Reason != "":
 		return failed(v.report.Reason, v.report.Detail)
+	case !started && v.work.StartedAt.IsZero() && container.ReasonOfImage(v.work.Error) != "":
+		return failed(container.ReasonOfImage(v.work.Error), v.work.Error)
 	case !started && v.work.StartedAt.IsZero(): // the code is the runtime's own: Docker's for "no such file" is 127, too
 		return failed(agentapi.ReasonRuntimeFailed, detailed("the container could not be started", v.work.Error))
 	case !started && v.work.ExitCode == guest.ExitNotFound:

@@ -249,6 +249,9 @@ func TestHowRunsEnd(t *testing.T) {
 		{"could not be started too often", at(created, exit(127), neverRan,
 			func(v *view) { v.rec.Deaths, v.work.Error = maxDeaths, "lstat ns/net" }),
 			failed(agentapi.ReasonRuntimeFailed, "the container could not be started: lstat ns/net")},
+		{"the image's user does not exist", at(created, exit(127), neverRan, func(v *view) {
+			v.rec.Deaths, v.work.Error = maxDeaths, "unable to find user ghost: no matching entries in passwd file"
+		}), failed(agentapi.ReasonImageRefused, "unable to find user ghost: no matching entries in passwd file")},
 		{"its guest died too often under it", at(created, exit(127), deadGuest, func(v *view) { v.rec.Deaths = maxDeaths }),
 			failed(agentapi.ReasonGuestDied, "the container that holds the node's network ended")},
 		{"killed at the barrier too often", at(barrier, exit(137), func(v *view) { v.rec.Deaths = maxDeaths }),

@@ -378,6 +378,9 @@ func (e *Engine) refused(err error, format string, args ...any) error {
 		return Refusal{agentapi.ReasonNoDisk, clip(text)}
 	case cerrdefs.IsInvalidArgument(err), cerrdefs.IsInternal(err), cerrdefs.IsNotImplemented(err),
 		cerrdefs.IsPermissionDenied(err):
+		if reason := ReasonOfImage(text); reason != "" {
+			return Refusal{reason, clip(text)}
+		}
 		return Refusal{agentapi.ReasonRuntimeFailed, fmt.Sprintf(format, args...) + ": " + clip(text)}
 	}
 	return unavailable(err, format, args...)

@@ -196,6 +196,7 @@ const (
 	maxLabels      = 64
 	maxEnv         = 256
 	maxEnvBytes    = 128 << 10
+	maxEnvString   = 128<<10 - 1 // name=value: MAX_ARG_STRLEN of execve(2), less the NUL
 	maxArgs        = 256
 	maxArgBytes    = 32 << 10
 	maxKeys        = 32
@@ -388,6 +389,8 @@ func (s Spec) checkEnv(bad *fault.Fields) {
 			bad.Add("env."+k, "decides which devices a node has: Muster sets it")
 		case strings.ContainsRune(v, 0) || !utf8.ValidString(v):
 			bad.Add("env."+k, "want text without NUL")
+		case len(k)+len("=")+len(v) > maxEnvString:
+			bad.Add("env."+k, "at most %d bytes with its name: Linux allows no more", maxEnvString-len("="))
 		}
 	}
 	if len(s.Env) > maxEnv || size > maxEnvBytes {

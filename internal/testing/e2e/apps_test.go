@@ -139,7 +139,7 @@ func shoutOverUpgrade(t *testing.T, b appBrowser, site string) {
 }
 
 // httpServer answers a request with what it was asked, and after an upgrade returns what it receives in capitals.
-const httpServer = `socket(S,2,1,6);setsockopt(S,1,2,1);bind(S,pack("S n C4 x8",2,8899,0,0,0,0))||die;listen(S,9);$SIG{CHLD}="IGNORE";syswrite(STDOUT,"listening\n");
+const httpServer = `socket(S,2,1,6);setsockopt(S,1,2,1);bind(S,pack("S n C4 x8",2,8899,10,77,0,$ENV{NODE_RANK}+1))||die;listen(S,9);$SIG{CHLD}="IGNORE";syswrite(STDOUT,"listening\n");
 while(accept(C,S)){
   if(!fork){
     while(sysread(C,$b,4096)){$h.=$b;last if $h=~/\r\n\r\n/}

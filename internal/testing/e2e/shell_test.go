@@ -162,6 +162,11 @@ func TestShell(t *testing.T) {
 		// From rank to rank, as mpirun does it.
 		g.wants(t, "1 node-1 in 0\n", "in\n", at(0),
 			`$OMPI_MCA_plm_rsh_agent -x node-1 'read x; echo $NODE_RANK $(cat /etc/hostname) $x' | while read l; do echo $l $NODE_RANK; done`)
+		g.wants(t, "1 in\n", "in\n", at(0), `ssh -o PasswordAuthentication=no node-1 'read x; echo $NODE_RANK $x'`)
+		// The address that a program finds for itself, as vLLM and Ray look for it, is one that other ranks reach.
+		g.wants(t, "10.77.0.2\n", "", at(1), `perl -e 'socket(S,2,2,17);connect(S,pack("S n C4 x8",2,53,8,8,8,8))||die;`+
+			`print join(".",(unpack("S n C4",getsockname(S)))[2..5]),"\n"'`)
+		g.wants(t, "HELLO\n", "", at(0), `exec 3<>/dev/tcp/10.77.0.2/7777; echo hello >&3; read x <&3; echo $x`)
 		// More than any buffer on the way, both ways.
 		big := strings.Repeat("0123456789abcdef", 1<<17) // 2 MiB
 		g.wants(t, big, big, at(0), "cat")
