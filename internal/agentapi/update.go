@@ -9,6 +9,7 @@ const (
 	CapScratch      = "scratch"       // it gives a node LeaseSpec.ScratchGB
 	CapPopularBound = "popular_bound" // it respects SyncReply.PopularBytes
 	CapEntrypoint   = "entrypoint"    // it runs LeaseSpec.Entrypoint in place of the image's
+	CapUser         = "user"          // it runs a node as LeaseSpec.User
 	CapWakeState    = "wake_state"    // it applies Wake.Desired without a sync
 	CapRequalify    = "requalify"     // it follows Desired.Requalify
 	CapVolumes      = "volumes"       // it mounts LeaseSpec.Mounts; listed only where the host can (XFS with reflinks)
@@ -19,7 +20,7 @@ const (
 
 // Capabilities lists those of this version's agent.
 func Capabilities() []string {
-	return []string{CapSelfUpdate, CapRelayRenewal, CapScratch, CapPopularBound, CapEntrypoint, CapWakeState,
+	return []string{CapSelfUpdate, CapRelayRenewal, CapScratch, CapPopularBound, CapEntrypoint, CapUser, CapWakeState,
 		CapRequalify, CapRanks}
 }
 

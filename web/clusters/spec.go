@@ -38,6 +38,7 @@ func specRows(s market.Spec, currency string) []SpecRow {
 	} else if len(s.Entrypoint) == 0 {
 		add("Command", "the image's own", false)
 	}
+	add("User", s.User, true)
 	add("Environment", strings.Join(slices.Sorted(maps.Keys(s.Env)), " "), true)
 	size := view.Plural(s.Nodes, "node", "nodes") + " with " + view.Plural(s.GPUsPerNode, "GPU", "GPUs")
 	if s.Nodes > 1 {

@@ -193,6 +193,7 @@ func summary(s market.Spec, currency string) []SummaryRow {
 		command = "the image's own"
 	}
 	add("Command", command)
+	add("User", s.User)
 	add("Environment", strings.Join(slices.Sorted(maps.Keys(s.Env)), " "))
 	add("Ports", portsText(s.Ports))
 	add("Disk", fmt.Sprintf("%d GB per node", s.DiskGB))

@@ -26,6 +26,7 @@ func specForm(v *page.Visit) SpecForm {
 		GPUs:          f("gpus", "1"),
 		Image:         f("image", ""),
 		Entrypoint:    f("entrypoint", ""),
+		User:          f("user", ""),
 		Command:       strings.ReplaceAll(f("command", ""), "\r\n", "\n"), // as browsers send a text area
 		Env:           v.R.PostFormValue("env"),
 		From:          v.R.PostFormValue("from"),
@@ -57,6 +58,7 @@ func formLink(query string, f SpecForm) string {
 		"gpus":            {f.GPUs},
 		"image":           {f.Image},
 		"entrypoint":      {f.Entrypoint},
+		"user":            {f.User},
 		"command":         {f.Command},
 		"name":            {f.Name},
 		"budget":          {f.Budget},
@@ -99,6 +101,7 @@ func asTyped(spec market.Spec) SpecForm {
 		GPUs:          strconv.Itoa(spec.GPUsPerNode),
 		Image:         spec.Image,
 		Entrypoint:    shellquote.Join(spec.Entrypoint...),
+		User:          spec.User,
 		Command:       shellquote.Join(spec.Command...),
 		Name:          spec.Name,
 		DiskGB:        strconv.FormatInt(spec.DiskGB, 10),
@@ -180,6 +183,7 @@ func specOver(spec market.Spec, f SpecForm, query string, needsImage bool) (mark
 	if spec.Entrypoint, err = shellquote.Split(f.Entrypoint); err != nil {
 		bad.Add("entrypoint", "a quote is not closed")
 	}
+	spec.User = strings.TrimSpace(f.User)
 	spec.Env = envOf(f.Env, &bad)
 	spec.Ports = portsOf(f.Ports, &bad)
 	spec.Mounts = mountsOf(f.Mounts, spec.Mounts, &bad)

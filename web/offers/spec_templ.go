@@ -14,7 +14,7 @@ import "github.com/musterhq/muster/web/view"
 type SpecForm struct {
 	Nodes, GPUs, Image, Command, Env, Name, Budget, DiskGB, Scope  string
 	OnNodeFailure, Restart, Egress, Ports, Hours, MinGbps, Project string
-	Runtime, ScratchGB, Entrypoint, Fabric, MinBusbw               string
+	Runtime, ScratchGB, Entrypoint, User, Fabric, MinBusbw         string
 	Query                                                          string // of a template; "" = the page's
 	From                                                           string // what filled the form: see originOf; "" = nothing
 	Note                                                           string // about where the form comes from
@@ -25,12 +25,12 @@ type SpecForm struct {
 
 // Advanced says whether anything beyond the first fields is set or wrong: the page shows those then.
 func (f SpecForm) Advanced() bool {
-	for _, name := range []string{"on_node_failure", "restart", "egress", "ports", "max_duration", "network.min_gbps", "network.fabric", "network.min_busbw_gbps", "project", "runtime", "scratch_gb", "entrypoint"} {
+	for _, name := range []string{"on_node_failure", "restart", "egress", "ports", "max_duration", "network.min_gbps", "network.fabric", "network.min_busbw_gbps", "project", "runtime", "scratch_gb", "entrypoint", "user"} {
 		if f.Errors[name] != "" {
 			return true
 		}
 	}
-	return f.OnNodeFailure+f.Restart+f.Egress+f.Runtime != "failneverfullrunc" || f.DiskLimited || f.Entrypoint+f.ScratchGB+f.Ports+f.Hours+f.MinGbps+f.Fabric+f.MinBusbw+f.Project != ""
+	return f.OnNodeFailure+f.Restart+f.Egress+f.Runtime != "failneverfullrunc" || f.DiskLimited || f.Entrypoint+f.User+f.ScratchGB+f.Ports+f.Hours+f.MinGbps+f.Fabric+f.MinBusbw+f.Project != ""
 }
 
 // specPanel is the form. Where it has buttons for rows, a first button stands for the Enter key, which presses the first.
@@ -349,11 +349,15 @@ func specFields(m Market) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 28, "><summary>More: entry point, failures, network, ports, limits, scratch, isolation</summary><div class=\"stack-3\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 28, "><summary>More: entry point, user, failures, network, ports, limits, scratch, isolation</summary><div class=\"stack-3\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
 		templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "entrypoint", Label: "Entry point", Type: "text", Value: m.Spec.Entrypoint, Mono: true, Placeholder: "bash -c", Error: m.Spec.Errors["entrypoint"], Help: "Runs in place of the image's entry point and command. Empty: the image's own."}).Render(ctx, templ_7745c5c3_Buffer)
+		if templ_7745c5c3_Err != nil {
+			return templ_7745c5c3_Err
+		}
+		templ_7745c5c3_Err = view.Field(view.FieldSpec{ID: "user", Label: "User", Type: "text", Value: m.Spec.User, Mono: true, Placeholder: "root", Error: m.Spec.Errors["user"], Help: "Whom processes and shells run as. Empty: the image's own."}).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -401,7 +405,7 @@ func specFields(m Market) templ.Component {
 			var templ_7745c5c3_Var10 string
 			templ_7745c5c3_Var10, templ_7745c5c3_Err = templ.JoinStringErrs(m.Spec.Errors["network.fabric"])
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `offers/spec.templ`, Line: 114, Col: 58}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `offers/spec.templ`, Line: 115, Col: 58}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var10))
 			if templ_7745c5c3_Err != nil {
@@ -491,7 +495,7 @@ func choice(id, label, value string, of [][2]string) templ.Component {
 		var templ_7745c5c3_Var12 string
 		templ_7745c5c3_Var12, templ_7745c5c3_Err = templ.JoinStringErrs(id)
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `offers/spec.templ`, Line: 131, Col: 17}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `offers/spec.templ`, Line: 132, Col: 17}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var12))
 		if templ_7745c5c3_Err != nil {
@@ -504,7 +508,7 @@ func choice(id, label, value string, of [][2]string) templ.Component {
 		var templ_7745c5c3_Var13 string
 		templ_7745c5c3_Var13, templ_7745c5c3_Err = templ.JoinStringErrs(label)
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `offers/spec.templ`, Line: 131, Col: 27}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `offers/spec.templ`, Line: 132, Col: 27}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var13))
 		if templ_7745c5c3_Err != nil {
@@ -517,7 +521,7 @@ func choice(id, label, value string, of [][2]string) templ.Component {
 		var templ_7745c5c3_Var14 string
 		templ_7745c5c3_Var14, templ_7745c5c3_Err = templ.JoinStringErrs(id)
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `offers/spec.templ`, Line: 132, Col: 28}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `offers/spec.templ`, Line: 133, Col: 28}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var14))
 		if templ_7745c5c3_Err != nil {
@@ -530,7 +534,7 @@ func choice(id, label, value string, of [][2]string) templ.Component {
 		var templ_7745c5c3_Var15 string
 		templ_7745c5c3_Var15, templ_7745c5c3_Err = templ.JoinStringErrs(id)
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `offers/spec.templ`, Line: 132, Col: 40}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `offers/spec.templ`, Line: 133, Col: 40}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var15))
 		if templ_7745c5c3_Err != nil {
@@ -548,7 +552,7 @@ func choice(id, label, value string, of [][2]string) templ.Component {
 			var templ_7745c5c3_Var16 string
 			templ_7745c5c3_Var16, templ_7745c5c3_Err = templ.JoinStringErrs(o[0])
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `offers/spec.templ`, Line: 134, Col: 24}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `offers/spec.templ`, Line: 135, Col: 24}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var16))
 			if templ_7745c5c3_Err != nil {
@@ -571,7 +575,7 @@ func choice(id, label, value string, of [][2]string) templ.Component {
 			var templ_7745c5c3_Var17 string
 			templ_7745c5c3_Var17, templ_7745c5c3_Err = templ.JoinStringErrs(o[1])
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `offers/spec.templ`, Line: 134, Col: 61}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `offers/spec.templ`, Line: 135, Col: 61}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var17))
 			if templ_7745c5c3_Err != nil {

@@ -33,6 +33,7 @@ func CreateLine(s market.Spec) string {
 	flag("--gpu", s.GPU, "")
 	flag("--image", imageOr(s), "")
 	flag("--entrypoint", shellquote.Join(s.Entrypoint...), "")
+	flag("--user", s.User, "")
 	for _, k := range slices.Sorted(maps.Keys(s.Env)) {
 		words = append(words, "-e", k)
 	}
@@ -105,7 +106,7 @@ func imageOr(s market.Spec) string {
 
 // specFields is the order in which a request lists the fields of a spec.
 var specFields = []string{"name", "project", "labels", "nodes", "gpus_per_node", "gpu", "image", "entrypoint",
-	"command", "ports", "disk_gb", "disk_limited", "scratch_gb", "mounts", "runtime", "trust", "ssh_key_ids",
+	"command", "user", "ports", "disk_gb", "disk_limited", "scratch_gb", "mounts", "runtime", "trust", "ssh_key_ids",
 	"max_price_per_hour", "max_duration", "budget", "network", "on_node_failure", "restart", "egress"}
 
 // CurlLine returns the request that rents what a spec describes, for a shell. It contains no secret: the token and the

@@ -19,6 +19,7 @@ import (
 
 const fullSpec = `{"name":"train 1","project":"vision","labels":{"a":"b"},"nodes":2,"gpus_per_node":4,
 	"gpu":"gpu_model=H100 vram_gb>=80","image":"pytorch/pytorch:2.4.0","restart":"on_failure","egress":"limited",
+	"user":"app:users",
 	"entrypoint":["bash","-c"],"command":["echo 'it''s' \"$RANK\"\nexit"],"env":{"LINES_TEST":"from the shell"},
 	"ports":[{"port":8888,"protocol":"http"},{"port":6006,"protocol":"tcp"}],"disk_gb":100,"disk_limited":true,
 	"scratch_gb":5,"runtime":"runsc","trust":"any","ssh_key_ids":["key_01jd9w6n3q0000000000000001"],

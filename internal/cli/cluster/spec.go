@@ -22,7 +22,7 @@ type specFlags struct {
 	template                                       string
 	file, envFile                                  string
 	name, project, gpu, image, restart, egress     string
-	entrypoint                                     string
+	entrypoint, user                               string
 	scope, onFailure, registryUser, runtime, trust string
 	maxPrice, budget, maxDuration                  string
 	nodes, gpus                                    int
@@ -49,6 +49,7 @@ func (f *specFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.image, "image", "", "container image")
 	fs.StringVar(&f.entrypoint, "entrypoint", "", "program and arguments to run in place of the image's entry point and "+
 		"command, such as 'bash -c'")
+	fs.StringVar(&f.user, "user", "", "user to run as in place of the image's own, such as root, 1000 or app:users")
 	fs.StringVar(&f.registryUser, "registry-user", "", "user of a private registry; the password is read from "+
 		"MUSTER_REGISTRY_PASSWORD, or asked for")
 	fs.StringVar(&f.restart, "restart", "", "never or on_failure")
@@ -110,6 +111,7 @@ func (f *specFlags) spec(cmd *cobra.Command, command []string) (client.Spec, err
 	lay(&s.Project, f.project)
 	lay(&s.GPU, f.gpu)
 	lay(&s.Image, f.image)
+	lay(&s.User, f.user)
 	lay(&s.Restart, f.restart)
 	lay(&s.Egress, f.egress)
 	lay(&s.OnNodeFailure, f.onFailure)

@@ -60,8 +60,8 @@ func printTemplate(p *base.Printer, t client.Template) {
 		params = append(params, x.Field)
 	}
 	p.Facts("Template", t.Name, "Title", t.Title, "", t.Description, "Here", t.StandIn, "Image", t.Spec.Image,
-		"Entry point", strings.Join(t.Spec.Entrypoint, " "), "Command", strings.Join(t.Spec.Command, " "), "Size",
-		sizeOf(t.Spec), "Environment", names(t.Spec.Env), "Parameters", strings.Join(params, ", "))
+		"Entry point", strings.Join(t.Spec.Entrypoint, " "), "Command", strings.Join(t.Spec.Command, " "), "User",
+		t.Spec.User, "Size", sizeOf(t.Spec), "Environment", names(t.Spec.Env), "Parameters", strings.Join(params, ", "))
 	p.Line("")
 	p.Line("Rent it: muster cluster create --template %s", t.Name)
 }

@@ -166,6 +166,7 @@ SELECT h.id, h.org_id, h.name, h.region, h.fabric_id, coalesce(f.name, '') AS fa
        h.rdma_gbps, h.rdma_rails, h.rdma_link, r.busbw_gbps AS rdma_busbw_gbps, r.busbw_at AS rdma_busbw_at,
        (CASE WHEN h.rdma_gbps > 0 AND h.fabric_id IS NOT NULL AND fabric_partitioned(h.fabric_id) THEN 'partition' ELSE 'sole_tenant' END)::text AS rdma_isolation,
        ('entrypoint' = ANY(coalesce(a.capabilities, '{}')))::boolean AS entrypoint,
+       ('user' = ANY(coalesce(a.capabilities, '{}')))::boolean AS users,
        ('volumes' = ANY(coalesce(a.capabilities, '{}')))::boolean AS volumes,
        ('volume_ranks' = ANY(coalesce(a.capabilities, '{}')))::boolean AS volume_ranks,
        ('buckets' = ANY(coalesce(a.capabilities, '{}')))::boolean AS buckets,
@@ -221,6 +222,7 @@ type FleetHostsRow struct {
 	RdmaBusbwAt   *time.Time
 	RdmaIsolation string
 	Entrypoint    bool
+	Users         bool
 	Volumes       bool
 	VolumeRanks   bool
 	Buckets       bool
@@ -271,6 +273,7 @@ func (q *Queries) FleetHosts(ctx context.Context, arg FleetHostsParams) ([]Fleet
 			&i.RdmaBusbwAt,
 			&i.RdmaIsolation,
 			&i.Entrypoint,
+			&i.Users,
 			&i.Volumes,
 			&i.VolumeRanks,
 			&i.Buckets,

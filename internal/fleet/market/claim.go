@@ -141,6 +141,7 @@ func (r *HostRows) assemble() (map[id.Host]*Host, error) {
 			DiskLimited:   h.DiskLimited,
 			ScratchFreeGB: h.ScratchGb,
 			Entrypoint:    h.Entrypoint,
+			Users:         h.Users,
 			Volumes:       h.Volumes,
 			VolumeRanks:   h.VolumeRanks,
 			Buckets:       h.Buckets,

@@ -8,11 +8,12 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// A spec with an entry point is placed only where the agent can replace an image's: an older one would ignore it.
+// A spec with an entry point or a user is placed only where the agent can replace an image's: an older one would ignore
+// it.
 func TestPlace_EntrypointOnlyWhereTheAgentRunsIt(t *testing.T) {
 	t.Parallel()
 	older, newer := newHost("older", "X", 4, 1_000_000), newHost("newer", "X", 4, 2_000_000)
-	newer.Entrypoint = true
+	newer.Entrypoint, newer.Users = true, true
 	all := snapshotOf(older, newer)
 	with := func(s *Spec) { s.Entrypoint = []string{"bash", "-c"} }
 	for _, c := range []struct {
@@ -21,6 +22,7 @@ func TestPlace_EntrypointOnlyWhereTheAgentRunsIt(t *testing.T) {
 	}{
 		{func(*Spec) {}, []string{"older"}},
 		{with, []string{"newer"}},
+		{func(s *Spec) { s.User = "root" }, []string{"newer"}},
 		{func(s *Spec) { with(s); s.Nodes = 2 }, nil},
 	} {
 		p, why := Place(all, mustRequest(t, c.change))

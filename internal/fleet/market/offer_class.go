@@ -52,6 +52,7 @@ type facts struct {
 	diskFreeGB          int64
 	diskLimited         bool
 	entrypoint          bool
+	users               bool
 	volumes             bool
 	volumeRanks         bool
 	buckets             bool
@@ -135,6 +136,7 @@ func (s *Snapshot) factsOf(h *Host, o *HostOffer) facts {
 		diskFreeGB:    h.DiskFreeGB,
 		diskLimited:   h.DiskLimited,
 		entrypoint:    h.Entrypoint,
+		users:         h.Users,
 		volumes:       h.Volumes,
 		volumeRanks:   h.VolumeRanks,
 		buckets:       h.Buckets,

@@ -25,6 +25,7 @@ type Request struct {
 	DiskLimited bool
 	Runtime     string
 	Entrypoint  bool        // requires hosts whose agent can replace an image's entry point
+	User        bool        // requires hosts whose agent can run a node as another user than its image's
 	ScratchGB   int64       // per node; 0 = none
 	RDMA        bool        // whole hosts of one fabric that lend its RDMA ports; MinBusbw is the least bandwidth of these
 	MinBusbw    float64     // Gbit/s; 0 = any
@@ -143,6 +144,9 @@ func (a *Request) constraints() []constraint {
 	}
 	if a.Entrypoint {
 		add(func(f *facts) bool { return f.entrypoint }, "entrypoint: the host's agent can replace an image's entry point")
+	}
+	if a.User {
+		add(func(f *facts) bool { return f.users }, "user: the host's agent can run a node as another user")
 	}
 	if a.Volumes {
 		add(func(f *facts) bool { return f.volumes }, "mounts: the host offers scratch and can mount volumes")

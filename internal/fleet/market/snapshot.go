@@ -31,6 +31,7 @@ type Host struct {
 	DiskLimited bool
 	Runtimes    string
 	Entrypoint  bool   // its agent can replace an image's entry point
+	Users       bool   // its agent can run a node as another user than its image's
 	Volumes     bool   // it can mount volumes
 	VolumeRanks bool   // also those that every rank writes
 	Buckets     bool   // it can mount renters' buckets

@@ -36,6 +36,7 @@ type Spec struct {
 	Egress       string            `json:"egress"`
 	Entrypoint   []string          `json:"entrypoint,omitempty"`
 	Command      []string          `json:"command"`
+	User         string            `json:"user,omitempty"` // "" = the image's own
 	Env          map[string]string `json:"env"`
 	Ports        []Port            `json:"ports"`
 	DiskGB       int64             `json:"disk_gb"`

@@ -54,6 +54,7 @@ func (s *Spec) decode(b []byte, allowed func(string) bool) error {
 		"egress":             &s.Egress,
 		"entrypoint":         &s.Entrypoint,
 		"command":            &s.Command,
+		"user":               &s.User,
 		"env":                &s.Env,
 		"disk_gb":            &s.DiskGB,
 		"disk_limited":       &s.DiskLimited,
@@ -207,6 +208,8 @@ const (
 var (
 	nameShape  = regexp.MustCompile(`^[\pL\pN][\pL\pN ._-]{0,62}$`)
 	labelShape = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?$`)
+	// userShape is Docker's user[:group], with names as useradd(8) allows them.
+	userShape  = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,31})?$`)
 	envShape   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 )
 
@@ -237,7 +240,8 @@ func (s Spec) Request(renter id.Org) (Request, error) {
 	a := Request{
 		Renter: renter, Nodes: s.Nodes, GPUs: s.GPUsPerNode, Query: q, Scope: s.Network.Scope, MinGbps: s.Network.MinGbps,
 		DiskGB: s.DiskGB, DiskLimited: s.DiskLimited, Runtime: s.Runtime, ScratchGB: s.ScratchGB, Duration: s.Duration(),
-		Trust: s.Trust, Image: s.Image, Entrypoint: len(s.Entrypoint) > 0, Volumes: slices.ContainsFunc(s.Mounts, isVolume),
+		Trust: s.Trust, Image: s.Image, Entrypoint: len(s.Entrypoint) > 0, User: s.User != "",
+		Volumes: slices.ContainsFunc(s.Mounts, isVolume),
 		Buckets: slices.ContainsFunc(s.Mounts, isBucket), Shared: sharedNames(s.Mounts),
 		LazyVolumes: slices.ContainsFunc(s.Mounts, func(m Mount) bool { return m.Lazy }),
 		VolumeRanks: slices.ContainsFunc(s.Mounts, func(m Mount) bool { return m.Mode == agentapi.MountRanks }),
@@ -335,6 +339,9 @@ func (s Spec) checkWorkload(bad *fault.Fields) {
 	}
 	checkArgs(bad, "entrypoint", s.Entrypoint, true)
 	checkArgs(bad, "command", s.Command, len(s.Entrypoint) == 0)
+	if s.User != "" && !userShape.MatchString(s.User) {
+		bad.Add("user", "want a name or a number of the image's users, and perhaps a group: root, 1000, app:users")
+	}
 	s.checkEnv(bad)
 	if len(s.Ports) > MaxPorts {
 		bad.Add("ports", "at most %d", MaxPorts)

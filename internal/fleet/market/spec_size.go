@@ -23,7 +23,7 @@ func (s Spec) HostBytes() int {
 	ref := long(40) // of an id
 	l := agentapi.LeaseSpec{
 		LeaseRef: agentapi.LeaseRef{Lease: ref, Epoch: 1 << 30}, Cluster: ref, Node: ref, Rank: MaxNodes, Nodes: MaxNodes,
-		Image: s.Image, Digest: long(100), Entrypoint: s.Entrypoint, Command: s.Command, Env: s.Env,
+		Image: s.Image, Digest: long(100), Entrypoint: s.Entrypoint, Command: s.Command, User: s.User, Env: s.Env,
 		GPUs: slices.Repeat([]string{long(64)}, s.GPUsPerNode), CPUs: 123456.789, RAMMB: 1 << 40, DiskGB: s.DiskGB,
 		DiskLimited: s.DiskLimited, Runtime: s.Runtime, ScratchGB: s.ScratchGB, Egress: s.Egress, RunUntilMS: 1 << 50,
 		GraceS: 30,

@@ -33,7 +33,7 @@ func TestSpecDefaults(t *testing.T) {
 func TestSpecOfTheContract(t *testing.T) {
 	t.Parallel()
 	in := `{"name":"train-1","project":null,"labels":{"a":"b"},"nodes":2,"gpus_per_node":4,"gpu":"gpu_model=H100 vram_gb>=80",
-		"image":"pytorch/pytorch:2.4.0","restart":"on_failure","egress":"limited","entrypoint":["env"],
+		"image":"pytorch/pytorch:2.4.0","restart":"on_failure","egress":"limited","entrypoint":["env"],"user":"1000:1000",
 		"command":["python","train.py"],
 		"env":{"EPOCHS":"3"},
 		"ports":[{"port":8888,"protocol":"http"}],"disk_gb":100,"ssh_key_ids":["key_01jd9w6n3q0000000000000001"],
@@ -98,6 +98,9 @@ func TestSpecNamesEveryFault(t *testing.T) {
 		{`{"image":"b","labels":{"a b":"c","ok":"\u0007"}}`, "labels labels.ok"},
 		{`{"image":"b","name":"../etc"}`, "name"},
 		{`{"image":"b","command":["","x"]}`, "command[0]"},
+		{`{"image":"b","user":"app user"}`, "user"},
+		{`{"image":"b","user":"root:"}`, "user"},
+		{`{"image":"b","user":"-u"}`, "user"},
 		{`{"image":"b","command":"sleep 1"}`, "command"},
 		{`{"image":"b","ssh_key_ids":["cl_01jd9w6n3q0000000000000001"]}`, "ssh_key_ids"},
 		{`{"image":"b","ssh_key_ids":[""]}`, "ssh_key_ids[0]"},

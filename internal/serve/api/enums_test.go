@@ -51,7 +51,8 @@ func TestWireEnums_AreTheDomainsStates(t *testing.T) {
 func TestViewSpec_ShowsEveryField(t *testing.T) {
 	t.Parallel()
 	spec, err := market.ParseQuoteSpec([]byte(`{"name":"n","project":"p","labels":{"a":"b"},"nodes":2,"gpus_per_node":3,
-		"gpu":"vram_gb >= 80","image":"x/y:1","restart":"on_failure","egress":"limited","entrypoint":["e"],"command":["c"],
+		"gpu":"vram_gb >= 80","image":"x/y:1","restart":"on_failure","egress":"limited","entrypoint":["e"],
+		"user":"u:g","command":["c"],
 		"ports":[{"port":80,"protocol":"http"}],"disk_gb":11,"disk_limited":true,"scratch_gb":12,"runtime":"runsc",
 		"max_price_per_hour":"9.5","max_duration":7200,"budget":"20",
 		"network":{"scope":"fabric","min_gbps":100},"trust":"any","on_node_failure":"replace"}`))

@@ -119,6 +119,7 @@ func viewSpec(s market.Spec) client.ClusterSpec {
 		Egress:          s.Egress,
 		Entrypoint:      s.Entrypoint,
 		Command:         s.Command,
+		User:            s.User,
 		Env:             s.Env,
 		DiskGB:          s.DiskGB,
 		DiskLimited:     s.DiskLimited,
