@@ -3,6 +3,8 @@ package gpu
 import (
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/musterhq/muster/agent/machine/gpu/wire"
 	"github.com/musterhq/muster/agent/machine/hostinfo"
@@ -93,6 +95,10 @@ func (dg *Diagnosis) accuse(uuid string, e Evidence) {
 	if r == nil || e.App && r.AppBlamed {
 		return
 	}
+	if e.Slower != "" {
+		r.slow.report(causeNVLink, e.Slower, dg.reg.cfg.Now())
+		return // the next look emits it
+	}
 	next, news := r.Accuse(e, dg.reg.boot, dg.reg.cfg.Now())
 	changed := !next.Last.Equal(r.Last)
 	r.Verdict, r.AppBlamed = next, r.AppBlamed || e.App
@@ -135,14 +141,46 @@ func (dg *Diagnosis) concerned(gpu string, instance *int) []string {
 	return out
 }
 
-// noteRecovery notes which GPUs the driver wants reset. It is part of a look.
+// noteRecovery notes which GPUs the driver wants reset, and for which it asks to recover the IMEX domain. It is part of
+// a look.
 func (dg *Diagnosis) noteRecovery(conditions map[string]wire.Condition) {
 	dg.reg.mu.Lock()
 	defer dg.reg.mu.Unlock()
 	for uuid, c := range conditions {
-		if r := dg.reg.mem.GPUs[uuid]; r != nil {
-			r.wantsReset = c.RecoveryAction != nil &&
-				(*c.RecoveryAction == wire.RecoverReset || *c.RecoveryAction == wire.RecoverDrainAndReset)
+		r := dg.reg.mem.GPUs[uuid]
+		if r == nil {
+			continue
+		}
+		action := wire.RecoverNone
+		if c.RecoveryAction != nil {
+			action = *c.RecoveryAction
+		}
+		r.wantsReset = slices.Contains([]int{wire.RecoverReset, wire.RecoverDrainP2P, wire.RecoverDrainAndReset}, action)
+		if imex := action == wire.RecoverIMEX; r.wantsIMEX != imex {
+			r.wantsIMEX = imex
+			poke(dg.reg.changed)
 		}
 	}
+}
+
+// imexProblems returns that the driver asks to recover the IMEX domain: the daemons through which GPUs of several hosts
+// share memory. Each of these GPUs computes as before. reg.mu is held.
+func (dg *Diagnosis) imexProblems(gpus []agentapi.GPU) []agentapi.Problem {
+	var at []string
+	for _, g := range gpus {
+		if r := dg.reg.mem.GPUs[g.UUID]; r != nil && r.wantsIMEX && r.Instance == nil {
+			at = append(at, strconv.Itoa(g.Index))
+		}
+	}
+	if len(at) == 0 {
+		return nil
+	}
+	return []agentapi.Problem{{
+		Code:     "imex_domain",
+		Severity: "warn",
+		Cause: "The driver asks to recover the IMEX domain, through which GPUs of several hosts share memory. The GPUs " +
+			"are rented on.",
+		Evidence: "nvidia-smi, GPU Recovery Action, GPU " + strings.Join(at, ", "),
+		Fix:      "Restart the IMEX daemon on every host of the domain: systemctl restart nvidia-imex.",
+	}}
 }

@@ -56,15 +56,16 @@ type Evidence struct {
 	Xid    int
 	Code   string // the vendor's own name of what happened; "": that of the Xid, if there is one
 	Detail string
-	Weight State // the state it puts a healthy GPU into; "" or Healthy: not about the GPU
-	App    bool  // a program can cause it: such evidence alone never quarantines, however frequent
+	Weight State  // the state it puts a healthy GPU into; "" or Healthy: not about the GPU
+	App    bool   // a program can cause it: such evidence never quarantines, however frequent
+	Slower string // why the GPU is slower than it could be, for people; "": it says nothing about that
 }
 
 // Numbers of the health rules.
 const (
-	strikesOut   = 3               // suspicions within strikeMemory that together quarantine
+	strikesOut   = 3               // suspicions of the GPU itself within strikeMemory that together quarantine
 	strikeMemory = 24 * time.Hour  //
-	sameStrike   = 5 * time.Second // one event reported twice, by NVML and by the kernel's log
+	sameStrike   = 5 * time.Second // one event reported twice, by NVML and by the kernel's log, or in several ways
 )
 
 // ConditionEvidence returns the evidence in a GPU's report of its own defects; none means a healthy GPU. If the driver
@@ -102,7 +103,7 @@ func ConditionEvidence(c wire.Condition) []Evidence {
 	}
 	if c.RecoveryAction != nil {
 		switch action := *c.RecoveryAction; action {
-		case wire.RecoverNone:
+		case wire.RecoverNone, wire.RecoverIMEX: // the latter is about other hosts: see imexProblems
 		case wire.RecoverReset:
 			add(kindAction, Quarantined, "the driver asks for: reset")
 		case wire.RecoverReboot:
@@ -186,9 +187,8 @@ func (v Verdict) Accuse(e Evidence, bootID string, now time.Time) (next Verdict,
 		v.Strikes = v.Strikes[len(v.Strikes)-maxStrikes:]
 	}
 	weight, reason := e.Weight, e.Detail
-	if weight == Suspect && len(v.Strikes) >= strikesOut &&
-		slices.ContainsFunc(v.Strikes, func(s Strike) bool { return !s.App }) {
-		weight, reason = Quarantined, fmt.Sprintf("%s; suspicion %d within a day", e.Detail, len(v.Strikes))
+	if n := v.incidents(); weight == Suspect && !e.App && n >= strikesOut {
+		weight, reason = Quarantined, fmt.Sprintf("%s; suspicion %d within a day", e.Detail, n)
 	}
 	if weight.worse(v.State) {
 		v.State, v.Kind, v.Reason, v.Since, v.BootID = weight, e.Kind, reason, now, bootID
@@ -198,6 +198,20 @@ func (v Verdict) Accuse(e Evidence, bootID string, now time.Time) (next Verdict,
 }
 
 const maxStrikes = 50
+
+// incidents returns how many suspicions of the GPU itself there were. One defect often shows in several ways at once,
+// such as an error count, a row that waits to be remapped and a recovery action: that is one.
+func (v Verdict) incidents() int {
+	n := 0
+	var last time.Time
+	for _, s := range v.Strikes {
+		if s.App || n > 0 && s.At.Sub(last) < sameStrike {
+			continue
+		}
+		n, last = n+1, s.At
+	}
+	return n
+}
 
 // Look returns v after a whole look at the GPU. standing is every defect that the GPU shows now. New defects count as
 // new evidence. Without defects, a suspicion ends with time, and a quarantine ends only after a reset: a new boot of

@@ -22,8 +22,11 @@ func TestXidEvidence(t *testing.T) {
 		79:   Quarantined,
 		95:   Quarantined,
 		119:  Quarantined,
-		63:   Suspect,
+		63:   Healthy,
+		74:   Suspect,
 		94:   Suspect,
+		154:  Healthy,
+		156:  Quarantined,
 		999:  Suspect,
 		4711: Suspect,
 	} {
@@ -97,14 +100,14 @@ func TestVerdict(t *testing.T) {
 	pending, failed := Evidence{Kind: kindRemap, Weight: Suspect}, Evidence{Kind: kindRemap, Weight: Quarantined}
 	for name, steps := range map[string][]step{
 		"a suspicion passes with time": {
-			{accuse: xid(63), state: Suspect, events: 1},
+			{accuse: xid(166), state: Suspect, events: 1},
 			{after: time.Minute, state: Suspect},
 			{after: 8 * time.Minute, state: Suspect},
 			{after: 2 * time.Minute, state: Healthy, events: 1},
 			{after: time.Minute, state: Healthy},
 		},
 		"a new suspicion restarts the wait": {
-			{accuse: xid(63), state: Suspect, events: 1},
+			{accuse: xid(166), state: Suspect, events: 1},
 			{after: 9 * time.Minute, accuse: xid(74), state: Suspect, events: 1},
 			{after: 9 * time.Minute, state: Suspect},
 			{after: time.Minute, state: Healthy, events: 1},
@@ -126,24 +129,24 @@ func TestVerdict(t *testing.T) {
 			{boot: "second", state: Healthy, events: 1},
 		},
 		"three suspicions in a day quarantine": {
-			{accuse: xid(63), state: Suspect, events: 1},
+			{accuse: xid(166), state: Suspect, events: 1},
 			{after: 11 * time.Minute, state: Healthy, events: 1},
-			{after: 6 * time.Hour, accuse: xid(63), state: Suspect, events: 1},
+			{after: 6 * time.Hour, accuse: xid(166), state: Suspect, events: 1},
 			{after: 11 * time.Minute, state: Healthy, events: 1},
 			{after: 6 * time.Hour, accuse: xid(74), state: Quarantined, events: 1},
 		},
 		"three suspicions over two days do not": {
-			{accuse: xid(63), state: Suspect, events: 1},
+			{accuse: xid(166), state: Suspect, events: 1},
 			{after: 14 * time.Hour, state: Healthy, events: 1},
-			{accuse: xid(63), state: Suspect, events: 1},
+			{accuse: xid(166), state: Suspect, events: 1},
 			{after: 14 * time.Hour, state: Healthy, events: 1},
-			{accuse: xid(63), state: Suspect, events: 1},
+			{accuse: xid(166), state: Suspect, events: 1},
 		},
 		"the same evidence twice in a row counts once": {
-			{accuse: xid(63), state: Suspect, events: 1},
-			{after: time.Second, accuse: xid(63), state: Suspect},
-			{after: time.Second, accuse: xid(63), state: Suspect},
-			{after: time.Second, accuse: xid(63), state: Suspect},
+			{accuse: xid(166), state: Suspect, events: 1},
+			{after: time.Second, accuse: xid(166), state: Suspect},
+			{after: time.Second, accuse: xid(166), state: Suspect},
+			{after: time.Second, accuse: xid(166), state: Suspect},
 		},
 		"a standing defect counts once, and holds": {
 			{standing: []Evidence{pending}, state: Suspect, events: 1},
@@ -153,7 +156,7 @@ func TestVerdict(t *testing.T) {
 		},
 		"a suspicion does not better a quarantine": {
 			{accuse: xid(95), state: Quarantined, events: 1},
-			{after: time.Hour, accuse: xid(63), state: Quarantined, events: 1},
+			{after: time.Hour, accuse: xid(166), state: Quarantined, events: 1},
 		},
 		"an application's Xid is nothing": {
 			{accuse: xid(31), state: Healthy},

@@ -75,6 +75,7 @@ func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
 	inv.Problems = append(inv.Problems, m.power.problems()...)
 	inv.Problems = append(inv.Problems, m.Owners.problems(inv.GPUs)...)
 	inv.Problems = append(inv.Problems, m.Checks.displayProblems(inv.GPUs)...)
+	inv.Problems = append(inv.Problems, m.Diagnosis.imexProblems(inv.GPUs)...)
 	inv.Problems = append(inv.Problems, fabricProblems(inv.GPUs, m.reg.fabrics)...)
 	m.reg.mu.Unlock()
 	slices.SortFunc(inv.GPUs, func(a, b agentapi.GPU) int {

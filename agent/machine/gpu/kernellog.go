@@ -25,10 +25,11 @@ type kernelLine struct {
 }
 
 var (
-	xidLine = regexp.MustCompile(`NVRM: Xid \(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-7])?` +
+	xidLine = regexp.MustCompile(`NVRM: Xid \((?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-7])?` +
 		`(?: GPU-I:([0-9a-fA-F]+))?\): ([0-9]{1,5})\b`)
-	sxidLine = regexp.MustCompile(`nvidia-nvswitch\d+: SXid \(PCI:[0-9a-fA-F:.]+\): ([0-9]{1,6}), (Fatal|Non-fatal), (.*)`)
-	pciName  = regexp.MustCompile(`\b([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})\b`)
+	nvlinkSeverity = regexp.MustCompile(`(?i)\b(Non-?fatal|Fatal)\b`)
+	sxidLine       = regexp.MustCompile(`nvidia-nvswitch\d+: SXid \(PCI:[0-9a-fA-F:.]+\): ([0-9]{1,6}), (Fatal|Non-fatal), (.*)`)
+	pciName        = regexp.MustCompile(`\b([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})\b`)
 )
 
 // parseKernelLine parses one record of /dev/kmsg. ok is false if it is not about a GPU; Seq is set whenever it can be
@@ -57,7 +58,8 @@ func parseKernelLine(line string) (out kernelLine, ok bool) {
 	if !strings.Contains(text, "NVRM:") {
 		return out, false
 	}
-	if m := xidLine.FindStringSubmatch(text); m != nil {
+	if at := xidLine.FindStringSubmatchIndex(text); at != nil {
+		m := xidLine.FindStringSubmatch(text)
 		xid, err := strconv.Atoi(m[3])
 		if err != nil {
 			return out, false
@@ -66,7 +68,8 @@ func parseKernelLine(line string) (out kernelLine, ok bool) {
 			instance := int(id)
 			out.Instance = &instance
 		}
-		out.PCI, out.Evidence = m[1], XidEvidence(xid)
+		severity := strings.ReplaceAll(strings.ToLower(nvlinkSeverity.FindString(text[at[1]:])), "-", "")
+		out.PCI, out.Evidence = m[1], loggedXid(xid, severity)
 		return out, true
 	}
 	if strings.Contains(text, "fallen off the bus") {

@@ -18,6 +18,7 @@ func TestParseKernelLine(t *testing.T) {
 		"3,9,5,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 22013, Fatal, Link 04 Minion Link DLREQ interrupt": {9, "",
 			kindSwitch, 0},
 		"3,9,5,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress error (First)": {},
+		"4,9,5,-;NVRM: Xid (0000:03:00): 13, Channel 00000001":                                              {9, "0000:03:00", kindXid, 13}, // of an old driver
 		// Of an H200, driver 580.159.04: a store out of bounds, and a trap.
 		"4,360,88211643,c;NVRM: Xid (PCI:0000:00:06): 31, pid=680, name=gpuload, channel 0x0000000a, intr 00000000. MMU " +
 			"Fault: ENGINE GRAPHICS GPC1 GPCCLIENT_T1_8 faulted @ 0x7f00_dead0000. Fault is of type FAULT_PDE " +
@@ -40,6 +41,29 @@ func TestParseKernelLine(t *testing.T) {
 		if ok && (got.Seq != want.seq || got.PCI != want.pci || got.Evidence.Kind != want.kind ||
 			got.Evidence.Xid != want.xid) {
 			t.Errorf("%q: %+v", line, got)
+		}
+	}
+}
+
+// The lines are those of a driver for NVLink 5; the word for the severity is what counts.
+func TestParseKernelLine_KnowsSeverities(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]struct {
+		weight State
+		slower bool
+	}{
+		"149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 0x00000000 0x00000000 0x00000000)": {Suspect, false},
+		"149, NETIR_BER_EVENT Nonfatal XC0 i0 Link 00 (0x00000013 0x00000000)":                   {Healthy, true},
+		"145, RLW_REMAP Non-fatal XC0 i0 Link 00 (0x00000004 0x00000001)":                        {Healthy, true},
+		"146, TLW_RX/TLW_RX_PIPE0 nonfatal XC0 i0 Link 00 (0x0000000a 0x00000001)":               {Healthy, true},
+		"144, SAW_MVB":                               {Suspect, false},
+		"74, pid=1, name=python, Nonfatal":           {Suspect, false}, // not of NVLink 5
+		"31, pid=1, name=nonfatal, Channel 00000010": {Healthy, false},
+		"154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset)": {Healthy, false},
+	} {
+		got, ok := parseKernelLine("4,8,5,-;NVRM: Xid (PCI:0000:04:00): " + text)
+		if !ok || got.Evidence.Weight != want.weight || (got.Evidence.Slower != "") != want.slower {
+			t.Errorf("%q: %t, %+v", text, ok, got.Evidence)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/agent/machine/gpu/fakeprofile"
+	"github.com/musterhq/muster/agent/machine/gpu/wire"
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 )
@@ -25,7 +26,7 @@ func TestFaultsQuarantine(t *testing.T) {
 	}{
 		"xid 79":           {func(g *fakeprofile.GPU) { g.RaiseXid(79) }, Quarantined, kindXid},
 		"xid 79, and gone": {func(g *fakeprofile.GPU) { g.RaiseXid(79); g.Lost = 1 }, Quarantined, kindXid},
-		"xid 63":           {func(g *fakeprofile.GPU) { g.RaiseXid(63) }, Suspect, kindXid},
+		"xid 74":           {func(g *fakeprofile.GPU) { g.RaiseXid(74) }, Suspect, kindXid},
 		"lost":             {func(g *fakeprofile.GPU) { g.Lost = 1 }, Quarantined, kindLost},
 		"vanished":         {func(g *fakeprofile.GPU) { g.Absent = 1 }, Quarantined, kindLost},
 		"uncorrectable ECC, older driver": {func(g *fakeprofile.GPU) { g.ECCUncorrectable, g.RecoveryAction = 2, -1 },
@@ -43,8 +44,12 @@ func TestFaultsQuarantine(t *testing.T) {
 		"unknown code": {func(g *fakeprofile.GPU) {
 			g.Errors = []fakeprofile.Error{{Function: "nvmlDeviceGetMemoryInfo_v2", Code: 77}}
 		}, Suspect, kindDriver},
-		"three suspicions in a day": {func(g *fakeprofile.GPU) { g.RaiseXid(63); g.RaiseXid(74); g.RaiseXid(92) },
-			Quarantined, kindXid},
+		"three suspicions at once": {func(g *fakeprofile.GPU) { g.RaiseXid(74); g.RaiseXid(166); g.RaiseXid(169) },
+			Suspect, kindXid},
+		"a contained error and what follows from it": {func(g *fakeprofile.GPU) {
+			g.RaiseXid(94)
+			g.ECCUncorrectable, g.RemapPending, g.RecoveryAction = 2, 1, wire.RecoverDrainAndReset
+		}, Suspect, kindRemap},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -83,14 +88,14 @@ func TestApplicationXidsAreNotTheGPUs(t *testing.T) {
 	becomes(t, m, h.uuid(0), Healthy)
 	h.fault(t, 0, func(g *fakeprofile.GPU) {
 		for _, rule := range xids {
-			if rule.Bucket == bucketIgnore {
+			if rule.Bucket == bucketIgnore || rule.Bucket == bucketNotice {
 				g.RaiseXid(int64(rule.Xid))
 			}
 		}
-		g.RaiseXid(63) // after them, in order
+		g.RaiseXid(74) // after them, in order
 	})
 	becomes(t, m, h.uuid(0), Suspect)
-	if e := m.Diagnosis.Pending(); len(e) != 1 || e[0].Xid != 63 {
+	if e := m.Diagnosis.Pending(); len(e) != 1 || e[0].Xid != 74 {
 		t.Errorf("%+v", e)
 	}
 }

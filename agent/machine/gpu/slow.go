@@ -29,6 +29,7 @@ type slowdown struct {
 	first, last time.Time
 	looks       int
 	text        string
+	reported    bool
 }
 
 // Numbers of the rules for degraded GPUs.
@@ -37,7 +38,11 @@ const (
 	busy      = 50 // percent; an idle GPU makes its PCIe link slower to save power
 )
 
-const causePCIe = "pcie"
+// Causes that are named in several places.
+const (
+	causePCIe   = "pcie"
+	causeNVLink = "nvlink"
+)
 
 // replaysPerMinute is how many packets a good PCIe link sends again at most: the limit in NVIDIA's DCGM.
 const replaysPerMinute = 8
@@ -49,6 +54,14 @@ type nvlinks struct {
 	faults []string
 }
 
+// report adds a cause that was reported, not seen at a look: it counts at once.
+func (s *slow) report(kind, text string, now time.Time) {
+	if s.causes == nil {
+		s.causes = map[string]slowdown{}
+	}
+	s.causes[kind] = slowdown{first: now, last: now, text: text, reported: true}
+}
+
 // see adds a look at a GPU. calm is the time after which a cause that is not seen any more is forgotten.
 func (s *slow) see(x wire.Sample, n nvlinks, now time.Time, calm time.Duration) {
 	if s.causes == nil {
@@ -57,7 +70,7 @@ func (s *slow) see(x wire.Sample, n nvlinks, now time.Time, calm time.Duration) 
 	loaded := x.Util != nil && *x.Util >= busy
 	seen := causesOf(x, loaded)
 	if s.links != nil && x.NVLinkErrors != nil && *x.NVLinkErrors > *s.links {
-		seen["nvlink"] = "NVLink errors rise"
+		seen[causeNVLink] = "NVLink errors rise"
 	}
 	s.links = x.NVLinkErrors
 	if since := now.Sub(s.replaysAt); s.replays != nil && x.PCIeReplays != nil && since > 0 &&
@@ -120,7 +133,7 @@ func causesOf(x wire.Sample, loaded bool) map[string]string {
 func (s *slow) why(least time.Duration) string {
 	var texts []string
 	for _, c := range s.causes {
-		if c.looks >= slowLooks && c.last.Sub(c.first) >= least {
+		if c.reported || c.looks >= slowLooks && c.last.Sub(c.first) >= least {
 			texts = append(texts, c.text)
 		}
 	}

@@ -59,6 +59,7 @@ type record struct {
 	// ResetTried is when the agent last tried to reset the GPU because its driver asks for it.
 	ResetTried time.Time `json:"reset_tried,omitzero"`
 	wantsReset bool      // by its driver's recovery action at the last look
+	wantsIMEX  bool      // so does the IMEX domain
 	// Answers are the calls of a look that not every GPU supports and that this one has answered with AnswersOf, a version
 	// of the driver.
 	Answers   []string `json:"answers,omitempty"`

@@ -25,6 +25,7 @@ type watcher struct {
 	remaker   *remaker
 	leases    *Leases
 	done      sync.WaitGroup
+	logged    bool // the kernel's log is read; reg.mu guards it
 }
 
 // watch looks at every GPU at intervals, and at once when an event arrives.
@@ -139,11 +140,11 @@ func (wa *watcher) standing(r record, conditions map[string]wire.Condition, fail
 		})
 	}
 	if r.Remaking {
-		return append(out, Evidence{Kind: kindMemory, Weight: Suspect,
+		return append(out, Evidence{Kind: kindMemory, Weight: Suspect, App: true,
 			Detail: "after a lease has ended it could not be recreated"}), true
 	}
 	if r.Held != "" {
-		out = append(out, Evidence{Kind: kindMemory, Weight: Suspect, Detail: r.Held})
+		out = append(out, Evidence{Kind: kindMemory, Weight: Suspect, App: true, Detail: r.Held})
 	}
 	if r.Check != "" {
 		out = append(out, Evidence{Kind: kindCheck, Weight: Suspect, Detail: r.Check})
@@ -176,7 +177,7 @@ func (wa *watcher) listen(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case e := <-wa.driver.probe.events:
-			if e.GPU != "" && e.Xid != 0 {
+			if e.GPU != "" && e.Xid != 0 && !wa.logHas(e.Xid) {
 				for _, uuid := range wa.diagnosis.concerned(e.GPU, e.Instance) {
 					wa.diagnosis.accuse(uuid, XidEvidence(e.Xid))
 				}
@@ -184,6 +185,14 @@ func (wa *watcher) listen(ctx context.Context) {
 			poke(wa.reg.kick) // a look finds which GPU was lost, and what an Xid left behind
 		}
 	}
+}
+
+// logHas reports whether the kernel's log says more about an Xid than its event does, and is read: the event is no
+// evidence then.
+func (wa *watcher) logHas(xid int) bool {
+	wa.reg.mu.Lock()
+	defer wa.reg.mu.Unlock()
+	return wa.logged && xids[xid].Bucket == bucketNVLink5
 }
 
 // openKernelLog starts reading the kernel's log; it returns nil if the log cannot be read. The log of a machine with
@@ -213,9 +222,13 @@ func (wa *watcher) openKernelLog() *os.File {
 		wa.reg.mem.Log.BootID, wa.reg.mem.Log.Seq = wa.reg.boot, 0
 		wa.reg.save()
 	}
+	wa.logged = true
 	wa.reg.mu.Unlock()
 	wa.done.Go(func() {
 		err := readKernelLog(f, wa.applyKernelLine)
+		wa.reg.mu.Lock()
+		wa.logged = false
+		wa.reg.mu.Unlock()
 		if err != nil && !errors.Is(err, os.ErrClosed) && !strings.Contains(err.Error(), "file already closed") {
 			wa.reg.log.Warn("the kernel's log ended", "err", err)
 		}

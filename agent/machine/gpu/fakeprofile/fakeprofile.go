@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -132,6 +133,13 @@ func (g *GPU) RaiseXidIn(instance, code int64) {
 	if len(g.Xids) > maxXids {
 		g.Xids = g.Xids[len(g.Xids)-maxXids:]
 	}
+}
+
+// KernelLine returns the record of /dev/kmsg that a driver writes when it raises an Xid of the GPU: text follows the
+// number, such as "NETIR_LINK_EVT Fatal XC0 i0 Link 08 (…)". An event of NVML has the number only.
+func (g *GPU) KernelLine(seq, xid int, text string) string {
+	at := strings.TrimSuffix(strings.TrimPrefix(strings.ToLower(g.PCI), "0000"), ".0")
+	return fmt.Sprintf("4,%d,%d,-;NVRM: Xid (PCI:%s): %d, %s\n", seq, 1000*seq, at, xid, text)
 }
 
 // ClearFaults makes the GPU healthy again, as after a repair. Xids that were raised stay raised.

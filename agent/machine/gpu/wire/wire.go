@@ -213,6 +213,7 @@ const (
 	RecoverReboot        = 2
 	RecoverDrainP2P      = 3
 	RecoverDrainAndReset = 4
+	RecoverIMEX          = 5 // of the hosts whose GPUs share memory over NVLink, not of the GPU
 )
 
 // Bits of nvmlClocksEventReasons, and the names by which telemetry carries them.
