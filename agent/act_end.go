@@ -163,7 +163,7 @@ func (a *Agent) freeGPUs(ctx context.Context, r *run, v view) error {
 		}
 	}
 	if gpus := v.spec().GPUs; a.cfg.Engine.Checks() && len(gpus) > 0 && v.rec.WorkID != "" && !v.superseded {
-		a.checks.check(ctx, gpus) // a later epoch of the lease checks them itself
+		_ = a.checks.check(ctx, gpus) // a later epoch of the lease checks them itself
 	}
 	a.rdma.leave(ctx, r, v)
 	if err := a.storage.dropScratch(r, v); err != nil {

@@ -187,7 +187,7 @@ func (a *Agent) wire() (err error) {
 	a.inventories = &inventories{read: cfg.Inventory, link: cfg.Link, gpus: cfg.GPUs.Diagnosis, memory: a.memory,
 		runs: a.runs, log: cfg.Log, due: inventory}
 	a.use = &gpuUse{gpus: cfg.GPUs, simulated: cfg.Simulated, log: cfg.Log}
-	a.checks = &checker{gpus: cfg.GPUs, engine: cfg.Engine, runs: a.runs, log: cfg.Log}
+	a.checks = newChecker(cfg, a.runs)
 	a.resets = newResetter(cfg, a.runs)
 	a.rdma = &rdmaPorts{lent: cfg.RDMA, partitions: cfg.Partitions, runs: a.runs, log: cfg.Log}
 	a.metering = &metering{journal: a.journal, engine: cfg.Engine, gpus: cfg.GPUs.Telemetry, runs: a.runs,

@@ -308,6 +308,7 @@ func (gpus) OwnerUse() map[string]int64                         { return nil }
 func (gpus) Record(gpucheck.Result, ...string)                  {}
 func (gpus) Due() []string                                      { return nil }
 func (gpus) WatchLinks(context.Context, ...string)              {}
+func (gpus) CheckedBy(func(context.Context, string) error)      {}
 func (gpus) Requalify(context.Context, string) error            { return nil }
 func (gpus) Health() map[string]gpu.Health                      { return nil }
 func (gpus) Pending() []agentapi.HealthEvent                    { return nil }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -21,6 +22,8 @@ type checker struct {
 	runs   *runs
 	log    *slog.Logger
 
+	turn chan struct{} // holds one value while GPUs without a lease are checked
+
 	mu sync.Mutex // guards what follows
 	// free is the check of GPUs without a lease that goes on at present.
 	free struct {
@@ -28,6 +31,14 @@ type checker struct {
 		cancel context.CancelFunc
 		done   chan struct{}
 	}
+}
+
+func newChecker(cfg Config, rs *runs) *checker {
+	c := &checker{gpus: cfg.GPUs, engine: cfg.Engine, runs: rs, log: cfg.Log, turn: make(chan struct{}, 1)}
+	if c.engine.Checks() {
+		c.gpus.Resets.CheckedBy(func(ctx context.Context, uuid string) error { return c.checkFree(ctx, []string{uuid}) })
+	}
+	return c
 }
 
 // run checks the GPUs that have no lease: after enrolment, a boot, or an upgrade of the driver, and those that
@@ -39,7 +50,7 @@ func (c *checker) run(ctx context.Context) {
 	for {
 		// Unless all runs are known, a GPU may have a lease that this process has not seen.
 		if due := c.gpus.Checks.Due(); c.runs.complete() && len(due) > 0 {
-			c.checkFree(ctx, due)
+			_ = c.checkFree(ctx, due) // it logs its error, and they stay due
 		}
 		if !pause(ctx, checkEvery, nil) {
 			return
@@ -47,8 +58,14 @@ func (c *checker) run(ctx context.Context) {
 	}
 }
 
-// checkFree checks GPUs that have no lease, until a lease wants one of them.
-func (c *checker) checkFree(ctx context.Context, gpus []string) {
+// checkFree checks GPUs that have no lease, until a lease wants one of them. The error is that nothing was found out.
+func (c *checker) checkFree(ctx context.Context, gpus []string) error {
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan struct{})
@@ -57,18 +74,24 @@ func (c *checker) checkFree(ctx context.Context, gpus []string) {
 	c.free.gpus, c.free.cancel, c.free.done = gpus, cancel, done
 	c.mu.Unlock()
 	// After the note: a lease that begins now waits for the check's end.
+	err := errLeaseBegins
 	if leased, wanted := c.runs.leasedGPUs(), c.runs.wantedGPUs(); !slices.ContainsFunc(gpus, func(u string) bool {
 		return leased[u] || wanted[u]
 	}) {
-		c.check(ctx, gpus)
+		err = c.check(ctx, gpus)
 	}
 	c.mu.Lock()
 	c.free.gpus = nil
 	c.mu.Unlock()
+	return err
 }
 
-// check checks GPUs in a container of their own and records the result. What cannot be found out is logged only.
-func (c *checker) check(ctx context.Context, gpus []string) {
+// errLeaseBegins is why GPUs without a lease are not checked.
+var errLeaseBegins = errors.New("a lease begins on the GPUs")
+
+// check checks GPUs in a container of their own and records the result. The error is that nothing was found out; it is
+// logged.
+func (c *checker) check(ctx context.Context, gpus []string) error {
 	ctx, cancel := context.WithTimeout(ctx, gpucheck.DefaultLimit+time.Minute)
 	defer cancel()
 	watching, seen := context.WithCancel(ctx)
@@ -81,14 +104,15 @@ func (c *checker) check(ctx context.Context, gpus []string) {
 		if ctx.Err() == nil {
 			c.log.Warn("the GPUs could not be checked", "gpus", gpus, "err", err)
 		}
-		return
+		return err
 	}
 	c.gpus.Checks.Record(res, gpus...)
 	if res.Failure != nil {
 		c.log.Warn("GPUs do not compute", "gpus", gpus, "failure", res.Failure)
-		return
+		return nil
 	}
 	c.log.Info("GPUs were checked", "gpus", res.GPUs, "opened", res.Opened, "took_ms", res.TookMS)
+	return nil
 }
 
 // yield ends the check of free GPUs if it includes one of those that a lease begins with.

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,7 +16,8 @@ import (
 )
 
 // A GPU on which CUDA is dead while NVML is content is found when the agent starts, in a lease's start and after a
-// lease: it is suspect, the start fails free of charge in CUDA's words, and a check that it passes ends the suspicion.
+// lease: it is suspect, the start fails free of charge in CUDA's words, and a check that it passes ends the suspicion. A
+// reset on request ends with the check.
 func TestGPUsAreCheckedWithCUDA(t *testing.T) {
 	t.Parallel()
 	monitor, profile, _ := fakeGPUs(t, 1)
@@ -78,4 +80,22 @@ func TestGPUsAreCheckedWithCUDA(t *testing.T) {
 		t.Errorf("%s", replies(st))
 	}
 	health(gpu.Suspect, "was written as")
+
+	h.want()
+	h.await(bad.LeaseRef, "gone", gone)
+	requalified := func(number int64, says string) {
+		t.Helper()
+		order := agentapi.GPUOrder{GPU: uuid, Number: number}
+		h.requalify(order)
+		h.awaitReport("the result of the reset", func(s agentapi.Sync) bool {
+			return slices.ContainsFunc(s.Requalified, func(r agentapi.GPUResult) bool {
+				return r.GPUOrder == order && strings.Contains(r.Error, says) && (r.Error == "") == (says == "")
+			})
+		})
+	}
+	requalified(1, "was written as") // a reset alone does not make it healthy
+	health(gpu.Suspect, "was written as")
+	faults()
+	requalified(2, "")
+	health(gpu.Healthy, "")
 }

@@ -61,6 +61,7 @@ type GPUChecks interface {
 // GPUResets is implemented by *gpu.Resets.
 type GPUResets interface {
 	Requalify(ctx context.Context, uuid string) error
+	CheckedBy(check func(ctx context.Context, uuid string) error)
 	Due() []string
 }
 

@@ -13,14 +13,14 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// resetEvery is the time between looks for GPUs whose driver asks for a reset.
+// resetEvery is the time between looks for GPUs that a reset would mend.
 const resetEvery = 30 * time.Second
 
-// requalifyLimit is how long a reset and the check after it may take.
-const requalifyLimit = 3 * time.Minute
+// requalifyLimit is how long a reset, the registration with the NVSwitches, and the check after it may take.
+const requalifyLimit = 6 * time.Minute
 
 // resetter resets GPUs: those that the operator asks for, by requests that come with the desired state, and those
-// without a lease whose driver asks for it.
+// without a lease that a reset would mend.
 type resetter struct {
 	gpus     GPUs
 	runs     *runs
@@ -53,8 +53,8 @@ func (g *resetter) order(orders []agentapi.GPUOrder) {
 	}
 }
 
-// run resets GPUs, one after the other: those that the operator asks for, and those without a lease whose driver
-// asks for it.
+// run resets GPUs, one after the other: those that the operator asks for, and those without a lease that a reset would
+// mend.
 func (g *resetter) run(ctx context.Context) {
 	for pause(ctx, resetEvery, g.requests) {
 		g.mu.Lock()
@@ -95,7 +95,7 @@ func (g *resetter) answer(ctx context.Context, o agentapi.GPUOrder) {
 	poke(g.runs.report)
 }
 
-// resetDue resets the GPUs without a lease whose driver asks for it. A GPU whose reset fails, because something else on
+// resetDue resets the GPUs without a lease that a reset would mend. A GPU whose reset fails, because something else on
 // the host has it open, is left to the operator for a while.
 func (g *resetter) resetDue(ctx context.Context) {
 	wanted := g.runs.wantedGPUs()
@@ -107,9 +107,9 @@ func (g *resetter) resetDue(ctx context.Context) {
 		err := g.gpus.Resets.Requalify(limited, uuid)
 		cancel()
 		if err != nil {
-			g.log.Warn("a GPU whose driver asks for a reset was not put back into service", "gpu", uuid, "err", err)
+			g.log.Warn("a GPU that needs a reset was not put back into service", "gpu", uuid, "err", err)
 		} else {
-			g.log.Info("a GPU whose driver asked for a reset is back in service", "gpu", uuid)
+			g.log.Info("a GPU that needed a reset is back in service", "gpu", uuid)
 		}
 	}
 }

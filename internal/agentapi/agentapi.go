@@ -495,7 +495,7 @@ type HealthEvent struct {
 	Vendor string `json:"vendor,omitempty"`
 	Code   string `json:"code,omitempty"`
 	// xid, lost, ecc, row_remap, off_bus, recovery_action, hang, driver_error, memory_held, cuda_check, nvswitch,
-	// recovered; and two that leave the state as it is: degraded, restored
+	// nvswitch_registration, recovered; and two that leave the state as it is: degraded, restored
 	Kind   string `json:"kind"`
 	Xid    int    `json:"xid,omitempty"`
 	State  string `json:"state"` // healthy, suspect, quarantined

@@ -72,7 +72,7 @@ func (cs *Checks) Due() []string {
 		_, used := cs.owners.unleased[uuid]
 		switch {
 		case r.Seen != cs.reg.boot, leased[uuid], used, r.Held != "", r.GPU.MIG.Or(false),
-			r.State != Healthy && r.Kind != kindCheck:
+			r.State != Healthy && r.Kind != kindCheck && !r.onlyLacksCheck(), r.proving, cs.unregistered(uuid):
 		case r.CheckedFor != cs.checkedFor(), r.Check != "" && cs.reg.cfg.Now().Sub(r.CheckedAt) >= recheck:
 			due = append(due, uuid)
 		case r.Check == "" && r.State == Healthy:
@@ -82,6 +82,18 @@ func (cs *Checks) Due() []string {
 	due = append(due, cs.unringed(idle)...)
 	slices.Sort(due)
 	return due
+}
+
+// unregistered reports whether a GPU is known not to compute yet, for want of its NVSwitches. reg.mu is held.
+func (cs *Checks) unregistered(uuid string) bool {
+	f, ok := cs.reg.fabrics[uuid]
+	return ok && !f.Ready()
+}
+
+// onlyLacksCheck reports whether a suspect GPU shows nothing but a check that it has not passed.
+func (r *record) onlyLacksCheck() bool {
+	_, stands := r.Standing[kindCheck]
+	return r.State == Suspect && stands && len(r.Standing) == 1
 }
 
 // displayProblems returns the problems of GPUs whose kernels the driver ends after some seconds, because a display uses

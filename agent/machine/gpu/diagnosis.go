@@ -141,7 +141,7 @@ func (dg *Diagnosis) concerned(gpu string, instance *int) []string {
 	return out
 }
 
-// noteRecovery notes which GPUs the driver wants reset, and for which it asks to recover the IMEX domain. It is part of
+// noteRecovery notes which GPUs a reset would mend: the driver asks for it, or memory errors stand; and for which it asks to recover the IMEX domain. It is part of
 // a look.
 func (dg *Diagnosis) noteRecovery(conditions map[string]wire.Condition) {
 	dg.reg.mu.Lock()
@@ -155,7 +155,9 @@ func (dg *Diagnosis) noteRecovery(conditions map[string]wire.Condition) {
 		if c.RecoveryAction != nil {
 			action = *c.RecoveryAction
 		}
-		r.wantsReset = slices.Contains([]int{wire.RecoverReset, wire.RecoverDrainP2P, wire.RecoverDrainAndReset}, action)
+		standing := (c.RemapPending || c.ECCUncorrectable != nil && *c.ECCUncorrectable > 0) && !c.RemapFailure
+		r.wantsReset = standing && action != wire.RecoverReboot ||
+			slices.Contains([]int{wire.RecoverReset, wire.RecoverDrainP2P, wire.RecoverDrainAndReset}, action)
 		if imex := action == wire.RecoverIMEX; r.wantsIMEX != imex {
 			r.wantsIMEX = imex
 			poke(dg.reg.changed)

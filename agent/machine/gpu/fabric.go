@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,17 +12,59 @@ import (
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
-// fabricProblems returns the GPUs that are not registered with their system's NVSwitches. NVML reports nothing wrong,
-// but CUDA does not start on such a GPU (error 802).
+// seeFabrics keeps the registrations of the GPUs that answered, and has the inventory sent again if one has changed. A
+// GPU that has become registered is due for a check: without the registration it did not compute. It is part of a look.
+func (reg *registry) seeFabrics(conditions map[string]wire.Condition) {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	next := map[string]wire.Fabric{}
+	for uuid, c := range conditions {
+		was, had := reg.fabrics[uuid]
+		switch {
+		case isSlice(uuid):
+		case c.Fabric != nil:
+			next[uuid] = *c.Fabric
+			if r := reg.mem.GPUs[uuid]; r != nil && had && !was.Ready() && c.Fabric.Ready() {
+				r.CheckedFor = ""
+			}
+			if !had || fabricState(was) != fabricState(*c.Fabric) {
+				poke(reg.changed)
+			}
+		case had: // the call failed this time
+			next[uuid] = was
+		}
+	}
+	reg.fabrics = next
+}
+
+// unregistered returns the GPUs that are not registered with their system's NVSwitches. alone is true if others are: it
+// is then a matter of these GPUs, else of the host. NVML reports nothing wrong with them, but CUDA does not start on such
+// a GPU (error 802).
+func unregistered(fabrics map[string]wire.Fabric) (out map[string]wire.Fabric, alone bool) {
+	out = maps.Clone(fabrics)
+	maps.DeleteFunc(out, func(_ string, f wire.Fabric) bool { return f.Ready() })
+	return out, len(out) < len(fabrics)
+}
+
+// fabricEvidence returns the evidence in a registration that is not complete.
+func fabricEvidence(f wire.Fabric) Evidence {
+	e := Evidence{Kind: kindFabric, Weight: Suspect,
+		Detail: "it is not registered with the NVSwitches, so CUDA cannot start (error 802): " + fabricState(f)}
+	if f.State == wire.FabricCompleted {
+		e.Weight = Quarantined
+	}
+	return e
+}
+
+// fabricProblems returns that none of the GPUs is registered.
 func fabricProblems(gpus []agentapi.GPU, fabrics map[string]wire.Fabric) []agentapi.Problem {
+	out, alone := unregistered(fabrics)
 	var at, states []string
 	for _, g := range gpus {
-		f, ok := fabrics[g.UUID]
-		if !ok || f.State == wire.FabricCompleted && f.Status == nil {
-			continue
+		if f, ok := out[g.UUID]; ok && !alone {
+			at = append(at, strconv.Itoa(g.Index))
+			states = append(states, fmt.Sprintf("GPU %d: %s", g.Index, fabricState(f)))
 		}
-		at = append(at, strconv.Itoa(g.Index))
-		states = append(states, fmt.Sprintf("GPU %d: %s", g.Index, fabricState(f)))
 	}
 	if len(at) == 0 {
 		return nil
@@ -33,7 +76,7 @@ func fabricProblems(gpus []agentapi.GPU, fabrics map[string]wire.Fabric) []agent
 			" is not registered with this system's NVSwitches (error 802).",
 		Evidence: strings.Join(states, "; "),
 		Fix: "Start the fabric manager, in the driver's version: systemctl enable --now nvidia-fabricmanager; see " +
-			"journalctl -u nvidia-fabricmanager.",
+			"journalctl -u nvidia-fabricmanager. If it has just started, registration takes up to some minutes.",
 	}}
 }
 
@@ -44,6 +87,9 @@ func fabricState(f wire.Fabric) string {
 	case wire.FabricInProgress:
 		return "registration is in progress"
 	case wire.FabricCompleted:
+		if f.Status == nil {
+			return "registered"
+		}
 		return "registration failed: " + f.Status.Error()
 	}
 	return fmt.Sprintf("state %d", f.State)

@@ -35,19 +35,20 @@ func (s State) rank() int {
 // Kinds of evidence, as in agentapi.HealthEvent.
 const (
 	kindXid       = "xid"
-	kindLost      = "lost"            // NVML: the GPU is lost, or it vanished from the driver's list
-	kindECC       = "ecc"             // uncorrectable memory errors
-	kindRemap     = "row_remap"       // failed, or waiting for a reset
-	kindOffBus    = "off_bus"         // by the kernel's log, or the PCI device is gone
-	kindAction    = "recovery_action" // the driver requests a reset or a reboot
-	kindHang      = "hang"            // a call outlasted its deadline
-	kindDriver    = "driver_error"    // an answer that no healthy GPU gives
-	kindMemory    = "memory_held"     // a lease has ended, and its memory on the GPU is not free
-	kindSwitch    = "nvswitch"        // a fatal error of a switch that connects it
-	kindCheck     = "cuda_check"      // it does not compute: see package gpucheck
-	kindRecovered = "recovered"       // healthy again
-	kindDegraded  = "degraded"        // slower than it could be; the state stays as it is
-	kindRestored  = "restored"        // no longer degraded
+	kindLost      = "lost"                  // NVML: the GPU is lost, or it vanished from the driver's list
+	kindECC       = "ecc"                   // uncorrectable memory errors
+	kindRemap     = "row_remap"             // failed, or waiting for a reset
+	kindOffBus    = "off_bus"               // by the kernel's log, or the PCI device is gone
+	kindAction    = "recovery_action"       // the driver requests a reset or a reboot
+	kindHang      = "hang"                  // a call outlasted its deadline
+	kindDriver    = "driver_error"          // an answer that no healthy GPU gives
+	kindMemory    = "memory_held"           // a lease has ended, and its memory on the GPU is not free
+	kindSwitch    = "nvswitch"              // a fatal error of a switch that connects it
+	kindFabric    = "nvswitch_registration" // it is not registered with the switches, and others are
+	kindCheck     = "cuda_check"            // it does not compute: see package gpucheck
+	kindRecovered = "recovered"             // healthy again
+	kindDegraded  = "degraded"              // slower than it could be; the state stays as it is
+	kindRestored  = "restored"              // no longer degraded
 )
 
 // Evidence is one sign of a defect of a GPU.
@@ -56,9 +57,11 @@ type Evidence struct {
 	Xid    int
 	Code   string // the vendor's own name of what happened; "": that of the Xid, if there is one
 	Detail string
-	Weight State  // the state it puts a healthy GPU into; "" or Healthy: not about the GPU
-	App    bool   // a program can cause it: such evidence never quarantines, however frequent
-	Slower string // why the GPU is slower than it could be, for people; "": it says nothing about that
+	Weight State // the state it puts a healthy GPU into; "" or Healthy: not about the GPU
+	App    bool  // a program can cause it: such evidence never quarantines, however frequent
+	// Contained: the GPU is fit for work as it is, though a reset is due.
+	Contained bool
+	Slower    string // why the GPU is slower than it could be, for people; "": it says nothing about that
 }
 
 // Numbers of the health rules.
@@ -83,6 +86,8 @@ func ConditionEvidence(c wire.Condition) []Evidence {
 			weight = Suspect
 		}
 		add(kindECC, weight, "%d uncorrectable memory errors since the last reset", *c.ECCUncorrectable)
+		out[0].Contained = c.RecoveryAction != nil && *c.RecoveryAction == wire.RecoverNone && !c.RemapPending &&
+			!c.RemapFailure
 	}
 	if len(c.Uncorrectable) > 0 {
 		var blocks []string
@@ -190,7 +195,8 @@ func (v Verdict) Accuse(e Evidence, bootID string, now time.Time) (next Verdict,
 	if n := v.incidents(); weight == Suspect && !e.App && n >= strikesOut {
 		weight, reason = Quarantined, fmt.Sprintf("%s; suspicion %d within a day", e.Detail, n)
 	}
-	if weight.worse(v.State) {
+	// A quarantine that ends with the registration gives way to one that does not.
+	if weight.worse(v.State) || weight == Quarantined && v.Kind == kindFabric && e.Kind != kindFabric {
 		v.State, v.Kind, v.Reason, v.Since, v.BootID = weight, e.Kind, reason, now, bootID
 		return v, true
 	}
@@ -214,14 +220,16 @@ func (v Verdict) incidents() int {
 }
 
 // Look returns v after a whole look at the GPU. standing is every defect that the GPU shows now. New defects count as
-// new evidence. Without defects, a suspicion ends with time, and a quarantine ends only after a reset: a new boot of
-// the host, or a reset that the operator requested (reset is true). Memory that is free again, or a check that the GPU
-// passes, ends only a state that the same has caused. news is the evidence that is worth an event; recovered reports
+// new evidence; contained ones do not count. Without defects, a suspicion ends with time, and a quarantine ends only
+// after a reset: a new boot of the host, or a reset of the GPU (reset is true). Memory that is free again, a check that
+// the GPU passes, or its registration with the NVSwitches ends only a state that the same has caused. A GPU that was
+// reset, and now only lacks one of the latter two, waits for that. news is the evidence that is worth an event; recovered reports
 // whether the GPU is healthy again.
 func (v Verdict) Look(standing []Evidence, reset bool, bootID string, now time.Time,
 	patience time.Duration) (next Verdict, news []Evidence, recovered bool) {
 	before := v.Standing
 	v.Standing = nil
+	standing = slices.DeleteFunc(slices.Clone(standing), func(e Evidence) bool { return e.Contained })
 	for _, e := range standing {
 		if v.Standing == nil {
 			v.Standing = map[string]string{}
@@ -235,11 +243,18 @@ func (v Verdict) Look(standing []Evidence, reset bool, bootID string, now time.T
 			news = append(news, e)
 		}
 	}
+	lacks := func(e Evidence) bool { return e.Kind == kindCheck || e.Kind == kindFabric && e.Weight == Suspect }
 	switch {
+	case reset && v.State == Quarantined && len(standing) > 0 && !slices.ContainsFunc(standing, func(e Evidence) bool {
+		return !lacks(e)
+	}):
+		v.State, v.Kind, v.Reason, v.Since, v.BootID = Suspect, standing[0].Kind, standing[0].Detail, now, bootID
+		v.Strikes = nil
+		return v, standing[:1], false
 	case len(standing) > 0:
-	case v.State == Suspect && (reset || v.Kind == kindMemory || v.Kind == kindCheck || v.BootID != bootID ||
-		now.Sub(v.Last) >= patience),
-		v.State == Quarantined && (reset || v.BootID != bootID):
+	case v.State == Suspect && (reset || v.Kind == kindMemory || v.Kind == kindCheck || v.Kind == kindFabric ||
+		v.BootID != bootID || now.Sub(v.Last) >= patience),
+		v.State == Quarantined && (reset || v.Kind == kindFabric || v.BootID != bootID):
 		v.State, v.Kind, v.Reason, v.Since, v.BootID = Healthy, "", "", now, bootID
 		if reset {
 			v.Strikes = nil

@@ -44,11 +44,12 @@ type Config struct {
 	PowerLimits PowerLimits // nil: the GPUs' limits are not changed
 	Ephemeral   bool        // the host's GPUs may be others after a boot: none of them is missing then
 	KernelLog   string      // default: /dev/kmsg if readable; none if the GPUs are simulated
-	// Reset resets a GPU that nothing uses; default: nvidia-smi --gpu-reset, nothing if NVIDIA's GPUs are simulated; AMD's
-	// driver.
+	// Reset resets a GPU that nothing uses; default: nvidia-smi --gpu-reset, without persistence mode meanwhile; nothing if
+	// NVIDIA's GPUs are simulated; AMD's driver.
 	Reset func(ctx context.Context, uuid string) error
 
 	timing timing               // tests'
+	smi    smiRunner            // default: nvidia-smi; tests replace it
 	slept  func() time.Duration // how long the host was suspended since it booted; tests replace it
 }
 

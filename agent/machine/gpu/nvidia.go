@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/musterhq/muster/agent/machine/gpu/amd"
 	"github.com/musterhq/muster/agent/machine/gpu/wire"
@@ -86,12 +87,15 @@ func (nvidiaMaker) reset(ctx context.Context, rs *Resets, uuid string) error {
 	rs.reg.mu.Lock()
 	simulated := rs.reg.sys.Simulated
 	rs.reg.mu.Unlock()
-	reset := rs.reg.cfg.Reset
-	if reset == nil && simulated {
+	reset, smi := rs.reg.cfg.Reset, rs.reg.cfg.smi
+	if reset == nil && smi == nil && simulated {
 		return nil
 	}
+	if smi == nil {
+		smi = nvidiaSMI
+	}
 	if reset == nil {
-		reset = resetGPU
+		reset = func(ctx context.Context, uuid string) error { return resetBy(ctx, smi, uuid) }
 	}
 	// A GPU that any process has open cannot be reset, and the probe is such a process.
 	release, err := rs.driver.probe.pause(ctx)
@@ -102,10 +106,44 @@ func (nvidiaMaker) reset(ctx context.Context, rs *Resets, uuid string) error {
 	return reset(ctx, uuid)
 }
 
-func resetGPU(ctx context.Context, uuid string) error {
-	out, err := exec.CommandContext(ctx, "nvidia-smi", "--gpu-reset", "-i", uuid).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("nvidia-smi: %w: %s", err, strings.TrimSpace(string(out)))
+// resetGPU resets a GPU with nvidia-smi.
+func resetGPU(ctx context.Context, uuid string) error { return resetBy(ctx, nvidiaSMI, uuid) }
+
+// smiRunner runs nvidia-smi and returns what it prints.
+type smiRunner func(ctx context.Context, args ...string) (string, error)
+
+// resetBy resets a GPU. Persistence mode has the GPU open, as a program has, so the reset is refused as long as it is on:
+// resetBy turns it off before, and on again in the end, whatever has happened meanwhile.
+func resetBy(ctx context.Context, smi smiRunner, uuid string) (err error) {
+	mode, _ := smi(ctx, "--query-gpu=persistence_mode", "--format=csv,noheader", "-i", uuid)
+	mode = strings.TrimSpace(mode)
+	var offErr error
+	if mode == "Enabled" || mode == "" { // "": it is not known
+		_, offErr = smi(ctx, "-pm", "0", "-i", uuid)
+	}
+	if mode == "Enabled" || mode == "" && offErr == nil {
+		defer func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), persistenceLimit)
+			defer cancel()
+			if _, onErr := smi(ctx, "-pm", "1", "-i", uuid); onErr != nil {
+				err = errors.Join(err, fmt.Errorf("persistence mode could not be turned on again (nvidia-smi -pm 1 -i %s): %w",
+					uuid, onErr))
+			}
+		}()
+	}
+	if _, err := smi(ctx, "--gpu-reset", "-i", uuid); err != nil {
+		return errors.Join(err, offErr)
 	}
 	return nil
+}
+
+// persistenceLimit is how long turning persistence mode on again may take: the driver sets the GPU up meanwhile.
+const persistenceLimit = 30 * time.Second
+
+func nvidiaSMI(ctx context.Context, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, "nvidia-smi", args...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("nvidia-smi %s: %w: %s", args[0], err, strings.TrimSpace(string(out)))
+	}
+	return string(out), nil
 }

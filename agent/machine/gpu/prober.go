@@ -28,6 +28,8 @@ type timing struct {
 	steady   time.Duration // a degraded GPU that nothing slowed down for this long is degraded no longer
 	wakes    time.Duration // an unknown error is no evidence for this long after the host was suspended
 	calm     time.Duration // a GPU that its owner has not used for this long is free
+	settle   time.Duration // how long a reset GPU's registration with the NVSwitches may take
+	poll     time.Duration // time between two looks at that
 }
 
 func (t *timing) defaults() {
@@ -50,6 +52,8 @@ func (t *timing) defaults() {
 	set(&t.steady, 10*time.Minute)
 	set(&t.wakes, 2*time.Minute)
 	set(&t.calm, 30*time.Second)
+	set(&t.settle, time.Minute)
+	set(&t.poll, time.Second)
 }
 
 // maxStuck is how many killed probes may hang in the driver before no new one is started: each holds memory and, it

@@ -1,7 +1,6 @@
 package gpu
 
 import (
-	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -69,27 +68,6 @@ func TestLookupsAccuseNobody(t *testing.T) {
 		if e, ok := CallEvidence(&wire.Error{Code: code, Lookup: true}); ok {
 			t.Errorf("code %d: %+v", code, e)
 		}
-	}
-}
-
-// Without its registration with the NVSwitches, NVML finds nothing wrong with a GPU, and CUDA does not start.
-func TestFabricNotReady(t *testing.T) {
-	t.Parallel()
-	for name, change := range map[string]func(*fakeprofile.GPU){
-		"not started": func(g *fakeprofile.GPU) { g.FabricState = wire.FabricNotStarted },
-		"in progress": func(g *fakeprofile.GPU) { g.FabricState = wire.FabricInProgress },
-		"failed":      func(g *fakeprofile.GPU) { g.FabricStatus = wire.CodeUnknown },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := newHost(t, h100, 2)
-			h.fault(t, 1, change)
-			inv := inventory(t, h.start(t))
-			if len(inv.Problems) != 1 || inv.Problems[0].Code != "fabric_not_ready" || inv.Problems[0].Severity != "bad" ||
-				!strings.Contains(inv.Problems[0].Cause, "GPU 1") || strings.Contains(inv.Problems[0].Cause, "GPU 0") {
-				t.Errorf("%+v", inv.Problems)
-			}
-		})
 	}
 }
 
@@ -439,7 +417,7 @@ func TestResetDue(t *testing.T) {
 	h := newHost(t, h100, 3)
 	var ahead atomic.Int64
 	m := h.start(t, func(c *Config) {
-		c.Reset = func(_ context.Context, uuid string) error { return fakeprofile.Reset(h.path, uuid) }
+		c.smi = fakeprofile.SMI(h.path)
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	})
 	becomes(t, m, h.uuid(1), Healthy)
@@ -485,11 +463,14 @@ func TestRequalifyResets(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, h100, 2)
 	m := h.start(t, func(c *Config) {
-		c.Reset = func(_ context.Context, uuid string) error { return fakeprofile.Reset(h.path, uuid) }
+		c.smi = fakeprofile.SMI(h.path)
 	})
 	becomes(t, m, h.uuid(1), Healthy)
 	h.fault(t, 1, func(g *fakeprofile.GPU) { g.RecoveryAction = wire.RecoverReset })
 	becomes(t, m, h.uuid(1), Quarantined)
+	if _, err := fakeprofile.SMI(h.path)(t.Context(), "-pm", "0", "-i", h.uuid(1)); err != nil {
+		t.Fatal(err)
+	}
 	if err := fakeprofile.Reset(h.path, h.uuid(1)); err == nil {
 		t.Fatal("a GPU was reset that the probe has open")
 	}

@@ -36,6 +36,8 @@ type record struct {
 	// the agent last knew.
 	Instance *wire.Instance `json:"instance,omitempty"`
 	Remaking bool           `json:"remaking,omitempty"`
+	// Coherent: nvidia-smi cannot reset it, because it shares its memory with the processor.
+	Coherent bool `json:"coherent,omitempty"`
 	// Before is the use of the GPU before the present or last lease.
 	Before *Use `json:"before,omitempty"`
 	// AppBlamed is true if an Xid that a program can cause has counted since the last lease began.
@@ -58,8 +60,12 @@ type record struct {
 	slow     slow
 	// ResetTried is when the agent last tried to reset the GPU because its driver asks for it.
 	ResetTried time.Time `json:"reset_tried,omitzero"`
-	wantsReset bool      // by its driver's recovery action at the last look
-	wantsIMEX  bool      // so does the IMEX domain
+	// ResetRefused is the boot in which a reset was refused or did not help; "": a reset is possible.
+	ResetRefused string `json:"reset_refused,omitempty"`
+	// proving is true from a reset until the GPU has shown whether that helped: looks do not judge it meanwhile.
+	proving    bool
+	wantsReset bool // by its driver's recovery action at the last look
+	wantsIMEX  bool // so does the IMEX domain
 	// Answers are the calls of a look that not every GPU supports and that this one has answered with AnswersOf, a version
 	// of the driver.
 	Answers   []string `json:"answers,omitempty"`

@@ -87,6 +87,11 @@ func (te *Telemetry) seeSpeed(ctx context.Context, conditions map[string]wire.Co
 		}
 		te.seeLink(r, s)
 		c := conditions[uuid]
+		for _, e := range te.reg.defects(*r, c) {
+			if e.Contained {
+				r.slow.report("ecc", "contained memory errors, until the next reset", te.reg.cfg.Now())
+			}
+		}
 		r.slow.see(s, nvlinks{c.NVLinksUp, linksToSwitches(r.GPU), c.FabricHealth.Faults()}, te.reg.cfg.Now(),
 			te.reg.cfg.timing.steady)
 		why := r.slow.why(te.reg.cfg.timing.slow)

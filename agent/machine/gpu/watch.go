@@ -82,9 +82,10 @@ func (wa *watcher) look(ctx context.Context) (wire.System, error) {
 	}
 	conditions, failed := each[wire.Condition](ctx, wa.driver, wire.MethodCondition, slices.Collect(maps.Keys(asked)))
 	wa.driver.weighUnknown(conditions)
+	wa.reg.seeFabrics(conditions)
 	for uuid, r := range known {
 		standing, answered := wa.standing(r, conditions, failed, present, bus)
-		if answered {
+		if answered && !r.proving {
 			wa.diagnosis.examine(uuid, standing, false)
 		}
 	}
@@ -98,33 +99,22 @@ func (wa *watcher) look(ctx context.Context) (wire.System, error) {
 	return sys, nil
 }
 
-// lookAfterReset looks at one GPU that was just reset. reg.looking is held.
-func (wa *watcher) lookAfterReset(ctx context.Context, uuid string) error {
+// conditionOf returns what one GPU reports of its own defects. reg.looking is held.
+func (wa *watcher) conditionOf(ctx context.Context, uuid string) (wire.Condition, error) {
+	var c wire.Condition
 	sys, err := wa.driver.system(ctx)
 	if err != nil {
-		return err
+		return c, err
 	}
-	present := map[string]bool{}
-	for _, d := range sys.Devices {
-		present[d.UUID] = true
+	if !slices.ContainsFunc(sys.Devices, func(d wire.Device) bool { return d.UUID == uuid }) {
+		return c, errors.New("the driver does not list it")
 	}
-	if !present[uuid] {
-		return errors.New("the driver does not list it")
-	}
-	var c wire.Condition
 	if err := wa.driver.probe.call(ctx, wire.MethodCondition, uuid, &c); err != nil {
-		return err
+		return c, err
 	}
 	one := map[string]wire.Condition{uuid: c}
 	wa.driver.weighUnknown(one)
-	c = one[uuid]
-	wa.reg.mu.Lock()
-	if r := wa.reg.mem.GPUs[uuid]; r != nil { // a check finds out whether it computes again
-		r.Check, r.CheckedFor = "", ""
-	}
-	wa.reg.mu.Unlock()
-	wa.diagnosis.examine(uuid, ConditionEvidence(c), true)
-	return nil
+	return one[uuid], nil
 }
 
 // standing collects the evidence against a GPU at this look. answered is false if nothing was learnt: the GPU's call
@@ -149,13 +139,20 @@ func (wa *watcher) standing(r record, conditions map[string]wire.Condition, fail
 	if r.Check != "" {
 		out = append(out, Evidence{Kind: kindCheck, Weight: Suspect, Detail: r.Check})
 	}
+	wa.reg.mu.Lock()
+	if off, alone := unregistered(wa.reg.fabrics); alone {
+		if f, ok := off[uuid]; ok {
+			out = append(out, fabricEvidence(f))
+		}
+	}
+	wa.reg.mu.Unlock()
 	if c, ok := conditions[uuid]; ok {
 		if c.Odd != nil && c.Odd.Code == wire.CodeUnknown && wa.driver.waking() {
 			c.Odd = nil
-			out = append(out, ConditionEvidence(c)...)
+			out = append(out, wa.reg.defects(r, c)...)
 			return out, len(out) > 0
 		}
-		return append(out, ConditionEvidence(c)...), true
+		return append(out, wa.reg.defects(r, c)...), true
 	}
 	if !present[uuid] {
 		return append(out, Evidence{
@@ -168,6 +165,16 @@ func (wa *watcher) standing(r record, conditions map[string]wire.Condition, fail
 		return append(out, e), true
 	}
 	return out, len(out) > 0
+}
+
+// defects returns the evidence in a GPU's report of its own defects. A contained one keeps new leases off a GPU that can
+// be reset, until that is done.
+func (reg *registry) defects(r record, c wire.Condition) []Evidence {
+	out := ConditionEvidence(c)
+	for i := range out {
+		out[i].Contained = out[i].Contained && !reg.resettable(r)
+	}
+	return out
 }
 
 // listen handles the probe's events.
@@ -281,7 +288,7 @@ func (wa *watcher) describe(ctx context.Context, uuids []string) {
 			wa.reg.mem.GPUs[uuid] = r
 		}
 		fresh = fresh || r.Seen != wa.reg.boot
-		r.GPU, r.Seen, r.Instance = g, wa.reg.boot, d.Instance
+		r.GPU, r.Seen, r.Instance, r.Coherent = g, wa.reg.boot, d.Instance, d.Coherent
 	}
 	if fresh {
 		wa.reg.save()

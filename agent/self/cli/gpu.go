@@ -24,8 +24,8 @@ import (
 // Only root can reach it.
 const controlSocket = "control.sock"
 
-// requalifyLimit is how long a reset and the check after it may take.
-const requalifyLimit = 3 * time.Minute
+// requalifyLimit is how long a reset, the registration with the NVSwitches, and the check after it may take.
+const requalifyLimit = 6 * time.Minute
 
 // controlRequest and controlReply are one JSON line each.
 type controlRequest struct {
@@ -50,8 +50,9 @@ func requalifyCommand() *cobra.Command {
 		Long: `Reset a quarantined or suspect GPU, check it and put it back into service. The host need not be rebooted.
 
 The running agent does it: it lets go of the GPUs meanwhile, which nvidia-smi --gpu-reset by hand cannot make it do. A
-GPU that has a lease is not reset. What else has the GPU open must end first: a desktop, DCGM (systemctl stop
-nvidia-dcgm), an exporter, NVIDIA's persistence daemon. A GPU that has fallen off the bus needs a reboot.`,
+GPU that has a lease is not reset. Persistence mode is off meanwhile and on again in the end. What else has the GPU open
+must end first: a desktop, DCGM (systemctl stop nvidia-dcgm), an exporter. A GPU that has fallen off the bus, or shares
+its memory with the processor (GH200, GB200), needs a reboot.`,
 		Example: "  muster-agent inventory\n  sudo muster-agent gpu requalify GPU-eeaeac46-8f98-4be3-9af6-0f43bc42566c",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

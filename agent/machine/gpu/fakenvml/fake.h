@@ -7,6 +7,18 @@
  * Every function that nvml.h declares and no file here defines is a stub that returns NVML_ERROR_NOT_SUPPORTED
  * (build.sh makes them). The library exports the symbol muster_fake_nvml, by which the agent knows that nothing it
  * says is real.
+ *
+ * NVIDIA has mocks of its own: go-nvml's pkg/nvml/mock, which replaces the Go interface and knows no faults, and
+ * k8s-test-infra's pkg/gpu/mocknvml, a library like this one. Where ours answers differently from the latter, it is meant:
+ * - An Xid reaches the event sets that were registered when it was raised; there it waits for the first set that asks,
+ *   in every process. nvml.h promises events to registered sets only.
+ * - An event that is about the whole GPU names the instances 0xFFFFFFFF, as nvml.h says; older versions there said 0.
+ * - While a registered GPU is lost, a wait answers GPU_IS_LOST at once, in both, but here only after the Xids of all
+ *   GPUs were delivered.
+ * - A look-up by UUID fails while any GPU is lost, unless the profile says lost_hides = 0; there only that of the lost one.
+ * - A reset is refused while persistence mode or any process has the GPU open, and the fabric's registration then takes
+ *   a while (fabric_wait); there it clears the faults at once.
+ * - A process whose memory is not known has 2^64-1 bytes (NVML_VALUE_NOT_AVAILABLE); there it has what its profile says.
  */
 #ifndef MUSTER_FAKE_NVML_H
 #define MUSTER_FAKE_NVML_H
@@ -44,6 +56,8 @@ struct gpu {
 	long long minor;       /* N of /dev/nvidiaN; -1: its place among the GPUs */
 	long long nvlinks, nvlinks_down, nvlink_version; /* nvlink_version: nvmlNvlinkVersion_t, an enum; the first nvlinks_down are inactive */
 	long long fabric_state, fabric_status, fabric_health; /* of nvmlGpuFabricInfo; state -1: the call is not supported */
+	long long fabric_wait; /* the first so many calls of a process answer that registration is in progress */
+	long long fabric_settles; /* fabric_wait after a reset */
 	char nvlink_remote[TEXT]; /* "switch" or the PCI bus id of the other GPU */
 	/* modes; -1 = not supported */
 	long long ecc, mig, mig_pending, persistence, confidential;

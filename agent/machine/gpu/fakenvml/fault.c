@@ -65,7 +65,7 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldV
 struct events {
 	pthread_mutex_t lock;
 	struct {
-		bool on, lost;
+		bool on;
 		long long serial;
 	} gpus[MAX_GPUS];
 };
@@ -111,8 +111,10 @@ nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long ty
 	return NVML_SUCCESS;
 }
 
-/* One look: 1 an event, 0 nothing, -1 a registered GPU was lost since. e->lock is held. */
+/* One look: 1 an event, 0 nothing, -1 a registered GPU is lost, which each wait answers at once, as a driver does after
+ * Xid 79. e->lock is held. */
 static int look(struct events *e, const struct profile *p, nvmlEventData_t *data) {
+	bool lost = false;
 	for (int i = 0; i < p->count; i++) {
 		const struct gpu *g = &p->gpus[i];
 		if (!e->gpus[i].on)
@@ -131,14 +133,9 @@ static int look(struct events *e, const struct profile *p, nvmlEventData_t *data
 			data->computeInstanceId = next->instance ? 0 : 0xFFFFFFFFu;
 			return 1;
 		}
-		bool lost = g->lost || g->absent;
-		if (lost && !e->gpus[i].lost) {
-			e->gpus[i].lost = true;
-			return -1;
-		}
-		e->gpus[i].lost = lost;
+		lost |= g->lost || g->absent;
 	}
-	return 0;
+	return lost ? -1 : 0;
 }
 
 nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeout_ms) {

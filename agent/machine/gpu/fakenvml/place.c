@@ -1,6 +1,7 @@
 /* Where a GPU is: PCIe, NUMA, NVLink, its neighbours. */
 #include "fake.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -73,6 +74,14 @@ nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned int size,
 }
 
 /* Both versions of the struct begin alike; the second ends before the summary. */
+/* The state that a call is answered: after a reset, registration is in progress for some calls. */
+static nvmlGpuFabricState_t fabric_state(nvmlDevice_t device, const struct gpu *g) {
+	static atomic_llong calls[MAX_GPUS];
+	if (g->fabric_wait && atomic_fetch_add(&calls[fake_slot(device)], 1) < g->fabric_wait)
+		return NVML_GPU_FABRIC_STATE_IN_PROGRESS;
+	return (nvmlGpuFabricState_t)g->fabric_state;
+}
+
 nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV_t *info) {
 	ENTER(device);
 	if (!info)
@@ -81,7 +90,7 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV
 		return NVML_ERROR_NOT_SUPPORTED;
 	if (info->version != nvmlGpuFabricInfo_v2 && info->version != nvmlGpuFabricInfo_v3)
 		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-	info->state = (nvmlGpuFabricState_t)g.fabric_state;
+	info->state = fabric_state(device, &g);
 	info->status = (nvmlReturn_t)g.fabric_status;
 	info->healthMask = (unsigned int)g.fabric_health;
 	info->cliqueId = 0;
@@ -96,7 +105,7 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, nvmlGpuFabricInfo_t
 	if (g.fabric_state < 0)
 		return NVML_ERROR_NOT_SUPPORTED;
 	memset(info, 0, sizeof *info);
-	info->state = (nvmlGpuFabricState_t)g.fabric_state;
+	info->state = fabric_state(device, &g);
 	info->status = (nvmlReturn_t)g.fabric_status;
 	return NVML_SUCCESS;
 }

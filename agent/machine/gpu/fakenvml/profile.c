@@ -44,6 +44,7 @@ static const struct field gpu_fields[] = {
 	N(memory_node, -1, 1023), N(minor, -1, 255),
 	N(nvlinks, 0, 36), N(nvlinks_down, 0, 36), N(nvlink_version, 0, 99),
 	N(fabric_state, -1, 255), N(fabric_status, 0, 999), N(fabric_health, 0, 4294967295LL), N(unified, 0, 1),
+	N(fabric_wait, 0, 9999), N(fabric_settles, 0, 9999),
 	N(ecc, -1, 1), N(mig, -1, 1), N(mig_pending, -1, 1), N(persistence, -1, 1), N(confidential, -1, 1),
 	N(display, 0, 1),
 	N(power_idle_mw, 0, 10000000), N(power_limit_mw, 1, 10000000), N(temp_idle, 0, 150), N(temp_busy, 0, 150), N(load, 0, 100),

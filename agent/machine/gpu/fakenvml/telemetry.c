@@ -193,7 +193,7 @@ static nvmlReturn_t processes(const struct gpu *g, int instance, bool graphics, 
 	for (unsigned int i = 0; i < n; i++) {
 		nvmlProcessInfo_t *info = (nvmlProcessInfo_t *)(void *)(infos + i * stride);
 		info->pid = (unsigned int)ps[i].pid;
-		info->usedGpuMemory = (unsigned long long)ps[i].memory_mib << 20;
+		info->usedGpuMemory = ps[i].memory_mib ? (unsigned long long)ps[i].memory_mib << 20 : (unsigned long long)NVML_VALUE_NOT_AVAILABLE;
 		if (instances)
 			info->gpuInstanceId = instance < 0 ? 0xFFFFFFFFu : (unsigned int)instance + 1,
 			info->computeInstanceId = instance < 0 ? 0xFFFFFFFFu : 0;

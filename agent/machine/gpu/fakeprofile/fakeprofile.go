@@ -60,6 +60,9 @@ type GPU struct {
 	// FabricState is NVML_GPU_FABRIC_STATE_…, −1: the driver does not have the call; FabricStatus is an nvmlReturn_t,
 	// FabricHealth the health mask.
 	FabricState, FabricStatus, FabricHealth int64
+	// FabricWait is how many calls of a process are answered that registration is in progress, FabricSettles how many are
+	// after a reset.
+	FabricWait, FabricSettles int64
 
 	ECC, MIG, Persistence int64
 	MIGPending            int64      // mode after the next reset; −1: same as MIG
@@ -147,7 +150,7 @@ func (g *GPU) ClearFaults() {
 	if g.FabricState > 0 {
 		g.FabricState, g.FabricStatus = fabricCompleted, 0
 	}
-	g.NVLinksDown, g.FabricHealth = 0, 0
+	g.NVLinksDown, g.FabricHealth, g.FabricWait = 0, 0, 0
 	g.ClocksReasons, g.PCIeGenNow, g.PCIeWidthNow = 0, 0, 0
 	action := min(g.RecoveryAction, 0) // a driver without this report stays without it
 	g.Lost, g.Absent, g.ECCUncorrectable, g.ECCCorrected = 0, 0, 0, 0

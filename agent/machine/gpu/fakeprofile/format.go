@@ -46,6 +46,7 @@ func (g *GPU) fields() []field {
 		num("nvlink_version", &g.NVLinkVersion, 0, 99, 0),
 		num("fabric_state", &g.FabricState, -1, 255, 0), num("fabric_status", &g.FabricStatus, 0, 999, 0),
 		num("fabric_health", &g.FabricHealth, 0, math.MaxUint32, 0), num("unified", &g.Unified, 0, 1, 0),
+		num("fabric_wait", &g.FabricWait, 0, 9999, 0), num("fabric_settles", &g.FabricSettles, 0, 9999, 0),
 		text("nvlink_remote", &g.NVLinkRemote),
 		num("ecc", &g.ECC, -1, 1, -1), num("mig", &g.MIG, -1, 1, -1), num("mig_pending", &g.MIGPending, -1, 1, -1),
 		num("persistence", &g.Persistence, -1, 1, -1),

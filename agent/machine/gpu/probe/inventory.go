@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -117,6 +118,8 @@ func (p *probe) describe(d nvml.Device) (wire.Description, *wire.Error) {
 		return g, err
 	}
 	g.VRAMMB = int64(memory.Total >> 20)
+	_, node := call(p, "nvmlDeviceGetNumaNodeId", d.GetNumaNodeId)
+	g.Coherent = err != nil || node == nil || coherentModel.MatchString(g.Model)
 	arch, err := call(p, "nvmlDeviceGetArchitecture", d.GetArchitecture)
 	if dead(err) {
 		return g, err
@@ -168,6 +171,9 @@ func (p *probe) describe(d nvml.Device) (wire.Description, *wire.Error) {
 	g.Fabric = p.fabric(d)
 	return g, nil
 }
+
+// coherentModel are the models whose memory the processor shares, also where the driver does not make it a NUMA node.
+var coherentModel = regexp.MustCompile(`\bG[BH]\d`)
 
 // nearNode returns the NUMA node of the processors that are near a GPU. nvmlDeviceGetNumaNodeId is something else: the
 // node that consists of the GPU's own memory, if there is one.

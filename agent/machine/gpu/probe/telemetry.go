@@ -175,8 +175,8 @@ func (p *probe) condition(d nvml.Device) (wire.Condition, *wire.Error) {
 		return c, c.Odd
 	}
 	c.NVLinksUp = p.linksUp(d)
-	if f := p.fabric(d); f != nil && f.State == wire.FabricCompleted {
-		c.FabricHealth = wire.FabricHealth(f.Health)
+	if c.Fabric = p.fabric(d); c.Fabric != nil && c.Fabric.State == wire.FabricCompleted {
+		c.FabricHealth = wire.FabricHealth(c.Fabric.Health)
 	}
 	return c, nil
 }

@@ -110,6 +110,8 @@ type Description struct {
 	agentapi.GPU
 	Fabric   *Fabric   `json:"fabric,omitempty"`   // nil: not reported
 	Instance *Instance `json:"instance,omitempty"` // of a slice
+	// Coherent is true if the GPU and the processor share their memory (Grace, DGX Spark).
+	Coherent bool `json:"coherent,omitempty"`
 }
 
 // Instance is a slice as NVML knows it: a GPU instance with one compute instance, which takes up all of it. ID and the
@@ -139,6 +141,9 @@ type Fabric struct {
 	Status *Error `json:"status,omitempty"` // why a completed registration has failed
 	Health uint32 `json:"health,omitempty"` // NVML_GPU_FABRIC_HEALTH_MASK_…
 }
+
+// Ready reports whether the registration is complete, so that CUDA starts.
+func (f Fabric) Ready() bool { return f.State == FabricCompleted && f.Status == nil }
 
 // FabricHealth is the mask NVML_GPU_FABRIC_HEALTH_MASK_…: two bits a question, of which 1 means yes, and four bits
 // for how the fabric is configured, of which 0 (not reported) and 1 are right.
@@ -200,6 +205,7 @@ type Condition struct {
 	NVLinksUp *int `json:"nvlinks_up,omitempty"`
 	// FabricHealth is what the NVSwitches report of a registered GPU, NVML_GPU_FABRIC_HEALTH_MASK_…; 0: nothing.
 	FabricHealth FabricHealth `json:"fabric_health,omitempty"`
+	Fabric       *Fabric      `json:"fabric,omitempty"` // nil: not reported
 	// Unknown are calls that not every GPU supports and that this one answered with an unknown error, which some give in
 	// place of "not supported". Answered are those of them that it did answer.
 	Unknown  []Error  `json:"unknown,omitempty"`
