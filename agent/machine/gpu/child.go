@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/musterhq/muster/agent/machine/gpu/device"
 	"github.com/musterhq/muster/agent/machine/gpu/wire"
 )
 
@@ -159,6 +160,19 @@ func (c *child) end() {
 func (c *child) kill() {
 	_ = c.cmd.Process.Kill()
 	c.end()
+}
+
+// quit ends a child as planned, without waiting for it: it finishes the calls that have begun, and is killed only if it
+// does not end then. A process that is killed within a call may leave the driver in a bad state.
+func (c *child) quit() {
+	c.end()
+	go func() {
+		select {
+		case <-c.reaped:
+		case <-time.After(device.Linger):
+			_ = c.cmd.Process.Kill()
+		}
+	}()
 }
 
 func (c *child) alive() bool {

@@ -70,7 +70,7 @@ func (dg *Diagnosis) examine(uuid string, standing []Evidence, reset bool) {
 	dg.reg.mu.Lock()
 	defer dg.reg.mu.Unlock()
 	r := dg.reg.mem.GPUs[uuid]
-	if r == nil {
+	if r == nil || dg.reg.wsl() {
 		return
 	}
 	standingBefore := r.Standing
@@ -92,7 +92,7 @@ func (dg *Diagnosis) accuse(uuid string, e Evidence) {
 	dg.reg.mu.Lock()
 	defer dg.reg.mu.Unlock()
 	r := dg.reg.mem.GPUs[uuid]
-	if r == nil || e.App && r.AppBlamed {
+	if r == nil || e.App && r.AppBlamed || dg.reg.wsl() {
 		return
 	}
 	if e.Slower != "" {

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -71,6 +72,12 @@ func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
 		}
 		inv.GPUs = append(inv.GPUs, g)
 	}
+	slices.SortFunc(inv.GPUs, func(a, b agentapi.GPU) int {
+		if a.Index != b.Index {
+			return a.Index - b.Index
+		}
+		return strings.Compare(a.PCIBus, b.PCIBus)
+	})
 	inv.Problems = append(inv.Problems, m.missing()...)
 	inv.Problems = append(inv.Problems, m.power.problems()...)
 	inv.Problems = append(inv.Problems, m.Owners.problems(inv.GPUs)...)
@@ -78,17 +85,22 @@ func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
 	inv.Problems = append(inv.Problems, m.Diagnosis.imexProblems(inv.GPUs)...)
 	inv.Problems = append(inv.Problems, fabricProblems(inv.GPUs, m.reg.fabrics)...)
 	m.reg.mu.Unlock()
-	slices.SortFunc(inv.GPUs, func(a, b agentapi.GPU) int {
-		if a.Index != b.Index {
-			return a.Index - b.Index
-		}
-		return strings.Compare(a.PCIBus, b.PCIBus)
-	})
 	inv.Problems = append(inv.Problems, m.reg.maker.faults(m.driver, sys, bus)...)
 	inv.Topology, inv.P2P = matrices(withoutSlices(inv.GPUs), sys.Devices, peers)
 	m.Checks.addRings(inv.GPUs, inv.Topology)
 	inv.Problems = append(inv.Problems, problems(m.reg.maker, inv.GPUs, sys, err, bus)...)
 	inv.Problems = append(inv.Problems, inUse(inv.GPUs)...)
+	m.reg.mu.Lock()
+	defer m.reg.mu.Unlock()
+	if m.reg.wsl() { // whatever else there is follows from it
+		inv.Problems = []agentapi.Problem{{
+			Code:     "wsl2",
+			Severity: "bad",
+			Cause:    "This is Linux within Windows (WSL2), which cannot be rented out: the GPUs belong to Windows.",
+			Evidence: cmp.Or(m.reg.cfg.DXG, dxg),
+			Fix:      "Install Linux on the machine itself.",
+		}}
+	}
 	return inv, nil
 }
 

@@ -43,6 +43,7 @@ type Config struct {
 	OwnerMemory int64
 	PowerLimits PowerLimits // nil: the GPUs' limits are not changed
 	Ephemeral   bool        // the host's GPUs may be others after a boot: none of them is missing then
+	DXG         string      // default: /dev/dxg; none if the GPUs are simulated
 	KernelLog   string      // default: /dev/kmsg if readable; none if the GPUs are simulated
 	// Reset resets a GPU that nothing uses; default: nvidia-smi --gpu-reset, without persistence mode meanwhile; nothing if
 	// NVIDIA's GPUs are simulated; AMD's driver.
@@ -142,7 +143,7 @@ func Start(ctx context.Context, cfg Config) (*Monitor, error) {
 		reg: reg, driver: dr, power: pk, remaker: rm, watcher: wa, cancel: cancel}, nil
 }
 
-// Close ends the probe. It returns at once even if the probe is stuck in the driver.
+// Close ends the probe. It returns within seconds even if the probe is stuck in the driver.
 func (m *Monitor) Close() error {
 	m.cancel()
 	m.driver.probe.close()

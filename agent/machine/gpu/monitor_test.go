@@ -252,7 +252,7 @@ func TestProbeKilledByItsLibrary(t *testing.T) {
 	}
 }
 
-// Close does not wait for a driver that hangs, and no probe is left behind.
+// Close does not wait for the end of a driver's hang, and no probe is left behind.
 func TestCloseWhileHung(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, h100, 1)
@@ -266,6 +266,27 @@ func TestCloseWhileHung(t *testing.T) {
 	<-c.reaped
 	if _, err := m.Telemetry.Sample(t.Context(), h.uuid(0)); err == nil {
 		t.Error("a closed monitor answered")
+	}
+}
+
+// A planned end of the probe is no kill, which may leave a driver in a bad state: the probe ends when its input does.
+func TestPlannedEnd_IsNoKill(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, h100, 1)
+	m := h.start(t, func(c *Config) { c.timing.watch = time.Hour })
+	becomes(t, m, h.uuid(0), Healthy)
+	m.reg.looking.Lock() // the look that saw it is over
+	m.reg.looking.Unlock()
+	m.driver.probe.mu.Lock()
+	c := m.driver.probe.child
+	m.driver.probe.mu.Unlock()
+	release, err := m.driver.probe.pause(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+	if !c.cmd.ProcessState.Success() {
+		t.Errorf("the probe ended with: %v", c.cmd.ProcessState)
 	}
 }
 

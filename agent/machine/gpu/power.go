@@ -60,7 +60,9 @@ func (pk *powerKeeper) keep(ctx context.Context, uuids []string) {
 	known := pk.reg.known()
 	for _, uuid := range uuids {
 		r := known[uuid]
-		want := pk.reg.cfg.PowerLimits.of(r.GPU)
+		pk.reg.mu.Lock()
+		want := pk.limitOf(r.GPU)
+		pk.reg.mu.Unlock()
 		ask := want
 		switch {
 		case want == 0 && r.PowerSet == 0:
@@ -102,6 +104,31 @@ func (pk *powerKeeper) keep(ctx context.Context, uuids []string) {
 	}
 }
 
+// limitOf returns the limit that the operator wants for a GPU. An index is that of the GPU's place on the PCI bus when the
+// driver listed all GPUs: a GPU that is lost does not hand its limit to the next one. reg.mu is held.
+func (pk *powerKeeper) limitOf(g agentapi.GPU) int64 {
+	if i := slices.Index(pk.reg.mem.Places, shortPCI(g.PCIBus)); i >= 0 {
+		g.Index = i
+	}
+	return pk.reg.cfg.PowerLimits.of(g)
+}
+
+// places returns the places of the GPUs on the PCI bus by index, as the driver lists them now; before, if it lists fewer
+// GPUs than those or does not say where one is.
+func places(before []string, sys wire.System) []string {
+	if len(sys.Devices) < len(before) {
+		return before
+	}
+	var now []string
+	for _, d := range sys.Devices {
+		if d.PCI == "" {
+			return before
+		}
+		now = append(now, shortPCI(d.PCI))
+	}
+	return now
+}
+
 // problems returns the power limits that could not be set. reg.mu is held.
 func (pk *powerKeeper) problems() []agentapi.Problem {
 	var out []agentapi.Problem
@@ -111,9 +138,9 @@ func (pk *powerKeeper) problems() []agentapi.Problem {
 		}
 		p := agentapi.Problem{Code: "power_limit", Severity: "warn", Evidence: r.powerWhy,
 			Cause: fmt.Sprintf("GPU %d's power limit could not be set to %d W.", r.GPU.Index,
-				pk.reg.cfg.PowerLimits.of(r.GPU)/1000),
+				pk.limitOf(r.GPU)/1000),
 			Fix: "Choose a limit that the GPU takes (nvidia-smi -q -d POWER); setting it needs root."}
-		if pk.reg.cfg.PowerLimits.of(r.GPU) == 0 {
+		if pk.limitOf(r.GPU) == 0 {
 			p.Cause = fmt.Sprintf("GPU %d could not be given back the power limit it was made for.", r.GPU.Index)
 			p.Fix = "Set it by hand: nvidia-smi -pl."
 		}

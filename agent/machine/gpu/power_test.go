@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +55,38 @@ func TestPowerLimit(t *testing.T) {
 	}
 	if m.Diagnosis.Health()[h.uuid(1)].State != Healthy {
 		t.Errorf("%+v", m.Diagnosis.Health())
+	}
+}
+
+// A limit by index stays with the card at that place when another is lost and the driver counts anew.
+func TestPowerLimit_ByIndexStaysWithItsCard(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, h100, 3)
+	limits := PowerLimits{"0": 300, "1": 400, "": 500}
+	start := func() *Monitor {
+		return h.start(t, func(c *Config) { c.PowerLimits, c.timing.watch = limits, time.Hour })
+	}
+	watts := func(m *Monitor) (out []int64) {
+		for _, g := range inventory(t, m).GPUs {
+			out = append(out, g.PowerLimitMW.Or(0)/1000)
+		}
+		return out
+	}
+	m := start()
+	if got := watts(m); !slices.Equal(got, []int64{300, 400, 500}) {
+		t.Errorf("%v", got)
+	}
+	m.Close()
+	h.fault(t, 0, func(g *fakeprofile.GPU) { g.Absent = 1 })
+	m = start()
+	watts(m)
+	inv := inventory(t, m)
+	for i, want := range []int64{1: 400, 2: 500} { // of the one that is gone nothing is read
+		for _, g := range inv.GPUs {
+			if i > 0 && g.UUID == h.uuid(i) && g.PowerLimitMW.Or(0)/1000 != want {
+				t.Errorf("GPU %d: %d W, want %d", i, g.PowerLimitMW.Or(0)/1000, want)
+			}
+		}
 	}
 }
 

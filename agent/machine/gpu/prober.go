@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/musterhq/muster/agent/machine/gpu/device"
 	"github.com/musterhq/muster/agent/machine/gpu/wire"
 	"github.com/musterhq/muster/internal/fault"
 )
@@ -359,7 +360,7 @@ func (p *prober) pause(ctx context.Context) (release func(), err error) {
 	if c == nil {
 		return release, nil
 	}
-	c.kill()
+	c.quit()
 	select {
 	case <-c.reaped:
 		return release, nil
@@ -369,12 +370,18 @@ func (p *prober) pause(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// close ends the child without waiting for it.
+// close ends the child. It waits for that no longer than device.Linger: a child that is stuck in the driver may stay.
 func (p *prober) close() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.closed = true
-	if p.child != nil {
-		p.child.kill()
+	c := p.child
+	p.mu.Unlock()
+	if c == nil {
+		return
+	}
+	c.quit()
+	select {
+	case <-c.reaped:
+	case <-time.After(device.Linger):
 	}
 }

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"log/slog"
+	"os"
 	"sync"
 
 	"github.com/musterhq/muster/agent/machine/gpu/wire"
@@ -38,6 +39,20 @@ func (reg *registry) known() map[string]record {
 	}
 	return out
 }
+
+// wsl reports whether this is Linux within Windows: its GPUs belong to Windows, and neither the PCI bus nor the driver
+// shows what the health checks need. reg.mu is held.
+func (reg *registry) wsl() bool {
+	path := reg.cfg.DXG
+	if path == "" && !reg.sys.Simulated {
+		path = dxg
+	}
+	_, err := os.Stat(path)
+	return path != "" && err == nil
+}
+
+// dxg is the device through which Linux within Windows (WSL2) reaches the GPUs.
+const dxg = "/dev/dxg"
 
 // save stores what is known. A disk that fails must not end the health checks. reg.mu is held.
 func (reg *registry) save() {

@@ -19,6 +19,8 @@ type memory struct {
 	Outbox  []agentapi.HealthEvent `json:"outbox,omitempty"`
 	GPUs    map[string]*record     `json:"gpus"`
 	Log     logMark                `json:"kernel_log"` // read up to here
+	// Places are the GPUs' places on the PCI bus, by index, when the driver listed most of them.
+	Places []string `json:"places,omitempty"`
 }
 
 // logMark is a position in the kernel's log of a boot.

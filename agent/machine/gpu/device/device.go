@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/musterhq/muster/agent/machine/gpu/wire"
 )
@@ -45,12 +46,30 @@ func Unsupported(method string) *wire.Error {
 	return &wire.Error{Code: wire.CodeNotSupported, Call: method, Text: "these GPUs do not have it"}
 }
 
-// Serve answers requests from in on out until in ends. Every request runs on its own goroutine, so one that is stuck in
-// the driver delays no other. The process should exit when Serve returns, even if calls are still stuck.
+// Linger is how long a child process goes on with calls that have begun when its input ends, and how long its parent
+// waits for that: a process that ends within a call leaves a driver in a bad state, on some GPUs for good.
+const Linger = 2 * time.Second
+
+// Serve answers requests from in on out until in ends, and lets those that have begun finish, for a limited time. Every
+// request runs on its own goroutine, so one that is stuck in the driver delays no other. The process should exit when
+// Serve returns, even if calls are still stuck.
 func Serve(ctx context.Context, in io.Reader, out io.Writer, v Vendor) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s := server{vendor: v, out: json.NewEncoder(out)}
+	var calls sync.WaitGroup
+	defer func() {
+		cancel()
+		done := make(chan struct{})
+		go func() {
+			calls.Wait()
+			close(done)
+		}()
+		select {
+		case <-done:
+		case <-time.After(Linger):
+		}
+	}()
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, wire.MaxLine)
 	for lines.Scan() {
@@ -58,10 +77,10 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, v Vendor) error {
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
 			return err
 		}
-		go func() {
+		calls.Go(func() {
 			result, err := s.answer(ctx, r)
 			s.send(wire.Message{ID: r.ID, Result: result, Error: err})
-		}()
+		})
 	}
 	return lines.Err()
 }

@@ -2,6 +2,8 @@ package probe
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -40,11 +42,22 @@ func (p *probe) watch(ctx context.Context, send func(wire.Event)) {
 	go p.wait(ctx, send, set, uuids)
 }
 
-// wait runs until the process ends: a set that a call may still wait on must not be freed.
+// Numbers of waiting for events.
+const (
+	poll     = time.Second // longest time of one wait, and pause after an error
+	maxPause = time.Minute // longest pause while a GPU is lost
+)
+
+// wait runs until the process ends: a set that a call may still wait on must not be freed. While a GPU is lost, a driver
+// answers every wait with that at once, until the next boot: wait reports it once, and again when other GPUs are there,
+// and waits ever more seldom.
 func (p *probe) wait(ctx context.Context, send func(wire.Event), set nvml.EventSet, uuids map[nvml.Device]string) {
-	const poll = 1000 // ms
+	reported, pause := "", time.Duration(0)
 	for ctx.Err() == nil {
-		data, err := call(p, "nvmlEventSetWait", func() (nvml.EventData, nvml.Return) { return set.Wait(poll) })
+		data, err := call(p, "nvmlEventSetWait", func() (nvml.EventData, nvml.Return) { return set.Wait(uint32(poll / time.Millisecond)) })
+		if err == nil || err.Code != wire.CodeGPULost {
+			pause = 0
+		}
 		switch {
 		case err == nil && data.EventType == nvml.EventTypeXidCriticalError:
 			if uuid := uuids[data.Device]; uuid != "" {
@@ -58,13 +71,33 @@ func (p *probe) wait(ctx context.Context, send func(wire.Event), set nvml.EventS
 		case err == nil || nvml.Return(err.Code) == nvml.ERROR_TIMEOUT:
 			continue
 		case err.Code == wire.CodeGPULost:
-			send(wire.Event{Lost: true})
+			if present := p.present(uuids); present != reported {
+				reported, pause = present, 0
+				send(wire.Event{Lost: true})
+			}
 		case err.Code == wire.CodeFunctionNotFound:
 			return
 		}
-		select { // errors return at once: do not spin
-		case <-ctx.Done():
-		case <-time.After(poll * time.Millisecond):
+		pause = min(max(2*pause, poll), maxPause) // errors return at once: do not spin
+		p.sleep(ctx, pause)
+	}
+}
+
+// present names the GPUs of a set that still answer. It is not "" while there is a set.
+func (p *probe) present(uuids map[nvml.Device]string) string {
+	names := []string{"present"}
+	for d, uuid := range uuids {
+		if _, err := call(p, "nvmlDeviceGetUUID", d.GetUUID); err == nil {
+			names = append(names, uuid)
 		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
 	}
 }

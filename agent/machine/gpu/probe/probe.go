@@ -9,6 +9,7 @@ import (
 	"context"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -26,7 +27,7 @@ func Run(ctx context.Context, in io.Reader, out io.Writer, libraryPath string) e
 	if libraryPath != "" {
 		opts = append(opts, nvml.WithLibraryPath(libraryPath))
 	}
-	p := &probe{lib: nvml.New(opts...), has: map[string]bool{}, handles: map[string]nvml.Device{}}
+	p := &probe{lib: nvml.New(opts...), has: map[string]bool{}, handles: map[string]nvml.Device{}, sleep: sleep}
 	return device.Serve(ctx, in, out, p)
 }
 
@@ -34,6 +35,8 @@ type probe struct {
 	lib nvml.Interface
 
 	record func(symbol string, ret nvml.Return, value any) // each call of the library; nil: not recorded
+
+	sleep func(ctx context.Context, d time.Duration)
 
 	starting sync.Mutex // held during nvmlInit, which may take seconds
 	started  bool
