@@ -90,6 +90,10 @@ func hostProblems(d host.Detail) []ProblemView {
 			fix = "CUDA's words say what is wrong: 802 is the fabric manager, 803 a driver that was upgraded and not loaded. " +
 				"The agent checks the GPU again every ten minutes, and it is offered again once it computes."
 		}
+		if strings.HasPrefix(g.HealthReason, "nvswitch_registration") {
+			fix = "It is offered again once it is registered and computes. If its registration has failed, reset it, or restart " +
+				"the fabric manager when nothing runs on the host."
+		}
 		out = append(out, ProblemView{
 			State:    state,
 			Cause:    fmt.Sprintf("GPU %d: %s", g.Index, g.HealthReason),

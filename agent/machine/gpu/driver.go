@@ -182,10 +182,7 @@ func (dr *driver) system(ctx context.Context) (wire.System, error) {
 	dr.reg.blind = err
 	if err == nil {
 		dr.reg.sys = sys
-		if now := places(dr.reg.mem.Places, sys); !slices.Equal(now, dr.reg.mem.Places) {
-			dr.reg.mem.Places = now
-			dr.reg.save()
-		}
+		dr.reg.notePlaces(sys)
 		for _, d := range sys.Devices {
 			for _, uuid := range d.UUIDs() {
 				dr.probe.seenAt(uuid, d.PCI)

@@ -17,24 +17,25 @@ import (
 func (reg *registry) seeFabrics(conditions map[string]wire.Condition) {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	next := map[string]wire.Fabric{}
+	maps.DeleteFunc(reg.fabrics, func(uuid string, _ wire.Fabric) bool {
+		_, answered := conditions[uuid]
+		return !answered
+	})
 	for uuid, c := range conditions {
-		was, had := reg.fabrics[uuid]
-		switch {
-		case isSlice(uuid):
-		case c.Fabric != nil:
-			next[uuid] = *c.Fabric
-			if r := reg.mem.GPUs[uuid]; r != nil && had && !was.Ready() && c.Fabric.Ready() {
-				r.CheckedFor = ""
-			}
-			if !had || fabricState(was) != fabricState(*c.Fabric) {
-				poke(reg.changed)
-			}
-		case had: // the call failed this time
-			next[uuid] = was
+		if c.Fabric != nil && !isSlice(uuid) && reg.noteFabric(uuid, *c.Fabric) {
+			poke(reg.changed)
 		}
 	}
-	reg.fabrics = next
+}
+
+// noteFabric keeps one GPU's registration and reports whether it has changed. reg.mu is held.
+func (reg *registry) noteFabric(uuid string, f wire.Fabric) (changed bool) {
+	was, had := reg.fabrics[uuid]
+	reg.fabrics[uuid] = f
+	if r := reg.mem.GPUs[uuid]; r != nil && had && !was.Ready() && f.Ready() {
+		r.CheckedFor = ""
+	}
+	return !had || fabricState(was) != fabricState(f)
 }
 
 // unregistered returns the GPUs that are not registered with their system's NVSwitches. alone is true if others are: it

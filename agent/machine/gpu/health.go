@@ -245,7 +245,7 @@ func (v Verdict) Look(standing []Evidence, reset bool, bootID string, now time.T
 	}
 	lacks := func(e Evidence) bool { return e.Kind == kindCheck || e.Kind == kindFabric && e.Weight == Suspect }
 	switch {
-	case reset && v.State == Quarantined && len(standing) > 0 && !slices.ContainsFunc(standing, func(e Evidence) bool {
+	case reset && v.State != Healthy && len(standing) > 0 && !slices.ContainsFunc(standing, func(e Evidence) bool {
 		return !lacks(e)
 	}):
 		v.State, v.Kind, v.Reason, v.Since, v.BootID = Suspect, standing[0].Kind, standing[0].Detail, now, bootID

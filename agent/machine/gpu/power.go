@@ -105,7 +105,8 @@ func (pk *powerKeeper) keep(ctx context.Context, uuids []string) {
 }
 
 // limitOf returns the limit that the operator wants for a GPU. An index is that of the GPU's place on the PCI bus when the
-// driver listed all GPUs: a GPU that is lost does not hand its limit to the next one. reg.mu is held.
+// driver listed all GPUs: a GPU that is lost does not hand its limit to the next one. Limits that the operator has changed
+// are for the GPUs as they are listed since. reg.mu is held.
 func (pk *powerKeeper) limitOf(g agentapi.GPU) int64 {
 	if i := slices.Index(pk.reg.mem.Places, shortPCI(g.PCIBus)); i >= 0 {
 		g.Index = i
@@ -113,20 +114,24 @@ func (pk *powerKeeper) limitOf(g agentapi.GPU) int64 {
 	return pk.reg.cfg.PowerLimits.of(g)
 }
 
-// places returns the places of the GPUs on the PCI bus by index, as the driver lists them now; before, if it lists fewer
-// GPUs than those or does not say where one is.
-func places(before []string, sys wire.System) []string {
-	if len(sys.Devices) < len(before) {
-		return before
+// notePlaces keeps the places of the GPUs on the PCI bus by index, as the driver lists them now, unless it lists fewer
+// GPUs than before with the same limits, or does not say where one is. reg.mu is held.
+func (reg *registry) notePlaces(sys wire.System) {
+	limits := fmt.Sprint(reg.cfg.PowerLimits)
+	if limits == reg.mem.PlacesOf && len(sys.Devices) < len(reg.mem.Places) {
+		return
 	}
 	var now []string
 	for _, d := range sys.Devices {
 		if d.PCI == "" {
-			return before
+			return
 		}
 		now = append(now, shortPCI(d.PCI))
 	}
-	return now
+	if limits != reg.mem.PlacesOf || !slices.Equal(now, reg.mem.Places) {
+		reg.mem.Places, reg.mem.PlacesOf = now, limits
+		reg.save()
+	}
 }
 
 // problems returns the power limits that could not be set. reg.mu is held.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/musterhq/muster/agent/machine/gpu/fakeprofile"
+	"github.com/musterhq/muster/internal/agentapi"
 )
 
 // The operator's power limit is set, set again after another program changes it, shown next to the default, and removed
@@ -58,7 +59,7 @@ func TestPowerLimit(t *testing.T) {
 	}
 }
 
-// A limit by index stays with the card at that place when another is lost and the driver counts anew.
+// A limit by index stays with the card at that place when another is lost and the driver counts again.
 func TestPowerLimit_ByIndexStaysWithItsCard(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, h100, 3)
@@ -79,14 +80,19 @@ func TestPowerLimit_ByIndexStaysWithItsCard(t *testing.T) {
 	m.Close()
 	h.fault(t, 0, func(g *fakeprofile.GPU) { g.Absent = 1 })
 	m = start()
-	watts(m)
-	inv := inventory(t, m)
-	for i, want := range []int64{1: 400, 2: 500} { // of the one that is gone nothing is read
-		for _, g := range inv.GPUs {
-			if i > 0 && g.UUID == h.uuid(i) && g.PowerLimitMW.Or(0)/1000 != want {
-				t.Errorf("GPU %d: %d W, want %d", i, g.PowerLimitMW.Or(0)/1000, want)
-			}
-		}
+	of := func(m *Monitor, i int) int64 {
+		watts(m) // what it reports comes after what it sets
+		gpus := inventory(t, m).GPUs
+		return gpus[slices.IndexFunc(gpus, func(g agentapi.GPU) bool { return g.UUID == h.uuid(i) })].PowerLimitMW.Or(0) / 1000
+	}
+	if one, two := of(m, 1), of(m, 2); one != 400 || two != 500 {
+		t.Errorf("%d and %d W", one, two)
+	}
+	m.Close()
+	limits = PowerLimits{"0": 250, "": 500} // by an operator who sees two cards
+	m = start()
+	if one, two := of(m, 1), of(m, 2); one != 250 || two != 500 {
+		t.Errorf("with new limits: %d and %d W", one, two)
 	}
 }
 

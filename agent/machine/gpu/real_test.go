@@ -423,19 +423,24 @@ func TestResetDue(t *testing.T) {
 	becomes(t, m, h.uuid(1), Healthy)
 	h.fault(t, 1, func(g *fakeprofile.GPU) { g.RecoveryAction = wire.RecoverReset })
 	h.fault(t, 2, func(g *fakeprofile.GPU) { g.RecoveryAction = wire.RecoverReboot })
+	h.fault(t, 0, func(g *fakeprofile.GPU) { g.RecoveryAction = wire.RecoverDrainP2P }) // its lease has ended
+	becomes(t, m, h.uuid(0), Suspect)
 	becomes(t, m, h.uuid(1), Quarantined)
 	becomes(t, m, h.uuid(2), Quarantined)
 	eventually(t, "the driver's action is known", func() (any, bool) { // it is noted after the state
 		m.reg.mu.Lock()
 		defer m.reg.mu.Unlock()
-		return nil, m.reg.mem.GPUs[h.uuid(1)].wantsReset
+		return nil, m.reg.mem.GPUs[h.uuid(0)].wantsReset && m.reg.mem.GPUs[h.uuid(1)].wantsReset
 	})
 	if due := m.Resets.Due(); due != nil {
 		t.Errorf("%v before it is known which GPUs have a lease", due)
 	}
 	m.Owners.LeasedBy(func() map[string]bool { return map[string]bool{h.uuid(1): true} })
-	if due := m.Resets.Due(); due != nil {
-		t.Errorf("%v under a lease", due)
+	if due := m.Resets.Due(); !slices.Equal(due, []string{h.uuid(0)}) {
+		t.Errorf("%v under a lease of the other", due)
+	}
+	if err := m.Resets.Requalify(t.Context(), h.uuid(0)); err != nil {
+		t.Error(err)
 	}
 	m.Owners.LeasedBy(func() map[string]bool { return nil })
 	if due := m.Resets.Due(); !slices.Equal(due, []string{h.uuid(1)}) {

@@ -19,8 +19,10 @@ type memory struct {
 	Outbox  []agentapi.HealthEvent `json:"outbox,omitempty"`
 	GPUs    map[string]*record     `json:"gpus"`
 	Log     logMark                `json:"kernel_log"` // read up to here
-	// Places are the GPUs' places on the PCI bus, by index, when the driver listed most of them.
-	Places []string `json:"places,omitempty"`
+	// Places are the GPUs' places on the PCI bus, by index, when the driver listed most of them, since the operator wants
+	// the power limits PlacesOf.
+	Places   []string `json:"places,omitempty"`
+	PlacesOf string   `json:"places_of,omitempty"`
 }
 
 // logMark is a position in the kernel's log of a boot.

@@ -278,9 +278,10 @@ func (wa *watcher) describe(ctx context.Context, uuids []string) {
 		if g.VRAMMB == 0 { // the GPU uses the host's memory
 			g.VRAMMB = systemMemoryMB(wa.reg.cfg.ProcFS)
 		}
-		delete(wa.reg.fabrics, uuid)
 		if d.Fabric != nil {
-			wa.reg.fabrics[uuid] = *d.Fabric
+			wa.reg.noteFabric(uuid, *d.Fabric)
+		} else {
+			delete(wa.reg.fabrics, uuid)
 		}
 		r := wa.reg.mem.GPUs[uuid]
 		if r == nil {

@@ -36,7 +36,7 @@ func Clients(profilePath string) ([]int, error) {
 
 // Reset resets a simulated GPU as nvidia-smi --gpu-reset does: it is refused while persistence mode or any process has
 // the GPUs open. It clears what a real reset clears: a row that waits to be remapped, error counts, the recovery action,
-// a pending MIG mode. The GPU then registers with its NVSwitches again, which takes FabricSettles calls. A GPU that must
+// a pending MIG mode, the instances of a split GPU, its power limit. The GPU then registers with its NVSwitches again, which takes FabricSettles calls. A GPU that must
 // be replaced, or is off the bus, stays as it is.
 func Reset(profilePath, uuid string) error {
 	pids, err := Clients(profilePath)
@@ -56,10 +56,13 @@ func Reset(profilePath, uuid string) error {
 		case g.Persistence == 1:
 			return fmt.Errorf("GPU %s is in use by another client: persistence mode", uuid)
 		}
-		g.FabricWait = g.FabricSettles
+		g.FabricWait, g.Instances = g.FabricSettles, nil
 		g.ECCUncorrectable, g.RemapPending, g.RecoveryAction = 0, 0, min(g.RecoveryAction, 0)
 		if g.MIGPending >= 0 {
 			g.MIG, g.MIGPending = g.MIGPending, -1
+		}
+		if err := os.Remove(profilePath + ".power-" + uuid); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
 		return nil
 	})
