@@ -16,8 +16,8 @@ import (
 )
 
 // A GPU on which CUDA is dead while NVML is content is found when the agent starts, in a lease's start and after a
-// lease: it is suspect, the start fails free of charge in CUDA's words, and a check that it passes ends the suspicion. A
-// reset on request ends with the check.
+// lease: it is suspect, the start fails free of charge in CUDA's words, and a check that it passes ends the
+// suspicion. A reset on request ends with the check.
 func TestGPUsAreCheckedWithCUDA(t *testing.T) {
 	t.Parallel()
 	monitor, profile, _ := fakeGPUs(t, 1)

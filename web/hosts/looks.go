@@ -91,8 +91,8 @@ func hostProblems(d host.Detail) []ProblemView {
 				"The agent checks the GPU again every ten minutes, and it is offered again once it computes."
 		}
 		if strings.HasPrefix(g.HealthReason, "nvswitch_registration") {
-			fix = "It is offered again once it is registered and computes. If its registration has failed, reset it, or restart " +
-				"the fabric manager when nothing runs on the host."
+			fix = "It is offered again once it is registered and computes. If its registration has failed, reset it, or " +
+				"restart the fabric manager when nothing runs on the host."
 		}
 		out = append(out, ProblemView{
 			State:    state,

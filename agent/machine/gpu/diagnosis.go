@@ -141,8 +141,8 @@ func (dg *Diagnosis) concerned(gpu string, instance *int) []string {
 	return out
 }
 
-// noteRecovery notes which GPUs a reset would mend: the driver asks for it, or memory errors stand; and for which it asks to recover the IMEX domain. It is part of
-// a look.
+// noteRecovery notes which GPUs a reset would mend, because the driver asks for it or memory errors stand, and for
+// which the driver asks to recover the IMEX domain. It is part of a look.
 func (dg *Diagnosis) noteRecovery(conditions map[string]wire.Condition) {
 	dg.reg.mu.Lock()
 	defer dg.reg.mu.Unlock()

@@ -38,9 +38,9 @@ func (reg *registry) noteFabric(uuid string, f wire.Fabric) (changed bool) {
 	return !had || fabricState(was) != fabricState(f)
 }
 
-// unregistered returns the GPUs that are not registered with their system's NVSwitches. alone is true if others are: it
-// is then a matter of these GPUs, else of the host. NVML reports nothing wrong with them, but CUDA does not start on such
-// a GPU (error 802).
+// unregistered returns the GPUs that are not registered with their system's NVSwitches. alone is true if others are:
+// it is then a matter of these GPUs, else of the host. NVML reports nothing wrong with them, but CUDA does not start
+// on such a GPU (error 802).
 func unregistered(fabrics map[string]wire.Fabric) (out map[string]wire.Fabric, alone bool) {
 	out = maps.Clone(fabrics)
 	maps.DeleteFunc(out, func(_ string, f wire.Fabric) bool { return f.Ready() })

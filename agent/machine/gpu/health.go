@@ -221,10 +221,10 @@ func (v Verdict) incidents() int {
 
 // Look returns v after a whole look at the GPU. standing is every defect that the GPU shows now. New defects count as
 // new evidence; contained ones do not count. Without defects, a suspicion ends with time, and a quarantine ends only
-// after a reset: a new boot of the host, or a reset of the GPU (reset is true). Memory that is free again, a check that
-// the GPU passes, or its registration with the NVSwitches ends only a state that the same has caused. A GPU that was
-// reset, and now only lacks one of the latter two, waits for that. news is the evidence that is worth an event; recovered reports
-// whether the GPU is healthy again.
+// after a reset: a new boot of the host, or a reset of the GPU (reset is true). Memory that is free again, a check
+// that the GPU passes, or its registration with the NVSwitches ends only a state that the same has caused. A GPU that
+// was reset, and now only lacks one of the latter two, waits for that. news is the evidence that is worth an event;
+// recovered reports whether the GPU is healthy again.
 func (v Verdict) Look(standing []Evidence, reset bool, bootID string, now time.Time,
 	patience time.Duration) (next Verdict, news []Evidence, recovered bool) {
 	before := v.Standing

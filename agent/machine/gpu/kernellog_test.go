@@ -18,7 +18,8 @@ func TestParseKernelLine(t *testing.T) {
 		"3,9,5,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 22013, Fatal, Link 04 Minion Link DLREQ interrupt": {9, "",
 			kindSwitch, 0},
 		"3,9,5,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress error (First)": {},
-		"4,9,5,-;NVRM: Xid (0000:03:00): 13, Channel 00000001":                                              {9, "0000:03:00", kindXid, 13}, // of an old driver
+		"4,9,5,-;NVRM: Xid (0000:03:00): 13, Channel 00000001": {9,
+			"0000:03:00", kindXid, 13}, // of an old driver
 		// Of an H200, driver 580.159.04: a store out of bounds, and a trap.
 		"4,360,88211643,c;NVRM: Xid (PCI:0000:00:06): 31, pid=680, name=gpuload, channel 0x0000000a, intr 00000000. MMU " +
 			"Fault: ENGINE GRAPHICS GPC1 GPCCLIENT_T1_8 faulted @ 0x7f00_dead0000. Fault is of type FAULT_PDE " +

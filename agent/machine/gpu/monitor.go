@@ -45,8 +45,8 @@ type Config struct {
 	Ephemeral   bool        // the host's GPUs may be others after a boot: none of them is missing then
 	DXG         string      // default: /dev/dxg; none if the GPUs are simulated
 	KernelLog   string      // default: /dev/kmsg if readable; none if the GPUs are simulated
-	// Reset resets a GPU that nothing uses; default: nvidia-smi --gpu-reset, without persistence mode meanwhile; nothing if
-	// NVIDIA's GPUs are simulated; AMD's driver.
+	// Reset resets a GPU that nothing uses; default: nvidia-smi --gpu-reset, without persistence mode meanwhile; nothing
+	// if NVIDIA's GPUs are simulated; AMD's driver.
 	Reset func(ctx context.Context, uuid string) error
 
 	timing timing               // tests'

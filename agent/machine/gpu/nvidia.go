@@ -88,14 +88,14 @@ func (nvidiaMaker) reset(ctx context.Context, rs *Resets, uuid string) error {
 	simulated := rs.reg.sys.Simulated
 	rs.reg.mu.Unlock()
 	reset, smi := rs.reg.cfg.Reset, rs.reg.cfg.smi
-	if reset == nil && smi == nil && simulated {
-		return nil
-	}
-	if smi == nil {
-		smi = nvidiaSMI
-	}
-	if reset == nil {
+	switch {
+	case reset != nil:
+	case smi != nil:
 		reset = func(ctx context.Context, uuid string) error { return resetBy(ctx, smi, uuid) }
+	case simulated:
+		return nil
+	default:
+		reset = resetGPU
 	}
 	// A GPU that any process has open cannot be reset, and the probe is such a process.
 	release, err := rs.driver.probe.pause(ctx)
@@ -112,8 +112,8 @@ func resetGPU(ctx context.Context, uuid string) error { return resetBy(ctx, nvid
 // smiRunner runs nvidia-smi and returns what it prints.
 type smiRunner func(ctx context.Context, args ...string) (string, error)
 
-// resetBy resets a GPU. Persistence mode has the GPU open, as a program has, so the reset is refused as long as it is on:
-// resetBy turns it off before, and on again in the end, whatever has happened meanwhile.
+// resetBy resets a GPU. Persistence mode has the GPU open, as a program has, so the reset is refused as long as it is
+// on: resetBy turns it off before, and on again in the end, whatever has happened meanwhile.
 func resetBy(ctx context.Context, smi smiRunner, uuid string) (err error) {
 	mode, _ := smi(ctx, "--query-gpu=persistence_mode", "--format=csv,noheader", "-i", uuid)
 	mode = strings.TrimSpace(mode)

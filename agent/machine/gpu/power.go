@@ -104,9 +104,9 @@ func (pk *powerKeeper) keep(ctx context.Context, uuids []string) {
 	}
 }
 
-// limitOf returns the limit that the operator wants for a GPU. An index is that of the GPU's place on the PCI bus when the
-// driver listed all GPUs: a GPU that is lost does not hand its limit to the next one. Limits that the operator has changed
-// are for the GPUs as they are listed since. reg.mu is held.
+// limitOf returns the limit that the operator wants for a GPU. An index is that of the GPU's place on the PCI bus
+// when the driver listed all GPUs: a GPU that is lost does not hand its limit to the next one. Limits that the
+// operator has changed are for the GPUs as they are listed since. reg.mu is held.
 func (pk *powerKeeper) limitOf(g agentapi.GPU) int64 {
 	if i := slices.Index(pk.reg.mem.Places, shortPCI(g.PCIBus)); i >= 0 {
 		g.Index = i

@@ -83,7 +83,8 @@ func TestPowerLimit_ByIndexStaysWithItsCard(t *testing.T) {
 	of := func(m *Monitor, i int) int64 {
 		watts(m) // what it reports comes after what it sets
 		gpus := inventory(t, m).GPUs
-		return gpus[slices.IndexFunc(gpus, func(g agentapi.GPU) bool { return g.UUID == h.uuid(i) })].PowerLimitMW.Or(0) / 1000
+		at := slices.IndexFunc(gpus, func(g agentapi.GPU) bool { return g.UUID == h.uuid(i) })
+		return gpus[at].PowerLimitMW.Or(0) / 1000
 	}
 	if one, two := of(m, 1), of(m, 2); one != 400 || two != 500 {
 		t.Errorf("%d and %d W", one, two)

@@ -35,8 +35,8 @@ func (rs *Resets) CheckedBy(check func(ctx context.Context, uuid string) error) 
 }
 
 // Due returns the GPUs without a lease that are not healthy and that a reset would mend: their driver asks for it, or
-// memory errors stand until then. It leaves out GPUs that their owner uses, that cannot be reset, and those for which an
-// attempt was made within the last hour. It counts as an attempt.
+// memory errors stand until then. It leaves out GPUs that their owner uses, that cannot be reset, and those for which
+// an attempt was made within the last hour. It counts as an attempt.
 func (rs *Resets) Due() []string {
 	leased, known := rs.owners.leasedNow()
 	rs.reg.mu.Lock()
@@ -60,12 +60,12 @@ func (rs *Resets) Due() []string {
 	return due
 }
 
-// noReset returns why a GPU cannot be reset by itself; "" if it can.
+// noReset returns why a GPU cannot be reset alone; "" if it can.
 func (r *record) noReset() string {
 	switch {
 	case r.Instance != nil || r.GPU.MIG.Or(false):
-		return "is split or a slice: a reset would end the leases of its other slices and destroy the layout. When none has " +
-			"a lease, reset it with nvidia-smi, make the layout again, and restart the agent"
+		return "is split or a slice: a reset would end the leases of its other slices and destroy the layout. When none " +
+			"has a lease, reset it with nvidia-smi, make the layout again, and restart the agent"
 	case r.Coherent:
 		return "shares its memory with the processor, and a reset would break what the kernel holds there: reboot the host"
 	}
@@ -77,9 +77,9 @@ func (reg *registry) resettable(r record) bool {
 	return r.noReset() == "" && r.ResetRefused != reg.boot
 }
 
-// Requalify resets a quarantined or suspect GPU, which must have no lease and not be in use, and makes it healthy if it
-// is registered with its NVSwitches, reports no defect, and passes the check. It returns a Conflict if the GPU still has
-// a defect, which the error names, or has a lease.
+// Requalify resets a quarantined or suspect GPU, which must have no lease and not be in use, and makes it healthy if
+// it is registered with its NVSwitches, reports no defect, and passes the check. It returns a Conflict if the GPU
+// still has a defect, which the error names, or has a lease.
 func (rs *Resets) Requalify(ctx context.Context, uuid string) error {
 	rs.one.Lock()
 	defer rs.one.Unlock()

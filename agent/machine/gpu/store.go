@@ -68,8 +68,8 @@ type record struct {
 	ResetRefused string `json:"reset_refused,omitempty"`
 	// proving is true from a reset until the GPU has shown whether that helped: looks do not judge it meanwhile.
 	proving    bool
-	wantsReset bool // by its driver's recovery action at the last look
-	wantsIMEX  bool // so does the IMEX domain
+	wantsReset bool // a reset would mend it, by the last look
+	wantsIMEX  bool // its driver asks to recover the IMEX domain
 	// Answers are the calls of a look that not every GPU supports and that this one has answered with AnswersOf, a version
 	// of the driver.
 	Answers   []string `json:"answers,omitempty"`

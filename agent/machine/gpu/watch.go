@@ -167,8 +167,8 @@ func (wa *watcher) standing(r record, conditions map[string]wire.Condition, fail
 	return out, len(out) > 0
 }
 
-// defects returns the evidence in a GPU's report of its own defects. A contained one keeps new leases off a GPU that can
-// be reset, until that is done.
+// defects returns the evidence in a GPU's report of its own defects. A contained one keeps new leases off a GPU that
+// can be reset, until that is done.
 func (reg *registry) defects(r record, c wire.Condition) []Evidence {
 	out := ConditionEvidence(c)
 	for i := range out {

@@ -50,8 +50,8 @@ func readXids(table []byte) map[int]xidRule {
 }
 
 // XidEvidence returns the evidence in an Xid event. An Xid that the table does not have, or that no current driver
-// raises, makes the GPU suspect and never quarantines it: a program may have caused it. If the driver knows of a defect,
-// the next look at the GPU shows it.
+// raises, makes the GPU suspect and never quarantines it: a program may have caused it. If the driver knows of a
+// defect, the next look at the GPU shows it.
 func XidEvidence(xid int) Evidence {
 	e := Evidence{Kind: kindXid, Xid: xid, Weight: Suspect, Detail: fmt.Sprintf("Xid %d", xid)}
 	rule, ok := xids[xid]

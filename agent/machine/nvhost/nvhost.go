@@ -176,8 +176,8 @@ func (h Host) modes(ctx context.Context) []agentapi.Problem {
 		}
 	}
 	add(Persistence, "warn", "The driver is set up again for each program: starts take up to tens of seconds longer.",
-		"systemctl enable --now nvidia-persistenced, then nvidia-smi -pm 1: some packages start the daemon with the mode off. "+
-			"Without the daemon, nvidia-smi -pm 1 after each boot.")
+		"systemctl enable --now nvidia-persistenced, then nvidia-smi -pm 1: some packages start the daemon with the mode "+
+			"off. Without the daemon, nvidia-smi -pm 1 after each boot.")
 	add(ComputeMode, "bad", "The compute mode lets one program or none use a GPU: workloads of several processes fail.",
 		"nvidia-smi -c DEFAULT")
 	add(ECC, "warn", "Error correction of the GPUs' memory is off: errors are not noticed.",

@@ -55,7 +55,6 @@ const Linger = 2 * time.Second
 // Serve returns, even if calls are still stuck.
 func Serve(ctx context.Context, in io.Reader, out io.Writer, v Vendor) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	s := server{vendor: v, out: json.NewEncoder(out)}
 	var calls sync.WaitGroup
 	defer func() {

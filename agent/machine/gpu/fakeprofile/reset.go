@@ -34,10 +34,10 @@ func Clients(profilePath string) ([]int, error) {
 	return pids, nil
 }
 
-// Reset resets a simulated GPU as nvidia-smi --gpu-reset does: it is refused while persistence mode or any process has
-// the GPUs open. It clears what a real reset clears: a row that waits to be remapped, error counts, the recovery action,
-// a pending MIG mode, the instances of a split GPU, its power limit. The GPU then registers with its NVSwitches again, which takes FabricSettles calls. A GPU that must
-// be replaced, or is off the bus, stays as it is.
+// Reset resets a simulated GPU as nvidia-smi --gpu-reset does: it is refused while persistence mode or any process
+// has the GPUs open. It clears what a real reset clears: a row that waits to be remapped, error counts, the recovery
+// action, a pending MIG mode, the instances of a split GPU, its power limit. The GPU then registers with its
+// NVSwitches again, which takes FabricSettles calls. A GPU that must be replaced, or is off the bus, stays as it is.
 func Reset(profilePath, uuid string) error {
 	pids, err := Clients(profilePath)
 	if err != nil {

@@ -48,13 +48,15 @@ const (
 	maxPause = time.Minute // longest pause while a GPU is lost
 )
 
-// wait runs until the process ends: a set that a call may still wait on must not be freed. While a GPU is lost, a driver
-// answers every wait with that at once, until the next boot: wait reports it once, and again when other GPUs are there,
-// and waits ever more seldom.
+// wait runs until the process ends: a set that a call may still wait on must not be freed. While a GPU is lost, a
+// driver answers every wait with that at once, until the next boot: wait reports it once, and again when other GPUs
+// are there, and waits ever more seldom.
 func (p *probe) wait(ctx context.Context, send func(wire.Event), set nvml.EventSet, uuids map[nvml.Device]string) {
 	reported, pause := "", time.Duration(0)
 	for ctx.Err() == nil {
-		data, err := call(p, "nvmlEventSetWait", func() (nvml.EventData, nvml.Return) { return set.Wait(uint32(poll / time.Millisecond)) })
+		data, err := call(p, "nvmlEventSetWait", func() (nvml.EventData, nvml.Return) {
+			return set.Wait(uint32(poll / time.Millisecond))
+		})
 		if err == nil || err.Code != wire.CodeGPULost {
 			pause = 0
 		}
