@@ -61,8 +61,8 @@ func XidEvidence(xid int) Evidence {
 	switch rule.Bucket {
 	case bucketIgnore, bucketNotice:
 		e.Weight = Healthy
-	case bucketRestartApp, bucketUnused, "":
-		e.App = true
+	case bucketRestartApp, bucketUnused, bucketNVLink5, "":
+		e.App = true // of NVLink errors whose severity is not known most are warnings
 	case bucketResetGPU, bucketReboot:
 		e.Weight = Quarantined
 	}
@@ -74,13 +74,15 @@ const severityNonfatal = "nonfatal"
 
 // loggedXid returns the evidence in an Xid of the kernel's log, which reports how severe an NVLink error of the fifth
 // generation is; "" if it does not. An error that is not fatal was corrected, and costs speed at most. After a fatal
-// one the driver's recovery action decides, which the look that follows reads: until then the GPU is suspect.
+// one the driver's recovery action decides, which the look that follows reads; the GPU is suspect, and as with other
+// errors of the GPU itself the third within a day quarantines it.
 func loggedXid(xid int, severity string) Evidence {
 	e := XidEvidence(xid)
 	if xids[xid].Bucket != bucketNVLink5 || severity == "" {
 		return e
 	}
 	e.Detail += " (" + severity + ")"
+	e.App = false
 	if severity == severityNonfatal {
 		e.Weight, e.Slower = Healthy, fmt.Sprintf("NVLink errors (Xid %d)", xid)
 	}

@@ -45,7 +45,7 @@ func TestXids_OfProgramsNeverQuarantine(t *testing.T) {
 		return v.State
 	}
 	atOnce := []int{46, 48, 62, 64, 79, 95, 110, 119, 120, 136, 140, 143, 155, 156, 158, 171, 172}
-	inTime := slices.Concat(atOnce, []int{54, 74, 144, 145, 146, 147, 148, 149, 150, 159, 166, 167, 168, 169, 170})
+	inTime := slices.Concat(atOnce, []int{54, 74, 159, 166, 167, 168, 169, 170})
 	for xid := range 300 {
 		if got := of(xid, 1); (got == Quarantined) != slices.Contains(atOnce, xid) {
 			t.Errorf("Xid %d: %s", xid, got)
@@ -55,6 +55,13 @@ func TestXids_OfProgramsNeverQuarantine(t *testing.T) {
 		}
 	}
 	v, now := Verdict{State: Healthy}, time.Now()
+	for i := range 3 { // three fatal errors of its links within a day
+		now = now.Add(time.Minute)
+		if v, _ = v.Accuse(loggedXid(144+i, "fatal"), "b", now); (v.State == Quarantined) != (i == 2) {
+			t.Errorf("fatal error %d: %s", i+1, v.State)
+		}
+	}
+	v = Verdict{State: Healthy}
 	for _, xid := range []int{70, 94, 4711, 70, 74, 70} { // one of the GPU's among those of programs
 		now = now.Add(time.Minute)
 		if v, _ = v.Accuse(XidEvidence(xid), "b", now); v.State == Quarantined {
