@@ -97,6 +97,8 @@ func (nvidiaMaker) reset(ctx context.Context, rs *Resets, uuid string) error {
 	default:
 		reset = resetGPU
 	}
+	rs.reg.lift(uuid, true)
+	defer rs.reg.lift(uuid, false)
 	// A GPU that any process has open cannot be reset, and the probe is such a process.
 	release, err := rs.driver.probe.pause(ctx)
 	if err != nil {
@@ -135,6 +137,34 @@ func resetBy(ctx context.Context, smi smiRunner, uuid string) (err error) {
 		return errors.Join(err, offErr)
 	}
 	return nil
+}
+
+// lift keeps that a reset is under way which turns persistence mode of a GPU off, if that is on.
+func (reg *registry) lift(uuid string, lifted bool) {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	if r := reg.mem.GPUs[uuid]; r != nil && r.Lifted != lifted && (!lifted || r.GPU.Persistence.Or(false)) {
+		r.Lifted = lifted
+		reg.save()
+	}
+}
+
+// restorePersistence turns persistence mode on again where an earlier agent ended within a reset. It is part of a look,
+// and so never runs during a reset.
+func (reg *registry) restorePersistence(ctx context.Context) {
+	smi := reg.cfg.smi
+	if smi == nil {
+		smi = nvidiaSMI
+	}
+	for uuid, r := range reg.known() {
+		if !r.Lifted {
+			continue
+		}
+		if _, err := smi(ctx, "-pm", "1", "-i", uuid); err != nil {
+			reg.log.Warn("persistence mode could not be turned on again", "gpu", uuid, "err", err)
+		}
+		reg.lift(uuid, false)
+	}
 }
 
 // persistenceLimit is how long turning persistence mode on again may take: the driver sets the GPU up meanwhile.

@@ -59,6 +59,25 @@ func TestReset_LiftsPersistenceMode(t *testing.T) {
 	}
 }
 
+// An agent that ends within a reset leaves persistence mode off: the next one turns it on again.
+func TestReset_EndedByAKillKeepsPersistenceMode(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, h100, 1)
+	smi := func(c *Config) { c.smi, c.timing.watch = fakeprofile.SMI(h.path), time.Hour }
+	m := h.start(t, smi)
+	becomes(t, m, h.uuid(0), Healthy)
+	m.reg.looking.Lock() // the look that saw it is over, and there is no other
+	m.reg.lift(h.uuid(0), true)
+	m.reg.looking.Unlock()
+	m.Close()
+	h.fault(t, 0, func(g *fakeprofile.GPU) { g.Persistence = 0 })
+	h.start(t, smi)
+	eventually(t, "on again", func() (any, bool) {
+		p, err := fakeprofile.Load(h.path)
+		return err, err == nil && p.GPUs[0].Persistence == 1
+	})
+}
+
 // The program itself, in a process of its own.
 func TestReset_RunsNvidiaSMI(t *testing.T) {
 	dir := t.TempDir()

@@ -66,6 +66,8 @@ type record struct {
 	ResetTried time.Time `json:"reset_tried,omitzero"`
 	// ResetRefused is the boot in which a reset was refused or did not help; "": a reset is possible.
 	ResetRefused string `json:"reset_refused,omitempty"`
+	// Lifted is true while a reset has turned persistence mode off.
+	Lifted bool `json:"lifted,omitempty"`
 	// proving is true from a reset until the GPU has shown whether that helped: looks do not judge it meanwhile.
 	proving    bool
 	wantsReset bool // a reset would mend it, by the last look

@@ -72,6 +72,7 @@ func (wa *watcher) look(ctx context.Context) (wire.System, error) {
 	wa.remaker.forget(present)
 	wa.reg.mu.Unlock()
 	wa.remaker.finishRemaking(ctx)
+	wa.reg.restorePersistence(ctx)
 	wa.describe(ctx, fresh)
 	wa.leases.letGo(ctx)
 	bus := wa.pciDevices()
