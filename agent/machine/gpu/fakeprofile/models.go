@@ -22,11 +22,11 @@ const (
 // untold is the value of modes that a device does not have, or a driver does not report: NVML answers NOT_SUPPORTED.
 const untold = -1
 
-// models are the devices that can be simulated, with what NVML reports of the real ones. The profiles of NVIDIA's own
-// mock (k8s-test-infra, pkg/gpu/mocknvml/configs) agree with these but for the memory, which is the nominal one there and
-// here what nvidia-smi shows of a card (81559 MiB of an 80 GB H100; an L40S's without what ECC takes), and for the
-// B200: there it has PCIe 6 and its power limit can be raised to 1200 W. NVML reports the most that the GPU and the
-// system can do, which with today's processors is PCIe 5.
+// models are the devices that can be simulated, with what NVML reports of the real ones. The profiles of NVIDIA's
+// own mock (k8s-test-infra, pkg/gpu/mocknvml/configs) agree with these but for the memory, which is the nominal one
+// there and here what nvidia-smi shows of a card (81559 MiB of an 80 GB H100; an L40S's without what ECC takes), and
+// for the B200: there it has PCIe 6 and its power limit can be raised to 1200 W. NVML reports the most that the GPU
+// and the system can do, which with today's processors is PCIe 5.
 var models = map[string]GPU{
 	"NVIDIA H100 80GB HBM3": {Arch: hopper, CCMajor: 9, MemoryMiB: 81559, ReservedMiB: 551, PCIeGen: 5, PCIeWidth: 16,
 		P2P: 1, NVLinks: 18, NVLinkVersion: nvlink4, NVLinkRemote: "switch", FabricState: fabricCompleted,
