@@ -515,16 +515,39 @@ configure_docker() {
     'systemctl restart docker'
 }
 
+# refreshes_gpus reports whether the container toolkit keeps the description of the GPUs up to date: 1.18 and newer do,
+# and so does one that is yet to be installed.
+refreshes_gpus() {
+  local folder
+  for folder in etc/systemd/system lib/systemd/system usr/lib/systemd/system; do
+    [ ! -e "$root/$folder/nvidia-cdi-refresh.service" ] || return 0
+  done
+  ! installed nvidia-container-toolkit
+}
+
+# describe_gpus has the GPUs described in /var/run/cdi. A file in /etc/cdi would stay as it is when the driver, or a
+# number of its device nodes, changes.
 describe_gpus() {
-  if [ -s "$root/etc/cdi/nvidia.yaml" ] || [ -s "$root/var/run/cdi/nvidia.yaml" ]; then
-    return
-  fi
+  local static=$root/etc/cdi/nvidia.yaml file=$root/var/run/cdi/nvidia.yaml steps=()
   if [ -n "$reboot" ]; then
     advice+=('Reboot, so that the driver is loaded, then run --prepare again: it describes the GPUs for Docker (CDI).')
     return
   fi
-  say 'The description of the GPUs for Docker (CDI):'
-  do_step "install -d -m 0755 '$root/etc/cdi'" "nvidia-ctk cdi generate --output='$root/etc/cdi/nvidia.yaml'"
+  [ ! -e "$static" ] || steps+=("rm -f '$static'")
+  if refreshes_gpus; then
+    if [ ! -s "$file" ] || [ ! -L "$root/etc/systemd/system/multi-user.target.wants/nvidia-cdi-refresh.service" ]; then
+      steps+=('systemctl enable --now nvidia-cdi-refresh.path nvidia-cdi-refresh.service'
+        'systemctl restart nvidia-cdi-refresh.service')
+    fi
+  else
+    advice+=("Update nvidia-container-toolkit to 1.18 or newer: this one does not describe the GPUs for Docker again after a boot or an update of the driver.")
+    [ -s "$file" ] || steps+=("install -d -m 0755 '$root/var/run/cdi'"
+      "nvidia-ctk cdi generate --output='$file' --device-name-strategy=uuid --device-name-strategy=index")
+  fi
+  if [ ${#steps[@]} -gt 0 ]; then
+    say 'The description of the GPUs for Docker (CDI), which the container toolkit keeps up to date in /var/run/cdi:'
+    do_step "${steps[@]}"
+  fi
 }
 
 # hold_packages keeps the driver and the toolkit at their version: an upgrade under a running lease breaks CUDA until a

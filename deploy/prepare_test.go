@@ -35,6 +35,12 @@ case "$name $1" in
 "ufw allow") echo "ufw $*" >>"$STATE/calls"; printf '%s ALLOW Anywhere\n' "$2" >>"$STATE/ufw" ;;
 "findmnt -n") cat "$STATE/disk" ;;
 "nvidia-ctk cdi") echo "cdiVersion: 0.6.0" >"${3#--output=}" ;;
+"systemctl enable")
+  wants=${STATE%/*}/root/etc/systemd/system/multi-user.target.wants
+  mkdir -p "$wants"; ln -sf /x "$wants/$4" ;;
+"systemctl restart")
+  [ "$2" != nvidia-cdi-refresh.service ] || { mkdir -p "${STATE%/*}/root/var/run/cdi"
+    echo "cdiVersion: 0.6.0" >"${STATE%/*}/root/var/run/cdi/nvidia.yaml"; } ;;
 esac
 code=$?
 if [ "$name" = curl ]; then
@@ -131,7 +137,10 @@ func TestPrepare_BareMachines(t *testing.T) {
 			t.Errorf("%s: the driver is not held: %s", system, m.read(m.state+"/holds"))
 		}
 		m.write(m.root+"/proc/driver/nvidia/version", "NVRM version: 570\n") // the reboot
-		if out, ok := m.prepare("--yes"); !ok || !strings.Contains(m.read(m.state+"/calls"), "nvidia-ctk cdi generate") {
+		m.write(m.root+"/etc/systemd/system/nvidia-cdi-refresh.service", "[Service]\n")
+		if out, ok := m.prepare("--yes"); !ok || !strings.Contains(m.read(m.state+"/calls"),
+			"systemctl enable --now nvidia-cdi-refresh.path nvidia-cdi-refresh.service\n"+
+				"systemctl restart nvidia-cdi-refresh.service\n") {
 			t.Errorf("%s: after the reboot:\n%s", system, out)
 		}
 		done := m.read(m.state + "/calls")
@@ -139,6 +148,33 @@ func TestPrepare_BareMachines(t *testing.T) {
 		if out, ok := m.prepare("--yes"); !ok || !strings.Contains(out, "This machine is prepared. Nothing to change.") ||
 			m.read(m.state+"/calls") != done {
 			t.Errorf("%s: the third run:\n%s", system, out)
+		}
+	}
+}
+
+// The GPUs are described where the toolkit keeps the description up to date. A file in /etc/cdi, which nothing keeps up
+// to date, goes; a toolkit that cannot do so has to be updated.
+func TestPrepare_DescribesGPUs(t *testing.T) {
+	t.Parallel()
+	for _, refreshes := range []bool{true, false} {
+		m := newBareMachine(t, "ubuntu", "24.04", "0x10de")
+		m.write(m.state+"/packages", "nvidia-driver-570-server\nnvidia-container-toolkit\n")
+		m.write(m.state+"/disk", "xfs rw,prjquota\n")
+		m.write(m.root+"/proc/driver/nvidia/version", "NVRM version: 570\n")
+		m.write(m.root+"/etc/cdi/nvidia.yaml", "cdiVersion: 0.5.0\n")
+		if refreshes {
+			m.write(m.root+"/usr/lib/systemd/system/nvidia-cdi-refresh.service", "[Service]\n")
+		}
+		out, ok := m.prepare("--yes")
+		calls := m.read(m.state + "/calls")
+		if !ok || m.read(m.root+"/etc/cdi/nvidia.yaml") != "" || m.read(m.root+"/var/run/cdi/nvidia.yaml") == "" ||
+			strings.Contains(calls, "enable --now nvidia-cdi-refresh.path") != refreshes ||
+			strings.Contains(calls, "nvidia-ctk cdi generate --output="+m.root+"/var/run/cdi/nvidia.yaml") == refreshes ||
+			strings.Contains(out, "Update nvidia-container-toolkit") == refreshes {
+			t.Errorf("refreshes: %t\n%s\n%s", refreshes, out, calls)
+		}
+		if out, ok := m.prepare("--yes"); !ok || m.read(m.state+"/calls") != calls {
+			t.Errorf("refreshes: %t, again:\n%s", refreshes, out)
 		}
 	}
 }

@@ -127,7 +127,7 @@ var checks = []struct {
 }{
 	{"docker", []string{"docker_unreachable", "no_live_restore", "runsc_not_usable"},
 		func(i agentapi.Inventory) string { return "Docker " + i.DockerVersion + ", live-restore on" }},
-	{"toolkit", []string{"toolkit_too_old", "no_gpu_runtime", "cdi_not_usable", "attach_none"},
+	{"toolkit", []string{"toolkit_too_old", "no_gpu_runtime", "cdi_not_usable", "cdi_stale", "attach_none"},
 		func(i agentapi.Inventory) string {
 			if i.ToolkitVersion == "" {
 				return "GPUs are attached by: " + i.AttachMode

@@ -312,7 +312,11 @@ func (f hostFlags) attachMode(facts container.Facts, inv agentapi.Inventory) (co
 			Code:     "no_gpu_runtime",
 			Cause:    "Docker cannot attach the GPUs to containers in the way that --attach demands.",
 			Evidence: "--attach " + f.attach,
-			Fix:      "Leave --attach away, or set up what it demands: nvidia-ctk cdi generate, nvidia-ctk runtime configure.",
+			Fix: "Leave --attach away, or set up what it demands. NVIDIA's runtime: nvidia-ctk runtime configure. CDI: " +
+				facts.DescribeGPUs(),
+		}
+		if facts.HookRefuses != "" {
+			problem.Evidence += "; " + facts.HookRefuses
 		}
 	}
 	problem.Severity = "bad"
@@ -337,8 +341,8 @@ func wholeGPUs(inv agentapi.Inventory) []string {
 	return out
 }
 
-// keepUnnamedSlices marks the slices that no CDI specification names as in use, so that they are not offered, and
-// returns the problem: after a new layout, the specification has to be generated again.
+// keepUnnamedSlices marks the slices that CDI cannot attach as in use, so that they are not offered, and returns the
+// problem: after a new layout, the specification has to be generated again.
 func keepUnnamedSlices(inv *agentapi.Inventory, facts container.Facts) []agentapi.Problem {
 	var lacking []string
 	for i := range inv.GPUs {
@@ -347,18 +351,23 @@ func keepUnnamedSlices(inv *agentapi.Inventory, facts container.Facts) []agentap
 			continue
 		}
 		lacking = append(lacking, g.UUID)
-		g.InUse = cmp.Or(g.InUse, "not named by the CDI specification")
+		g.InUse = cmp.Or(g.InUse, "not in the CDI specification as it is now")
 	}
 	if len(lacking) == 0 {
 		return nil
 	}
+	evidence := strings.Join(lacking, ", ")
+	if wrong := facts.Wrong(lacking); len(wrong) > 0 {
+		evidence += ": " + strings.Join(wrong[:min(3, len(wrong))], "; ")
+	}
 	return []agentapi.Problem{{
 		Code:     "slices_not_in_cdi",
 		Severity: "warn",
-		Cause:    fmt.Sprintf("The CDI specification does not name %d slices: they are not offered.", len(lacking)),
-		Evidence: strings.Join(lacking, ", "),
-		Fix: "Generate it again after each change of the layout: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml " +
-			"--device-name-strategy=uuid.",
+		Cause: fmt.Sprintf("The CDI specification does not name %d slices, or not as they are now: they are not offered.",
+			len(lacking)),
+		Evidence: evidence,
+		Fix: "After each change of the layout run nvidia-smi -L, which makes the slices' nodes, and write the specification " +
+			"again; nothing else does so for slices. " + facts.DescribeGPUs(),
 	}}
 }
 

@@ -103,13 +103,16 @@ func work(t *testing.T, gpus ...string) WorkloadSpec {
 	}
 }
 
-// writeCDI writes a specification that names the devices and one mount.
+// writeCDI writes a specification that names the devices and one mount. Each device has nodes of this machine's.
 func writeCDI(t *testing.T, dir, file, kind, mount string, names ...string) {
 	t.Helper()
 	var b strings.Builder
 	fmt.Fprintf(&b, "cdiVersion: 0.5.0\nkind: %s\ndevices:\n", kind)
 	for _, n := range names {
-		fmt.Fprintf(&b, "  - name: %q\n    containerEdits:\n      deviceNodes:\n        - path: /dev/nvidia0\n", n)
+		fmt.Fprintf(&b, "  - name: %q\n    containerEdits:\n      deviceNodes:\n", n)
+		for _, path := range []string{"nvidia0", "nvidia-caps/nvidia-cap11", "nvidia-caps/nvidia-cap12"} {
+			fmt.Fprintf(&b, "        - path: /dev/%s\n          hostPath: /dev/null\n", path)
+		}
 	}
 	fmt.Fprintf(&b, "containerEdits:\n  mounts:\n    - hostPath: %s\n      containerPath: /x\n", mount)
 	if err := os.WriteFile(filepath.Join(dir, file), []byte(b.String()), 0o644); err != nil {
@@ -235,7 +238,7 @@ func TestCDIProblems(t *testing.T) {
 			false, "1 of the 2"},
 		"by index only": {CDI{Devices: []string{"0", "1"}, Files: []string{"f"}}, false, AttachNone, false, "cdi_not_usable",
 			true, "2 of the 2"},
-		"after an update": {CDI{Devices: gpus, Files: []string{"f"}, Missing: []string{"/lib/libcuda.so.550"}}, false,
+		"after an update": {CDI{Devices: gpus, Files: []string{"f"}, Wrong: map[string][]string{"GPU-b": {"f: gone"}}}, false,
 			AttachNone, false, "cdi_not_usable", true, "update of the driver"},
 		"another kind": {CDI{OtherKinds: []string{"m"}}, false, AttachNone, false, "cdi_not_usable", true,
 			"none of the kind"},

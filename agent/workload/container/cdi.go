@@ -1,17 +1,9 @@
 package container
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
-
-	"github.com/moby/moby/api/types/system"
 
 	"github.com/musterhq/muster/internal/agentapi"
 )
@@ -20,19 +12,24 @@ import (
 // (management.nvidia.com/gpu, k8s.device-plugin.nvidia.com/gpu), whose device names are not used.
 const cdiKind = "nvidia.com/gpu"
 
-// maxCDISpec is the most that is read of a specification, in bytes: one of eight GPUs is 60 kB.
-const maxCDISpec = 4 << 20
-
 // CDI is what the Container Device Interface offers of NVIDIA's GPUs.
 type CDI struct {
 	Devices []string // names within the kind: GPU UUIDs, indexes, "all"
-	Missing []string // files that a specification names and the host does not have
 	Files   []string // specifications of the kind
 	// OtherKinds are NVIDIA's specifications of kinds that are not used here.
 	OtherKinds []string
+	// Wrong is, by device, what keeps the specification that Docker uses for it from giving a container this device: each
+	// text names the file.
+	Wrong map[string][]string
+	// Missing are the files that the specifications in use name and the host does not have. Each is in Wrong, too.
+	Missing []string
+	// Unread are specifications that Docker does not use because of an error in them.
+	Unread []string
+	// Stale are specifications with something wrong, none of whose devices are used: a later folder has the same ones.
+	Stale []string
 }
 
-// lacks returns the GPUs that cannot be attached by their UUIDs.
+// lacks returns the GPUs that Docker cannot attach by their UUIDs.
 func (c CDI) lacks(gpus []string) []string {
 	var out []string
 	for _, g := range gpus {
@@ -43,28 +40,60 @@ func (c CDI) lacks(gpus []string) []string {
 	return out
 }
 
+// wrong returns what is wrong with the specifications in use of the GPUs.
+func (c CDI) wrong(gpus []string) []string {
+	var out []string
+	for _, g := range gpus {
+		for _, text := range c.Wrong[g] {
+			if !slices.Contains(out, text) {
+				out = append(out, text)
+			}
+		}
+	}
+	return out
+}
+
 // usable reports whether all of the GPUs can be attached; false if there are no GPUs.
 func (c CDI) usable(gpus []string) bool {
-	return len(gpus) > 0 && len(c.Missing) == 0 && len(c.lacks(gpus)) == 0
+	return len(gpus) > 0 && len(c.lacks(gpus)) == 0 && len(c.wrong(gpus)) == 0
+}
+
+// refreshSince is the NVIDIA Container Toolkit that keeps a specification in /var/run/cdi up to date.
+const refreshSince = "1.18.0"
+
+// describeGPUs returns how an operator gets a CDI specification that matches the host, with this version of the NVIDIA
+// Container Toolkit; "" if the version is not known. A file in /etc/cdi stays as it is when the driver or the numbers of
+// its device nodes change, so none is advised.
+func describeGPUs(toolkit string) string {
+	const refresh = "systemctl enable --now nvidia-cdi-refresh.path nvidia-cdi-refresh.service, then systemctl restart " +
+		"nvidia-cdi-refresh.service; delete /etc/cdi/nvidia.yaml."
+	const generate = "delete /etc/cdi/nvidia.yaml, and after each boot and each change of the driver run nvidia-ctk cdi " +
+		"generate --output=/var/run/cdi/nvidia.yaml --device-name-strategy=uuid --device-name-strategy=index."
+	switch {
+	case toolkit == "":
+		return "With NVIDIA Container Toolkit 1.18 or newer: " + refresh + " With an older one: " + generate
+	case versionLess(toolkit, refreshSince):
+		return "Update nvidia-container-toolkit to 1.18 or newer, which keeps the specification up to date. Until then: " +
+			generate
+	}
+	return refresh
 }
 
 // problem returns why GPUs cannot be attached by CDI although there are specifications; nil if they can be, or if there
 // are no specifications.
 func (c CDI) problem(gpus []string) *agentapi.Problem {
-	p := agentapi.Problem{
-		Code:     "cdi_not_usable",
-		Severity: "warn",
-		Fix: "Write the specification again: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml " +
-			"--device-name-strategy=uuid --device-name-strategy=index. After an update of the driver do so again.",
-	}
-	lacking := c.lacks(gpus)
+	p := agentapi.Problem{Code: "cdi_not_usable", Severity: "warn", Fix: describeGPUs("")}
+	lacking, wrong := c.lacks(gpus), c.wrong(gpus)
 	switch {
-	case len(gpus) == 0, len(c.Files)+len(c.OtherKinds)+len(c.Devices) == 0:
+	case len(gpus) == 0, len(c.Files)+len(c.OtherKinds)+len(c.Devices)+len(c.Unread) == 0:
 		return nil
-	case len(c.Missing) > 0:
-		p.Cause = "The CDI specification names files that are not there, as after an update of the driver: containers with " +
-			"GPUs would not start."
-		p.Evidence = strings.Join(c.Missing[:min(3, len(c.Missing))], ", ")
+	case len(wrong) > 0:
+		p.Cause = "The CDI specification does not match this host, as after an update of the driver or a boot: containers " +
+			"with GPUs would not start, or would get other devices."
+		p.Evidence = strings.Join(wrong[:min(3, len(wrong))], "; ")
+	case len(c.Devices) == 0 && len(c.Unread) > 0:
+		p.Cause = "Docker cannot use the CDI specification."
+		p.Evidence = strings.Join(c.Unread, "; ")
 	case len(c.Devices) == 0:
 		p.Cause = "There is a CDI specification, but none of the kind " + cdiKind + "."
 		p.Evidence = strings.Join(slices.Concat(c.Files, c.OtherKinds), ", ")
@@ -77,78 +106,17 @@ func (c CDI) problem(gpus []string) *agentapi.Problem {
 	return &p
 }
 
-// readCDI reads the specifications in the daemon's folders. If the daemon lists the devices that it has found itself
-// (28.2 and newer), that list is used.
-func readCDI(dirs []string, discovered []system.DeviceInfo) CDI {
-	var out CDI
-	for _, dir := range dirs {
-		for _, pattern := range []string{"*.json", "*.yaml", "*.yml"} {
-			files, _ := filepath.Glob(filepath.Join(dir, pattern))
-			for _, file := range files {
-				out.read(file)
-			}
-		}
+// stale returns the problem of specifications that another one hides; nil without one.
+func (c CDI) stale() *agentapi.Problem {
+	if len(c.Stale) == 0 {
+		return nil
 	}
-	if len(discovered) > 0 {
-		out.Devices = nil
-		for _, d := range discovered {
-			if name, ok := strings.CutPrefix(d.ID, cdiKind+"="); ok {
-				out.Devices = append(out.Devices, name)
-			}
-		}
-	}
-	return out
-}
-
-// cdiSpec is the part of a specification that is read.
-type cdiSpec struct {
-	Kind    string   `yaml:"kind"`
-	Edits   cdiEdits `yaml:"containerEdits"`
-	Devices []struct {
-		Name  string   `yaml:"name"`
-		Edits cdiEdits `yaml:"containerEdits"`
-	} `yaml:"devices"`
-}
-
-type cdiEdits struct {
-	Mounts []struct {
-		HostPath string `yaml:"hostPath"`
-	} `yaml:"mounts"`
-}
-
-func (c *CDI) read(file string) {
-	info, err := os.Stat(file)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > maxCDISpec {
-		return
-	}
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return
-	}
-	var spec cdiSpec
-	if err := yaml.Unmarshal(b, &spec); err != nil { // JSON is YAML
-		return
-	}
-	if spec.Kind != cdiKind {
-		if strings.Contains(spec.Kind, "nvidia.com") {
-			c.OtherKinds = append(c.OtherKinds, file)
-		}
-		return
-	}
-	c.Files = append(c.Files, file)
-	c.check(spec.Edits)
-	for _, d := range spec.Devices {
-		c.Devices = append(c.Devices, d.Name)
-		c.check(d.Edits)
-	}
-}
-
-func (c *CDI) check(e cdiEdits) {
-	for _, m := range e.Mounts {
-		if _, err := os.Stat(m.HostPath); errors.Is(err, fs.ErrNotExist) {
-			if !slices.Contains(c.Missing, m.HostPath) {
-				c.Missing = append(c.Missing, m.HostPath)
-			}
-		}
+	return &agentapi.Problem{
+		Code:     "cdi_stale",
+		Severity: "warn",
+		Cause: "A CDI specification that does not match this host is hidden by a later one. When that one is missing, as " +
+			"between a boot and the start of nvidia-cdi-refresh, Docker uses it.",
+		Evidence: strings.Join(c.Stale[:min(3, len(c.Stale))], "; "),
+		Fix:      "Delete the file: the other specification is the one that is kept up to date.",
 	}
 }

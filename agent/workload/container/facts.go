@@ -24,6 +24,7 @@ type Facts struct {
 	LiveRestore, DiskLimited             bool
 	CDI                                  CDI    // how GPUs could be attached
 	NVIDIARuntime                        bool   // other way to attach them
+	HookRefuses                          string // why that way is closed although Docker has NVIDIA's runtime; "" = it is open
 	Systemd                              bool   // systemd manages the control groups of containers
 	Toolkit                              string // NVIDIA Container Toolkit, "" without one
 	Runsc                                *Runsc // gVisor, if Docker has it
@@ -61,7 +62,10 @@ func (e *Engine) Facts(ctx context.Context) Facts {
 			}
 		}
 	}
-	_, f.NVIDIARuntime = info.Runtimes["nvidia"]
+	if _, ok := info.Runtimes["nvidia"]; ok {
+		f.HookRefuses = hookRefuses("/")
+		f.NVIDIARuntime = f.HookRefuses == ""
+	}
 	if _, err := os.Stat(f.RootDir); err != nil { // of a containerd elsewhere
 		f.RootDir = info.DockerRootDir
 	}
@@ -105,8 +109,13 @@ func (f Facts) Attach(gpus []string) (mode Attach, ok bool) {
 // isSlice reports whether a UUID is that of a MIG device.
 func isSlice(uuid string) bool { return strings.HasPrefix(uuid, "MIG-") }
 
-// Lacks returns the devices that no CDI specification names.
-func (f Facts) Lacks(gpus []string) []string { return f.CDI.lacks(gpus) }
+// Lacks returns the devices that cannot be attached by CDI: no specification names them, or it does so wrongly.
+func (f Facts) Lacks(gpus []string) []string {
+	return slices.DeleteFunc(slices.Clone(gpus), func(g string) bool { return f.CDI.usable([]string{g}) })
+}
+
+// Wrong returns what is wrong with the CDI specifications of these devices.
+func (f Facts) Wrong(gpus []string) []string { return f.CDI.wrong(gpus) }
 
 // AttachProblem returns what keeps GPUs from being attached at all, or from being attached by CDI; nil if nothing does.
 func (f Facts) AttachProblem(gpus []string) *agentapi.Problem {
@@ -114,37 +123,58 @@ func (f Facts) AttachProblem(gpus []string) *agentapi.Problem {
 		return nil
 	}
 	p := f.CDI.problem(gpus)
+	if p != nil {
+		p.Fix = f.DescribeGPUs()
+	}
 	if mode, ok := f.Attach(gpus); ok {
 		if p == nil && mode == AttachNVIDIA && f.Systemd && len(gpus) > 0 {
-			return byHook(f.Version)
+			return f.byHook()
 		}
 		return p
 	}
 	if p != nil {
 		p.Severity = "bad"
+		if f.HookRefuses != "" {
+			p.Evidence += "; " + f.HookRefuses
+		}
 		return p
+	}
+	if f.HookRefuses != "" {
+		return &agentapi.Problem{
+			Code:     "no_gpu_runtime",
+			Severity: "bad",
+			Cause:    "NVIDIA's runtime is set to CDI, so that its hook attaches no GPUs, and Docker has no CDI specification.",
+			Evidence: f.HookRefuses,
+			Fix:      f.DescribeGPUs() + " " + dockerCDI,
+		}
 	}
 	return &agentapi.Problem{
 		Code:     "no_gpu_runtime",
 		Severity: "bad",
 		Cause:    "Docker cannot attach the GPUs to containers.",
 		Evidence: "neither a CDI specification nor the nvidia runtime",
-		Fix:      "Install nvidia-container-toolkit and run: nvidia-ctk cdi generate, nvidia-ctk runtime configure.",
+		Fix:      "Install nvidia-container-toolkit. " + f.DescribeGPUs() + " " + dockerCDI,
 	}
 }
 
+// dockerCDI is how Docker is made to read CDI specifications.
+const dockerCDI = "Docker 28.2 or newer reads the specification; Docker 25 to 28.1 needs \"features\": {\"cdi\": true} in " +
+	"/etc/docker/daemon.json."
+
+// DescribeGPUs returns how an operator gets a CDI specification that matches this host.
+func (f Facts) DescribeGPUs() string { return describeGPUs(f.Toolkit) }
+
 // byHook returns the problem of GPUs that NVIDIA's runtime attaches by a hook.
-func byHook(docker string) *agentapi.Problem {
-	p := &agentapi.Problem{
+func (f Facts) byHook() *agentapi.Problem {
+	return &agentapi.Problem{
 		Code:     "gpus_by_hook",
 		Severity: "warn",
 		Cause: "NVIDIA's runtime attaches the GPUs by a hook that systemd does not know of: nodes could lose them when " +
-			"systemd reads its configuration again. The agent attaches the device nodes a second time to prevent that.",
-		Evidence: "Docker " + docker + " with systemd's control groups, no CDI specification",
-		Fix: "Use CDI: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, with Docker 28.2 or newer; Docker 25 to 28.1 " +
-			"needs \"features\": {\"cdi\": true} in /etc/docker/daemon.json.",
+			"systemd reads its configuration again. The agent attaches the device nodes a second time to prevent that. " +
+			"While a GPU has fallen off the bus, the hook attaches none of the others.",
+		Evidence: "Docker " + f.Version + " with systemd's control groups, no CDI specification",
+		Fix:      "Use CDI: " + f.DescribeGPUs() + " " + dockerCDI,
 	}
-	return p
 }
 
 // minToolkit is the first NVIDIA Container Toolkit from which a container cannot take over the host (CVE-2025-23266).
@@ -152,6 +182,9 @@ const minToolkit = "1.17.8"
 
 func (f Facts) judge() []agentapi.Problem {
 	var out []agentapi.Problem
+	if p := f.CDI.stale(); p != nil {
+		out = append(out, *p)
+	}
 	if f.Toolkit != "" && versionLess(f.Toolkit, minToolkit) {
 		out = append(out, agentapi.Problem{Code: "toolkit_too_old", Severity: "bad",
 			Cause:    "This NVIDIA Container Toolkit lets a container take over the host (CVE-2025-23266).",
