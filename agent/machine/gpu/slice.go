@@ -144,6 +144,9 @@ func (rm *remaker) finish(ctx context.Context, uuid string) error {
 	defer rm.reg.mu.Unlock()
 	r.Remaking, r.Instance = false, &made
 	r.CheckedFor = "" // a new device: it must prove again that it computes
+	if made.ID != like.ID || made.ComputeID != like.ComputeID {
+		poke(rm.reg.changed) // it has other device nodes
+	}
 	if made.UUID != uuid {
 		rm.reg.log.Info("a slice has another UUID since it was recreated", "gpu", uuid, "now", made.UUID)
 		delete(rm.reg.mem.GPUs, uuid)

@@ -161,6 +161,37 @@ func TestMakeUVM(t *testing.T) {
 	}
 }
 
+// The toolkit's unit writes the specification, or its program where there is no unit; the nodes of slices come first.
+func TestDescribeGPUs(t *testing.T) {
+	t.Parallel()
+	var ran []string
+	works := map[string]bool{"nvidia-smi": true, "systemctl": true}
+	h := Host{Run: func(_ context.Context, name string, args ...string) (string, error) {
+		ran = append(ran, name+" "+strings.Join(args, " "))
+		if !works[name] {
+			return "", errors.New("not found")
+		}
+		return "", nil
+	}}
+	if err := h.DescribeGPUs(t.Context()); err != nil || !slices.Equal(ran, []string{"nvidia-smi -L",
+		"systemctl restart nvidia-cdi-refresh.service"}) {
+		t.Errorf("%v, %q", err, ran)
+	}
+	works["systemctl"], works["nvidia-ctk"], ran = false, true, nil
+	if err := h.DescribeGPUs(t.Context()); err != nil || len(ran) != 3 ||
+		!strings.HasPrefix(ran[2], "nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml ") {
+		t.Errorf("%v, %q", err, ran)
+	}
+	works["nvidia-ctk"] = false
+	if err := h.DescribeGPUs(t.Context()); err == nil {
+		t.Error("nothing wrote it, and no error came")
+	}
+	works["nvidia-smi"], ran = false, nil
+	if err := h.DescribeGPUs(t.Context()); err == nil || len(ran) != 1 {
+		t.Errorf("the driver does not answer: %v, %q", err, ran)
+	}
+}
+
 func FuzzRedirects(f *testing.F) {
 	f.Add(config(0x1d))
 	f.Add([]byte{})

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -191,6 +192,8 @@ type hostDaemon struct {
 	cloud    notice.Cloud
 	notices  atomic.Pointer[[]notice.Notice] // what the cloud announces; nil: nothing
 	prefetch bool
+
+	described atomic.Pointer[time.Time] // when the CDI specification was last written again
 }
 
 func (h *hostDaemon) run(ctx context.Context) error {
@@ -420,6 +423,9 @@ func (h *hostDaemon) agent(engine *container.Engine, images *image.Puller, conn 
 func (h *hostDaemon) inventory(ctx context.Context) agentapi.Inventory {
 	h.makeUVM(ctx)
 	inv, err := h.flags.inventory(ctx, h.monitor)
+	if h.describeGPUs(ctx, inv) {
+		inv, err = h.flags.inventory(ctx, h.monitor)
+	}
 	inv.Images, inv.Prefetch = h.images(), h.prefetch
 	if err != nil {
 		inv.Problems = append(inv.Problems, agentapi.Problem{Code: "inventory_incomplete", Severity: "bad",
@@ -468,6 +474,39 @@ func (h *hostDaemon) makeUVM(ctx context.Context) {
 	if err := (nvhost.Host{}).MakeUVM(ctx); err != nil {
 		h.log.Warn("the device nodes of CUDA's memory manager could not be made", "err", err)
 	}
+}
+
+// describeEvery is how often at most the agent has a CDI specification written again.
+const describeEvery = 10 * time.Minute
+
+// describeGPUs has the CDI specification written again if it does not match the host, as after a boot, an update of the
+// driver, or a slice that was recreated. It reports whether that was done.
+func (h *hostDaemon) describeGPUs(ctx context.Context, inv agentapi.Inventory) bool {
+	if h.simulated || h.monitor.Vendor() != agentapi.NVIDIA || !describable(inv.Problems) {
+		return false
+	}
+	now, last := time.Now(), h.described.Load()
+	if last != nil && now.Sub(*last) < describeEvery {
+		return false
+	}
+	facts, err := h.flags.dockerFacts(ctx)
+	if err != nil || !facts.CDI.Renewable(nvhost.CDIFolder, nvhost.CDIFile) {
+		return false
+	}
+	h.described.Store(&now)
+	if err := (nvhost.Host{}).DescribeGPUs(ctx); err != nil {
+		h.log.Warn("the CDI specification, which does not match this host, could not be written again", "err", err)
+		return false
+	}
+	h.log.Info("the CDI specification did not match this host and was written again")
+	return true
+}
+
+// describable reports whether a new CDI specification may solve one of the problems.
+func describable(all []agentapi.Problem) bool {
+	return slices.ContainsFunc(all, func(p agentapi.Problem) bool {
+		return p.Code == "cdi_not_usable" || p.Code == "slices_not_in_cdi"
+	})
 }
 
 func (h *hostDaemon) driver() image.Driver {

@@ -2,6 +2,7 @@ package container
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -14,6 +15,7 @@ const cdiKind = "nvidia.com/gpu"
 
 // CDI is what the Container Device Interface offers of NVIDIA's GPUs.
 type CDI struct {
+	Folders []string // in which Docker looks for specifications; none: it does not use CDI
 	Devices []string // names within the kind: GPU UUIDs, indexes, "all"
 	Files   []string // specifications of the kind
 	// OtherKinds are NVIDIA's specifications of kinds that are not used here.
@@ -56,6 +58,12 @@ func (c CDI) wrong(gpus []string) []string {
 // usable reports whether all of the GPUs can be attached; false if there are no GPUs.
 func (c CDI) usable(gpus []string) bool {
 	return len(gpus) > 0 && len(c.lacks(gpus)) == 0 && len(c.wrong(gpus)) == 0
+}
+
+// Renewable reports whether a specification that is written to a file in a folder is the one that Docker then uses.
+func (c CDI) Renewable(folder, file string) bool {
+	return len(c.Folders) > 0 && c.Folders[len(c.Folders)-1] == folder &&
+		!slices.ContainsFunc(c.Files, func(f string) bool { return filepath.Dir(f) == folder && filepath.Base(f) != file })
 }
 
 // refreshSince is the NVIDIA Container Toolkit that keeps a specification in /var/run/cdi up to date.

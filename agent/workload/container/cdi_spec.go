@@ -59,7 +59,7 @@ func readCDI(dirs []string, discovered []system.DeviceInfo) CDI {
 // read reads the specifications as Docker's CDI library does. Of two specifications with the same device, that in the
 // later folder counts; a device that is twice in one folder does not exist.
 func (h cdiHost) read(dirs []string, discovered []system.DeviceInfo) CDI {
-	out := CDI{Wrong: map[string][]string{}}
+	out := CDI{Folders: dirs, Wrong: map[string][]string{}}
 	var specs []cdiSpec
 	for i, dir := range dirs {
 		entries, _ := os.ReadDir(dir)

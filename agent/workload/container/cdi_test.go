@@ -195,6 +195,10 @@ func TestCDI_Precedence(t *testing.T) {
 	if c := m.read(fresh, stale); c.usable(cdiAll) || !slices.Equal(c.Missing, m.gone) || len(c.Stale) != 0 {
 		t.Errorf("a stale one hides a fresh one: %+v", c)
 	}
+	if c := m.read(stale, fresh); !c.Renewable(fresh, "nvidia.yaml") || c.Renewable(stale, "nvidia.yaml") ||
+		c.Renewable(fresh, "other.yaml") || m.read().Renewable("", "") {
+		t.Error("a specification that is written to the last folder is used, unless another file there has the devices too")
+	}
 	// The later one has one of the devices only.
 	one := folder(t, "1.18", cdiOther, "GPU-9", cdiSlice, "MIG-9")
 	if c := m.read(stale, one); !c.usable([]string{cdiGPU}) || c.usable([]string{cdiOther}) || len(c.Stale) != 0 {
