@@ -16,6 +16,7 @@ import (
 func (a *Agent) conclude(r *run, v view, o *outcome) error {
 	a.log.Info("lease ends", "lease", r.ref, "state", o.State, "reason", o.Reason, "detail", o.Detail)
 	if f := v.report.GPUCheck; f != nil {
+		f.Explain("/sys")
 		a.cfg.GPUs.Checks.Record(gpucheck.Result{Failure: f}, v.spec().GPUs...)
 	}
 	if v.work.State != container.Running {

@@ -106,6 +106,7 @@ func (c *checker) check(ctx context.Context, gpus []string) error {
 		}
 		return err
 	}
+	res.Failure.Explain("/sys")
 	c.gpus.Checks.Record(res, gpus...)
 	if res.Failure != nil {
 		c.log.Warn("GPUs do not compute", "gpus", gpus, "failure", res.Failure)

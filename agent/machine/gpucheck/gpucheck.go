@@ -51,6 +51,13 @@ const (
 	KindCrash   = "crash"      // the driver's library ended the program
 )
 
+// Steps that send from one GPU to another.
+const (
+	StepCopy  = "copy between GPUs"
+	StepWrite = "kernel's write to another GPU"
+	StepRing  = "ring of copies"
+)
+
 // Failure is why a workload cannot compute on its GPUs.
 type Failure struct {
 	Kind string   `json:"kind"`
@@ -204,12 +211,15 @@ func (c Check) Run(ctx context.Context) (Result, error) {
 		return Result{}, ctx.Err()
 	case <-timer.C:
 		kill(cmd, done, grace) // a process that waits in the driver may not end; it is left behind
-		return p.hung(c.GPUs, limit, time.Since(began)), nil
+		res := p.hung(c.GPUs, limit, time.Since(began))
+		res.Failure.Explain("/sys")
+		return res, nil
 	}
 	res := p.result()
 	var exit *exec.ExitError
 	switch {
 	case res != nil:
+		res.Failure.Explain("/sys")
 		return *res, nil
 	case errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL:
 		return Result{}, ErrKilled

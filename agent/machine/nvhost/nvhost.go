@@ -7,7 +7,6 @@ package nvhost
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/musterhq/muster/agent/machine/hostinfo"
 	"github.com/musterhq/muster/internal/agentapi"
 )
 
@@ -229,49 +229,16 @@ func (h Host) pci() []pciDevice {
 // Services), which makes copies between GPUs, and between GPUs and network cards, several times slower. Behind an
 // IOMMU, virtual machines need it so.
 func (h Host) redirected() []agentapi.Problem {
-	var gpus int
-	bridges := map[string]bool{}
-	for _, d := range h.pci() {
-		if d.vendor != nvidia || !strings.HasPrefix(d.class, "0x0300") && !strings.HasPrefix(d.class, "0x0302") {
-			continue
-		}
-		gpus++
-		path, err := filepath.EvalSymlinks(filepath.Join(h.SysFS, "bus/pci/devices", d.address))
-		if err != nil {
-			continue
-		}
-		for dir := filepath.Dir(path); pciAddress.MatchString(filepath.Base(dir)); dir = filepath.Dir(dir) {
-			config, err := os.ReadFile(filepath.Join(dir, "config"))
-			if err == nil && redirects(config) {
-				bridges[filepath.Base(dir)] = true
-			}
-		}
-	}
-	if gpus < 2 || len(bridges) == 0 {
+	bridges := hostinfo.Redirecting(h.SysFS)
+	if len(bridges) == 0 {
 		return nil
 	}
 	evidence := fmt.Sprintf("%d bridges above GPUs", len(bridges))
-	if units, err := os.ReadDir(filepath.Join(h.SysFS, "class/iommu")); err == nil && len(units) > 0 {
-		evidence += fmt.Sprintf(", %d IOMMUs", len(units))
+	if n := hostinfo.IOMMUs(h.SysFS); n > 0 {
+		evidence += fmt.Sprintf(", %d IOMMUs", n)
 	}
 	return []agentapi.Problem{problem(ACS, "warn", "PCI bridges send traffic between GPUs through the processor (ACS): "+
 		"copies between GPUs without NVLink, and RDMA into GPUs, are several times slower.", evidence,
 		"On a machine that runs no virtual machines, turn ACS off in the firmware, or with setpci ECAP_ACS+0x6.w=0000 for "+
 			"these bridges after each boot.")}
-}
-
-var pciAddress = regexp.MustCompile(`^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
-
-// redirects reports whether a device's PCI configuration has request or completion redirect of ACS on. Without rights,
-// the kernel shows the first 64 bytes only.
-func redirects(config []byte) bool {
-	const capability, requestRedirect, completionRedirect = 0x000d, 1 << 2, 1 << 3
-	for at, n := 0x100, 0; at >= 0x100 && at+8 <= len(config) && n < 64; n++ {
-		head := binary.LittleEndian.Uint32(config[at:])
-		if head&0xffff == capability {
-			return binary.LittleEndian.Uint16(config[at+6:])&(requestRedirect|completionRedirect) != 0
-		}
-		at = int(head >> 20)
-	}
-	return false
 }

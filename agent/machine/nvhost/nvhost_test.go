@@ -191,9 +191,3 @@ func TestDescribeGPUs(t *testing.T) {
 		t.Errorf("the driver does not answer: %v, %q", err, ran)
 	}
 }
-
-func FuzzRedirects(f *testing.F) {
-	f.Add(config(0x1d))
-	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, b []byte) { redirects(b) })
-}

@@ -315,55 +315,6 @@ func compare(out []uint32, rounds uint32) *gpucheck.Failure {
 	return nil
 }
 
-// peers copies between every two GPUs, in both directions.
-func (c *checker) peers(cards []*card) *gpucheck.Failure {
-	if len(cards) < 2 {
-		return nil
-	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	const step = "copy between GPUs"
-	buffers := make([]pointer, len(cards))
-	for i, g := range cards {
-		c.step(g.UUID, step)
-		err := use(g.context)
-		if err == nil {
-			buffers[i], err = alloc(4 * (c.words / 4))
-		}
-		for _, peer := range cards {
-			if err == nil && peer != g {
-				err = g.reach(peer)
-			}
-		}
-		if err != nil {
-			return err.failure(step, g.UUID)
-		}
-		c.step(g.UUID, "")
-	}
-	back := make([]uint32, c.words/4)
-	for i, from := range cards {
-		for j, to := range cards {
-			if i == j {
-				continue
-			}
-			c.step(from.UUID, step+" (from)")
-			c.step(to.UUID, step+" (to)")
-			seed := uint32(i*len(cards)+j) * 0x01000193
-			err := copyPeer(from, to, buffers[i], buffers[j], seed, back)
-			if err != nil {
-				return err.failure(step, from.UUID, to.UUID)
-			}
-			if f := arrived(back, seed); f != nil {
-				f.GPUs, f.Step = []string{from.UUID, to.UUID}, step
-				return f
-			}
-			c.step(from.UUID, "")
-			c.step(to.UUID, "")
-		}
-	}
-	return nil
-}
-
 // filled is word i of what the kernel fill writes.
 func filled(i int, seed uint32) uint32 { return (uint32(i) ^ seed) * 2654435761 }
 
@@ -375,36 +326,6 @@ func arrived(words []uint32, seed uint32) *gpucheck.Failure {
 		}
 	}
 	return nil
-}
-
-// reach enables direct access to a peer's memory, if the two have it. The context is the thread's.
-func (g *card) reach(peer *card) *callError {
-	can, err := canAccess(g.device, peer.device)
-	if err != nil || !can {
-		return err
-	}
-	g.Peers = append(g.Peers, peer.UUID)
-	return enablePeer(peer.context)
-}
-
-// copyPeer fills a buffer on one GPU, copies it to the other, and reads it there.
-func copyPeer(from, to *card, source, target pointer, seed uint32, back []uint32) *callError {
-	if err := use(from.context); err != nil {
-		return err
-	}
-	if err := launchFill(from.fill, source, len(back), seed); err != nil {
-		return err
-	}
-	if err := synchronize(); err != nil {
-		return err
-	}
-	if err := toPeer(target, to.context, source, from.context, 4*len(back)); err != nil {
-		return err
-	}
-	if err := use(to.context); err != nil {
-		return err
-	}
-	return fromGPU(back, target)
 }
 
 func wrong(format string, args ...any) *gpucheck.Failure {

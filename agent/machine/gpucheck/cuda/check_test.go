@@ -104,6 +104,46 @@ func TestGPUsThatCompute(t *testing.T) {
 	}
 }
 
+// A GPU that is not behind NVSwitches has eight peers at a time. More GPUs than that are checked like others, pair by
+// pair, and so are GPUs some of whose peers another program has.
+func TestMorePeersThanAGPUCanHave(t *testing.T) {
+	t.Parallel()
+	var all []string
+	for i := range 10 {
+		all = append(all, fmt.Sprintf("GPU-%08d-8f98-4be3-9af6-0f43bc42566c", i))
+	}
+	for _, faults := range [][]string{nil, {"nvswitch"}, {"error cuCtxEnablePeerAccess 711 " + all[0]}} {
+		c := checkOf(t, all, faults...)
+		c.GPUs = all
+		c.Command = append(c.Command, "--memory", "1", "--calls")
+		res, err := c.Run(t.Context())
+		if err != nil || res.Failure != nil {
+			t.Fatalf("%q: %v, %+v", faults, err, res.Failure)
+		}
+		taken := strings.HasPrefix(strings.Join(faults, ""), "error")
+		for i, g := range res.GPUs {
+			if want := len(all) - 1; taken && i == 0 && len(g.Peers) != 0 || !(taken && i == 0) && len(g.Peers) != want {
+				t.Errorf("%q: %s has %d peers", faults, g.UUID, len(g.Peers))
+			}
+		}
+		limit := func(call gpucheck.Call) bool { return call.Code == 711 }
+		if slices.ContainsFunc(res.Calls, limit) != taken {
+			t.Errorf("%q: %+v", faults, res.Calls)
+		}
+	}
+}
+
+// A MIG device is known by its own UUID, which the older function does not return.
+func TestAMIGDevice(t *testing.T) {
+	t.Parallel()
+	mig := "MIG-" + strings.TrimPrefix(gpuB, "GPU-")
+	c := checkOf(t, []string{mig + " " + gpuA})
+	c.GPUs = []string{mig}
+	if res, err := c.Run(t.Context()); err != nil || res.Failure != nil || res.GPUs[0].UUID != mig {
+		t.Errorf("%v, %+v", err, res)
+	}
+}
+
 // Each way in which CUDA can be dead or wrong is a failure that names the GPU, the step, and CUDA's words.
 func TestFailures(t *testing.T) {
 	t.Parallel()
@@ -132,8 +172,11 @@ func TestFailures(t *testing.T) {
 		"floats wrong":   {both, "wrong work " + gpuB, gpucheck.KindWrong, []string{gpuB}, "from the same numbers"},
 		"integers wrong": {both, "wrong integers " + gpuB, gpucheck.KindWrong, []string{gpuB}, "instead of"},
 		"peers wrong":    {both, "wrong cuMemcpyPeer " + gpuB, gpucheck.KindWrong, both, "copy between GPUs"},
-		"slow":           {both, "slow " + gpuB, gpucheck.KindSlow, []string{gpuB}, "TFLOPS of at most"},
-		"crash":          {both, "crash cuLaunchKernel " + gpuB, gpucheck.KindCrash, nil, "ended early"},
+		"peers' kernels": {both, "wrong peer " + gpuA, gpucheck.KindWrong, both, gpucheck.StepWrite},
+		"peers' fault": {both, "error peer 700 " + gpuA, gpucheck.KindCUDA, both,
+			"at kernel's write to another GPU: cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS"},
+		"slow":  {both, "slow " + gpuB, gpucheck.KindSlow, []string{gpuB}, "TFLOPS of at most"},
+		"crash": {both, "crash cuLaunchKernel " + gpuB, gpucheck.KindCrash, nil, "ended early"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -163,7 +206,8 @@ func TestFailures(t *testing.T) {
 // A check ends although the driver does not answer, and names what hangs.
 func TestHang(t *testing.T) {
 	t.Parallel()
-	for fault, want := range map[string][]string{"hang cuCtxSynchronize " + gpuB: {gpuB}, "hang cuInit": nil} {
+	for fault, want := range map[string][]string{"hang cuCtxSynchronize " + gpuB: {gpuB}, "hang cuInit": nil,
+		"hang peer " + gpuA: {gpuB, gpuA}} {
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()
 			c := checkOf(t, []string{gpuA, gpuB}, fault)

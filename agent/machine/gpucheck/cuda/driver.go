@@ -64,6 +64,7 @@ static muResult mu_record(muEvent e, muStream s) { return pEventRecord(e, s); }
 static muResult mu_elapsed(float *ms, muEvent start, muEvent end) { return pEventElapsedTime(ms, start, end); }
 static muResult mu_can_access(int *can, muDevice d, muDevice peer) { return pDeviceCanAccessPeer(can, d, peer); }
 static muResult mu_enable(muContext peer) { return pCtxEnablePeerAccess(peer, 0); }
+static muResult mu_disable(muContext peer) { return pCtxDisablePeerAccess(peer); }
 static muResult mu_module(muModule *m, const void *image) { return pModuleLoadData(m, image); }
 static muResult mu_function(muFunction *f, muModule m, const char *name) { return pModuleGetFunction(f, m, name); }
 
@@ -276,8 +277,21 @@ func canAccess(d, peer device) (bool, *callError) {
 	return can != 0, err
 }
 
-// enablePeer lets the calling thread's context address the memory of another one.
-func enablePeer(peer context) *callError { return check("cuCtxEnablePeerAccess", C.mu_enable(peer)) }
+// enablePeer lets the calling thread's context address the memory of another one. It reports whether it can: a GPU that
+// is not behind NVSwitches has eight peers at most at a time, and another program's count too.
+func enablePeer(peer context) (bool, *callError) {
+	err := check("cuCtxEnablePeerAccess", C.mu_enable(peer))
+	switch {
+	case err == nil, err.code == C.MU_ERROR_PEER_ACCESS_ALREADY_ENABLED:
+		return true, nil
+	case err.code == C.MU_ERROR_TOO_MANY_PEERS:
+		return false, nil
+	}
+	return false, err
+}
+
+// disablePeer ends what enablePeer began.
+func disablePeer(peer context) *callError { return check("cuCtxDisablePeerAccess", C.mu_disable(peer)) }
 
 // kernels compiles the program's kernels for the calling thread's context.
 func kernels() (fill, work kernel, err *callError) {

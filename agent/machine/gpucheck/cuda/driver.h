@@ -37,6 +37,11 @@ enum {
 	MU_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
 };
 
+enum {
+	MU_ERROR_PEER_ACCESS_ALREADY_ENABLED = 704,
+	MU_ERROR_TOO_MANY_PEERS = 711,
+};
+
 /* X(function without "cu", exported symbol, parameters) */
 #define MU_FUNCTIONS(X)                                                                                                \
 	X(Init, cuInit, (unsigned int flags))                                                                          \
@@ -68,6 +73,7 @@ enum {
 	X(EventElapsedTime, cuEventElapsedTime, (float *milliseconds, muEvent start, muEvent end))                     \
 	X(DeviceCanAccessPeer, cuDeviceCanAccessPeer, (int *can, muDevice device, muDevice peer))                      \
 	X(CtxEnablePeerAccess, cuCtxEnablePeerAccess, (muContext peer, unsigned int flags))                            \
+	X(CtxDisablePeerAccess, cuCtxDisablePeerAccess, (muContext peer))                                              \
 	X(ModuleLoadData, cuModuleLoadData, (muModule *module, const void *image))                                     \
 	X(ModuleGetFunction, cuModuleGetFunction, (muFunction *function, muModule module, const char *name))           \
 	X(LaunchKernel, cuLaunchKernel,                                                                                \

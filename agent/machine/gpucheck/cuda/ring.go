@@ -75,7 +75,7 @@ type hop struct {
 
 // turn lets each GPU send to the next one, longer and longer, and compares what arrived.
 func (c *checker) turn(ring []*card) *gpucheck.Failure {
-	const step = "ring of copies"
+	const step = gpucheck.StepRing
 	for _, g := range ring {
 		c.step(g.UUID, step)
 	}
@@ -114,7 +114,7 @@ func onThread(do func() *gpucheck.Failure) *gpucheck.Failure {
 	return do()
 }
 
-// prepare makes the buffers and the stream of a hop, and fills what is sent.
+// prepare makes the buffers and the stream of a hop, gives its GPU direct access to the next one, and fills what is sent.
 func (h *hop) prepare(words int) (err *callError) {
 	if err = use(h.to.context); err != nil {
 		return err
@@ -123,6 +123,9 @@ func (h *hop) prepare(words int) (err *callError) {
 		return err
 	}
 	if err = use(h.from.context); err != nil {
+		return err
+	}
+	if _, err = enablePeer(h.to.context); err != nil { // as NCCL does; each GPU has one peer here
 		return err
 	}
 	if h.source, err = alloc(4 * words); err != nil {

@@ -3,13 +3,15 @@
  * The environment variable MUSTER_FAKE_CUDA names a file that says which GPUs there are and how they fail; in a
  * container it is the file gpus of the check's folder. Lines:
  *
- *   gpu UUID
+ *   gpu UUID [UUID]              a GPU; or a MIG device, and the GPU that it is a part of
  *   model UUID NAME
  *   error FUNCTION CODE [UUID]   the function returns CODE (for this GPU)
  *   hang FUNCTION [UUID]         it does not return
  *   crash FUNCTION [UUID]        it ends the process
- *   wrong FUNCTION [UUID]        one bit of what it moves or computes is wrong
+ *   wrong FUNCTION [UUID]        one bit of what it moves or computes is wrong; "peer": of what its kernels write to a
+ *                                peer's memory
  *   slow UUID                    its kernels take twenty times as long
+ *   nvswitch                     a GPU can have more than eight peers
  *   noaccess [UUID UUID]         GPUs, or these two, cannot address each other's memory
  *   slowlink UUID UUID           what the first sends to the second in a stream takes eight times as long
  *
@@ -29,12 +31,12 @@
 
 enum { MAX_GPUS = 16, MAX_FAULTS = 16, SMS = 4, CLOCK_KHZ = 10000, LINK_BYTES = 1000000000 /* a second */ };
 
-struct CUctx_st { int gpu; };
+struct CUctx_st { int gpu; bool peers[MAX_GPUS], dead; };
 struct CUmod_st { int gpu; };
 struct CUfunc_st { bool work; };
 
-static char gpus[MAX_GPUS][64], models[MAX_GPUS][64];
-static bool slow[MAX_GPUS];
+static char gpus[MAX_GPUS][64], parents[MAX_GPUS][64], models[MAX_GPUS][64];
+static bool slow[MAX_GPUS], nvswitch;
 static int gpu_count;
 static bool no_access[MAX_GPUS][MAX_GPUS], slow_link[MAX_GPUS][MAX_GPUS];
 static struct { char kind[8], function[40], gpu[64]; int code; } faults[MAX_FAULTS];
@@ -55,8 +57,11 @@ __attribute__((constructor)) static void read_profile(void) {
 	while (f && fgets(line, sizeof line, f)) {
 		a[0] = b[0] = c[0] = d[0] = 0;
 		int n = sscanf(line, "%63s %63s %63s %63s", a, b, c, d);
-		if (n >= 2 && !strcmp(a, "gpu") && gpu_count < MAX_GPUS)
+		if (n >= 2 && !strcmp(a, "gpu") && gpu_count < MAX_GPUS) {
+			strcpy(parents[gpu_count], *c ? c : b);
 			strcpy(gpus[gpu_count++], b);
+		} else if (n >= 1 && !strcmp(a, "nvswitch"))
+			nvswitch = true;
 		else if (n >= 1 && !strcmp(a, "noaccess")) {
 			mark(no_access, b, c);
 			mark(no_access, c, b);
@@ -151,6 +156,10 @@ static const struct { int code; const char *name, *text; } errors[] = {
 	{100, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
 	{201, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
 	{214, "CUDA_ERROR_ECC_UNCORRECTABLE", "uncorrectable ECC error encountered"},
+	{700, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+	{704, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", "peer access is already enabled"},
+	{705, "CUDA_ERROR_PEER_ACCESS_NOT_ENABLED", "peer access has not been enabled"},
+	{711, "CUDA_ERROR_TOO_MANY_PEERS", "peer mapping resources exhausted"},
 	{719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
 	{802, "CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized"},
 	{803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "system has unsupported display driver / cuda driver combination"},
@@ -198,10 +207,8 @@ muResult cuDeviceGetName(char *name, int size, muDevice device) {
 	return 0;
 }
 
-muDeviceGetUuid cuDeviceGetUuid;
-muResult cuDeviceGetUuid(muUUID *uuid, muDevice device) {
-	ENTER(device);
-	const char *s = gpus[device] + 4; /* after "GPU-" */
+static void read_uuid(const char *s, muUUID *uuid) {
+	s += 4; /* after "GPU-" */
 	for (int i = 0; i < 16; i++) {
 		if (*s == '-')
 			s++;
@@ -210,6 +217,20 @@ muResult cuDeviceGetUuid(muUUID *uuid, muDevice device) {
 		uuid->bytes[i] = (char)byte;
 		s += 2;
 	}
+}
+
+/* Of a MIG device it returns the UUID of the GPU. */
+muDeviceGetUuid cuDeviceGetUuid;
+muResult cuDeviceGetUuid(muUUID *uuid, muDevice device) {
+	ENTER(device);
+	read_uuid(parents[device], uuid);
+	return 0;
+}
+
+muDeviceGetUuid cuDeviceGetUuid_v2;
+muResult cuDeviceGetUuid_v2(muUUID *uuid, muDevice device) {
+	ENTER_AS("cuDeviceGetUuid", device);
+	read_uuid(gpus[device], uuid);
 	return 0;
 }
 
@@ -265,7 +286,22 @@ muCtxSynchronize cuCtxSynchronize;
 muResult cuCtxSynchronize(void) {
 	NEED_CONTEXT;
 	ENTER(HERE);
-	return 0;
+	return current->dead ? 700 : 0;
+}
+
+/* Where the memory of each GPU is. What is freed stays in the list: nothing uses it. */
+static struct { uintptr_t start; size_t bytes; int gpu; } memory[4096];
+static int memory_count;
+static pthread_mutex_t memory_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int owner_of(muPointer pointer) {
+	int gpu = -1;
+	pthread_mutex_lock(&memory_lock);
+	for (int i = memory_count - 1; i >= 0 && gpu < 0; i--)
+		if (pointer >= memory[i].start && pointer < memory[i].start + memory[i].bytes)
+			gpu = memory[i].gpu;
+	pthread_mutex_unlock(&memory_lock);
+	return gpu;
 }
 
 muMemAlloc cuMemAlloc_v2;
@@ -273,7 +309,16 @@ muResult cuMemAlloc_v2(muPointer *pointer, size_t bytes) {
 	NEED_CONTEXT;
 	ENTER_AS("cuMemAlloc", HERE);
 	*pointer = (muPointer)(uintptr_t)malloc(bytes);
-	return *pointer ? 0 : 2;
+	if (!*pointer)
+		return 2;
+	pthread_mutex_lock(&memory_lock);
+	if (memory_count < (int)(sizeof memory / sizeof *memory)) {
+		memory[memory_count].start = (uintptr_t)*pointer;
+		memory[memory_count].bytes = bytes;
+		memory[memory_count++].gpu = HERE;
+	}
+	pthread_mutex_unlock(&memory_lock);
+	return 0;
 }
 
 muMemFree cuMemFree_v2;
@@ -343,7 +388,8 @@ muResult cuMemcpyPeerAsync(muPointer to, muContext to_context, muPointer from, m
 	if (stream->from != source)
 		move("cuMemcpyPeerAsync", to_context->gpu, (void *)(uintptr_t)to, source, bytes);
 	stream->from = source;
-	stream->clock += (double)bytes / LINK_BYTES * (slow_link[from_context->gpu][to_context->gpu] ? 8 : 1);
+	bool direct = from_context->peers[to_context->gpu] && !slow_link[from_context->gpu][to_context->gpu];
+	stream->clock += (double)bytes / LINK_BYTES * (direct ? 1 : 8); /* or by the host's memory */
 	return 0;
 }
 
@@ -386,8 +432,27 @@ muCtxEnablePeerAccess cuCtxEnablePeerAccess;
 muResult cuCtxEnablePeerAccess(muContext peer, unsigned int flags) {
 	NEED_CONTEXT;
 	ENTER(HERE);
-	(void)peer;
-	return flags ? 1 : 0;
+	int count = 0;
+	for (int i = 0; i < MAX_GPUS; i++)
+		count += current->peers[i];
+	if (flags || peer->gpu == HERE || no_access[HERE][peer->gpu])
+		return 1;
+	if (current->peers[peer->gpu])
+		return MU_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+	if (count >= 8 && !nvswitch)
+		return MU_ERROR_TOO_MANY_PEERS;
+	current->peers[peer->gpu] = true;
+	return 0;
+}
+
+muCtxDisablePeerAccess cuCtxDisablePeerAccess;
+muResult cuCtxDisablePeerAccess(muContext peer) {
+	NEED_CONTEXT;
+	ENTER(HERE);
+	if (!current->peers[peer->gpu])
+		return 705; /* CUDA_ERROR_PEER_ACCESS_NOT_ENABLED */
+	current->peers[peer->gpu] = false;
+	return 0;
 }
 
 muModuleLoadData cuModuleLoadData;
@@ -453,9 +518,19 @@ muResult cuLaunchKernel(muFunction function, unsigned int grid_x, unsigned int g
 		return 0;
 	}
 	unsigned int count = *(unsigned int *)parameters[1], seed = *(unsigned int *)parameters[2];
+	int owner = owner_of(*(muPointer *)parameters[0]);
+	if (owner != HERE) {
+		muResult code = enter("peer", HERE);
+		if (code)
+			return code;
+		if (owner < 0 || !current->peers[owner]) {
+			current->dead = true;
+			return 0;
+		}
+	}
 	for (unsigned int i = 0; i < count && i < all; i++)
 		out[i] = (i ^ seed) * 2654435761u;
-	if (has("wrong", "fill", HERE, NULL))
+	if (has("wrong", "fill", HERE, NULL) || (owner != HERE && has("wrong", "peer", HERE, NULL)))
 		out[count / 2] ^= 4;
 	return 0;
 }
