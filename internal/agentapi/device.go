@@ -65,6 +65,15 @@ type GPU struct {
 	Serial              Optional[string] `json:"serial"`
 	ConfidentialCompute Optional[bool]   `json:"confidential_compute"`
 
+	// ConfidentialReady: with confidential computing, the GPU accepts work. Without it, CUDA fails with error 802.
+	ConfidentialReady Optional[bool] `json:"confidential_ready,omitzero"`
+	// VGPU is set if the GPU is a part of one that a hypervisor lends to this machine.
+	VGPU *VGPU `json:"vgpu,omitempty"`
+	// FabricCluster and FabricClique name, as NVIDIA's driver does, the NVLink fabric that reaches beyond this machine (GB200
+	// NVL72), and the part of it in which all GPUs reach each other. "" is none.
+	FabricCluster string `json:"fabric_cluster,omitempty"` // clusterUuid, 32 hexadecimal digits
+	FabricClique  uint32 `json:"fabric_clique,omitempty"`
+
 	Health       string `json:"health"` // healthy, suspect, quarantined
 	HealthReason string `json:"health_reason,omitempty"`
 	// InUse is what uses the GPU beside leases, and how much of its memory: "Xorg, 412 MiB". Such a GPU is not free.
@@ -72,6 +81,13 @@ type GPU struct {
 	// Display: a display uses the GPU, or did at the last check, so its driver ends kernels that run for some seconds.
 	// Older agents report that as a problem only.
 	Display bool `json:"display,omitempty"`
+}
+
+// VGPU is NVIDIA's licence for a part of a GPU in a virtual machine. Without one, the driver slows it down and
+// refuses work after minutes to a day.
+type VGPU struct {
+	Product  string         `json:"product,omitempty"`
+	Licensed Optional[bool] `json:"licensed"`
 }
 
 // Types of links between GPUs.

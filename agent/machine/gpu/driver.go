@@ -78,8 +78,9 @@ func mismatch(evidence string) agentapi.Problem {
 		Severity: "bad",
 		Cause:    "The NVIDIA driver was upgraded, but the old one is still loaded.",
 		Evidence: evidence,
-		Fix: "Reboot the host, or unload and load the nvidia modules. To choose the moment yourself: apt-mark hold the " +
-			"driver's packages, and leave them out of unattended-upgrades.",
+		Fix: "Reboot the host. Without a reboot: drain it, systemctl stop muster-agent nvidia-persistenced " +
+			"nvidia-fabricmanager, unload the nvidia modules, load them, and start the three again. To choose the moment " +
+			"yourself: apt-mark hold the driver's packages, and leave them out of unattended-upgrades.",
 	}
 }
 

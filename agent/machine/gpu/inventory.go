@@ -90,6 +90,7 @@ func (m *Monitor) Inventory(ctx context.Context) (Inventory, error) {
 	m.Checks.addRings(inv.GPUs, inv.Topology)
 	inv.Problems = append(inv.Problems, problems(m.reg.maker, inv.GPUs, sys, err, bus)...)
 	inv.Problems = append(inv.Problems, inUse(inv.GPUs)...)
+	inv.Problems = append(inv.Problems, modeProblems(inv.GPUs)...)
 	m.reg.mu.Lock()
 	defer m.reg.mu.Unlock()
 	if m.reg.wsl() { // whatever else there is follows from it
@@ -174,6 +175,10 @@ func problems(of maker, gpus []agentapi.GPU, sys wire.System, err error, bus pci
 	for _, d := range sys.Devices {
 		why := ""
 		switch {
+		case d.Error != nil && d.Error.Code == wire.CodeNotSupported && d.UUID != "" && d.PCI == "":
+			add("gpu_integrated", "warn", fmt.Sprintf("GPU %d is not offered: it is a part of the processor (Jetson), not a "+
+				"card on the PCI bus.", d.Index), d.UUID, "A reset does not change that: rent out machines with GPUs on the PCI bus.")
+			continue
 		case d.Error != nil && d.Error.Code == wire.CodeNotSupported && d.PCI != "":
 			add("gpu_not_rentable", "warn", fmt.Sprintf("GPU %d is not offered: %s.", d.Index, d.Error.Text), d.PCI,
 				of.unreadable())

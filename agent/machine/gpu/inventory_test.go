@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -71,6 +72,62 @@ func TestInventory(t *testing.T) {
 				t.Errorf("%d to %d: %s, %s", i, j, inv.Topology[i][j], inv.P2P[i][j])
 			}
 		}
+	}
+}
+
+// What keeps CUDA from working although NVML answers is a problem of the host, in words that name the way out.
+func TestModeProblems(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		change func(*fakeprofile.GPU)
+		code   string
+		cause  string
+	}{
+		"vGPU without a licence": {func(g *fakeprofile.GPU) { g.Virtualization = 2 }, "vgpu_unlicensed", "GPU 0, 1 is a vGPU"},
+		"vGPU with one":          {func(g *fakeprofile.GPU) { g.Virtualization, g.VGPULicensed = 2, 1 }, "", ""},
+		"passed through":         {func(g *fakeprofile.GPU) { g.Virtualization = 1 }, "", ""},
+		"an old driver":          {func(g *fakeprofile.GPU) { g.Virtualization = -1 }, "", ""},
+		"confidential, not attested": {func(g *fakeprofile.GPU) { g.Confidential, g.ConfidentialUnready = 1, 1 },
+			"confidential_not_ready", "does not accept work yet"},
+		"confidential": {func(g *fakeprofile.GPU) { g.Confidential = 1 }, "", ""},
+		"a Jetson": {func(g *fakeprofile.GPU) {
+			g.Errors = []fakeprofile.Error{{Function: "nvmlDeviceGetPciInfo_v3", Code: 3}}
+		}, "gpu_integrated", "a part of the processor"},
+	} {
+		h := newHost(t, h100, 2)
+		for i := range 2 {
+			h.fault(t, i, tc.change)
+		}
+		var got []string
+		for _, p := range inventory(t, h.start(t)).Problems {
+			if strings.Contains(p.Fix, "--gpu-reset") {
+				t.Errorf("%s: %+v", name, p)
+			}
+			if p.Code == tc.code && strings.Contains(p.Cause, tc.cause) {
+				got = append(got, p.Code)
+			} else if tc.code != "gpu_integrated" {
+				t.Errorf("%s: %+v", name, p)
+			}
+		}
+		if (len(got) > 0) != (tc.code != "") {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// The fabric that reaches beyond the machine is known by the driver's names of it, once a GPU is registered with it.
+func TestInventoryNamesTheFabric(t *testing.T) {
+	t.Parallel()
+	const cluster = "0123456789abcdef0123456789abcdef"
+	h := newHost(t, h100, 2)
+	h.fault(t, 0, func(g *fakeprofile.GPU) { g.FabricCluster, g.FabricClique = cluster, 7 })
+	h.fault(t, 1, func(g *fakeprofile.GPU) { g.FabricCluster, g.FabricClique, g.FabricState = cluster, 7, 2 })
+	gpus := inventory(t, h.start(t)).GPUs
+	if g := gpus[0]; g.FabricCluster != cluster || g.FabricClique != 7 {
+		t.Errorf("%+v", g)
+	}
+	if g := gpus[1]; g.FabricCluster != "" || g.FabricClique != 0 {
+		t.Errorf("not registered yet: %+v", g)
 	}
 }
 

@@ -81,9 +81,14 @@ func deviceOf(root, at, name string) agentapi.HCA {
 			h.Verbs = filepath.Base(filepath.Dir(v))
 		}
 	}
-	// By this word in their vital product data the fabric manager finds the ports that belong to the GPUs' switches.
-	h.NVSwitch = strings.Contains(vpd(filepath.Join(at, "device/vpd")), "SW_MNG")
+	h.NVSwitch = LeadsToNVSwitch(filepath.Join(at, "device"))
 	return h
+}
+
+// LeadsToNVSwitch reports whether a PCI device, given by its folder in sysfs, is a port of a network card that belongs to
+// the GPUs' switches. The fabric manager finds these by the same word in their vital product data.
+func LeadsToNVSwitch(device string) bool {
+	return strings.Contains(vpd(filepath.Join(device, "vpd")), "SW_MNG")
 }
 
 // vpd returns a device's vital product data as far as it can be read.

@@ -101,20 +101,37 @@ func (h Host) MakeUVM(ctx context.Context) error {
 var versionNumber = regexp.MustCompile(`[0-9]+(\.[0-9]+){1,3}`)
 
 // fabricManager judges the program that sets up NVSwitches. Without it, or with one of another version than the
-// driver's, CUDA fails on every GPU behind the switches (error 802).
+// driver's, CUDA fails on every GPU behind the switches (error 802). NVSwitches of the fifth generation (HGX B200, B300)
+// are not on the PCI bus: network cards with the mark SW_MNG lead to them, and a subnet manager for NVLink, nvlsm, sets
+// them up together with the fabric manager, over InfiniBand's management datagrams.
 func (h Host) fabricManager(ctx context.Context, driver string) []agentapi.Problem {
-	switches := 0
+	switches, managed := 0, 0
 	for _, d := range h.pci() {
-		if d.vendor == nvidia && strings.HasPrefix(d.class, "0x0680") {
+		switch {
+		case d.vendor == nvidia && strings.HasPrefix(d.class, "0x0680"):
 			switches++
+		case d.vendor == mellanox && strings.HasPrefix(d.class, "0x0207") &&
+			hostinfo.LeadsToNVSwitch(filepath.Join(h.SysFS, "bus/pci/devices", d.address)):
+			managed++
 		}
 	}
-	if switches == 0 {
+	if switches+managed == 0 {
 		return nil
 	}
 	seen := fmt.Sprintf("%d NVSwitches on the PCI bus, driver %s", switches, driver)
 	install := "Install the fabric manager in the driver's version (nvidia-fabricmanager-" + branch(driver) +
 		") and start it: systemctl enable --now nvidia-fabricmanager."
+	if managed > 0 {
+		seen = fmt.Sprintf("%d network cards that lead to NVSwitches (SW_MNG), driver %s", managed, driver)
+		if !h.loaded("ib_umad") {
+			seen += ", ib_umad is not loaded"
+		}
+		if !h.runs("nvlsm") {
+			seen += ", nvlsm does not run"
+		}
+		install = "Load ib_umad, now and at each boot (modprobe ib_umad; echo ib_umad >/etc/modules-load.d/ib_umad.conf), " +
+			"and install nvlsm, which the fabric manager starts. " + install
+	}
 	if !h.runs("nv-fabricmanager") {
 		return []agentapi.Problem{problem(FabricManager, "bad", "The fabric manager does not run: no program can use CUDA.",
 			seen, install)}
@@ -189,21 +206,33 @@ func (h Host) modes(ctx context.Context) []agentapi.Problem {
 
 // modules judges kernel modules that keep NVIDIA's driver from the GPUs.
 func (h Host) modules() []agentapi.Problem {
-	b, err := os.ReadFile(filepath.Join(h.ProcFS, "modules"))
-	if err != nil {
+	if !h.loaded("nouveau") {
 		return nil
 	}
-	for line := range strings.Lines(string(b)) {
-		if name, _, _ := strings.Cut(line, " "); name == "nouveau" {
-			return []agentapi.Problem{problem(Nouveau, "warn", "The nouveau driver is loaded: it may take GPUs before "+
-				"NVIDIA's does.", "/proc/modules: nouveau",
-				"Add blacklist nouveau and options nouveau modeset=0 to /etc/modprobe.d, then update-initramfs -u and reboot.")}
-		}
-	}
-	return nil
+	return []agentapi.Problem{problem(Nouveau, "warn", "The nouveau driver is loaded: it may take GPUs before "+
+		"NVIDIA's does.", "/proc/modules: nouveau",
+		"Add blacklist nouveau and options nouveau modeset=0 to /etc/modprobe.d, then update-initramfs -u and reboot.")}
 }
 
-const nvidia = "0x10de"
+// loaded reports whether a kernel module is loaded.
+func (h Host) loaded(module string) bool {
+	b, err := os.ReadFile(filepath.Join(h.ProcFS, "modules"))
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(b)) {
+		if name, _, _ := strings.Cut(line, " "); name == module {
+			return true
+		}
+	}
+	return false
+}
+
+// PCI vendors.
+const (
+	nvidia   = "0x10de"
+	mellanox = "0x15b3"
+)
 
 // pciDevice is one device of the kernel's PCI bus.
 type pciDevice struct{ address, vendor, class string }

@@ -71,6 +71,7 @@ func TestProblems(t *testing.T) {
 		code     string // "": nothing is found
 		severity string
 		evidence string
+		fix      string
 	}{
 		{name: "set up well", change: func(*testing.T, *machine) {}},
 		{name: "no fabric manager", change: func(t *testing.T, m *machine) { m.switches(t) }, code: FabricManager,
@@ -84,6 +85,21 @@ func TestProblems(t *testing.T) {
 			sysfstest.Write(t, m.proc, "77/comm", "nv-fabricmanage\n")
 			m.answers["nv-fabricmanager"] = "Fabric Manager version is : 570.133.20"
 		}, code: FabricManager, severity: "bad", evidence: "fabric manager 570.133.20"},
+		{name: "switches behind network cards", change: func(t *testing.T, m *machine) {
+			for i, model := range []string{"SW_MNG", "SW_MNG", "MCX755106AS-HEAT"} {
+				at := fmt.Sprintf("bus/pci/devices/0000:d%d:00.0/", i)
+				sysfstest.Write(t, m.sys, at+"vendor", "0x15b3\n")
+				sysfstest.Write(t, m.sys, at+"class", "0x020700\n")
+				sysfstest.Write(t, m.sys, at+"vpd", "\x82\x20\x00NVIDIA\x90V0SMDL="+model)
+			}
+		}, code: FabricManager, severity: "bad", evidence: "2 network cards that lead to NVSwitches (SW_MNG), driver " +
+			"570.86.15, ib_umad is not loaded, nvlsm does not run", fix: "install nvlsm"},
+		{name: "switches behind network cards that are set up", change: func(t *testing.T, m *machine) {
+			sysfstest.Write(t, m.sys, "bus/pci/devices/0000:d0:00.0/vendor", "0x15b3\n")
+			sysfstest.Write(t, m.sys, "bus/pci/devices/0000:d0:00.0/class", "0x020700\n")
+			sysfstest.Write(t, m.sys, "bus/pci/devices/0000:d0:00.0/vpd", "V0SMDL=SW_MNG")
+			sysfstest.Write(t, m.proc, "77/comm", "nv-fabricmanage\n")
+		}},
 		{name: "no persistence", change: func(_ *testing.T, m *machine) {
 			m.answers["nvidia-smi"] = "0, Enabled, Default, Enabled, Disabled, Disabled\n" +
 				"1, Disabled, Default, Enabled, Disabled, Disabled\n"
@@ -132,6 +148,7 @@ func TestProblems(t *testing.T) {
 				return
 			}
 			if len(got) != 1 || got[0].Code != tc.code || got[0].Severity != tc.severity || got[0].Fix == "" ||
+				!strings.Contains(got[0].Fix, tc.fix) ||
 				!strings.Contains(got[0].Evidence, tc.evidence) {
 				t.Errorf("found %+v", got)
 			}

@@ -365,3 +365,34 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *now, unsign
 	*pending = (unsigned int)(g.mig_pending < 0 ? g.mig : g.mig_pending);
 	return NVML_SUCCESS;
 }
+
+nvmlReturn_t nvmlSystemGetConfComputeGpusReadyState(unsigned int *ready) {
+	struct profile p;
+	if (!profile_read(&p) || !p.count || p.gpus[0].confidential < 0)
+		return NVML_ERROR_NOT_SUPPORTED;
+	*ready = !p.gpus[0].confidential_unready;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device, nvmlGpuVirtualizationMode_t *mode) {
+	ENTER(device);
+	if (g.virtualization < 0)
+		return NVML_ERROR_NOT_SUPPORTED;
+	*mode = (nvmlGpuVirtualizationMode_t)g.virtualization;
+	return NVML_SUCCESS;
+}
+
+/* A vGPU has a feature of its product, which a licence server enables. */
+nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t device, nvmlGridLicensableFeatures_t *features) {
+	ENTER(device);
+	memset(features, 0, sizeof *features);
+	if (g.virtualization != NVML_GPU_VIRTUALIZATION_MODE_VGPU)
+		return NVML_SUCCESS;
+	features->isGridLicenseSupported = 1;
+	features->licensableFeaturesCount = 1;
+	features->gridLicensableFeatures[0].featureCode = NVML_GRID_LICENSE_FEATURE_CODE_COMPUTE;
+	features->gridLicensableFeatures[0].featureEnabled = 1;
+	features->gridLicensableFeatures[0].featureState = (unsigned int)g.vgpu_licensed;
+	strcpy(features->gridLicensableFeatures[0].productName, "NVIDIA Virtual Compute Server");
+	return NVML_SUCCESS;
+}

@@ -58,6 +58,10 @@ struct gpu {
 	long long fabric_state, fabric_status, fabric_health; /* of nvmlGpuFabricInfo; state -1: the call is not supported */
 	long long fabric_wait; /* the first so many calls of a process answer that registration is in progress */
 	long long fabric_settles; /* fabric_wait after a reset */
+	char fabric_cluster[TEXT]; /* clusterUuid, 32 hexadecimal digits; "" = zeros */
+	long long fabric_clique;
+	long long virtualization, vgpu_licensed; /* nvmlGpuVirtualizationMode_t, −1: not supported */
+	long long confidential_unready;          /* 1: the GPUs do not accept work */
 	char nvlink_remote[TEXT]; /* "switch" or the PCI bus id of the other GPU */
 	/* modes; -1 = not supported */
 	long long ecc, mig, mig_pending, persistence, confidential;

@@ -93,8 +93,13 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV
 	info->state = fabric_state(device, &g);
 	info->status = (nvmlReturn_t)g.fabric_status;
 	info->healthMask = (unsigned int)g.fabric_health;
-	info->cliqueId = 0;
+	info->cliqueId = (unsigned int)g.fabric_clique;
 	memset(info->clusterUuid, 0, sizeof info->clusterUuid);
+	for (size_t i = 0; i < sizeof info->clusterUuid && g.fabric_cluster[2 * i]; i++) {
+		unsigned int byte = 0;
+		sscanf(g.fabric_cluster + 2 * i, "%2x", &byte);
+		info->clusterUuid[i] = (unsigned char)byte;
+	}
 	if (info->version == nvmlGpuFabricInfo_v3)
 		info->healthSummary = NVML_GPU_FABRIC_HEALTH_SUMMARY_NOT_SUPPORTED;
 	return NVML_SUCCESS;

@@ -47,6 +47,8 @@ static const struct field gpu_fields[] = {
 	N(fabric_wait, 0, 9999), N(fabric_settles, 0, 9999),
 	N(ecc, -1, 1), N(mig, -1, 1), N(mig_pending, -1, 1), N(persistence, -1, 1), N(confidential, -1, 1),
 	N(display, 0, 1),
+	T(fabric_cluster), N(fabric_clique, 0, 4294967295LL), N(virtualization, -1, 4), N(vgpu_licensed, 0, 1),
+	N(confidential_unready, 0, 1),
 	N(power_idle_mw, 0, 10000000), N(power_limit_mw, 1, 10000000), N(temp_idle, 0, 150), N(temp_busy, 0, 150), N(load, 0, 100),
 	N(clock_sm_mhz, 0, 9999), N(clock_mem_mhz, 0, 99999), N(clocks_reasons, 0, 511), N(pcie_width_now, 0, 32),
 	N(pcie_gen_now, 0, 9), N(pcie_replays, 0, 2147483647), N(nvlink_errors, 0, LLONG_MAX), N(fans, 0, 8),

@@ -64,6 +64,13 @@ type GPU struct {
 	// after a reset.
 	FabricWait, FabricSettles int64
 
+	FabricCluster string // clusterUuid, 32 hexadecimal digits; "" = zeros
+	FabricClique  int64
+
+	// Virtualization is an nvmlGpuVirtualizationMode_t, −1: not supported; 2 is a vGPU, which VGPULicensed 1 has a licence
+	// for. ConfidentialUnready 1: with confidential computing, the GPUs do not accept work (that of the first GPU counts).
+	Virtualization, VGPULicensed, ConfidentialUnready int64
+
 	ECC, MIG, Persistence int64
 	MIGPending            int64      // mode after the next reset; −1: same as MIG
 	Instances             []Instance // MIG devices, in order of their GPU instance ids from 1

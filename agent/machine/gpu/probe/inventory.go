@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"encoding/hex"
 	"fmt"
 	"math/bits"
 	"os"
@@ -88,7 +89,10 @@ func (p *probe) byIndex(i int) (nvml.Device, *wire.Error) {
 
 func (p *probe) pci(d nvml.Device) (string, *wire.Error) {
 	info, err := call(p, "nvmlDeviceGetPciInfo", d.GetPciInfo)
-	return busID(info), err
+	if err != nil {
+		return "", err
+	}
+	return busID(info), nil
 }
 
 // busID returns the form 00000000:17:00.0, made from the numbers: the oldest form of the call leaves the long text
@@ -162,6 +166,13 @@ func (p *probe) describe(d nvml.Device) (wire.Description, *wire.Error) {
 		state, ret := p.lib.SystemGetConfComputeState()
 		return state.CcFeature != 0, ret
 	}))
+	if g.ConfidentialCompute.Or(false) {
+		g.ConfidentialReady = optional(call(p, "nvmlSystemGetConfComputeGpusReadyState", func() (bool, nvml.Return) {
+			ready, ret := p.lib.SystemGetConfComputeGpusReadyState()
+			return ready != 0, ret
+		}))
+	}
+	g.VGPU = p.vgpu(d)
 	g.NVLinks = p.links(d)
 	g.Links = p.ends(d, g.NVLinks)
 	g.Vendor, g.Kind, g.AttachName = agentapi.NVIDIA, agentapi.KindGPU, "nvidia.com/gpu="+g.UUID
@@ -169,6 +180,9 @@ func (p *probe) describe(d nvml.Device) (wire.Description, *wire.Error) {
 		g.Runtimes = map[string]string{"cuda": cuda}
 	}
 	g.Fabric = p.fabric(d)
+	if g.Fabric != nil && g.Fabric.State == wire.FabricCompleted {
+		g.FabricCluster, g.FabricClique = g.Fabric.Cluster, g.Fabric.Clique
+	}
 	return g, nil
 }
 
@@ -202,7 +216,10 @@ func (p *probe) fabric(d nvml.Device) *wire.Fabric {
 	if err != nil || int(info.State) == wire.FabricNotSupported {
 		return nil
 	}
-	f := &wire.Fabric{State: int(info.State), Health: info.HealthMask}
+	f := &wire.Fabric{State: int(info.State), Health: info.HealthMask, Clique: info.CliqueId}
+	if info.ClusterUuid != [16]uint8{} {
+		f.Cluster = hex.EncodeToString(info.ClusterUuid[:])
+	}
 	if f.State == wire.FabricCompleted && info.Status != uint32(nvml.SUCCESS) {
 		f.Status = &wire.Error{
 			Code: int(info.Status),

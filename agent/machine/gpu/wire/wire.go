@@ -140,6 +140,9 @@ type Fabric struct {
 	State  int    `json:"state"`
 	Status *Error `json:"status,omitempty"` // why a completed registration has failed
 	Health uint32 `json:"health,omitempty"` // NVML_GPU_FABRIC_HEALTH_MASK_…
+	// Cluster and Clique are clusterUuid, 32 hexadecimal digits, and cliqueId; "" and 0 within one machine.
+	Cluster string `json:"cluster,omitempty"`
+	Clique  uint32 `json:"clique,omitempty"`
 }
 
 // Ready reports whether the registration is complete, so that CUDA starts.
