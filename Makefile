@@ -146,10 +146,15 @@ test-shared: build ## shared file systems on real servers: CephFS, Gluster, NFS 
 	@$(SERVICES) --docker -- env MUSTER_BIN=$(CURDIR)/bin go test -p 1 -tags shared ./agent/storage/sharedfs ./agent -run '$(SHARED)' -count=1 -v -timeout 30m
 
 .PHONY: test-gpu
-test-gpu: build ## what a machine with NVIDIA GPUs shows of the agent, into docs/hardware/MODEL; without a GPU it runs on simulated ones and says so
+test-gpu: ## what a machine with NVIDIA GPUs shows of the agent, into OUT or docs/hardware/MODEL, with programs in bin/ that were built elsewhere if there is no Go; without a GPU it says so and runs on simulated ones
+	@if command -v go >/dev/null || ! [ -x bin/muster-agent ]; then $(MAKE) --no-print-directory gpu-programs; fi
+	@scripts/test-gpu bin
+
+# What test-gpu runs: bin/muster-agent, bin/gpuload and bin/gpu.test can be carried to a machine without Go.
+.PHONY: gpu-programs
+gpu-programs: build
 	@gcc -std=gnu11 -Wall -O2 -o bin/gpuload agent/machine/gpu/realgpu/testdata/load.c -ldl
 	@go test -c -tags device -o bin/gpu.test ./agent/machine/gpu/realgpu
-	@scripts/test-gpu bin
 
 NET ?= TestNet
 .PHONY: test-net
