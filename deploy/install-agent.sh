@@ -545,7 +545,7 @@ describe_gpus() {
       "nvidia-ctk cdi generate --output='$file' --device-name-strategy=uuid --device-name-strategy=index")
   fi
   if [ ${#steps[@]} -gt 0 ]; then
-    say 'The description of the GPUs for Docker (CDI), which the container toolkit keeps up to date in /var/run/cdi:'
+    say 'The description of the GPUs for Docker (CDI), in /var/run/cdi:'
     do_step "${steps[@]}"
   fi
 }

@@ -69,8 +69,8 @@ type GPU struct {
 	ConfidentialReady Optional[bool] `json:"confidential_ready,omitzero"`
 	// VGPU is set if the GPU is a part of one that a hypervisor lends to this machine.
 	VGPU *VGPU `json:"vgpu,omitempty"`
-	// FabricCluster and FabricClique name, as NVIDIA's driver does, the NVLink fabric that reaches beyond this machine (GB200
-	// NVL72), and the part of it in which all GPUs reach each other. "" is none.
+	// FabricCluster and FabricClique name, as NVIDIA's driver does, the NVLink fabric that reaches beyond this machine
+	// (GB200 NVL72), and the part of it in which all GPUs reach each other. "" is none.
 	FabricCluster string `json:"fabric_cluster,omitempty"` // clusterUuid, 32 hexadecimal digits
 	FabricClique  uint32 `json:"fabric_clique,omitempty"`
 

@@ -177,7 +177,8 @@ func problems(of maker, gpus []agentapi.GPU, sys wire.System, err error, bus pci
 		switch {
 		case d.Error != nil && d.Error.Code == wire.CodeNotSupported && d.UUID != "" && d.PCI == "":
 			add("gpu_integrated", "warn", fmt.Sprintf("GPU %d is not offered: it is a part of the processor (Jetson), not a "+
-				"card on the PCI bus.", d.Index), d.UUID, "A reset does not change that: rent out machines with GPUs on the PCI bus.")
+				"card on the PCI bus.", d.Index), d.UUID,
+				"A reset does not change that: rent out machines with GPUs on the PCI bus.")
 			continue
 		case d.Error != nil && d.Error.Code == wire.CodeNotSupported && d.PCI != "":
 			add("gpu_not_rentable", "warn", fmt.Sprintf("GPU %d is not offered: %s.", d.Index, d.Error.Text), d.PCI,

@@ -83,10 +83,11 @@ func TestModeProblems(t *testing.T) {
 		code   string
 		cause  string
 	}{
-		"vGPU without a licence": {func(g *fakeprofile.GPU) { g.Virtualization = 2 }, "vgpu_unlicensed", "GPU 0, 1 is a vGPU"},
-		"vGPU with one":          {func(g *fakeprofile.GPU) { g.Virtualization, g.VGPULicensed = 2, 1 }, "", ""},
-		"passed through":         {func(g *fakeprofile.GPU) { g.Virtualization = 1 }, "", ""},
-		"an old driver":          {func(g *fakeprofile.GPU) { g.Virtualization = -1 }, "", ""},
+		"vGPU without a licence": {func(g *fakeprofile.GPU) { g.Virtualization = 2 }, "vgpu_unlicensed",
+			"GPU 0, 1 is a vGPU"},
+		"vGPU with one":  {func(g *fakeprofile.GPU) { g.Virtualization, g.VGPULicensed = 2, 1 }, "", ""},
+		"passed through": {func(g *fakeprofile.GPU) { g.Virtualization = 1 }, "", ""},
+		"an old driver":  {func(g *fakeprofile.GPU) { g.Virtualization = -1 }, "", ""},
 		"confidential, not attested": {func(g *fakeprofile.GPU) { g.Confidential, g.ConfidentialUnready = 1, 1 },
 			"confidential_not_ready", "does not accept work yet"},
 		"confidential": {func(g *fakeprofile.GPU) { g.Confidential = 1 }, "", ""},

@@ -143,17 +143,14 @@ func (rm *remaker) finish(ctx context.Context, uuid string) error {
 	rm.reg.mu.Lock()
 	defer rm.reg.mu.Unlock()
 	r.Remaking, r.Instance = false, &made
-	r.CheckedFor = "" // a new device: it must prove again that it computes
-	if made.ID != like.ID || made.ComputeID != like.ComputeID {
-		poke(rm.reg.changed) // it has other device nodes
-	}
+	r.CheckedFor = ""    // a new device: it must prove again that it computes
+	poke(rm.reg.changed) // it has other device nodes, or none yet: the inventory looks at them
 	if made.UUID != uuid {
 		rm.reg.log.Info("a slice has another UUID since it was recreated", "gpu", uuid, "now", made.UUID)
 		delete(rm.reg.mem.GPUs, uuid)
 		r.GPU.UUID, r.GPU.AttachName = made.UUID, "nvidia.com/gpu="+made.UUID
 		rm.reg.mem.GPUs[made.UUID] = r
 		rm.driver.probe.seenAt(made.UUID, r.GPU.PCIBus)
-		poke(rm.reg.changed)
 	}
 	rm.reg.save()
 	return nil

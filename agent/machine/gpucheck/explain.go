@@ -9,8 +9,8 @@ import (
 )
 
 // Explain adds to a failure between two GPUs what this machine has that is known to break or to stop traffic between
-// GPUs. sysfs is the machine's /sys. A container does not see which bridges redirect traffic, so the agent adds what the
-// check in a container could not. f may be nil.
+// GPUs. sysfs is the machine's /sys. A container does not see which bridges redirect traffic, so the agent adds what
+// the check in a container could not. f may be nil.
 func (f *Failure) Explain(sysfs string) {
 	if f == nil || !slices.ContainsFunc([]string{StepCopy, StepWrite, StepRing}, func(step string) bool {
 		return strings.HasPrefix(f.Step, step)

@@ -85,8 +85,8 @@ func deviceOf(root, at, name string) agentapi.HCA {
 	return h
 }
 
-// LeadsToNVSwitch reports whether a PCI device, given by its folder in sysfs, is a port of a network card that belongs to
-// the GPUs' switches. The fabric manager finds these by the same word in their vital product data.
+// LeadsToNVSwitch reports whether a PCI device, given by its folder in sysfs, is a port of a network card that belongs
+// to the GPUs' switches. The fabric manager finds these by the same word in their vital product data.
 func LeadsToNVSwitch(device string) bool {
 	return strings.Contains(vpd(filepath.Join(device, "vpd")), "SW_MNG")
 }

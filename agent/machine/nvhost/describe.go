@@ -13,7 +13,7 @@ const (
 )
 
 // DescribeGPUs has the CDI specification written again: by the unit of the container toolkit, which versions from 1.18
-// on have, or else by its program. Device nodes of slices that were made since are made first.
+// on have, or else by its program. It first makes the device nodes of new slices.
 func (h Host) DescribeGPUs(ctx context.Context) error {
 	h = h.defaults()
 	if _, err := h.Run(ctx, "nvidia-smi", "-L"); err != nil { // makes the nodes

@@ -101,9 +101,9 @@ func (h Host) MakeUVM(ctx context.Context) error {
 var versionNumber = regexp.MustCompile(`[0-9]+(\.[0-9]+){1,3}`)
 
 // fabricManager judges the program that sets up NVSwitches. Without it, or with one of another version than the
-// driver's, CUDA fails on every GPU behind the switches (error 802). NVSwitches of the fifth generation (HGX B200, B300)
-// are not on the PCI bus: network cards with the mark SW_MNG lead to them, and a subnet manager for NVLink, nvlsm, sets
-// them up together with the fabric manager, over InfiniBand's management datagrams.
+// driver's, CUDA fails on every GPU behind the switches (error 802). The NVSwitches of HGX B200 and B300 are not on
+// the PCI bus: network cards with the mark SW_MNG lead to them, and a subnet manager for NVLink, nvlsm, sets them up
+// together with the fabric manager, over InfiniBand's management datagrams.
 func (h Host) fabricManager(ctx context.Context, driver string) []agentapi.Problem {
 	switches, managed := 0, 0
 	for _, d := range h.pci() {

@@ -366,8 +366,8 @@ func keepUnnamedSlices(inv *agentapi.Inventory, facts container.Facts) []agentap
 		Cause: fmt.Sprintf("The CDI specification does not name %d slices, or not as they are now: they are not offered.",
 			len(lacking)),
 		Evidence: evidence,
-		Fix: "After each change of the layout run nvidia-smi -L, which makes the slices' nodes, and write the specification " +
-			"again; nothing else does so for slices. " + facts.DescribeGPUs(),
+		Fix: "After each change of the layout run nvidia-smi -L, which makes the slices' nodes, and have the specification " +
+			"written again. " + facts.DescribeGPUs(),
 	}}
 }
 

@@ -70,8 +70,8 @@ func (c CDI) Renewable(folder, file string) bool {
 const refreshSince = "1.18.0"
 
 // describeGPUs returns how an operator gets a CDI specification that matches the host, with this version of the NVIDIA
-// Container Toolkit; "" if the version is not known. A file in /etc/cdi stays as it is when the driver or the numbers of
-// its device nodes change, so none is advised.
+// Container Toolkit; "" if the version is not known. A file in /etc/cdi stays as it is when the driver or the numbers
+// of its device nodes change, so none is advised.
 func describeGPUs(toolkit string) string {
 	const refresh = "systemctl enable --now nvidia-cdi-refresh.path nvidia-cdi-refresh.service, then systemctl restart " +
 		"nvidia-cdi-refresh.service; delete /etc/cdi/nvidia.yaml."

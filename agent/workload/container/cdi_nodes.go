@@ -15,15 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Newer toolkits write the numbers of device nodes into a specification, and Docker gives a container the device of that
-// number. The numbers of nvidia-uvm and nvidia-caps are another one's after some boots, those of /dev/dri after an
-// update of the kernel. A container would then start without a device that it needs, or with a device of another lease.
+// Newer toolkits write the numbers of device nodes into a specification, and Docker gives a container the device of
+// that number. After a boot, the numbers of nvidia-uvm and nvidia-caps can belong to another driver, and after an
+// update of the kernel those of /dev/dri to another GPU. A container would then start without a device that it needs,
+// or with a device of another lease.
 
 // cdiHost is the machine that specifications are compared with.
 type cdiHost struct {
 	root   string                               // of /proc and /sys
 	node   func(path string) (cdiNumber, error) // the numbers of a character device
-	exists func(path string) bool               // whether a file is there, or that is not known
+	exists func(path string) bool               // false only if it is known that the file is missing
 }
 
 // thisCDIHost is this machine.
@@ -172,8 +173,7 @@ func numberIn(kind *regexp.Regexp, path string) (int, bool) {
 	return n, err == nil
 }
 
-// foreignNode returns what a node of another GPU is; "" if it is the GPU's own, a node that all of them share, or the
-// GPU is not known.
+// foreignNode returns why a node is not the named GPU's; "" if it is, if all GPUs share it, or if the GPU is not known.
 func (s cdiState) foreignNode(path, name string) string {
 	g, known := s.gpus[name]
 	if !known {
@@ -191,7 +191,8 @@ func (s cdiState) foreignNode(path, name string) string {
 	return ""
 }
 
-// whole finds nodes that a device lacks, or has because all devices of its specification have them.
+// whole finds nodes that a device lacks, and nodes of other GPUs among those that its specification gives to all
+// devices.
 func (s cdiState) whole(name string, shared, own cdiEdits) []cdiFlaw {
 	var out []cdiFlaw
 	var gpus, rights []int

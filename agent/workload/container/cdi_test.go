@@ -54,8 +54,8 @@ func newCDIMachine(t *testing.T) *cdiMachine {
 }
 
 func (m *cdiMachine) information(t *testing.T, pci, uuid string, minor int) {
-	sysfstest.Write(t, m.root, "proc/driver/nvidia/gpus/"+pci+"/information", fmt.Sprintf("Model: \t\t NVIDIA H100\nGPU UUID: "+
-		"\t %s\nBus Location: \t %s\nDevice Minor: \t %d\nGPU Excluded:\t No\n", uuid, pci, minor))
+	sysfstest.Write(t, m.root, "proc/driver/nvidia/gpus/"+pci+"/information", fmt.Sprintf("Model: \t\t NVIDIA H100\n"+
+		"GPU UUID: \t %s\nBus Location: \t %s\nDevice Minor: \t %d\nGPU Excluded:\t No\n", uuid, pci, minor))
 }
 
 func (m *cdiMachine) right(t *testing.T, name string, minor int) {
@@ -126,8 +126,8 @@ func TestCDI_Flaws(t *testing.T) {
 	}{
 		"a library of the old driver": {nil, func(_ *testing.T, m *cdiMachine) { m.gone = []string{lib} }, cdiAll,
 			"nvidia.yaml: " + lib + " is not there"},
-		"the hook's program": {nil, func(_ *testing.T, m *cdiMachine) { m.gone = []string{"/usr/bin/nvidia-cdi-hook"} }, cdiAll,
-			"nvidia-cdi-hook is not there"},
+		"the hook's program": {nil, func(_ *testing.T, m *cdiMachine) { m.gone = []string{"/usr/bin/nvidia-cdi-hook"} },
+			cdiAll, "nvidia-cdi-hook is not there"},
 		"a node that is gone": {nil, func(_ *testing.T, m *cdiMachine) { delete(m.nodes, "/dev/dri/renderD129") },
 			[]string{cdiOther}, "/dev/dri/renderD129 is not there"},
 		"a node for all that is gone": {nil, func(_ *testing.T, m *cdiMachine) { delete(m.nodes, "/dev/nvidia-modeset") },
@@ -142,14 +142,15 @@ func TestCDI_Flaws(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, []string{cdiOther}, "is the device at 0000:3b:00.0, " + cdiOther + " is at 0000:3c:00.0"},
-		"another GPU for all": {[]string{"  - path: /dev/nvidiactl\n", "  - path: /dev/nvidiactl\n  - path: /dev/nvidia1\n"}, nil,
-			[]string{cdiGPU, cdiSlice}, "/dev/nvidia1 is not the node of " + cdiGPU},
+		"another GPU for all": {[]string{"  - path: /dev/nvidiactl\n", "  - path: /dev/nvidiactl\n  - path: /dev/nvidia1\n"},
+			nil, []string{cdiGPU, cdiSlice}, "/dev/nvidia1 is not the node of " + cdiGPU},
 		"a block device": {[]string{"  - path: /dev/nvidiactl\n", "  - path: /dev/nvidiactl\n    type: b\n"}, nil, cdiAll,
 			`/dev/nvidiactl is a character device, not of type "b"`},
 		"a host path elsewhere": {[]string{"  - path: /dev/nvidiactl\n",
 			"  - path: /dev/nvidiactl\n    hostPath: /run/nvidia/driver/dev/nvidiactl\n"}, nil, cdiAll,
 			"/run/nvidia/driver/dev/nvidiactl is not there"},
-		"no GPU": {[]string{"    - path: /dev/nvidia0\n", ""}, nil, []string{cdiGPU}, "does not give " + cdiGPU + " its node"},
+		"no GPU": {[]string{"    - path: /dev/nvidia0\n", ""}, nil, []string{cdiGPU},
+			"does not give " + cdiGPU + " its node"},
 		"slices without nodes": {[]string{"    - path: /dev/nvidia-caps/nvidia-cap21\n", "",
 			"    - path: /dev/nvidia-caps/nvidia-cap22\n", ""}, nil, []string{cdiSlice}, "names nothing in /dev/nvidia-caps"},
 		"half of a slice": {[]string{"    - path: /dev/nvidia-caps/nvidia-cap21\n", ""}, nil, []string{cdiSlice},
@@ -160,7 +161,8 @@ func TestCDI_Flaws(t *testing.T) {
 		}, []string{cdiSlice}, "not those of one MIG device"},
 		"the right to change layouts": {[]string{"nvidia-cap21", "nvidia-cap1", "nvidia-cap22", "nvidia-cap2"},
 			func(_ *testing.T, m *cdiMachine) {
-				m.nodes["/dev/nvidia-caps/nvidia-cap1"], m.nodes["/dev/nvidia-caps/nvidia-cap2"] = cdiNumber{235, 1}, cdiNumber{235, 2}
+				m.nodes["/dev/nvidia-caps/nvidia-cap1"] = cdiNumber{235, 1}
+				m.nodes["/dev/nvidia-caps/nvidia-cap2"] = cdiNumber{235, 2}
 			}, []string{cdiSlice}, "names nvidia-cap1, nvidia-cap2 in"},
 		"a device twice": {[]string{"name: \"1\"", "name: \"0\""}, nil, cdiAll, "it names the device 0 twice"},
 		"no YAML":        {[]string{"kind: nvidia.com/gpu", "kind: [nvidia.com/gpu"}, nil, cdiAll, "cannot be read"},

@@ -24,7 +24,7 @@ type Facts struct {
 	LiveRestore, DiskLimited             bool
 	CDI                                  CDI    // how GPUs could be attached
 	NVIDIARuntime                        bool   // other way to attach them
-	HookRefuses                          string // why that way is closed although Docker has NVIDIA's runtime; "" = it is open
+	HookRefuses                          string // why that way is closed though Docker has the runtime; "" = it is open
 	Systemd                              bool   // systemd manages the control groups of containers
 	Toolkit                              string // NVIDIA Container Toolkit, "" without one
 	Runsc                                *Runsc // gVisor, if Docker has it
@@ -158,8 +158,8 @@ func (f Facts) AttachProblem(gpus []string) *agentapi.Problem {
 }
 
 // dockerCDI is how Docker is made to read CDI specifications.
-const dockerCDI = "Docker 28.2 or newer reads the specification; Docker 25 to 28.1 needs \"features\": {\"cdi\": true} in " +
-	"/etc/docker/daemon.json."
+const dockerCDI = "Docker 28.2 or newer reads the specification; Docker 25 to 28.1 needs \"features\": " +
+	"{\"cdi\": true} in /etc/docker/daemon.json."
 
 // DescribeGPUs returns how an operator gets a CDI specification that matches this host.
 func (f Facts) DescribeGPUs() string { return describeGPUs(f.Toolkit) }

@@ -8,7 +8,7 @@ import (
 )
 
 // hookRefuses returns why NVIDIA's hook, by which Docker attaches GPUs where CDI cannot be used, ends every start with
-// an error: the toolkit's configuration below root sets another mode than the hook's own, "legacy". "" = the hook works.
+// an error: the toolkit's configuration below root sets another mode than "legacy", the hook's. "" = the hook works.
 func hookRefuses(root string) string {
 	const name = "etc/nvidia-container-runtime/config.toml"
 	for _, file := range []string{filepath.Join(root, "run/nvidia/driver", name), filepath.Join(root, name)} {

@@ -27,8 +27,8 @@ func replay(t *testing.T, change func(dir string)) (verdicts string, ok bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"nvml-calls.json", "inventory.json", "cuda.json", "doctor.txt", "memory.json", "monitor.txt",
-		"nvidia-smi.xml"} {
+	for _, name := range []string{"nvml-calls.json", "inventory.json", "cuda.json", "doctor.txt", "memory.json",
+		"monitor.txt", "nvidia-smi.xml"} {
 		b, err := os.ReadFile(filepath.Join(root, "docs/hardware/NVIDIA-H200", name))
 		if err != nil {
 			t.Fatal(err)

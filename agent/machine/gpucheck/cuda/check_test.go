@@ -115,7 +115,7 @@ func TestMorePeersThanAGPUCanHave(t *testing.T) {
 	for _, faults := range [][]string{nil, {"nvswitch"}, {"error cuCtxEnablePeerAccess 711 " + all[0]}} {
 		c := checkOf(t, all, faults...)
 		c.GPUs = all
-		c.Command = append(c.Command, "--memory", "1", "--calls")
+		c.Command = append(c.Command, "--memory", "1", "--calls", "--work", "200ms") // they share the processors
 		res, err := c.Run(t.Context())
 		if err != nil || res.Failure != nil {
 			t.Fatalf("%q: %v, %+v", faults, err, res.Failure)
@@ -139,6 +139,7 @@ func TestAMIGDevice(t *testing.T) {
 	mig := "MIG-" + strings.TrimPrefix(gpuB, "GPU-")
 	c := checkOf(t, []string{mig + " " + gpuA})
 	c.GPUs = []string{mig}
+	c.Command = append(c.Command, "--work", "200ms")
 	if res, err := c.Run(t.Context()); err != nil || res.Failure != nil || res.GPUs[0].UUID != mig {
 		t.Errorf("%v, %+v", err, res)
 	}

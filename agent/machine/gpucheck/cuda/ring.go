@@ -114,7 +114,8 @@ func onThread(do func() *gpucheck.Failure) *gpucheck.Failure {
 	return do()
 }
 
-// prepare makes the buffers and the stream of a hop, gives its GPU direct access to the next one, and fills what is sent.
+// prepare makes the buffers and the stream of a hop, gives its GPU direct access to the next one, and fills what is
+// sent.
 func (h *hop) prepare(words int) (err *callError) {
 	if err = use(h.to.context); err != nil {
 		return err
