@@ -220,6 +220,7 @@ var refusedExamples = map[string]refusal{
 	"muster cluster port-forward train --node 1 6006:6006 9000:8000": noShells,
 	"muster cluster cp data train:/work":                             noShells,
 	"muster cluster cp train.1:checkpoints/last.pt .":                noShells,
+	"muster cluster cp 'train:/out/*.pt' models":                     noShells,
 	// No cluster of this platform has had the file system.
 	"muster shared erase lab-nfs": {3, "no data there"},
 	// Nothing writes the volume of this platform, so that it has no snapshot, and a cluster has it.

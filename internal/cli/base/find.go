@@ -64,19 +64,20 @@ func FindBucket(ctx context.Context, c *client.Client, arg string) (id.Bucket, e
 }
 
 // FindCluster returns the cluster with the given id or name: the only one of that name that has not ended, else the
-// newest.
+// newest. Names that look like an id could be given once, and still find their cluster.
 func FindCluster(ctx context.Context, c *client.Client, arg string) (id.Cluster, error) {
-	if strings.HasPrefix(arg, "cl_") {
-		cl, err := id.Parse[id.Cluster](arg)
-		if err != nil {
-			return cl, fault.New(fault.NotFound, "cluster not found")
-		}
+	if cl, err := id.Parse[id.Cluster](arg); err == nil {
 		return cl, nil
 	}
 	all, err := allClusters(ctx, c)
 	if err != nil {
 		return id.Cluster{}, err
 	}
+	return clusterNamed(all, arg)
+}
+
+// clusterNamed returns the cluster of a name among all clusters, newest first.
+func clusterNamed(all []client.Cluster, arg string) (id.Cluster, error) {
 	named := withName(all, arg)
 	live := onlyLive(named)
 	switch {
@@ -87,6 +88,8 @@ func FindCluster(ctx context.Context, c *client.Client, arg string) (id.Cluster,
 		return live[0].ID, nil
 	case len(named) > 0:
 		return named[0].ID, nil
+	case strings.HasPrefix(arg, "cl_"):
+		return id.Cluster{}, fault.New(fault.NotFound, "cluster not found")
 	}
 	names := make([]string, len(all))
 	for i, v := range all {
@@ -116,11 +119,7 @@ func withName(all []client.Cluster, name string) []client.Cluster {
 
 // FindHost returns the host with the given id or name.
 func FindHost(ctx context.Context, c *client.Client, arg string) (id.Host, error) {
-	if strings.HasPrefix(arg, "host_") {
-		h, err := id.Parse[id.Host](arg)
-		if err != nil {
-			return h, fault.New(fault.NotFound, "host not found")
-		}
+	if h, err := id.Parse[id.Host](arg); err == nil {
 		return h, nil
 	}
 	all, err := client.All(ctx, c.Hosts.List, client.HostsQuery{})
@@ -132,6 +131,9 @@ func FindHost(ctx context.Context, c *client.Client, arg string) (id.Host, error
 		if names[i] = h.Name; h.Name == arg {
 			return h.ID, nil
 		}
+	}
+	if strings.HasPrefix(arg, "host_") {
+		return id.Host{}, fault.New(fault.NotFound, "host not found")
 	}
 	return id.Host{}, fault.New(fault.NotFound, "no host is called %s%s", arg, DidYouMean(arg, names))
 }

@@ -2,236 +2,162 @@ package cluster
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path"
-	"path/filepath"
-	"strconv"
-	"strings"
+	"os/signal"
+	"syscall"
+	"time"
 
 	"github.com/pkg/sftp"
 	"github.com/spf13/cobra"
 	"golang.org/x/crypto/ssh"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/cli/base"
 	"github.com/musterhq/muster/internal/fault"
+	"github.com/musterhq/muster/internal/id"
 )
 
 func clusterCopy(s *base.Session) *cobra.Command {
-	return &cobra.Command{
-		Use:   "cp SOURCE… TARGET",
+	var node int
+	cmd := &cobra.Command{
+		Use:   "cp [--node RANK] SOURCE… TARGET",
 		Short: "Copy files and folders to or from a rank",
 		Long: `Copy files and folders, with all that is in them, to or from a rank of a running cluster. A place on
-a cluster is CLUSTER:PATH or CLUSTER.RANK:PATH; a path that does not begin with / is below the user's home. A target
-that is a folder takes the sources in. It needs no SSH key: your token is enough.`,
+a cluster is CLUSTER:PATH or CLUSTER.RANK:PATH. A path that does not begin with /, or begins with ~/, is below the
+user's home. A source on a cluster can be a pattern with *, ? and […]: put it in quotes. A target that is a folder takes
+the sources in; several sources need one. It needs no SSH key: your token is enough.
+
+CLUSTER.RANK is read as a whole first: llama-3.1:/x is on the cluster llama-3.1, if there is one. With --node, what
+stands before the colon is the name alone.
+
+Links are followed. What cannot be copied, such as a dead link, a FIFO or a file that you may not read, is named on
+standard error, the rest is copied, and the exit code is 1. A file that is there already is replaced once its new
+content has arrived whole; until then, that is in a file .muster-cp-… beside it.`,
 		Example: `  muster cluster cp data train:/work
-  muster cluster cp train.1:checkpoints/last.pt .`,
+  muster cluster cp train.1:checkpoints/last.pt .
+  muster cluster cp 'train:/out/*.pt' models`,
 		Args: cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			to := parsePlace(args[len(args)-1])
+			f := copying{session: s, node: -1}
+			if cmd.Flags().Changed("node") {
+				f.node = node
+			}
+			to, err := parsePlace(args[len(args)-1])
+			if err != nil {
+				return err
+			}
 			var from []place
 			for _, a := range args[:len(args)-1] {
-				from = append(from, parsePlace(a))
+				p, err := parsePlace(a)
+				if err != nil {
+					return err
+				}
+				from = append(from, p)
 			}
-			return copyAll(cmd, s, from, to)
+			return f.run(cmd, from, to)
 		},
 	}
+	cmd.Flags().IntVar(&node, "node", 0, "the rank; CLUSTER is then a name or an id alone")
+	return cmd
 }
 
-// place is a path here or on a rank.
-type place struct {
-	cluster string // "" = here
+// copying is one call of the command.
+type copying struct {
+	session *base.Session
+	node    int // -1: the rank is part of the place
+}
+
+// end is one rank of a cluster.
+type end struct {
+	cluster id.Cluster
 	rank    int
-	path    string
 }
 
-func parsePlace(arg string) place {
-	name, rest, colon := strings.Cut(arg, ":")
-	if !colon || strings.ContainsAny(name, `/\`) || name == "" {
-		return place{path: arg}
-	}
-	p := place{cluster: name, path: rest}
-	if i := strings.LastIndexByte(name, '.'); i > 0 {
-		if n, err := strconv.Atoi(name[i+1:]); err == nil && n >= 0 {
-			p.cluster, p.rank = name[:i], n
-		}
-	}
-	if p.path == "" {
-		p.path = "."
-	}
-	return p
-}
-
-func copyAll(cmd *cobra.Command, s *base.Session, from []place, to place) error {
-	remote := to
-	for _, f := range from {
-		switch {
-		case f.cluster != "" && to.cluster != "":
-			return fault.New(fault.Invalid, "one side has to be on this machine")
-		case f.cluster != "" && remote.cluster != "" && (f.cluster != remote.cluster || f.rank != remote.rank):
-			return fault.New(fault.Invalid, "all sources have to be on one rank")
-		case f.cluster != "":
-			remote = f
-		case to.cluster == "":
-			return fault.New(fault.Invalid, "nothing of this is on a cluster: write CLUSTER:PATH")
-		}
-	}
-	c := s.Client(cmd)
-	cl, err := base.FindCluster(cmd.Context(), c, remote.cluster)
+func (f copying) run(cmd *cobra.Command, from []place, to place) error {
+	c := f.session.Client(cmd)
+	at, err := f.rank(cmd.Context(), c, from, to)
 	if err != nil {
 		return err
 	}
-	return withRank(cmd.Context(), c, cl, remote.rank, func(node *ssh.Client) error {
-		stop := context.AfterFunc(cmd.Context(), func() { node.Close() })
-		defer stop()
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	return withRank(ctx, c, at.cluster, at.rank, func(node *ssh.Client) error {
+		defer closeAfter(ctx, node)()
 		files, err := sftp.NewClient(node, sftp.UseConcurrentWrites(true))
 		if err != nil {
 			return fault.Wrap(err, fault.Unavailable, "the node serves no files: %s", err)
 		}
 		defer files.Close()
-		for _, f := range from {
-			t := transfer{from: side(f, files), to: side(to, files)}
-			if err := t.run(f.path, to.path); err != nil {
-				return err
-			}
+		t := transfer{ctx: ctx, from: here{}, to: there{files}, report: func(err error) {
+			cmd.PrintErrln("muster: not copied:", errorText(err))
+		}}
+		if to.cluster == "" {
+			t.from, t.to = t.to, t.from
 		}
-		return nil
+		return t.all(paths(from), to.path)
 	})
 }
 
-// tree is a file system here or there.
-type tree interface {
-	Stat(p string) (fs.FileInfo, error)
-	ReadDir(p string) ([]fs.FileInfo, error)
-	MkdirAll(p string) error
-	Chmod(p string, mode fs.FileMode) error
-	Open(p string) (io.ReadCloser, error)
-	Create(p string) (io.WriteCloser, error)
-	Join(elem ...string) string
-	Base(p string) string
-}
-
-func side(p place, files *sftp.Client) tree {
-	if p.cluster == "" {
-		return here{}
+// rank returns the rank that all places on a cluster are on.
+func (f copying) rank(ctx context.Context, c *client.Client, from []place, to place) (end, error) {
+	found := map[string]end{}
+	find := func(name string) (end, error) {
+		if at, ok := found[name]; ok {
+			return at, nil
+		}
+		var at end
+		var err error
+		if f.node >= 0 {
+			at.rank = f.node
+			at.cluster, err = base.FindCluster(ctx, c, name)
+		} else {
+			at.cluster, at.rank, err = base.FindRank(ctx, c, name)
+		}
+		found[name] = at
+		return at, err
 	}
-	return there{files}
-}
-
-type transfer struct{ from, to tree }
-
-// run copies one source into or onto the target.
-func (t transfer) run(source, target string) error {
-	info, err := t.from.Stat(source)
-	if err != nil {
-		return missing(source, err)
-	}
-	if at, err := t.to.Stat(target); err == nil && at.IsDir() {
-		name := t.from.Base(source)
-		if name != "." && name != "/" && name != ".." {
-			target = t.to.Join(target, name)
+	for _, p := range from {
+		if (p.cluster == "") == (to.cluster == "") {
+			return end{}, fault.New(fault.Invalid, "one of source and target has to be on a cluster, as CLUSTER:PATH, and "+
+				"the other one on this machine")
 		}
 	}
-	return t.copy(source, target, info, 0)
-}
-
-// maxDepth ends a copy that goes round in circles by way of a link.
-const maxDepth = 100
-
-func (t transfer) copy(source, target string, info fs.FileInfo, depth int) error {
-	switch {
-	case depth > maxDepth:
-		return fault.New(fault.Invalid, "%s lies too deep: does a link lead to a folder above itself?", source)
-	case info.IsDir():
-		return t.folder(source, target, info, depth)
-	case info.Mode().IsRegular():
-		return t.file(source, target, info)
+	if to.cluster != "" {
+		return find(to.cluster)
 	}
-	return fault.New(fault.Invalid, "%s is neither a file nor a folder", source)
-}
-
-func (t transfer) folder(source, target string, info fs.FileInfo, depth int) error {
-	if err := t.to.MkdirAll(target); err != nil {
-		return missing(target, err)
-	}
-	entries, err := t.from.ReadDir(source)
-	if err != nil {
-		return missing(source, err)
-	}
-	for _, e := range entries {
-		// A name that a host sends is a name, not a way out of the target.
-		if e.Name() == "." || e.Name() == ".." || strings.ContainsAny(e.Name(), "/\x00") {
-			return fault.New(fault.Invalid, "%s holds an entry with an impossible name", source)
-		}
-		child := t.from.Join(source, e.Name())
-		at, err := t.from.Stat(child) // through links, as scp -r does
+	at, err := find(from[0].cluster)
+	for _, p := range from[1:] {
 		if err != nil {
-			return missing(child, err)
+			break
 		}
-		if err := t.copy(child, t.to.Join(target, e.Name()), at, depth+1); err != nil {
-			return err
+		var other end
+		if other, err = find(p.cluster); err == nil && other != at {
+			err = fault.New(fault.Invalid, "all sources have to be on one rank")
 		}
 	}
-	return missing(target, t.to.Chmod(target, info.Mode().Perm()))
+	return at, err
 }
 
-func (t transfer) file(source, target string, info fs.FileInfo) error {
-	in, err := t.from.Open(source)
-	if err != nil {
-		return missing(source, err)
-	}
-	defer in.Close()
-	out, err := t.to.Create(target)
-	if err != nil {
-		return missing(target, err)
-	}
-	_, err = io.Copy(out, in)
-	if err = errors.Join(err, out.Close()); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "%s was not copied whole: %s", source, err)
-	}
-	return missing(target, t.to.Chmod(target, info.Mode().Perm()))
-}
+// cleanupTime is how long a copy that was interrupted may take to remove what it has not finished.
+const cleanupTime = 3 * time.Second
 
-// missing says of which path an error is.
-func missing(p string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, fs.ErrNotExist):
-		return fault.New(fault.NotFound, "%s not found", p)
-	case errors.Is(err, fs.ErrPermission):
-		return fault.New(fault.Forbidden, "%s: permission denied", p)
-	}
-	return fmt.Errorf("%s: %w", p, err)
-}
-
-type here struct{}
-
-func (here) Stat(p string) (fs.FileInfo, error) { return os.Stat(p) }
-func (here) ReadDir(p string) ([]fs.FileInfo, error) {
-	entries, err := os.ReadDir(p)
-	out := make([]fs.FileInfo, 0, len(entries))
-	for _, e := range entries {
-		info, ierr := e.Info()
-		if ierr != nil {
-			return nil, ierr
+// closeAfter closes the connection cleanupTime after ctx ended, which ends requests that nothing answers. It returns
+// what stops that.
+func closeAfter(ctx context.Context, node *ssh.Client) (stop func()) {
+	done := make(chan struct{})
+	cancel := context.AfterFunc(ctx, func() {
+		select {
+		case <-done:
+		case <-time.After(cleanupTime):
+			node.Close()
 		}
-		out = append(out, info)
-	}
-	return out, err
+	})
+	return func() { cancel(); close(done) }
 }
-func (here) MkdirAll(p string) error                 { return os.MkdirAll(p, 0o755) }
-func (here) Chmod(p string, mode fs.FileMode) error  { return os.Chmod(p, mode) }
-func (here) Open(p string) (io.ReadCloser, error)    { return os.Open(p) }
-func (here) Create(p string) (io.WriteCloser, error) { return os.Create(p) }
-func (here) Join(elem ...string) string              { return filepath.Join(elem...) }
-func (here) Base(p string) string                    { return filepath.Base(filepath.Clean(p)) }
 
-type there struct{ *sftp.Client }
-
-func (t there) Open(p string) (io.ReadCloser, error)    { return t.Client.Open(p) }
-func (t there) Create(p string) (io.WriteCloser, error) { return t.Client.Create(p) }
-func (t there) Base(p string) string                    { return path.Base(path.Clean(p)) }
+// errorText returns what a person reads of an error.
+func errorText(err error) string {
+	if f := fault.From(err); f != nil {
+		return f.Message
+	}
+	return err.Error()
+}

@@ -1,10 +1,19 @@
 package cluster
 
 import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/pkg/sftp"
 )
 
 func TestPlaces(t *testing.T) {
@@ -13,65 +22,301 @@ func TestPlaces(t *testing.T) {
 		"file":              {path: "file"},
 		"./a:b":             {path: "./a:b"},
 		"train:/work":       {cluster: "train", path: "/work"},
-		"train.1:x/y":       {cluster: "train", rank: 1, path: "x/y"},
-		"train.v2:x":        {cluster: "train.v2", path: "x"},
-		"cl_01abc.12:":      {cluster: "cl_01abc", rank: 12, path: "."},
+		"train.1:x/y":       {cluster: "train.1", path: "x/y"},
+		"llama-3.1:x":       {cluster: "llama-3.1", path: "x"},
+		"cl_01abc.12:":      {cluster: "cl_01abc.12", path: "."},
+		"train:~":           {cluster: "train", path: "."},
+		"train:~/":          {cluster: "train", path: "."},
+		"train:~/hf/x":      {cluster: "train", path: "hf/x"},
+		"train:./~x":        {cluster: "train", path: "./~x"},
 		"/abs/with:colon":   {path: "/abs/with:colon"},
 		":nothing":          {path: ":nothing"},
 		"train:with:colons": {cluster: "train", path: "with:colons"},
 	} {
-		if got := parsePlace(arg); got != want {
-			t.Errorf("%s: %+v, want %+v", arg, got, want)
+		if got, err := parsePlace(arg); got != want || err != nil {
+			t.Errorf("%s: %+v %v, want %+v", arg, got, err, want)
+		}
+	}
+	if _, err := parsePlace("train:~ada/x"); err == nil || !strings.Contains(err.Error(), "./~ada/x") {
+		t.Errorf("another user's home: %v", err)
+	}
+}
+
+// remote returns a client of an SFTP server that serves a folder as its home.
+func remote(t *testing.T, home string) there {
+	t.Helper()
+	near, far := net.Pipe()
+	s, err := sftp.NewServer(far, sftp.WithServerWorkingDirectory(home))
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = s.Serve() }()
+	c, err := sftp.NewClientPipe(near, near, sftp.UseConcurrentWrites(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(); near.Close(); s.Close() })
+	return there{c}
+}
+
+// copied is a transfer that notes what it reports.
+func copied(t *testing.T, from, to tree) (c *transfer, reports *[]string) {
+	reports = new([]string)
+	return &transfer{ctx: t.Context(), from: from, to: to, report: func(err error) {
+		*reports = append(*reports, errorText(err))
+	}}, reports
+}
+
+func write(t *testing.T, files map[string]string) {
+	t.Helper()
+	for p, text := range files {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(text), 0o640)); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
 
-func TestATreeIsCopiedWhole(t *testing.T) {
+func link(t *testing.T, to, at string) {
+	t.Helper()
+	if err := os.Symlink(to, at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// directions are an upload and a download between two folders. Paths there begin with the folder.
+func directions(t *testing.T, f func(t *testing.T, from, to tree)) {
+	for name, down := range map[string]bool{"Up": false, "Down": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			far := remote(t, t.TempDir())
+			if down {
+				f(t, far, here{})
+			} else {
+				f(t, here{}, far)
+			}
+		})
+	}
+}
+
+func TestCopy_ATreeIsCopiedWhole(t *testing.T) {
+	t.Parallel()
+	directions(t, func(t *testing.T, from, to tree) {
+		dir := t.TempDir()
+		in := func(p string) string { return filepath.Join(dir, p) }
+		big := strings.Repeat("0123456789", 1<<18)
+		write(t, map[string]string{in("src/a"): "1", in("src/deep/er/b"): "22", in("one"): "3", in("big"): big})
+		link(t, "deep", in("src/link"))
+		if err := os.Mkdir(in("to"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		c, reports := copied(t, from, to)
+		for _, run := range [][2]string{{"src", "to"}, {"src", "new"}, {"one", "to/two"}, {"big", "to"}} {
+			if err := c.all([]string{in(run[0])}, in(run[1])); err != nil || len(*reports) > 0 {
+				t.Fatalf("%v: %v %v", run, err, *reports)
+			}
+		}
+		for p, want := range map[string]string{"to/src/a": "1", "to/src/deep/er/b": "22", "to/src/link/er/b": "22",
+			"new/a": "1", "to/two": "3", "to/big": big} {
+			b, err := os.ReadFile(in(p))
+			info, _ := os.Stat(in(p))
+			if err != nil || string(b) != want || info.Mode().Perm() != 0o640 {
+				t.Errorf("%s: %d bytes %v", p, len(b), err)
+			}
+		}
+		for args, want := range map[string]string{"none to": "none not found", "one none/": "none/ not found",
+			"one one none": "several sources need a folder", "one one to/two": "is not a folder"} {
+			paths := strings.Fields(args)
+			for i := range paths {
+				paths[i] = dir + "/" + paths[i]
+			}
+			if err := c.all(paths[:len(paths)-1], paths[len(paths)-1]); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v", args, err)
+			}
+		}
+	})
+}
+
+// An entry that cannot be copied is named, and does not keep those after it from being copied.
+func TestCopy_GoesOnAfterAnOddEntry(t *testing.T) {
+	t.Parallel()
+	directions(t, func(t *testing.T, from, to tree) {
+		dir := t.TempDir()
+		in := func(p string) string { return filepath.Join(dir, p) }
+		write(t, map[string]string{in("src/a"): "a", in("src/sub/b"): "b", in("src/z"): "z", in("src/folder"): "f",
+			in("new/folder/x"): ""})
+		link(t, "/nowhere", in("src/latest"))
+		link(t, "..", in("src/sub/up"))
+		link(t, "loop", in("src/loop"))
+		if err := syscall.Mkfifo(in("src/pipe"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("unix", in("src/sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		link(t, "/dev/null", in("src/null"))
+		c, reports := copied(t, from, to)
+		if err := c.all([]string{in("src") + "/."}, in("new")); err == nil ||
+			err.Error() != "not copied: 7; files copied: 3" {
+			t.Errorf("%v", err)
+		}
+		for _, want := range []string{"src/latest is a link to /nowhere, which is not found", "src/sub/up is a link to a folder",
+			"src/loop", "src/pipe is a FIFO", "src/sock is a socket", "src/null is a device", "new/folder"} {
+			if !slices.ContainsFunc(*reports, func(s string) bool { return strings.Contains(s, want) }) {
+				t.Errorf("%q is not in %q", want, *reports)
+			}
+		}
+		for _, p := range []string{"new/a", "new/sub/b", "new/z"} {
+			if _, err := os.Stat(in(p)); err != nil {
+				t.Error(err)
+			}
+		}
+		*reports = nil
+		if err := c.all([]string{in("none"), in("src/a"), in("src/pipe")}, in("new/sub")); err == nil || len(*reports) != 2 {
+			t.Errorf("several sources: %v %q", err, *reports)
+		}
+		if _, err := os.Stat(in("new/sub/a")); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// stuck is a tree whose files break off in the middle.
+type stuck struct{ tree }
+
+func (s stuck) Open(p string) (io.ReadCloser, error) {
+	f, err := s.tree.Open(p)
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(io.LimitReader(f, 2), brokenReader{}), f}, err
+}
+
+type brokenReader struct{}
+
+func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("it broke off") }
+
+// A copy that breaks off leaves the old file as it was, and no half of a new one.
+func TestCopy_BrokenOffKeepsTheOldFile(t *testing.T) {
+	t.Parallel()
+	directions(t, func(t *testing.T, from, to tree) {
+		dir := t.TempDir()
+		in := func(p string) string { return filepath.Join(dir, p) }
+		write(t, map[string]string{in("src"): "new text", in("to/old"): "old text"})
+		link(t, "old", in("to/link"))
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		names := func() string {
+			all, err := os.ReadDir(in("to"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out []string
+			for _, e := range all {
+				b, _ := os.ReadFile(in("to/" + e.Name()))
+				out = append(out, e.Name()+"="+string(b))
+			}
+			return strings.Join(out, " ")
+		}
+		before := names()
+		for _, target := range []string{"to/old", "to/link", "to/new"} {
+			c, _ := copied(t, stuck{from}, to)
+			if err := c.all([]string{in("src")}, in(target)); err == nil || strings.Contains(err.Error(), ".muster") {
+				t.Errorf("%s: %v", target, err)
+			}
+			c, _ = copied(t, from, to)
+			if c.ctx = ended; c.all([]string{in("src")}, in(target)) == nil {
+				t.Errorf("%s: it was interrupted, and ended well", target)
+			}
+		}
+		if after := names(); after != before {
+			t.Errorf("%s became %s", before, after)
+		}
+		c, _ := copied(t, from, to)
+		if err := c.all([]string{in("src")}, in("to/link")); err != nil {
+			t.Fatal(err)
+		}
+		if after := names(); after != "link=new text old=new text" {
+			t.Errorf("through a link: %s", after)
+		}
+		if info, err := os.Lstat(in("to/link")); err != nil || info.Mode()&fs.ModeSymlink == 0 {
+			t.Errorf("the link is gone: %v %v", info, err)
+		}
+	})
+}
+
+func TestCopy_PatternsOfANode(t *testing.T) {
+	t.Parallel()
+	home, to := t.TempDir(), t.TempDir()
+	write(t, map[string]string{home + "/out/a.pt": "", home + "/out/b.pt": "", home + "/out/.c.pt": "",
+		home + "/out/d.txt": "", home + "/run1/x[1].log": "", home + "/run2/x1.log": ""})
+	for pattern, want := range map[string]string{
+		home + "/out/*.pt": "a.pt b.pt", "out/?.*": "a.pt b.pt d.txt", "out/.*": ".c.pt", "*/x1.log": "x1.log",
+		"run*/*": "x1.log x[1].log", "run1/x[1].log": "x[1].log", "run[2-9]/x[0-9].log": "x1.log", "r*1": "run1",
+	} {
+		dir, err := os.MkdirTemp(to, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, reports := copied(t, remote(t, home), here{})
+		err = c.all([]string{pattern}, dir)
+		all, _ := filepath.Glob(dir + "/*")
+		hidden, _ := filepath.Glob(dir + "/.c*")
+		var got []string
+		for _, p := range append(hidden, all...) {
+			got = append(got, filepath.Base(p))
+		}
+		if slices.Sort(got); err != nil || strings.Join(slices.Compact(got), " ") != want || len(*reports) > 0 {
+			t.Errorf("%s: %v %v %v", pattern, got, err, *reports)
+		}
+	}
+	c, _ := copied(t, remote(t, home), here{})
+	for pattern, want := range map[string]string{"out/*.bin": "nothing matches out/*.bin", "out/[": "not a pattern",
+		"none/*": "nothing matches"} {
+		if err := c.all([]string{pattern}, to); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", pattern, err)
+		}
+	}
+}
+
+// A node that lists names which lead out of the folder writes nothing outside of the target.
+func TestCopy_ImpossibleNamesAreNamed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for p, text := range map[string]string{"src/a": "1", "src/deep/er/b": "22", "one": "3"} {
-		full := filepath.Join(dir, p)
-		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(full, []byte(text), 0o640); err != nil {
-			t.Fatal(err)
-		}
+	write(t, map[string]string{dir + "/src/a": "a"})
+	c, reports := copied(t, evil{here{}}, here{})
+	if err := c.all([]string{dir + "/src"}, dir+"/to"); err == nil || len(*reports) != 4 || c.copied != 1 {
+		t.Errorf("%v %q", err, *reports)
 	}
-	if err := os.Symlink("deep", filepath.Join(dir, "src", "link")); err != nil {
-		t.Fatal(err)
+}
+
+type evil struct{ tree }
+
+func (e evil) ReadDir(p string) ([]entry, error) {
+	all, err := e.tree.ReadDir(p)
+	return append([]entry{{name: "../out"}, {name: ".."}, {name: "a/b"}, {name: ""}}, all...), err
+}
+
+// A connection that is lost ends the copy with one error, not with one for each entry.
+func TestCopy_LostConnectionEndsIt(t *testing.T) {
+	t.Parallel()
+	home, to := t.TempDir(), t.TempDir()
+	write(t, map[string]string{home + "/src/a": "", home + "/src/b": "", home + "/src/c": ""})
+	far := remote(t, home)
+	c, reports := copied(t, cutting{far}, here{})
+	err := c.all([]string{"src"}, to)
+	if err == nil || !strings.Contains(err.Error(), "connection to the node was lost; files copied: 0") || len(*reports) > 0 {
+		t.Errorf("%v %q", err, *reports)
 	}
-	c := transfer{here{}, here{}}
-	to := filepath.Join(dir, "to")
-	if err := os.Mkdir(to, 0o755); err != nil {
-		t.Fatal(err)
+}
+
+// cutting loses its connection at the first file.
+type cutting struct{ there }
+
+func (c cutting) Open(p string) (io.ReadCloser, error) {
+	c.Client.Close()
+	for _, err := c.Client.Stat(p); !errors.Is(err, sftp.ErrSSHFxConnectionLost); _, err = c.Client.Stat(p) {
 	}
-	for _, run := range [][2]string{{filepath.Join(dir, "src"), to},
-		{filepath.Join(dir, "src"), filepath.Join(dir, "new")}, {filepath.Join(dir, "one"), filepath.Join(to, "two")}} {
-		if err := c.run(run[0], run[1]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for p, want := range map[string]string{
-		"to/src/a":         "1",
-		"to/src/deep/er/b": "22",
-		"to/src/link/er/b": "22",
-		"new/a":            "1",
-		"to/two":           "3",
-	} {
-		b, err := os.ReadFile(filepath.Join(dir, p))
-		info, _ := os.Stat(filepath.Join(dir, p))
-		if err != nil || string(b) != want || info.Mode().Perm() != 0o640 {
-			t.Errorf("%s: %q %v", p, b, err)
-		}
-	}
-	if err := c.run(filepath.Join(dir, "none"), to); err == nil || !strings.Contains(err.Error(), "none not found") {
-		t.Errorf("a missing source: %v", err)
-	}
-	if err := os.Symlink("..", filepath.Join(dir, "src", "up")); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.run(filepath.Join(dir, "src"), filepath.Join(dir, "circle")); err == nil {
-		t.Error("a circle was copied to its end")
-	}
+	return c.there.Open(p)
 }

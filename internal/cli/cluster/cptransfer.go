@@ -1,0 +1,363 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/pkg/sftp"
+
+	"github.com/musterhq/muster/internal/fault"
+)
+
+// transfer copies trees. What cannot be copied is reported, and the rest goes on.
+type transfer struct {
+	ctx      context.Context
+	from, to tree
+	report   func(error)
+	copied   int // files
+	failed   int // entries
+}
+
+// all copies the sources, which may be patterns, into or onto the target.
+func (t *transfer) all(sources []string, target string) error {
+	var found []string
+	for _, s := range sources {
+		matches, err := t.expand(s)
+		if len(matches) == 0 && len(sources) == 1 {
+			return err
+		}
+		if err != nil {
+			if err := t.fail(err); err != nil {
+				return err
+			}
+		}
+		found = append(found, matches...)
+	}
+	at, err := t.to.Stat(target)
+	folder := err == nil && at.IsDir()
+	if len(sources)+len(found) > 2 && !folder { // several, or one that is left of several
+		if err == nil {
+			return fault.New(fault.Invalid, "%s is not a folder: several sources need one", target)
+		}
+		return fault.New(fault.NotFound, "%s not found: several sources need a folder that exists", target)
+	}
+	for _, s := range found {
+		if err := t.one(s, target, folder); err != nil {
+			if len(sources) == 1 && len(found) == 1 && t.ctx.Err() == nil {
+				return err
+			}
+			if err := t.fail(err); err != nil {
+				return err
+			}
+		}
+	}
+	if t.failed > 0 {
+		return fmt.Errorf("not copied: %d; files copied: %d", t.failed, t.copied)
+	}
+	return nil
+}
+
+// one copies one source. Its error is of the source itself; those of what is in it are reported.
+func (t *transfer) one(source, target string, folder bool) error {
+	info, err := t.from.Stat(source)
+	if err != nil {
+		return t.missing(source, err)
+	}
+	if folder {
+		name := t.from.Base(source)
+		if inside := strings.HasSuffix(source, "/."); !inside && name != "." && name != "/" && name != ".." {
+			target = t.to.Join(target, name)
+		}
+	} else if !info.IsDir() && strings.HasSuffix(target, "/") {
+		return fault.New(fault.NotFound, "%s not found", target)
+	}
+	if !info.IsDir() {
+		return t.file(source, target, info)
+	}
+	real, err := t.from.Real(source)
+	if err != nil {
+		return missing(source, err)
+	}
+	return t.folder(source, target, info, []string{real})
+}
+
+// fail counts and reports what was not copied. It returns an error if nothing more can be copied.
+func (t *transfer) fail(err error) error {
+	if t.ctx.Err() != nil {
+		return fault.New(fault.Unavailable, "interrupted; files copied: %d", t.copied)
+	}
+	if errors.Is(err, sftp.ErrSSHFxConnectionLost) {
+		return fault.Wrap(err, fault.Unavailable, "the connection to the node was lost; files copied: %d", t.copied)
+	}
+	t.failed++
+	t.report(err)
+	return nil
+}
+
+// folder copies a folder. above are the folders on the way to it, itself included, without links.
+func (t *transfer) folder(source, target string, info fs.FileInfo, above []string) error {
+	if err := t.to.MkdirAll(target); err != nil {
+		return missing(target, err)
+	}
+	entries, err := t.from.ReadDir(source)
+	if err != nil {
+		if err := t.fail(missing(source, err)); err != nil {
+			return err
+		}
+	}
+	for _, e := range entries {
+		if err := t.entry(source, target, e, above); err != nil {
+			if err := t.fail(err); err != nil {
+				return err
+			}
+		}
+	}
+	return missing(target, t.to.Chmod(target, info.Mode().Perm()))
+}
+
+// maxDepth bounds the way down for a node that lists folders without end.
+const maxDepth = 1000
+
+func (t *transfer) entry(source, target string, e entry, above []string) error {
+	// A name that a host sends is a name, not a way out of the target.
+	if e.name == "" || e.name == "." || e.name == ".." || strings.ContainsAny(e.name, "/\x00") ||
+		t.to.Base(e.name) != e.name {
+		return fault.New(fault.Invalid, "%s: an entry has the impossible name %q", source, e.name)
+	}
+	child, info := t.from.Join(source, e.name), e.info
+	if info == nil { // through links, as scp -r does
+		var err error
+		if info, err = t.from.Stat(child); err != nil {
+			return t.missing(child, err)
+		}
+	}
+	target = t.to.Join(target, e.name)
+	if !info.IsDir() {
+		return t.file(child, target, info)
+	}
+	real := t.from.Join(above[len(above)-1], e.name)
+	if e.link {
+		var err error
+		if real, err = t.from.Real(child); err != nil {
+			return missing(child, err)
+		}
+		if slices.Contains(above, real) {
+			return fault.New(fault.Invalid, "%s is a link to a folder that contains it", child)
+		}
+	}
+	if len(above) > maxDepth {
+		return fault.New(fault.Invalid, "%s lies too deep", child)
+	}
+	return t.folder(child, target, info, append(slices.Clip(above), real))
+}
+
+func (t *transfer) file(source, target string, info fs.FileInfo) error {
+	if !info.Mode().IsRegular() {
+		return fault.New(fault.Invalid, "%s is a %s, neither a file nor a folder", source, kindName(info.Mode()))
+	}
+	var err error
+	if old, serr := t.to.Stat(target); serr == nil && old.Mode().IsRegular() {
+		err = t.replace(source, target, info, old)
+	} else {
+		err = t.write(source, target, info, serr != nil)
+	}
+	if err == nil {
+		t.copied++
+	}
+	return err
+}
+
+// replace writes to a new file, which then takes the place of the old one, or of what a link to it leads to. Where the
+// folder does not allow that, it writes into the old file.
+func (t *transfer) replace(source, target string, info, old fs.FileInfo) error {
+	at, err := t.to.Real(target)
+	if err != nil {
+		at = target
+	}
+	beside := t.to.Join(at, "..", ".muster-cp-"+strings.ToLower(rand.Text()[:10]))
+	if err := t.write(source, beside, info, true); err != nil {
+		if _, serr := t.to.Stat(beside); serr != nil && errors.Is(err, fs.ErrPermission) {
+			return t.write(source, target, info, false)
+		}
+		return strip(err, beside, target)
+	}
+	if err := t.to.Replace(beside, at, old); err != nil {
+		_ = t.to.Remove(beside)
+		return t.write(source, target, info, false) // such as a file that is mounted
+	}
+	return nil
+}
+
+// write copies the content of one file. If it fails, it removes a target that is new.
+func (t *transfer) write(source, target string, info fs.FileInfo, isNew bool) error {
+	in, err := t.from.Open(source)
+	if err != nil {
+		return missing(source, err)
+	}
+	defer in.Close()
+	out, err := t.to.Create(target)
+	if err != nil {
+		return missing(target, err)
+	}
+	err = t.pour(out, in, info.Size())
+	if err = errors.Join(err, out.Close()); err == nil {
+		if err = missing(target, t.to.Chmod(target, info.Mode().Perm())); err == nil {
+			return nil
+		}
+	} else {
+		err = fault.Wrap(err, fault.Unavailable, "%s was not copied whole: %s", source, err)
+	}
+	if isNew {
+		_ = t.to.Remove(target)
+	}
+	return err
+}
+
+// pour copies until the end or until ctx ends. A file there does this by many requests at the same time, so that the
+// file here is the side that ctx ends.
+func (t *transfer) pour(out io.Writer, in io.Reader, size int64) error {
+	var err error
+	switch far := in.(type) {
+	case *sftp.File:
+		_, err = far.WriteTo(untilDone{t.ctx, nil, out})
+	default:
+		_, err = io.Copy(out, sized{untilDone{t.ctx, in, nil}, size})
+	}
+	return err
+}
+
+// untilDone fails once ctx has ended.
+type untilDone struct {
+	ctx context.Context
+	r   io.Reader
+	w   io.Writer
+}
+
+func (u untilDone) Read(b []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.r.Read(b)
+}
+
+func (u untilDone) Write(b []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.w.Write(b)
+}
+
+// sized is a reader of a file, whose size decides how many requests write it.
+type sized struct {
+	io.Reader
+	size int64
+}
+
+func (s sized) Size() int64 { return s.size }
+
+// expand returns the paths that a source means: itself if it exists, else what it matches as a pattern. Only sources on
+// a node are patterns: here the shell has expanded them.
+func (t *transfer) expand(source string) ([]string, error) {
+	if _, far := t.from.(there); !far || !strings.ContainsAny(source, `*?[`) {
+		return []string{source}, nil
+	}
+	if _, err := t.from.Stat(source); err == nil {
+		return []string{source}, nil
+	}
+	found := []string{""}
+	if strings.HasPrefix(source, "/") {
+		found[0] = "/"
+	}
+	for _, part := range strings.Split(strings.Trim(source, "/"), "/") {
+		var next []string
+		for _, dir := range found {
+			names, err := t.matches(dir, part)
+			if err != nil {
+				return nil, err
+			}
+			next = append(next, names...)
+		}
+		found = next
+	}
+	if len(found) == 0 {
+		return nil, fault.New(fault.NotFound, "nothing matches %s", source)
+	}
+	return found, nil
+}
+
+// matches returns the entries of a folder that one part of a pattern matches, in order. As in a shell, * and ? do not
+// match a dot at the beginning, and what cannot be read matches nothing.
+func (t *transfer) matches(dir, part string) ([]string, error) {
+	if _, err := path.Match(part, ""); err != nil {
+		return nil, fault.New(fault.Invalid, "%s is not a pattern: a [ has no ]", part)
+	}
+	if !strings.ContainsAny(part, `*?[`) {
+		if _, err := t.from.Stat(path.Join(dir, part)); err != nil {
+			return nil, nil
+		}
+		return []string{path.Join(dir, part)}, nil
+	}
+	at := dir
+	if at == "" {
+		at = "."
+	}
+	entries, _ := t.from.ReadDir(at)
+	var out []string
+	for _, e := range entries {
+		if ok, _ := path.Match(part, e.name); ok && (e.name[0] != '.' || part[0] == '.') {
+			out = append(out, path.Join(dir, e.name))
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// missing is the error of a path that cannot be read, and names the target of a dead link.
+func (t *transfer) missing(p string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		if to, lerr := t.from.ReadLink(p); lerr == nil {
+			return fault.New(fault.NotFound, "%s is a link to %s, which is not found", p, to)
+		}
+	}
+	return missing(p, err)
+}
+
+// missing says of which path an error is.
+func missing(p string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return fault.Wrap(err, fault.NotFound, "%s not found", p)
+	case errors.Is(err, fs.ErrPermission):
+		return fault.Wrap(err, fault.Forbidden, "%s: permission denied", p)
+	}
+	return fmt.Errorf("%s: %w", p, err)
+}
+
+// strip replaces the name of a temporary file in an error by that of the target.
+func strip(err error, beside, target string) error {
+	if f := fault.From(err); f != nil {
+		f.Message = strings.ReplaceAll(f.Message, beside, target)
+	}
+	return err
+}
+
+func kindName(m fs.FileMode) string {
+	switch {
+	case m&fs.ModeNamedPipe != 0:
+		return "FIFO"
+	case m&fs.ModeSocket != 0:
+		return "socket"
+	case m&fs.ModeDevice != 0:
+		return "device"
+	}
+	return "special file"
+}
