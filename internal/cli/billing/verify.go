@@ -66,15 +66,15 @@ func proofOf(s *base.Session, cmd *cobra.Command, args []string, file string) ([
 		return os.ReadFile(file)
 	}
 	c := s.Client(cmd)
-	if strings.HasPrefix(args[0], "ls_") {
-		l, err := id.Parse[id.Lease](args[0])
-		if err != nil {
-			return nil, fault.New(fault.Invalid, "LEASE: %s", err)
-		}
+	l, lease := id.Parse[id.Lease](args[0])
+	if lease == nil {
 		return c.Clusters.GetLeaseProof(cmd.Context(), l)
 	}
 	cl, err := base.FindCluster(cmd.Context(), c, args[0])
 	if err != nil {
+		if strings.HasPrefix(args[0], "ls_") && fault.Is(err, fault.NotFound) {
+			err = fault.New(fault.Invalid, "LEASE: %s", lease)
+		}
 		return nil, err
 	}
 	return c.Clusters.GetProof(cmd.Context(), cl)

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/google/go-containerregistry/pkg/name"
-
 	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/market/query"
@@ -257,6 +255,11 @@ func (s Spec) checkWords(bad *fault.Fields) {
 	if s.Name != "" && !nameShape.MatchString(s.Name) {
 		bad.Add("name", "want up to 63 letters, digits, spaces, dots, dashes and underscores, a letter or digit first")
 	}
+	for _, prefix := range []string{"cl_", "ls_"} {
+		if strings.HasPrefix(s.Name, prefix) {
+			bad.Add("name", "begins with %s as an id does: choose another name", prefix)
+		}
+	}
 	if s.Project != nil && !nameShape.MatchString(*s.Project) {
 		bad.Add("project", "want up to 63 letters, digits, spaces, dots, dashes and underscores, a letter or digit first")
 	}
@@ -320,15 +323,6 @@ func (s Spec) checkFabric(bad *fault.Fields) {
 		bad.Add("network.scope", "RDMA needs hosts of one fabric: want fabric, or leave it out")
 	case s.Runtime == agentapi.RuntimeRunsc:
 		bad.Add("runtime", "gVisor passes no RDMA: want runc")
-	}
-}
-
-func (s Spec) checkImage(bad *fault.Fields) {
-	switch _, err := name.ParseReference(s.Image); {
-	case s.Image == "":
-		bad.Add("image", "name a container image, such as pytorch/pytorch:2.4.0")
-	case len(s.Image) > 512 || err != nil:
-		bad.Add("image", "is not an image reference: want [registry/]repository[:tag][@sha256:digest]")
 	}
 }
 

@@ -97,6 +97,8 @@ func TestSpecNamesEveryFault(t *testing.T) {
 		{`{"image":"b","max_price_per_hour":"12 EUR","budget":"€5"}`, "budget max_price_per_hour"},
 		{`{"image":"b","labels":{"a b":"c","ok":"\u0007"}}`, "labels labels.ok"},
 		{`{"image":"b","name":"../etc"}`, "name"},
+		{`{"image":"b","name":"cl_train"}`, "name"},
+		{`{"image":"b","name":"ls_"}`, "name"},
 		{`{"image":"b","command":["","x"]}`, "command[0]"},
 		{`{"image":"b","user":"app user"}`, "user"},
 		{`{"image":"b","user":"root:"}`, "user"},
