@@ -133,10 +133,16 @@ func sameServer(a, b string) bool { return strings.TrimRight(a, "/") == strings.
 
 // Variable returns one variable of the environment that the command was started with, or "".
 func Variable(ctx context.Context, name string) string {
+	v, _ := LookupVariable(ctx, name)
+	return v
+}
+
+// LookupVariable returns one variable of the environment that the command was started with, and whether it is set.
+func LookupVariable(ctx context.Context, name string) (string, bool) {
 	for _, kv := range EnvironFrom(ctx) {
 		if v, ok := strings.CutPrefix(kv, name+"="); ok {
-			return v
+			return v, true
 		}
 	}
-	return ""
+	return "", false
 }

@@ -54,7 +54,9 @@ func clusterCreate(s *base.Session) *cobra.Command {
 		Short: "Rent a cluster",
 		Long: `Rent a cluster: all nodes or none. Billing begins when every node runs. A start that fails is free.
 
-With --quote you rent the GPUs of that quote at its price.`,
+With --quote you rent the GPUs of that quote at its price.
+
+` + envFormat,
 		Example: `  muster cluster create --name train --nodes 2 --gpus 4 --gpu gpu_model=H100 \
       --image pytorch/pytorch:2.4.0 --max-duration 2h --budget 20 --wait -- python train.py
   muster cluster create --quote q_… --image pytorch/pytorch:2.4.0

@@ -1,8 +1,7 @@
 package cluster
 
 import (
-	"bufio"
-	"bytes"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -56,8 +55,8 @@ func (f *specFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.egress, "egress", "", "full, limited or off")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "KEY=VALUE, or KEY alone to pass on its "+
 		"value from your environment; repeatable")
-	fs.StringVar(&f.envFile, "env-file", "", "file of KEY=VALUE lines; unlike --env, other users of this machine "+
-		"cannot see them")
+	fs.StringVar(&f.envFile, "env-file", "", "file of KEY=VALUE lines, see muster cluster create --help; unlike those of "+
+		"--env, other users of this machine cannot see them")
 	fs.StringArrayVarP(&f.ports, "port", "p", nil, "PORT, which is tcp, or PORT/http, which the page links to; repeatable")
 	base.Gigabytes(fs, &f.disk, "disk", 0, "disk space per node (default 10)")
 	fs.BoolVar(&f.diskLimited, "disk-limited", false, "only hosts that enforce the limit of --disk")
@@ -141,14 +140,14 @@ func (f *specFlags) spec(cmd *cobra.Command, command []string) (client.Spec, err
 		s.Entrypoint = words
 	}
 	f.limits(&s, &bad)
-	f.lists(cmd, &s, &bad)
+	given := f.lists(cmd, &s, &bad)
 	if err := bad.Err(); err != nil {
 		return s, err
 	}
 	if err := f.readMounts(cmd, &s); err != nil {
 		return s, err
 	}
-	return s, f.secrets(cmd, &s)
+	return s, f.secrets(cmd, &s, given)
 }
 
 func lay[T comparable](to *T, flag T) {
@@ -188,7 +187,8 @@ func (f *specFlags) limits(s *client.Spec, bad *fault.Fields) {
 	}
 }
 
-func (f *specFlags) lists(cmd *cobra.Command, s *client.Spec, bad *fault.Fields) {
+// lists adds what flags list. It returns the variables of --env.
+func (f *specFlags) lists(cmd *cobra.Command, s *client.Spec, bad *fault.Fields) (given map[string]string) {
 	for _, l := range f.labels {
 		k, v, ok := strings.Cut(l, "=")
 		if !ok {
@@ -199,9 +199,12 @@ func (f *specFlags) lists(cmd *cobra.Command, s *client.Spec, bad *fault.Fields)
 	for _, e := range f.env {
 		k, v, ok := strings.Cut(e, "=")
 		if !ok {
-			v = base.Variable(cmd.Context(), k)
+			if v, ok = base.LookupVariable(cmd.Context(), k); !ok {
+				bad.Add("--env", "%s is not set in your environment: want KEY=VALUE, or KEY= for an empty value", k)
+			}
 		}
 		put(&s.Env, k, v)
+		put(&given, k, v)
 	}
 	for _, p := range f.ports {
 		number, protocol, _ := strings.Cut(p, "/")
@@ -218,6 +221,7 @@ func (f *specFlags) lists(cmd *cobra.Command, s *client.Spec, bad *fault.Fields)
 		}
 		s.SSHKeyIDs = append(s.SSHKeyIDs, v)
 	}
+	return given
 }
 
 func put(m *map[string]string, k, v string) {
@@ -227,28 +231,23 @@ func put(m *map[string]string, k, v string) {
 	(*m)[k] = v
 }
 
-func (f *specFlags) secrets(cmd *cobra.Command, s *client.Spec) error {
+func (f *specFlags) secrets(cmd *cobra.Command, s *client.Spec, given map[string]string) error {
 	if f.envFile != "" {
 		raw, err := base.ReadFile(cmd, f.envFile)
 		if err != nil {
 			return err
 		}
-		lines := bufio.NewScanner(bytes.NewReader(raw))
-		for n := 1; lines.Scan(); n++ {
-			line := strings.TrimSpace(lines.Text())
-			if line == "" || strings.HasPrefix(line, "#") {
-				continue
-			}
-			k, v, ok := strings.Cut(line, "=")
-			if !ok {
-				return fault.New(fault.Invalid, "%s:%d: want KEY=VALUE", f.envFile, n)
-			}
-			put(&s.Env, k, v)
+		name := f.envFile
+		if name == "-" {
+			name = "standard input"
 		}
-		if err := lines.Err(); err != nil {
-			return fault.New(fault.Invalid, "%s: %s", f.envFile, err)
+		lookup := func(name string) (string, bool) { return base.LookupVariable(cmd.Context(), name) }
+		err = readEnv(name, raw, lookup, func(k, v string) { put(&s.Env, k, v) })
+		if err != nil {
+			return err
 		}
 	}
+	maps.Copy(s.Env, given) // --env counts more
 	if f.registryUser == "" {
 		return nil
 	}
