@@ -2,7 +2,6 @@ package account
 
 import (
 	"context"
-	"crypto/rsa"
 	"fmt"
 	"strings"
 	"time"
@@ -34,7 +33,7 @@ type SSHKey struct {
 	CreatedAt   time.Time
 }
 
-// Add stores a public key given as one line of an authorized_keys file. name "" takes the line's comment.
+// Add stores a public key in one of the forms that ParsePublicKey reads. name "" takes the key's comment.
 // Faults: Invalid, Conflict (the org has the key), QuotaExceeded.
 func (ks *SSHKeys) Add(ctx context.Context, p Principal, name, line string, once idem.Request) (SSHKey,
 	idem.Outcome, error) {
@@ -54,7 +53,7 @@ func addSSHKey(ctx context.Context, tx *db.Tx, p Principal, name, line string) (
 		Fingerprint: ssh.FingerprintSHA256(key),
 	}
 	if k.Name == "" {
-		k.Name = comment
+		k.Name = nameOf(comment)
 	}
 	if k.Name == "" {
 		k.Name = key.Type()
@@ -160,58 +159,4 @@ func (ks *SSHKeys) Delete(ctx context.Context, p Principal, k id.SSHKey) error {
 		}
 		return audit.Record(ctx, tx, p.Event("ssh_key.delete", k.String(), nil))
 	})
-}
-
-const (
-	maxKeyLine = 16 << 10
-	minRSABits = 2048
-)
-
-// ParsePublicKey reads one line of an authorized_keys file, without options. It refuses keys that are no longer
-// considered safe, and the message is plain if a private key was pasted.
-func ParsePublicKey(line string) (ssh.PublicKey, string, error) {
-	line = strings.TrimSpace(line)
-	refuse := func(format string, args ...any) (ssh.PublicKey, string, error) {
-		return nil, "", fault.InvalidField("public_key", format, args...)
-	}
-	switch {
-	case line == "":
-		return refuse("is missing: paste the line of your .pub file, such as ~/.ssh/id_ed25519.pub")
-	case strings.Contains(line, "PRIVATE KEY"):
-		return refuse("this is a PRIVATE key, which must never leave your machine; it was not stored. Paste the line of " +
-			"the .pub file next to it. If you have pasted it anywhere else, make a new pair")
-	case len(line) > maxKeyLine:
-		return refuse("is too long for a public key")
-	case strings.ContainsAny(line, "\r\n"):
-		return refuse("has to be one line: add keys one at a time")
-	}
-	key, comment, options, rest, err := ssh.ParseAuthorizedKey([]byte(line))
-	switch {
-	case err != nil:
-		return refuse("is not an OpenSSH public key, such as \"ssh-ed25519 AAAA… you@laptop\"")
-	case len(options) > 0:
-		return refuse("options before the key are not supported: paste the key without them")
-	case len(rest) > 0:
-		return refuse("has to be one line: add keys one at a time")
-	}
-	if _, ok := key.(*ssh.Certificate); ok {
-		return refuse("is a certificate; paste the public key itself")
-	}
-	switch key.Type() {
-	case ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoSKED25519,
-		ssh.KeyAlgoSKECDSA256:
-	case ssh.KeyAlgoRSA:
-		crypto, ok := key.(ssh.CryptoPublicKey)
-		if !ok {
-			return refuse("is an RSA key that cannot be read")
-		}
-		pub, ok := crypto.CryptoPublicKey().(*rsa.PublicKey)
-		if !ok || pub.N.BitLen() < minRSABits {
-			return refuse("is an RSA key of less than %d bits, which is too weak: make a new one with ssh-keygen -t ed25519",
-				minRSABits)
-		}
-	default:
-		return refuse("keys of type %s are too weak: make a new one with ssh-keygen -t ed25519", key.Type())
-	}
-	return key, strings.TrimSpace(comment), nil
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/rsa"
 	"encoding/pem"
 	"math/big"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,6 +36,15 @@ func edLine(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return line(t, pub)
+}
+
+// ssh2 writes a line of an authorized_keys file in the form of RFC 4716.
+func ssh2(line, headers string) string {
+	b := "---- BEGIN SSH2 PUBLIC KEY ----\n" + headers + "\n"
+	for part := range slices.Chunk([]byte(strings.Fields(line)[1]), 64) {
+		b += string(part) + "\n"
+	}
+	return b + "---- END SSH2 PUBLIC KEY ----\n"
 }
 
 func TestParsePublicKey(t *testing.T) {
@@ -67,15 +77,22 @@ func TestParsePublicKey(t *testing.T) {
 		"DSA":              {"ssh-dss AAAAB3NzaC1kc3MAAAAB", "not an OpenSSH public key"},
 		"options":          {`command="id" ` + good, "options"},
 		"two":              {good + "\n" + good, "one line"},
-		"PuTTY's form":     {"---- BEGIN SSH2 PUBLIC KEY ----", "not an OpenSSH public key"},
+		"comment lines":    {"\ufeff# of the laptop\r\n\r\n" + good + " ada@laptop\r\n# end\r\n", ""},
+		"comments alone":   {"# " + good, "only comments"},
+		"PuTTY's form":     {ssh2(good, `Comment: "ada@laptop"`), ""},
+		"RFC 4716":         {"\ufeff" + strings.ReplaceAll(ssh2(good, "Subject: ada\nComment: ada@\\\nlaptop\nX-a: b"), "\n", "\r\n"), ""},
+		"half of PuTTY's":  {"---- BEGIN SSH2 PUBLIC KEY ----", "its last line is missing"},
+		"two of PuTTY's":   {ssh2(good, "") + ssh2(good, ""), "one at a time"},
+		"PuTTY's weak":     {ssh2(line(t, &weak), ""), "too weak"},
+		"PuTTY's private":  {"PuTTY-User-Key-File-3: ssh-ed25519\nEncryption: none\nPrivate-Lines: 1\n", "puttygen FILE.ppk -O public-openssh"},
 		"cut off":          {good[:40], "not an OpenSSH public key"},
 		"something absurd": {strings.Repeat("A", 20_000), "too long"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			key, _, err := account.ParsePublicKey(tc.in)
+			key, comment, err := account.ParsePublicKey(tc.in)
 			if tc.wrong == "" {
-				if err != nil || key == nil {
-					t.Fatalf("refused: %v", err)
+				if err != nil || key == nil || strings.Contains(tc.in, "ada@") && comment != "ada@laptop" {
+					t.Fatalf("refused, or of comment %q: %v", comment, err)
 				}
 				return
 			}
@@ -107,6 +124,18 @@ func TestSSHKeys(t *testing.T) {
 	if _, err := add(stranger, "", text); err != nil {
 		t.Errorf("another org may have the key too: %v", err)
 	}
+	for comment, want := range map[string]string{
+		"ada\tat  home":                "ada at home",
+		strings.Repeat("ä", 80):        strings.Repeat("ä", 80),
+		strings.Repeat("ä", 200):       strings.Repeat("ä", 79) + "…",
+		strings.Repeat("a ", 200):      strings.TrimSpace(strings.Repeat("a ", 40)) + "…",
+		"\x1b[31mred\u202e of \xffada": "[31mred of \ufffdada",
+		"\t":                           ssh.KeyAlgoED25519,
+	} {
+		if k, err := add(owner, "", edLine(t)+" "+comment); err != nil || k.Name != want {
+			t.Errorf("the name of %q: %q %v", comment, k.Name, err)
+		}
+	}
 	if keys, err := account.SSHKeysByID(t.Context(), d.Q, owner.Org, []id.SSHKey{k.ID}); err != nil || len(keys) != 1 ||
 		keys[0] != k {
 		t.Errorf("%+v, %v", keys, err)
@@ -120,7 +149,7 @@ func TestSSHKeys(t *testing.T) {
 	if err := a.SSHKeys.Delete(t.Context(), owner, k.ID); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := a.SSHKeys.List(t.Context(), owner, account.Page[id.SSHKey]{Limit: 10}); err != nil || len(list) != 0 {
+	if list, err := a.SSHKeys.List(t.Context(), owner, account.Page[id.SSHKey]{Limit: 10}); err != nil || len(list) != 6 {
 		t.Errorf("%+v, %v", list, err)
 	}
 }

@@ -28,8 +28,14 @@ func sshKeyAdd(s *base.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if strings.Contains(string(raw), "PRIVATE KEY") { // a private key must not even be sent
+			switch { // a private key must not even be sent
+			case strings.Contains(string(raw), "PRIVATE KEY"):
 				return fault.New(fault.Invalid, "%s holds a PRIVATE key; it was not sent. Add the .pub file next to it", args[0])
+			case strings.Contains(string(raw), "PuTTY-User-Key-File-"):
+				return fault.New(fault.Invalid, "%s holds a PRIVATE key of PuTTY's; it was not sent. Run puttygen %s -O "+
+					"public-openssh -o key.pub, and add key.pub", args[0], args[0])
+			case strings.HasPrefix(string(raw), "\xff\xfe"):
+				return fault.New(fault.Invalid, "%s is in UTF-16: save it as UTF-8", args[0])
 			}
 			k, err := s.Client(cmd).SSHKeys.Add(cmd.Context(), client.AddSSHKeyRequest{Name: name,
 				PublicKey: strings.TrimSpace(string(raw))})
