@@ -50,11 +50,20 @@ func WithHTTP(h *http.Client) Option { return func(c *Client) { c.http = h } }
 // WithUserAgent names the program that calls.
 func WithUserAgent(s string) Option { return func(c *Client) { c.agent = s } }
 
+// tokenRunes are what a token is made of (RFC 6750).
+const tokenRunes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/="
+
 // New makes a client of the platform's address (https://muster.example) and an API token; "" for calls that need none.
+// Spaces and line breaks around them are ignored.
 func New(server, token string, opts ...Option) (*Client, error) {
 	u, err := url.Parse(strings.TrimRight(strings.TrimSpace(server), "/"))
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 		return nil, fault.New(fault.Invalid, "the server's address has to be like https://muster.example")
+	}
+	token = strings.TrimSpace(token)
+	if strings.ContainsFunc(token, func(r rune) bool { return !strings.ContainsRune(tokenRunes, r) }) {
+		return nil, fault.New(fault.Unauthorized, "the API token has characters that no token has, such as spaces or "+
+			"quotes: copy it whole, muster_pat_…, and nothing else")
 	}
 	c := &Client{base: u.String(), token: token, http: &http.Client{}, agent: "muster-go"}
 	for _, o := range opts {

@@ -256,6 +256,13 @@ func TestLogin(t *testing.T) {
 	if r := p.runWith([]string{"MUSTER_SERVER=" + p.url, "MUSTER_TOKEN=" + tok}, "", "token", "list"); r.code != 0 {
 		t.Errorf("by environment: exit %d %s", r.code, r.errs)
 	}
+	for token, want := range map[string]string{tok + "\r\n": "", " " + tok + "\n": "", `"` + tok + `"`: "the API token has",
+		tok[:20] + "\n" + tok[20:]: "the API token has", "muster_pat_…": "the API token has"} {
+		r := p.runWith([]string{"MUSTER_SERVER= " + p.url + "/\n", "MUSTER_TOKEN=" + token}, "", "token", "list")
+		if (r.code == 0) != (want == "") || !strings.Contains(r.errs, want) {
+			t.Errorf("MUSTER_TOKEN=%q: exit %d %s", token, r.code, r.errs)
+		}
+	}
 }
 
 func TestRentingByCommand(t *testing.T) {

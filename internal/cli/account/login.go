@@ -87,7 +87,7 @@ type loginWay struct {
 func obtainToken(s *base.Session, cmd *cobra.Command, server string, how loginWay) (string, error) {
 	email := how.email
 	if email == "" {
-		if t := base.Variable(cmd.Context(), "MUSTER_TOKEN"); t != "" && !how.noBrowser {
+		if t := base.TokenVariable(cmd.Context()); t != "" && !how.noBrowser {
 			return t, nil
 		}
 		if _, terminal := base.Terminal(cmd.InOrStdin()); how.noBrowser || terminal && !how.withToken {

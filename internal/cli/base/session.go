@@ -117,8 +117,8 @@ func (s *Session) platform(ctx context.Context) (Login, error) {
 		return Login{}, fault.New(fault.Unauthorized, "there is no profile %q: run muster login --profile %s "+
 			"https://your.platform", asked, asked)
 	}
-	l := Login{Server: FirstOf(s.Server, Variable(ctx, "MUSTER_SERVER"), profile.Server),
-		Token: Variable(ctx, "MUSTER_TOKEN")}
+	l := Login{Server: strings.TrimSpace(FirstOf(s.Server, Variable(ctx, "MUSTER_SERVER"), profile.Server)),
+		Token: TokenVariable(ctx)}
 	if l.Server == "" {
 		return Login{}, fault.New(fault.Unauthorized, "you are not logged in: run muster login https://your.platform, or "+
 			"set MUSTER_SERVER and MUSTER_TOKEN")
@@ -135,6 +135,11 @@ func sameServer(a, b string) bool { return strings.TrimRight(a, "/") == strings.
 func Variable(ctx context.Context, name string) string {
 	v, _ := LookupVariable(ctx, name)
 	return v
+}
+
+// TokenVariable returns MUSTER_TOKEN without the line breaks and spaces that files of secrets end with.
+func TokenVariable(ctx context.Context) string {
+	return strings.TrimSpace(Variable(ctx, "MUSTER_TOKEN"))
 }
 
 // LookupVariable returns one variable of the environment that the command was started with, and whether it is set.
