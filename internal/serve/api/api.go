@@ -22,6 +22,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
 	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
 
 	"github.com/musterhq/muster/internal/account"
 	"github.com/musterhq/muster/internal/billing/statement"
@@ -135,7 +136,7 @@ func Paths() []string { return []string{"/api/", "/healthz", "/readyz", "/stripe
 func (a *API) build() {
 	r := chi.NewRouter()
 	a.Handler = r
-	r.Use(metrics.HTTP("api", a.Log), a.envelope)
+	r.Use(metrics.HTTP("api", a.Log), a.envelope, middleware.GetHead)
 	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
 		writeProblem(w, newProblem(fault.NotFound, "page not found; the reference is at "+docsPath))
 	})
@@ -154,7 +155,8 @@ func (a *API) build() {
 		r.Use(a.admit)
 		t.chi = r
 		t.huma = humachi.New(r, humaConfig(a.cfg))
-		t.huma.UseMiddleware(func(ctx huma.Context, next func(huma.Context)) { next(&contractContext{humaContext: ctx}) })
+		t.huma.UseMiddleware(func(ctx huma.Context, next func(huma.Context)) { next(&contractContext{humaContext: ctx}) },
+			a.knownQuery)
 		a.inside(t)
 	})
 	polish(t.huma.OpenAPI())

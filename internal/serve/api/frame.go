@@ -80,7 +80,11 @@ func (a *API) admit(next http.Handler) http.Handler {
 			return
 		}
 		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
-		rule := a.table.rule[r.Method+" "+chi.RouteContext(r.Context()).RoutePattern()]
+		method := r.Method
+		if method == http.MethodHead { // HEAD answers as GET, without the body
+			method = http.MethodGet
+		}
+		rule := a.table.rule[method+" "+chi.RouteContext(r.Context()).RoutePattern()]
 		if err := rule.check(c.principal, c.err); err != nil {
 			writeProblem(w, a.problem(r.Context(), err))
 			return

@@ -85,6 +85,7 @@ func (a clustersAPI) stream(w http.ResponseWriter, r *http.Request, p account.Pr
 		return err
 	}
 	q.Org, q.Cluster = p.Org, cl
+	q.follow = q.follow && r.Method != http.MethodHead
 	out := &logWriter{w: w, ctl: http.NewResponseController(w), q: q}
 	if why := nodelog.Waiting(c, q.Ranks); why != "" {
 		w.Header().Set(WaitingHeader, why)

@@ -309,11 +309,15 @@ func stream[I any](t *table, path string, rule access, d doc,
 			p := callerOf(r.Context()).principal
 			ctx, cancel := t.api.Accounts.Credentials.WhileIn(r.Context(), p.Credential(rule.scopes...))
 			defer cancel()
+			head := &headWriter{ResponseWriter: w}
+			if r.Method == http.MethodHead {
+				w = head
+			}
 			err := ids.check(in)
 			if err == nil {
 				err = h(w, r.WithContext(ctx), p, in)
 			}
-			if err != nil {
+			if err != nil && !head.sent {
 				writeProblem(w, t.api.problem(r.Context(), err))
 			}
 		}}, nil
