@@ -38,11 +38,11 @@ func (p Program) Run(ctx context.Context, args, environ []string, in io.Reader, 
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errs)
-	err := root.ExecuteContext(base.WithEnviron(ctx, environ))
+	cmd, err := root.ExecuteContextC(base.WithEnviron(ctx, environ))
 	if errors.Is(err, base.ErrNotSent) {
 		return 0
 	}
-	if err != nil {
+	if err != nil && !base.PrintFailure(errs, outputOf(cmd, args), problemOf(err)) {
 		explain(errs, err)
 	}
 	return exitCode(err)
@@ -64,7 +64,8 @@ A first run, from nothing to a result:
 
 Selling instead: muster host enroll --region eu-west, then muster host set HOST --price 2.40.
 
-Every command takes -o json, yaml, name or wide, and --curl, which prints the requests instead.
+Every command takes -o json, yaml, name or wide, and --curl, which prints the requests instead. With json and yaml an
+error is a document on standard error, too, with the API's code.
 Exit codes: 0 done, 1 failed, 2 usage, 3 not found, 4 no capacity, 5 no funds.
 MUSTER_SERVER and MUSTER_TOKEN take the place of a login.`
 

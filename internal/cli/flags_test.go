@@ -15,6 +15,7 @@ func TestMistakesInFlags(t *testing.T) {
 		"cluster list --limit many":                        `--limit: want a whole number, not "many"`,
 		"cluster create --min-gbps fast":                   `--min-gbps: want a number, not "fast"`,
 		"volume create data --sise 5":                      "did you mean --size?",
+		"cluster exec train -i -n -- true":                 "none of the others can be",
 		"login https://x.example --sign-up a --with-token": "none of the others can be",
 	} {
 		var out, errs strings.Builder
@@ -22,6 +23,28 @@ func TestMistakesInFlags(t *testing.T) {
 			&errs)
 		if code != 2 || !strings.Contains(errs.String(), want) || !strings.Contains(errs.String(), "--help") {
 			t.Errorf("%s: exit %d, %s; want %q", line, code, errs.String(), want)
+		}
+	}
+}
+
+// What people type from habit is a command here, or the right one is named.
+func TestHabits(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"cluster logs train -f":              "you are not logged in",
+		"cluster logs -f -n 20 -t train":     "you are not logged in",
+		"cluster exec -it train -- bash":     "you are not logged in",
+		"cluster exec train -i -t -- python": "you are not logged in",
+		"cluster exec -n train -- true":      "you are not logged in",
+		"logs train":                         "did you mean muster cluster logs?",
+		"exec train":                         "did you mean muster cluster exec?",
+		"cp a train:/b":                      "did you mean muster cluster cp or muster volume cp?",
+		"create":                             "see muster --help",
+	} {
+		var out, errs strings.Builder
+		tested.Run(t.Context(), strings.Fields(line), []string{"HOME=" + t.TempDir()}, strings.NewReader(""), &out, &errs)
+		if !strings.Contains(errs.String(), want) {
+			t.Errorf("%s: %s; want %q", line, errs.String(), want)
 		}
 	}
 }

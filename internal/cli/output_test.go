@@ -10,7 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/musterhq/muster/client"
 	"github.com/musterhq/muster/internal/cli/base"
+	"github.com/musterhq/muster/internal/fault"
 )
 
 func TestOutputFormats(t *testing.T) {
@@ -208,5 +210,51 @@ func TestManualPages(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(dir, "muster-cluster-create.1"))
 	if err != nil || !strings.Contains(string(page), "on-node-failure") {
 		t.Errorf("%v\n%s", err, page)
+	}
+}
+
+// With -o json or yaml an error is a document on standard error, wherever the flag stands.
+func TestOutput_ErrorsAreDocuments(t *testing.T) {
+	t.Parallel()
+	p := newPlatform(t)
+	p.signUp("ada@example.com")
+	for args, want := range map[string]struct {
+		code   string
+		exit   int
+		detail string
+	}{
+		"cluster show none -o json":                          {"not_found", 3, "no cluster is called none"},
+		"cluster -o json create --image x --nodes 0x":        {"validation_failed", 2, "--nodes: want a whole number"},
+		"cluster list --bogus -o json":                       {"validation_failed", 2, "unknown flag: --bogus"},
+		"cluster list --bogus --output=json":                 {"validation_failed", 2, "unknown flag: --bogus"},
+		"cluster create -ojson --image b --name ../x":        {"validation_failed", 2, "name: want"},
+		"cluster create -o json --image b --gpus 8":          {"no_capacity", 4, ""},
+		"cluster show -o json":                               {"validation_failed", 2, "takes CLUSTER"},
+		"token list -o json --server http://127.0.0.1:1":     {"unauthorized", 1, "there is no token"},
+		"cluster list -o json --server ftp://x --profile no": {"unauthorized", 1, "there is no profile"},
+	} {
+		r := p.run("", strings.Fields(args)...)
+		var doc struct {
+			Code, Detail, Title string
+			Status              int
+			Exit                int `json:"exit_code"`
+			Errors              []fault.Field
+			Explain             []client.Exclusion
+		}
+		if err := json.Unmarshal([]byte(r.errs), &doc); err != nil || r.out != "" {
+			t.Errorf("%s: %v\n%s%s", args, err, r.out, r.errs)
+			continue
+		}
+		if doc.Code != want.code || doc.Exit != want.exit || r.code != want.exit || !strings.Contains(doc.Detail, want.detail) ||
+			doc.Status < 400 || doc.Title == "" || (doc.Code == "no_capacity") != (doc.Explain != nil) {
+			t.Errorf("%s: exit %d %s", args, r.code, r.errs)
+		}
+	}
+	r := p.run("", "cluster", "show", "none", "-o", "yaml")
+	if r.code != 3 || !strings.HasPrefix(r.errs, "code: not_found\n") {
+		t.Errorf("YAML: exit %d %s", r.code, r.errs)
+	}
+	if r := p.run("", "cluster", "exec", "none", "--", "-o", "json"); !strings.HasPrefix(r.errs, "muster: ") {
+		t.Errorf("arguments of a command on a node: %s", r.errs)
 	}
 }

@@ -58,12 +58,28 @@ func Noun(use, short string, subs ...*cobra.Command) *cobra.Command {
 
 // NoCommand returns the error for a word that is no command below cmd. It names the command that was probably meant.
 func NoCommand(cmd *cobra.Command, word string) error {
+	if deeper := below(cmd, word); len(deeper) > 0 && len(deeper) <= 3 {
+		return fault.New(fault.Invalid, "there is no command \"%s %s\"; did you mean %s?", cmd.CommandPath(), word,
+			strings.Join(deeper, " or "))
+	}
 	if like := cmd.SuggestionsFor(word); len(like) > 0 {
 		return fault.New(fault.Invalid, "there is no command \"%s %s\"; did you mean %s %s?", cmd.CommandPath(), word,
 			cmd.CommandPath(), strings.Join(like, " or "))
 	}
 	return fault.New(fault.Invalid, "there is no command \"%s %s\"; see %s --help", cmd.CommandPath(), word,
 		cmd.CommandPath())
+}
+
+// below returns the commands of the nouns below cmd that have a name, as "muster cluster logs".
+func below(cmd *cobra.Command, name string) (out []string) {
+	for _, noun := range cmd.Commands() {
+		for _, sub := range noun.Commands() {
+			if sub.Name() == name || sub.HasAlias(name) {
+				out = append(out, sub.CommandPath())
+			}
+		}
+	}
+	return out
 }
 
 // FlagError returns the error for flags that a command does not take, or whose values are wrong. It names the flag that

@@ -60,6 +60,17 @@ func (s *Session) Result(cmd *cobra.Command, v any, err error, words func(*Print
 	return s.Show(cmd, v, words)
 }
 
+// PrintFailure writes a document about an error if the output is JSON or YAML. It returns false if words are wanted.
+func PrintFailure(w io.Writer, output string, doc map[string]any) bool {
+	switch {
+	case output != outputJSON && output != outputYAML || doc == nil:
+		return false
+	case output == outputYAML:
+		return printYAML(w, doc) == nil
+	}
+	return PrintJSON(w, doc) == nil
+}
+
 // PrintJSON writes v as indented JSON.
 func PrintJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)

@@ -87,13 +87,22 @@ func (f copying) run(cmd *cobra.Command, from []place, to place) error {
 			return fault.Wrap(err, fault.Unavailable, "the node serves no files: %s", err)
 		}
 		defer files.Close()
+		var bad fault.Fields
 		t := transfer{ctx: ctx, from: here{}, to: there{files}, report: func(err error) {
-			cmd.PrintErrln("muster: not copied:", errorText(err))
+			if f.session.ForPrograms() {
+				bad.Add("", "%s", errorText(err))
+			} else {
+				cmd.PrintErrln("muster: not copied:", errorText(err))
+			}
 		}}
 		if to.cluster == "" {
 			t.from, t.to = t.to, t.from
 		}
-		return t.all(paths(from), to.path)
+		err = t.all(paths(from), to.path)
+		if f := fault.From(err); f != nil && len(bad) > 0 {
+			f.Fields = bad
+		}
+		return err
 	})
 }
 

@@ -59,7 +59,7 @@ func (t *transfer) all(sources []string, target string) error {
 		}
 	}
 	if t.failed > 0 {
-		return fmt.Errorf("not copied: %d; files copied: %d", t.failed, t.copied)
+		return fault.New(fault.Conflict, "not copied: %d; files copied: %d", t.failed, t.copied)
 	}
 	return nil
 }

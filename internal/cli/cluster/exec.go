@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 
 	"github.com/kballard/go-shellquote"
 	"github.com/spf13/cobra"
@@ -44,19 +45,23 @@ func withRank(ctx context.Context, c *client.Client, cl id.Cluster, rank int, f 
 }
 
 func clusterExec(s *base.Session) *cobra.Command {
-	var tty bool
+	var tty, interactive, noInput bool
 	cmd := onRank(s, &cobra.Command{
-		Use:   "exec CLUSTER [--node RANK] [-t] -- COMMAND [ARGUMENT…]",
+		Use:   "exec CLUSTER [--node RANK] [-t] [-n] -- COMMAND [ARGUMENT…]",
 		Short: "Run a command on a rank",
 		Long: `Run a command on a rank of a running cluster, in the image's working directory. Input and output are
 yours, and the command's exit code becomes this one's. It needs no SSH key: your token is enough.
 
-Without a command a shell is opened.`,
+Without a command a shell is opened. The command gets your standard input; with -n it gets none, as ssh -n does, so that
+a loop such as "while read x; do … done < list" keeps its list. -i and -it are accepted, as docker exec has them.`,
 		Example: `  muster cluster exec train -- nvidia-smi
   muster cluster exec train --node 1 -- sh -c 'ls | wc -l'
   muster cluster exec train -t -- python`,
 		Args: afterDash(1),
 	}, func(cmd *cobra.Command, node *ssh.Client, args []string) error {
+		if noInput {
+			cmd.SetIn(strings.NewReader(""))
+		}
 		session, err := node.NewSession()
 		if err != nil {
 			return err
@@ -65,6 +70,9 @@ Without a command a shell is opened.`,
 		return runSession(cmd, session, args, tty || len(args) == 0)
 	})
 	cmd.Flags().BoolVarP(&tty, "tty", "t", false, "run it at a terminal")
+	cmd.Flags().BoolVarP(&interactive, "interactive", "i", false, "give it your standard input, which it has anyway")
+	cmd.Flags().BoolVarP(&noInput, "no-input", "n", false, "give it no standard input, as ssh -n does")
+	cmd.MarkFlagsMutuallyExclusive("interactive", "no-input")
 	return cmd
 }
 

@@ -41,9 +41,9 @@ func clusterLogs(s *base.Session) *cobra.Command {
 	cmd.Example = `  muster cluster logs train --follow
   muster cluster logs train --grep "loss=" --tail 20`
 	cmd.Flags().StringVar(&grep, "grep", "", "only lines that contain this text, in upper or lower case")
-	cmd.Flags().BoolVar(&follow, "follow", false, "stay until the cluster has ended")
-	cmd.Flags().BoolVar(&times, "timestamps", false, "begin each line with its time")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "stay until the cluster has ended")
+	cmd.Flags().BoolVarP(&times, "timestamps", "t", false, "begin each line with its time")
 	cmd.Flags().IntVar(&node, "node", -1, "only this rank (default: all)")
-	cmd.Flags().IntVar(&tail, "tail", -1, "lines from the end, of each rank (default: all)")
+	cmd.Flags().IntVarP(&tail, "tail", "n", -1, "lines from the end, of each rank (default: all)")
 	return cmd
 }
