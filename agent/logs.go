@@ -2,7 +2,6 @@ package agent
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,25 +14,23 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// maxKeptLog is how much of the end of a run's output is kept, in bytes of JSON lines.
-const maxKeptLog = 256 << 10
+// maxKeptLog is how much of the end of a run's output is kept, in bytes of JSON lines: one line at least, however many
+// of its characters JSON escapes.
+const (
+	maxKeptLog  = 1 << 20
+	maxKeptLine = 1 << 20
+)
 
 // saveLog stores the end of a workload's output in the lease folder, and reports whether there was any output.
 func (a *Agent) saveLog(ctx context.Context, r *run) (kept bool, err error) {
 	var tail tailBuffer
-	err = a.cfg.Engine.Logs(ctx, r.ref, container.LogOptions{}, func(f agentapi.LogFrame) error {
-		b, err := json.Marshal(f)
-		if err == nil {
-			tail.add(append(b, '\n'))
-		}
-		return err
-	})
+	err = a.cfg.Engine.Logs(ctx, r.ref, container.LogOptions{}, tail.add)
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return false, err
 	}
-	b := tail.bytes()
-	if len(b) == 0 {
-		return false, nil
+	b, err := tail.bytes()
+	if len(b) == 0 || err != nil {
+		return false, err
 	}
 	f, err := os.OpenFile(filepath.Join(r.files.Dir, logFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -43,22 +40,55 @@ func (a *Agent) saveLog(ctx context.Context, r *run) (kept bool, err error) {
 	return true, errors.Join(err, f.Sync(), f.Close())
 }
 
-// tailBuffer holds the last lines that fit into maxKeptLog.
+// tailBuffer holds the last lines that fit into maxKeptLog, and counts those before them.
 type tailBuffer struct {
-	lines [][]byte
+	lines []keptLine
 	size  int
+
+	cutLines, cutBytes int64
 }
 
-func (t *tailBuffer) add(line []byte) {
-	t.lines = append(t.lines, line)
-	t.size += len(line)
-	for t.size > maxKeptLog {
-		t.size -= len(t.lines[0])
-		t.lines[0], t.lines = nil, t.lines[1:]
+type keptLine struct {
+	raw  []byte // JSON and a newline
+	text int    // bytes of its text and the newline
+}
+
+func (t *tailBuffer) add(f agentapi.LogFrame) error {
+	b, err := json.Marshal(f)
+	if err != nil {
+		return err
 	}
+	t.lines = append(t.lines, keptLine{append(b, '\n'), len(f.Line) + 1})
+	t.size += len(b) + 1
+	for t.size > maxKeptLog && len(t.lines) > 1 {
+		t.size -= len(t.lines[0].raw)
+		t.cutLines++
+		t.cutBytes += int64(t.lines[0].text)
+		t.lines[0], t.lines = keptLine{}, t.lines[1:]
+	}
+	return nil
 }
 
-func (t *tailBuffer) bytes() []byte { return bytes.Join(t.lines, nil) }
+// bytes returns the lines that are held. The first one has what was cut before it.
+func (t *tailBuffer) bytes() ([]byte, error) {
+	var out []byte
+	for i, l := range t.lines {
+		if i == 0 && t.cutLines > 0 {
+			var f agentapi.LogFrame
+			if err := json.Unmarshal(l.raw, &f); err != nil {
+				return nil, err
+			}
+			f.CutLines, f.CutBytes = t.cutLines, t.cutBytes
+			b, err := json.Marshal(f)
+			if err != nil {
+				return nil, err
+			}
+			l.raw = append(b, '\n')
+		}
+		out = append(out, l.raw...)
+	}
+	return out, nil
+}
 
 // Logs emits a run's output: from its container, or, if the container is gone, from the log that was kept. It
 // implements stream.Source.
@@ -82,7 +112,7 @@ func (a *Agent) KeptLog(ctx context.Context, ref agentapi.LeaseRef, emit func(ag
 	}
 	defer f.Close()
 	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, maxKeptLog+1)
+	lines.Buffer(nil, maxKeptLine)
 	for lines.Scan() && ctx.Err() == nil {
 		var frame agentapi.LogFrame
 		if err := json.Unmarshal(lines.Bytes(), &frame); err != nil {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/musterhq/muster/internal/fault"
@@ -254,6 +255,32 @@ type LogStream struct {
 	// Waiting says which ranks could have printed nothing yet when the stream began, and what they were at: "rank 0 is
 	// pulling"; "" when all could have.
 	Waiting string
+	// Cut is what is missing at the beginning; nil if nothing is known to be missing.
+	Cut *LogCut
+}
+
+// LogCut is what is missing at the beginning of what ranks printed: there was too much for one answer, or for what is
+// kept of a run that has ended. Its numbers are 0 if they are not known.
+type LogCut struct{ Lines, Bytes int64 }
+
+// logCut reads the header Muster-Cut: "true" or "true; lines=56458; bytes=3387480".
+func logCut(header string) *LogCut {
+	if header == "" {
+		return nil
+	}
+	var c LogCut
+	for part := range strings.SplitSeq(header, ";") {
+		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		n, err := strconv.ParseInt(value, 10, 64)
+		switch {
+		case err != nil:
+		case name == "lines":
+			c.Lines = n
+		case name == "bytes":
+			c.Bytes = n
+		}
+	}
+	return &c
 }
 
 // Metrics are readings of a cluster's GPUs and nodes.
@@ -438,5 +465,5 @@ func (s ClustersService) Logs(ctx context.Context, cluster id.Cluster, l LogsOf)
 		defer resp.Body.Close()
 		return nil, problemOf(resp)
 	}
-	return &LogStream{resp.Body, resp.Header.Get("Muster-Waiting")}, nil
+	return &LogStream{resp.Body, resp.Header.Get("Muster-Waiting"), logCut(resp.Header.Get("Muster-Cut"))}, nil
 }

@@ -94,6 +94,10 @@ type LogFrame struct {
 	TimeMS int64  `json:"t"` // clock of the host's container runtime, unix milliseconds
 	Stderr bool   `json:"e,omitempty"`
 	Line   string `json:"l"` // without the newline; invalid UTF-8 replaced
+
+	// Of the first line of a log that was kept of a run: how much was printed before it and is not kept.
+	CutLines int64 `json:"cl,omitempty"`
+	CutBytes int64 `json:"cb,omitempty"`
 }
 
 // Validate checks the parts of an enrolment's shape that need no database.

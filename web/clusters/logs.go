@@ -41,7 +41,7 @@ func (s *Pages) tailLogs(ctx context.Context, org id.Org, cl id.Cluster, c *Clus
 	if !search.Any() {
 		q.Tail = -1
 	}
-	lines, more, err := s.logs.Kept(ctx, q)
+	lines, _, more, err := s.logs.Kept(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -79,12 +79,15 @@ func (s *Pages) downloadLogs(v *page.Visit) error {
 		return err
 	}
 	q.Tail = -1
-	lines, _, err := s.logs.Kept(v.R.Context(), q)
+	lines, cut, _, err := s.logs.Kept(v.R.Context(), q)
 	if err != nil {
 		return err
 	}
 	v.W.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	v.W.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%s.log", q.Cluster))
+	if cut.Lines > 0 {
+		fmt.Fprintf(v.W, "(%d lines, %d bytes, are missing here: they are not kept.)\n", cut.Lines, cut.Bytes)
+	}
 	for _, l := range search.Last(lines, -1) {
 		if _, err := fmt.Fprintf(v.W, "%s %d %s\n", time.UnixMilli(l.TimeMS).UTC().Format(time.RFC3339Nano), l.Rank,
 			l.Line); err != nil {

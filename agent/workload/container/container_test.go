@@ -359,6 +359,45 @@ func TestReadLog(t *testing.T) {
 	}
 }
 
+// Docker passes output without newlines on in parts of 16 KiB.
+func TestReadLog_LongLinesAndProgressBars(t *testing.T) {
+	t.Parallel()
+	const at = "2026-01-02T03:04:05.678901234Z "
+	parts := func(text string) (in []byte) {
+		for len(text) > 16<<10 {
+			in, text = append(in, frame(1, at+text[:16<<10])...), text[16<<10:]
+		}
+		return append(in, frame(1, at+text)...)
+	}
+	read := func(in []byte) (got []string) {
+		if err := readLog(bytes.NewReader(in), func(f agentapi.LogFrame) error {
+			if f.TimeMS == 0 {
+				t.Error("a line without its time")
+			}
+			got = append(got, f.Line)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	for _, char := range []string{"x", "é", "█", "🙂"} {
+		text := "a" + strings.Repeat(char, 150_000/len(char))
+		got := read(parts(text + "\n"))
+		if len(got) != 3 || strings.Join(got, "") != text || strings.Contains(strings.Join(got, ""), "\uFFFD") {
+			t.Errorf("150 kB of %s came in %d lines, and differ", char, len(got))
+		}
+	}
+	bar := strings.Repeat("\r 42% |####      | 420/1000", 1500)
+	got := read(append(frame(1, at+bar[:16<<10]), frame(1, at+bar[16<<10:32<<10])...))
+	if len(got) != 3 || strings.Join(got, "\r") != bar[:32<<10] {
+		t.Errorf("a progress bar that goes on came in %d lines", len(got))
+	}
+	if got := read(append(frame(1, at+"windows\r"), frame(1, at+"\n")...)); len(got) != 1 || got[0] != "windows" {
+		t.Errorf("a line end that Docker cut: %q", got)
+	}
+}
+
 func FuzzReadLog(f *testing.F) {
 	f.Add(frame(1, "2026-01-02T03:04:05Z x\n"))
 	f.Add([]byte{9, 0, 0, 0, 255, 255, 255, 255})

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/moby/moby/client"
 
@@ -43,15 +44,15 @@ func (e *Engine) Logs(ctx context.Context, ref agentapi.LeaseRef, opts LogOption
 }
 
 // readLog reads Docker's multiplexed stream: an 8-byte header (stream, length), then one message: a time stamp, a
-// space, and a line or a part of one.
+// space, and a line or a part of one. A progress bar, which prints carriage returns and no newline, is passed on
+// when Docker has a part of it, and a line that is too long is cut between two characters.
 func readLog(r io.Reader, emit func(agentapi.LogFrame) error) error {
 	br := bufio.NewReaderSize(r, 32<<10)
 	var partial [3]bytes.Buffer // by stream
 	var since [3]int64
-	flush := func(stream byte) error {
+	flush := func(stream byte, n int) error {
 		f := agentapi.LogFrame{TimeMS: since[stream], Stderr: stream == 2,
-			Line: strings.ToValidUTF8(strings.TrimSuffix(partial[stream].String(), "\r"), "\uFFFD")}
-		partial[stream].Reset()
+			Line: strings.ToValidUTF8(strings.TrimSuffix(string(partial[stream].Next(n)), "\r"), "\uFFFD")}
 		return emit(f)
 	}
 	var header [8]byte
@@ -76,20 +77,41 @@ func readLog(r io.Reader, emit func(agentapi.LogFrame) error) error {
 		}
 		line, whole := bytes.CutSuffix(text, []byte("\n"))
 		partial[stream].Write(line)
-		if whole || partial[stream].Len() >= maxLine {
-			if err := flush(stream); err != nil {
+		if n := lineEnd(partial[stream].Bytes(), whole); whole || n > 0 {
+			if err := flush(stream, n); err != nil {
 				return err
 			}
+			since[stream] = at
 		}
 	}
 	for stream := range partial {
 		if partial[stream].Len() > 0 {
-			if err := flush(byte(stream)); err != nil {
+			if err := flush(byte(stream), partial[stream].Len()); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// lineEnd returns how many bytes of what came of a line are to be passed on as one. If the line is not whole, that is
+// what a carriage return ends that something follows, or as much as a line may have, or nothing. It depends on Docker's
+// parts alone, which are the same whenever the log is read.
+func lineEnd(b []byte, whole bool) int {
+	switch {
+	case whole || len(b) == 0:
+		return len(b)
+	case bytes.LastIndexByte(b[:len(b)-1], '\r') >= 0:
+		return bytes.LastIndexByte(b[:len(b)-1], '\r') + 1
+	case len(b) < maxLine:
+		return 0
+	}
+	for n := 1; n < utf8.UTFMax; n++ { // a character of which only the beginning is there
+		if tail := b[len(b)-n:]; utf8.RuneStart(tail[0]) && !utf8.FullRune(tail) {
+			return len(b) - n
+		}
+	}
+	return len(b)
 }
 
 func splitStamp(msg []byte) (unixMS int64, text []byte) {

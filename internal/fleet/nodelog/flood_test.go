@@ -1,6 +1,7 @@
 package nodelog_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ func TestAHostThatNeverStopsSending(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // less than a whole request may take
 	defer cancel()
 	got, cut, err := r.Present(ctx, nodelog.Query{Ranks: []int{0}, Tail: -1})
-	if err != nil || !cut || ctx.Err() != nil {
+	if err != nil || !cut.Any || ctx.Err() != nil {
 		t.Errorf("all of it: cut %v, %v, the caller's time is over: %v", cut, err, ctx.Err())
 	}
 	if n := len(got) * len(text); n > nodelog.MaxRank {
@@ -68,8 +69,8 @@ func TestLargeLogsAreCutAtTheirBeginning(t *testing.T) {
 		q.Ranks = append(q.Ranks, rank)
 	}
 	got, cut, err := f.reader().Present(patiently(t), q)
-	if err != nil || !cut {
-		t.Fatalf("cut %v, %v", cut, err)
+	if err != nil || !cut.Any || cut.Lines != int64(ranks*lines-len(got)) || cut.Bytes < 50_000*cut.Lines {
+		t.Fatalf("cut %+v of %d lines, %v", cut, len(got), err)
 	}
 	total, last := 0, map[int]string{}
 	for _, l := range got {
@@ -83,6 +84,33 @@ func TestLargeLogsAreCutAtTheirBeginning(t *testing.T) {
 		if last[rank] != fmt.Sprint(lines-1) {
 			t.Errorf("rank %d ends with line %s", rank, last[rank])
 		}
+	}
+}
+
+// What a host has not kept of a run's beginning is counted, unless the lines before it were not requested.
+func TestCut_OfAKeptLogIsCounted(t *testing.T) {
+	t.Parallel()
+	kept := run(1, line{1, "b"}, line{2, "c"})
+	kept.Content = bytes.Replace(kept.Content, []byte(`}`), []byte(`,"cl":60,"cb":700}`), 1)
+	f := &fleet{state: lifecycle.Released, logs: map[int]cluster.Log{0: {Runs: []cluster.RunLog{kept}},
+		1: {Runs: []cluster.RunLog{run(1, line{1, "a"}), kept}}}}
+	for tail, want := range map[int]nodelog.Cut{-1: {Any: true, Lines: 120, Bytes: 1400}, 1: {},
+		2: {Any: true, Lines: 120, Bytes: 1400}} {
+		_, cut, err := f.reader().Present(t.Context(), nodelog.Query{Ranks: []int{0, 1}, Tail: tail})
+		_, stored, _, kerr := f.reader().Kept(t.Context(), nodelog.Query{Ranks: []int{0, 1}, Tail: tail})
+		if err != nil || kerr != nil || cut != want || stored != want {
+			t.Errorf("the last %d lines: %+v %+v, %v %v", tail, cut, stored, err, kerr)
+		}
+	}
+	f.logs[0] = cluster.Log{Runs: []cluster.RunLog{{Epoch: 1, Content: []byte("{}\n"), Truncated: true}}}
+	if _, cut, err := f.reader().Present(t.Context(), nodelog.Query{Ranks: []int{0}, Tail: -1}); err != nil ||
+		cut != (nodelog.Cut{Any: true}) {
+		t.Errorf("a log that was too large to store: %+v %v", cut, err)
+	}
+	kept.Content = bytes.Replace(kept.Content, []byte(`"cl":60`), []byte(`"cl":-9223372036854775808`), 1)
+	f.logs[0] = cluster.Log{Runs: []cluster.RunLog{kept}}
+	if _, cut, err := f.reader().Present(t.Context(), nodelog.Query{Ranks: []int{0}, Tail: -1}); err != nil || cut.Any {
+		t.Errorf("a number below zero: %+v %v", cut, err)
 	}
 }
 

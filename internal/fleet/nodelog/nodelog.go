@@ -139,36 +139,38 @@ func Merge(lines []Line) {
 	}
 }
 
-// Kept returns the last stored lines, merged. more is true if a host has, or may later have, lines that are not stored.
+// Kept returns the last stored lines, merged, and what is missing before them. more is true if a host has, or may later have, lines that are not stored.
 // Fault: RateLimited.
-func (r *Reader) Kept(ctx context.Context, q Query) (lines []Line, more bool, err error) {
+func (r *Reader) Kept(ctx context.Context, q Query) (lines []Line, cut Cut, more bool, err error) {
 	leave, err := r.gathering.Take(ctx, q.Org)
 	if err != nil {
-		return nil, false, err
+		return nil, cut, false, err
 	}
 	defer leave()
 	for _, rank := range q.Ranks {
 		log, err := r.store.Log(ctx, q.Org, q.Cluster, rank)
 		if err != nil {
-			return nil, false, err
+			return nil, cut, false, err
 		}
 		w := q.window()
 		stored(log, rank, w.add)
+		w.cut = w.cut || q.Tail < 0 && truncated(log)
 		lines = append(lines, w.lines()...)
+		cut.add(w.missing())
 		more = more || log.Live != nil
 	}
 	Merge(lines)
-	return lines, more, nil
+	return lines, cut, more, nil
 }
 
 // Present returns what the ranks have printed so far, merged: the stored logs, and the present runs from their hosts.
-// cut is true if a rank's first lines are missing for another reason than q.Tail, because there were too many for one
-// response. Faults: RateLimited; Unavailable if nothing of a rank can be read although it has started. If a rank has
+// cut is what is missing of a rank's first lines for another reason than q.Tail: there were too many for one response,
+// or for what a host keeps of a run that has ended. Faults: RateLimited; Unavailable if nothing of a rank can be read although it has started. If a rank has
 // not started, that is no error; see Waiting.
-func (r *Reader) Present(ctx context.Context, q Query) (lines []Line, cut bool, err error) {
+func (r *Reader) Present(ctx context.Context, q Query) (lines []Line, cut Cut, err error) {
 	leave, err := r.gathering.Take(ctx, q.Org)
 	if err != nil {
-		return nil, false, err
+		return nil, cut, err
 	}
 	defer leave()
 	ctx, cancel := context.WithTimeout(ctx, presentTime)
@@ -176,10 +178,10 @@ func (r *Reader) Present(ctx context.Context, q Query) (lines []Line, cut bool, 
 	for _, rank := range q.Ranks {
 		w := q.window()
 		if err := r.present(ctx, q, rank, w); err != nil {
-			return nil, false, err
+			return nil, cut, err
 		}
 		lines = append(lines, w.lines()...)
-		cut = cut || w.cut
+		cut.add(w.missing())
 	}
 	Merge(lines)
 	return lines, cut, nil
@@ -191,6 +193,7 @@ func (r *Reader) present(ctx context.Context, q Query, rank int, w *window) erro
 		return err
 	}
 	stored(log, rank, w.add)
+	w.cut = w.cut || q.Tail < 0 && truncated(log)
 	if log.Live == nil {
 		return nil
 	}
@@ -210,6 +213,7 @@ func (r *Reader) present(ctx context.Context, q Query, rank int, w *window) erro
 		}
 	}
 	w.cut = w.cut || run.cut
+	w.lost.add(run.lost)
 	for _, l := range run.lines() {
 		w.add(l)
 	}
@@ -309,6 +313,11 @@ func (r *Reader) run(ctx context.Context, rank int, l cluster.LiveLog, purpose s
 // mostFor returns how many lines to accept from a host when the last n were requested. A correct host may send more
 // than n, because it splits long lines.
 func mostFor(n int) int { return 2*n + overlap }
+
+// truncated reports whether the beginning of a stored log was left out because it was too large to store.
+func truncated(log cluster.Log) bool {
+	return slices.ContainsFunc(log.Runs, func(run cluster.RunLog) bool { return run.Truncated })
+}
 
 // stored calls each for the lines of a rank's stored logs, in the order of the runs.
 func stored(log cluster.Log, rank int, each func(Line)) {

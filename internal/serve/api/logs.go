@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/musterhq/muster/internal/account"
+	"github.com/musterhq/muster/internal/agentapi"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/fleet/nodelog"
 	"github.com/musterhq/muster/internal/id"
@@ -22,8 +23,9 @@ const (
 	readTimeout = 10 * time.Second // for a reader that does not read: a stream must not hold us
 )
 
-// CutHeader of an answer with logs is "true" when lines are missing at its beginning because there were too many for
-// one answer: ask for one node, or follow.
+// CutHeader of an answer with logs is there when lines are missing at its beginning, because there were too many for one
+// answer or for what is kept of a run that has ended: "true; lines=56458; bytes=3387480", or "true" if their number is
+// not known.
 const CutHeader = "Muster-Cut"
 
 // cutMark is the rank of a line that stands for those missing, before the first one.
@@ -58,8 +60,8 @@ func logParams() []*huma.Param {
 			Name:   "tail",
 			In:     "query",
 			Schema: integer,
-			Description: "lines from the end, of each rank; left out: all that one answer holds (header Muster-Cut: lines " +
-				"are missing at the beginning)",
+			Description: "lines from the end, of each rank; left out: all that is kept and one answer holds (header Muster-Cut: " +
+				"lines are missing at the beginning, such as true; lines=56458; bytes=3387480)",
 		},
 		{
 			Name:   "grep",
@@ -108,8 +110,10 @@ func (a clustersAPI) stream(w http.ResponseWriter, r *http.Request, p account.Pr
 				}
 				return out.end()
 			}
+			if cut := l.CutBefore(); !out.begun && (l.Rank == cutMark || q.follow && cut.Any) {
+				w.Header().Set(CutHeader, cutText(cut))
+			}
 			if l.Rank == cutMark {
-				w.Header().Set(CutHeader, "true")
 				continue
 			}
 			if err := out.line(l); err != nil {
@@ -177,8 +181,8 @@ func (a clustersAPI) collect(ctx context.Context, q logQuery, lines chan<- nodel
 		return err
 	}
 	all = q.search.Last(all, tail)
-	if cut {
-		lines <- nodelog.Line{Rank: cutMark}
+	if cut.Any {
+		lines <- nodelog.Line{Rank: cutMark, LogFrame: agentapi.LogFrame{CutLines: cut.Lines, CutBytes: cut.Bytes}}
 	}
 	for _, l := range all {
 		select {
@@ -188,6 +192,13 @@ func (a clustersAPI) collect(ctx context.Context, q logQuery, lines chan<- nodel
 		}
 	}
 	return nil
+}
+
+func cutText(cut nodelog.Cut) string {
+	if cut.Lines == 0 {
+		return "true"
+	}
+	return fmt.Sprintf("true; lines=%d; bytes=%d", cut.Lines, cut.Bytes)
 }
 
 // logWriter writes lines as text.

@@ -100,6 +100,15 @@ func TestLogsOfAllRanksInOrder(t *testing.T) {
 	if r := w.want(w.call(renter, "GET", path+"?node=1&tail=1&grep=HELLO", nil), 200, ""); r.raw != "hello from 4\n" {
 		t.Errorf("searched: %q", r.raw)
 	}
+	w.host.set(func(_ agentapi.Dial, out io.Writer) {
+		_, _ = io.WriteString(out, `{"t":5,"l":"the end","cl":56458,"cb":3387480}`+"\n")
+	})
+	for _, query := range []string{"?node=1", "?node=1&grep=none", "?node=1&tail=2"} {
+		if r := w.want(w.call(renter, "GET", path+query, nil), 200, ""); r.Header.Get(api.CutHeader) !=
+			"true; lines=56458; bytes=3387480" {
+			t.Errorf("%s: %q", query, r.Header)
+		}
+	}
 	w.want(w.call(renter, "GET", path+"?grep="+strings.Repeat("x", 201), nil), 422, "validation_failed")
 }
 
