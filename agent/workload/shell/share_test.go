@@ -3,6 +3,7 @@ package shell
 import (
 	"log/slog"
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/yamux"
@@ -26,14 +27,15 @@ func TestOneTenantDoesNotTakeAllShells(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
-		pinged := make(chan error, 1)
-		go func() { _, err := c.Ping(); pinged <- err }()
-		select {
-		case err := <-served:
-			return err
-		case err := <-pinged:
-			return err
+		_, reply := request(t, c, agentapi.ShellRequest{Op: "dance"})
+		switch {
+		case strings.Contains(reply.Error, "the most it can have"):
+			c.Close()
+			return within(t, served)
+		case !strings.Contains(reply.Error, "does not know"):
+			t.Errorf("%s is answered %q", lease, reply.Error)
 		}
+		return nil
 	}
 	for i := range MaxConnections / MaxPerLease {
 		lease := string(rune('a' + i))

@@ -85,6 +85,7 @@ type Server struct {
 	log     *slog.Logger
 	slots   *slots.Slots // connections
 	streams *slots.Slots
+	refused *slots.Slots // connections and streams that are refused with words
 }
 
 // New returns a Server.
@@ -94,6 +95,7 @@ func New(node Node, log *slog.Logger) *Server {
 		log:     log,
 		slots:   slots.New(MaxConnections, MaxPerLease),
 		streams: slots.New(MaxConnections*MaxStreams, MaxStreams),
+		refused: slots.New(MaxConnections, MaxPerLease),
 	}
 }
 
@@ -101,8 +103,10 @@ func New(node Node, log *slog.Logger) *Server {
 func (s *Server) Serve(ctx context.Context, ref agentapi.LeaseRef, conn net.Conn) error {
 	release, ok := s.slots.Take(ref.Lease)
 	if !ok {
-		return fault.New(fault.RateLimited, "%d shell connections are open already, or %d of the lease", MaxConnections,
-			MaxPerLease)
+		full := fault.New(fault.RateLimited, "this node has %d shell connections open, the most it can have, or its host "+
+			"has %d: close one, or share one connection (ControlMaster of ssh)", MaxPerLease, MaxConnections)
+		s.refuse(ctx, ref, conn, full)
+		return full
 	}
 	defer release()
 	session, err := yamux.Server(conn, Mux())
@@ -123,13 +127,55 @@ func (s *Server) Serve(ctx context.Context, ref agentapi.LeaseRef, conn net.Conn
 		}
 		release, ok := s.streams.Take(ref.Lease)
 		if !ok {
-			stream.Close()
+			release, ok := s.refused.Take(ref.Lease)
+			if !ok {
+				stream.Close()
+				continue
+			}
+			streams.Go(func() {
+				defer release()
+				refuseStream(stream, fault.New(fault.RateLimited, "the shell connections of this node have %d processes and "+
+					"ports open, the most they can have: close some", MaxStreams))
+			})
 			continue
 		}
 		streams.Go(func() {
 			defer release()
 			s.serve(ctx, ref, stream)
 		})
+	}
+}
+
+// refuse answers the requests of a connection with why, until it is closed or requestWithin has passed.
+func (s *Server) refuse(ctx context.Context, ref agentapi.LeaseRef, conn net.Conn, why error) {
+	release, ok := s.refused.Take(ref.Lease)
+	if !ok {
+		return
+	}
+	defer release()
+	session, err := yamux.Server(conn, Mux())
+	if err != nil {
+		return
+	}
+	defer session.Close()
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { session.Close() })()
+	for {
+		stream, err := session.Accept()
+		if err != nil {
+			return
+		}
+		refuseStream(stream, why)
+	}
+}
+
+// refuseStream reads a request and answers it with why.
+func refuseStream(stream net.Conn, why error) {
+	defer stream.Close()
+	_ = stream.SetDeadline(time.Now().Add(requestWithin))
+	if _, err := agentapi.ReadShellLine(stream); err == nil {
+		_ = answer(stream, why)
 	}
 }
 
