@@ -77,7 +77,8 @@ func fabricProblems(gpus []agentapi.GPU, fabrics map[string]wire.Fabric) []agent
 			" is not registered with this system's NVSwitches (error 802).",
 		Evidence: strings.Join(states, "; "),
 		Fix: "Start the fabric manager, in the driver's version: systemctl enable --now nvidia-fabricmanager; see " +
-			"journalctl -u nvidia-fabricmanager. If it has just started, registration takes up to some minutes.",
+			"journalctl -u nvidia-fabricmanager. HGX B200 and B300 also need nvlsm and the module ib_umad (modprobe " +
+			"ib_umad). If it has just started, registration takes up to some minutes.",
 	}}
 }
 
