@@ -19,9 +19,9 @@ const (
 	minRSABits  = 2048
 )
 
-// ParsePublicKey reads a public key and its comment from a .pub file of OpenSSH, where empty lines and lines of comments
-// are ignored, or from a file of PuTTY's (RFC 4716). It refuses options before the key, keys that are no longer
-// considered safe, and private keys, of which it says so plainly.
+// ParsePublicKey reads a public key and its comment from a .pub file of OpenSSH, where empty lines and lines of
+// comments are ignored, or from a file of PuTTY's (RFC 4716). It refuses options before the key, keys that are no
+// longer considered safe, and private keys, of which it says so plainly.
 func ParsePublicKey(from string) (ssh.PublicKey, string, error) {
 	from = strings.TrimSpace(strings.TrimPrefix(from, "\ufeff"))
 	refuse := func(format string, args ...any) (ssh.PublicKey, string, error) {
@@ -34,8 +34,8 @@ func ParsePublicKey(from string) (ssh.PublicKey, string, error) {
 		return refuse("this is a PRIVATE key, which must never leave your machine; it was not stored. Paste the line of " +
 			"the .pub file next to it. If you have pasted it anywhere else, make a new pair")
 	case strings.HasPrefix(from, "PuTTY-User-Key-File-"):
-		return refuse("this is a PRIVATE key of PuTTY's, which must never leave your machine; it was not stored. Paste what " +
-			"puttygen FILE.ppk -O public-openssh prints. If you have pasted it anywhere else, make a new pair")
+		return refuse("this is a PRIVATE key of PuTTY's, which must never leave your machine; it was not stored. Paste " +
+			"what puttygen FILE.ppk -O public-openssh prints. If you have pasted it anywhere else, make a new pair")
 	case len(from) > maxKeyText:
 		return refuse("is too long for a public key")
 	case strings.HasPrefix(from, ssh2Begin):

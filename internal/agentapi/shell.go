@@ -38,6 +38,12 @@ const (
 	ExecSFTP    = "sftp"    // the injected sftp server
 )
 
+// GuestBinary is the path of the injected binary in every container of a node.
+const GuestBinary = "/run/muster/guest"
+
+// SocketConnected is what "GuestBinary socket PATH" prints first, before what the socket's other end sends.
+const SocketConnected = "connected\n"
+
 // ExecRequest is a process to run in the renter's container, as the container's user.
 type ExecRequest struct {
 	Kind    string   `json:"kind"`

@@ -245,8 +245,9 @@ func TestOutput_ErrorsAreDocuments(t *testing.T) {
 			t.Errorf("%s: %v\n%s%s", args, err, r.out, r.errs)
 			continue
 		}
-		if doc.Code != want.code || doc.Exit != want.exit || r.code != want.exit || !strings.Contains(doc.Detail, want.detail) ||
-			doc.Status < 400 || doc.Title == "" || (doc.Code == "no_capacity") != (doc.Explain != nil) {
+		if doc.Code != want.code || doc.Exit != want.exit || r.code != want.exit ||
+			!strings.Contains(doc.Detail, want.detail) || doc.Status < 400 || doc.Title == "" ||
+			(doc.Code == "no_capacity") != (doc.Explain != nil) {
 			t.Errorf("%s: exit %d %s", args, r.code, r.errs)
 		}
 	}

@@ -16,9 +16,9 @@ import (
 
 // These are paths inside containers.
 const (
-	Binary  = "/run/muster/guest" // the injected binary, a read-only file mount in guest and workload
-	NodeDir = "/run/muster/node"  // Layout.Node: read-only in the workload, writable in the guest
-	HoldDir = "/run/muster/hold"  // Layout.Guest: in the guest only
+	Binary  = agentapi.GuestBinary // the injected binary, a read-only file mount in guest and workload
+	NodeDir = "/run/muster/node"   // Layout.Node: read-only in the workload, writable in the guest
+	HoldDir = "/run/muster/hold"   // Layout.Guest: in the guest only
 )
 
 // HoldArgs returns the guest container's command.

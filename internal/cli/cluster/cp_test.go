@@ -161,8 +161,9 @@ func TestCopy_GoesOnAfterAnOddEntry(t *testing.T) {
 			errorText(err) != "not copied: 7; files copied: 3" {
 			t.Errorf("%v", err)
 		}
-		for _, want := range []string{"src/latest is a link to /nowhere, which is not found", "src/sub/up is a link to a folder",
-			"src/loop", "src/pipe is a FIFO", "src/sock is a socket", "src/null is a device", "new/folder"} {
+		for _, want := range []string{"src/latest is a link to /nowhere, which is not found",
+			"src/sub/up is a link to a folder", "src/loop", "src/pipe is a FIFO", "src/sock is a socket",
+			"src/null is a device", "new/folder"} {
 			if !slices.ContainsFunc(*reports, func(s string) bool { return strings.Contains(s, want) }) {
 				t.Errorf("%q is not in %q", want, *reports)
 			}
@@ -306,7 +307,8 @@ func TestCopy_LostConnectionEndsIt(t *testing.T) {
 	far := remote(t, home)
 	c, reports := copied(t, cutting{far}, here{})
 	err := c.all([]string{"src"}, to)
-	if err == nil || !strings.Contains(err.Error(), "connection to the node was lost; files copied: 0") || len(*reports) > 0 {
+	if err == nil || !strings.Contains(err.Error(), "connection to the node was lost; files copied: 0") ||
+		len(*reports) > 0 {
 		t.Errorf("%v %q", err, *reports)
 	}
 }

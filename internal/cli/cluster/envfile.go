@@ -29,8 +29,8 @@ type envReader struct {
 	lookup func(name string) (string, bool)
 }
 
-// readEnv reads the variables of a file in envFormat and passes them to set in their order. lookup returns a variable of
-// the environment.
+// readEnv reads the variables of a file in envFormat and passes them to set in their order. lookup returns a variable
+// of the environment.
 func readEnv(file string, raw []byte, lookup func(string) (string, bool), set func(k, v string)) error {
 	if bytes.HasPrefix(raw, []byte("\xff\xfe")) || bytes.HasPrefix(raw, []byte("\xfe\xff")) {
 		return fault.New(fault.Invalid, "%s is in UTF-16: save it as UTF-8", file)

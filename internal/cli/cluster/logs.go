@@ -57,6 +57,6 @@ func cutNote(c client.LogCut) string {
 	if c.Lines == 0 {
 		return "Lines are missing at the beginning: there are more than fit one answer."
 	}
-	return fmt.Sprintf("%s (%s) are missing at the beginning: more than is kept of a run that has ended, or fits one answer.",
-		base.Counted(int(c.Lines), "line"), base.Bytes(c.Bytes))
+	return fmt.Sprintf("%s (%s) are missing at the beginning: more than is kept of a run that has ended, or fits one "+
+		"answer.", base.Counted(int(c.Lines), "line"), base.Bytes(c.Bytes))
 }

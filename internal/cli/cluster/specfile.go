@@ -89,8 +89,8 @@ func (c *specConverter) leave() { c.depth-- }
 // pair is a field of a mapping.
 type pair struct{ key, value *yaml.Node }
 
-// pairs returns the fields of a mapping, with those that merge keys add: what the mapping has itself counts more, and of
-// several merged mappings the first one.
+// pairs returns the fields of a mapping, with those that merge keys add: what the mapping has itself counts more, and
+// of several merged mappings the first one.
 func (c *specConverter) pairs(n *yaml.Node, at string) []pair {
 	if !c.enter(n) {
 		return nil

@@ -103,13 +103,14 @@ func TestReadSpec_Errors(t *testing.T) {
 func TestReadSpec_OtherSpellings(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]client.Spec{
-		"command: [x, --port, 8080, --lr, 1e-3, --on, true, --hex, 0x10]": {Command: []string{"x", "--port", "8080", "--lr", "1e-3",
-			"--on", "true", "--hex", "0x10"}},
+		"command: [x, --port, 8080, --lr, 1e-3, --on, true, --hex, 0x10]": {Command: []string{"x", "--port", "8080",
+			"--lr", "1e-3", "--on", "true", "--hex", "0x10"}},
 		"entrypoint: [sleep, 60]":                  {Entrypoint: []string{"sleep", "60"}},
 		"name: 3\nimage: 2026-01-01":               {Name: "3", Image: "2026-01-01"},
 		"nodes: 0x2\ndisk_limited: yes\nbudget: ~": {Nodes: 2, DiskLimited: true},
 		"env:\n- A=1\n- B=x=y\n- C: 3\n- D=":       {Env: map[string]string{"A": "1", "B": "x=y", "C": "3", "D": ""}},
-		"labels: [a=b]\nenv: {A: , B: ~}":          {Labels: map[string]string{"a": "b"}, Env: map[string]string{"A": "", "B": ""}},
+		"labels: [a=b]\nenv: {A: , B: ~}":          {Labels: map[string]string{"a": "b"},
+			Env: map[string]string{"A": "", "B": ""}},
 		"ports:\n- 8888\n- 80/http\n- {port: 22}": {Ports: []client.Port{{Port: 8888, Protocol: "tcp"},
 			{Port: 80, Protocol: "http"}, {Port: 22}}},
 		"x-e: &e {A: 1, B: 2}\nenv:\n  <<: *e\n  B: 3": {Env: map[string]string{"A": "1", "B": "3"}},

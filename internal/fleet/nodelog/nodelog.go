@@ -139,8 +139,8 @@ func Merge(lines []Line) {
 	}
 }
 
-// Kept returns the last stored lines, merged, and what is missing before them. more is true if a host has, or may later have, lines that are not stored.
-// Fault: RateLimited.
+// Kept returns the last stored lines, merged, and what is missing before them. more is true if a host has, or may later
+// have, lines that are not stored. Fault: RateLimited.
 func (r *Reader) Kept(ctx context.Context, q Query) (lines []Line, cut Cut, more bool, err error) {
 	leave, err := r.gathering.Take(ctx, q.Org)
 	if err != nil {
@@ -165,8 +165,8 @@ func (r *Reader) Kept(ctx context.Context, q Query) (lines []Line, cut Cut, more
 
 // Present returns what the ranks have printed so far, merged: the stored logs, and the present runs from their hosts.
 // cut is what is missing of a rank's first lines for another reason than q.Tail: there were too many for one response,
-// or for what a host keeps of a run that has ended. Faults: RateLimited; Unavailable if nothing of a rank can be read although it has started. If a rank has
-// not started, that is no error; see Waiting.
+// or for what a host keeps of a run that has ended. Faults: RateLimited; Unavailable if nothing of a rank can be read
+// although it has started. If a rank has not started, that is no error; see Waiting.
 func (r *Reader) Present(ctx context.Context, q Query) (lines []Line, cut Cut, err error) {
 	leave, err := r.gathering.Take(ctx, q.Org)
 	if err != nil {

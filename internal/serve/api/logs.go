@@ -23,9 +23,9 @@ const (
 	readTimeout = 10 * time.Second // for a reader that does not read: a stream must not hold us
 )
 
-// CutHeader of an answer with logs is there when lines are missing at its beginning, because there were too many for one
-// answer or for what is kept of a run that has ended: "true; lines=56458; bytes=3387480", or "true" if their number is
-// not known.
+// CutHeader of an answer with logs is there when lines are missing at its beginning, because there were too many for
+// one answer or for what is kept of a run that has ended: "true; lines=56458; bytes=3387480", or "true" if their number
+// is not known.
 const CutHeader = "Muster-Cut"
 
 // cutMark is the rank of a line that stands for those missing, before the first one.
@@ -60,8 +60,8 @@ func logParams() []*huma.Param {
 			Name:   "tail",
 			In:     "query",
 			Schema: integer,
-			Description: "lines from the end, of each rank; left out: all that is kept and one answer holds (header Muster-Cut: " +
-				"lines are missing at the beginning, such as true; lines=56458; bytes=3387480)",
+			Description: "lines from the end, of each rank; left out: all that is kept and one answer holds (header " +
+				"Muster-Cut: lines are missing at the beginning, such as true; lines=56458; bytes=3387480)",
 		},
 		{
 			Name:   "grep",

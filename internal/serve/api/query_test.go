@@ -62,7 +62,8 @@ func TestHead_AnswersAsGetWithoutABody(t *testing.T) {
 	}
 	for _, path := range []string{"/api/v1/me", "/api/v1/clusters?limit=1", "/api/v1/clusters/" + cl,
 		"/api/v1/clusters/" + cl + "/logs?follow=true", "/api/v1/clusters/x", "/api/v1/billing/statement.csv",
-		"/api/v1/me/export", "/api/v1/openapi.json", "/api/v1/none", "/healthz", "/api/v1/clusters?stat=1", "/api/v1/signup"} {
+		"/api/v1/me/export", "/api/v1/openapi.json", "/api/v1/none", "/healthz", "/api/v1/clusters?stat=1",
+		"/api/v1/signup"} {
 		get := strings.Replace(path, "follow=true", "", 1)
 		for _, token := range []string{renter, "muster_pat_none"} {
 			want, headers, _ := head("GET", get, token)

@@ -70,8 +70,10 @@ func (v *visit) channel(c ssh.NewChannel) {
 		v.session(c)
 	case "direct-tcpip":
 		v.forward(c)
+	case "direct-streamlocal@openssh.com":
+		v.streamlocal(c)
 	default:
-		_ = c.Reject(ssh.UnknownChannelType, "this gateway serves sessions and direct-tcpip")
+		_ = c.Reject(ssh.UnknownChannelType, "this gateway serves sessions, and forwards ports and Unix sockets of the node")
 	}
 }
 

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -232,10 +233,44 @@ func ports(t *testing.T, g *guest, c client.Cluster) {
 		}
 		shout(t, port)
 	}
+	unixSocket(t, conn)
 	if out, errs, code := g.run(t, "over a pipe", "ssh", "-W", "localhost:7777", c.ID.String()+"@gateway"); code != 0 ||
 		out != "OVER A PIPE" {
 		t.Errorf("ssh -W: %q %q %d", out, errs, code)
 	}
+}
+
+// socketShouter is shouter on a Unix socket, for one connection.
+const socketShouter = `socket(S,1,1,0);bind(S,pack("S a*",1,"/tmp/shout.sock\0"))||die;listen(S,9);$|=1;print "listening\n";` +
+	`accept(C,S);while(sysread(C,$b,65536)){syswrite(C,uc $b)}`
+
+// unixSocket checks that a socket of the rank is forwarded, and that one that is not there is refused with words.
+func unixSocket(t *testing.T, conn *ssh.Client) {
+	t.Helper()
+	if _, err := conn.Dial("unix", "/tmp/none.sock"); err == nil ||
+		!strings.Contains(err.Error(), "nothing listens on the socket /tmp/none.sock") {
+		t.Errorf("no socket: %v", err)
+	}
+	session, err := conn.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	out, err := session.StdoutPipe()
+	if err == nil {
+		err = session.Start("perl -e '" + socketShouter + "'")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "listening\n" {
+		t.Fatalf("the program on the socket: %q %v", line, err)
+	}
+	port, err := conn.Dial("unix", "/tmp/shout.sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shout(t, port)
 }
 
 // shout sends much and expects all of it back in capitals.

@@ -5,6 +5,7 @@
 //	muster-guest init LEASE EPOCH [--devices PATHS] -- COMMAND…   the workload's PID 1
 //	muster-guest exec home|workdir COLS ROWS [-- COMMAND]   a shell, or a command by the shell
 //	muster-guest sftp                                       an sftp server on standard input and output
+//	muster-guest socket PATH                                joins standard input and output with a Unix socket
 //	muster-guest rshd                                       runs commands for the cluster's other ranks
 //	muster-guest checkpoint DIR                             makes a folder of a volume durable
 //	muster-guest durable                                    prints what is durable
@@ -38,6 +39,8 @@ func execute(args []string) int {
 	switch {
 	case len(args) == 1 && args[0] == "sftp":
 		return serveFiles()
+	case len(args) == 2 && args[0] == "socket":
+		return connectSocket(args[1])
 	case len(args) == 1 && args[0] == "rshd":
 		return serveRanks()
 	case len(args) > 0 && args[0] == "checkpoint":
@@ -72,6 +75,6 @@ func usage() int {
 		"-- COMMAND… | "+
 		"gpucheck UUIDS | gpucheck --devices PATHS | "+
 		"exec home|workdir "+
-		"COLS ROWS [-- COMMAND] | checkpoint DIR | durable | sftp | rshd | rsh HOST COMMAND…")
+		"COLS ROWS [-- COMMAND] | checkpoint DIR | durable | sftp | socket PATH | rshd | rsh HOST COMMAND…")
 	return guest.ExitBroken
 }
