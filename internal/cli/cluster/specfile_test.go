@@ -109,7 +109,7 @@ func TestReadSpec_OtherSpellings(t *testing.T) {
 		"name: 3\nimage: 2026-01-01":               {Name: "3", Image: "2026-01-01"},
 		"nodes: 0x2\ndisk_limited: yes\nbudget: ~": {Nodes: 2, DiskLimited: true},
 		"env:\n- A=1\n- B=x=y\n- C: 3\n- D=":       {Env: map[string]string{"A": "1", "B": "x=y", "C": "3", "D": ""}},
-		"labels: [a=b]\nenv: {A: , B: ~}":          {Labels: map[string]string{"a": "b"},
+		"labels: [a=b]\nenv: {A: , B: ~}": {Labels: map[string]string{"a": "b"},
 			Env: map[string]string{"A": "", "B": ""}},
 		"ports:\n- 8888\n- 80/http\n- {port: 22}": {Ports: []client.Port{{Port: 8888, Protocol: "tcp"},
 			{Port: 80, Protocol: "http"}, {Port: 22}}},
