@@ -129,6 +129,7 @@ var refusedInDocs = map[string]refusal{
 	"muster cluster exec hello --node 1 -- hostname":   noShells,
 	"muster cluster exec train --node 1 -- nvidia-smi": noShells,
 	"muster cluster cp train:checkpoints/last.pt .":    noShells,
+	"muster cluster cp 'train:/out/*.pt' models":       noShells,
 	"muster cluster port-forward train 8888":           noShells,
 	"muster cluster ssh train --node 1":                noGateway,
 
