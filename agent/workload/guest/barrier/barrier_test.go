@@ -410,8 +410,16 @@ func TestScriptsThatBecomeInits(t *testing.T) {
 		"a shell of its own":  {[]string{"/bin/bash"}, false},
 		"an interpreter's":    {[]string{put("p.py", "#!/usr/bin/python3\nexec('/init')\n")}, false},
 		"the last of a chain": {[]string{"/bin/sh", "-c", "cd / && exec env A=b /init"}, false}, // not seen: env is first
+		"the shell form":      {[]string{"/bin/bash", "-c", "/init --port 80"}, true},
+		"a text's last":       {[]string{"/bin/bash", "-c", "cd / && A=b '/init' ;"}, true},
+		"a text's first":      {[]string{"/bin/bash", "-c", "/init; train"}, false},
+		"a text's argument":   {[]string{"/bin/bash", "-c", "echo /init"}, false},
+		"a script's last":     {[]string{put("fork.sh", "#!/bin/sh\n/init\n")}, false},
+		"one of two":          {[]string{put("two.sh", "#!/bin/sh\n[ $X ] && exec /init || exec sh\nexec sh\n")}, true},
+		"by the path":         {[]string{args, "last.sh"}, true},
+		"options of exec":     {[]string{put("dash.sh", "#!/bin/sh\nexec -- \"${@}\"\n"), "/init"}, true},
 	} {
-		if got := isInit(c.command, c.command[0]); got != c.want {
+		if got := isInit(c.command, c.command[0], []string{"PATH=" + dir}); got != c.want {
 			t.Errorf("%s: %q: %t", name, c.command, got)
 		}
 	}

@@ -41,7 +41,7 @@ func Find(argv, env []string) (program, error) {
 	if err := runnable(path, 0); err != nil {
 		return program{}, err
 	}
-	return program{path: path, argv: argv, init: isInit(argv, path)}, nil
+	return program{path: path, argv: argv, init: isInit(argv, path, env)}, nil
 }
 
 func lookUp(name string, env []string) (string, error) {
