@@ -44,9 +44,9 @@ func At(dir string) Layout {
 	}
 }
 
-// These are files in Layout.Node. releaseName opens the barrier when it appears, hostfileName is the host file of MPI and
-// DeepSpeed, accelerateName a configuration of Hugging Face's launcher. sshName is a link to the injected binary, which
-// reaches the other ranks under that name.
+// These are files in Layout.Node. releaseName opens the barrier when it appears, hostfileName is the host file of MPI
+// and DeepSpeed, accelerateName a configuration of Hugging Face's launcher. sshName is a link to the injected binary,
+// which reaches the other ranks under that name.
 const (
 	releaseName    = "release"
 	hostfileName   = "hostfile"
@@ -180,8 +180,8 @@ func Hostfile(spec agentapi.LeaseSpec) string {
 	return b.String()
 }
 
-// Accelerate returns a configuration for accelerate launch, which starts one process per GPU on this rank; without GPUs,
-// one process. Its fields are those of accelerate.commands.config.config_args.ClusterConfig.
+// Accelerate returns a configuration for accelerate launch, which starts one process per GPU on this rank; without
+// GPUs, one process. Its fields are those of accelerate.commands.config.config_args.ClusterConfig.
 func Accelerate(spec agentapi.LeaseSpec) string {
 	per := max(1, len(spec.GPUs))
 	master := spec.Network.Address

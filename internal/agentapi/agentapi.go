@@ -409,8 +409,8 @@ type LeaseSpec struct {
 	Command []string `json:"command,omitempty"`
 	// User is whom the node's processes run as, in place of the image's USER, as `docker run --user` does; only for agents
 	// with CapUser. "" = the image's.
-	User    string            `json:"user,omitempty"`
-	Env     map[string]string `json:"env,omitempty"` // set by the renter; only ever put into the create request
+	User string            `json:"user,omitempty"`
+	Env  map[string]string `json:"env,omitempty"` // set by the renter; only ever put into the create request
 
 	GPUs   []string `json:"gpus"` // NVML UUIDs
 	CPUs   float64  `json:"cpus"`

@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// These are the environment variables that NVIDIA's container toolkit reads (its package internal/config/image), by name
-// or by the start of a name: they choose devices of the host, or decide whether the toolkit lets a container start.
+// These are the environment variables that NVIDIA's container toolkit reads (its package internal/config/image), by
+// name or by the start of a name: they choose devices of the host, or decide whether the toolkit lets a container
+// start.
 var (
 	deviceNames    = []string{"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_DISABLE_REQUIRE"}
 	devicePrefixes = []string{"NVIDIA_REQUIRE_", "NVIDIA_MIG_", "NVIDIA_IMEX_", "NVIDIA_CTK_",

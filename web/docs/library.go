@@ -65,7 +65,7 @@ var plan = []struct {
 		"api/idempotency.md", "api/queries.md", "api/webhooks.md", apiNouns}},
 	{design, "How Muster works inside, and why. You need none of this to rent or to host.", []string{
 		"architecture.md", "adding-a-noun.md", "money.md", "growing.md", "agent.md", "adr/README.md", "evidence/README.md",
-		"evidence/proof.md", "evidence/kills.md", "evidence/bench.md"}},
+		"evidence/proof.md", "evidence/kills.md", "evidence/bench.md", "evidence/field.md"}},
 }
 
 // commandIndex stands for the reference of the command line, which is no file.

@@ -71,8 +71,8 @@ func alias(link netlink.Link, address *net.IPNet, scope netlink.Scope) error {
 }
 
 // listFirst makes the address the first that the kernel lists, loopback's apart. Devices are listed by their numbers,
-// so that eth0 may come before the overlay's: then eth0 gets the address, too. The kernel lists an address of a narrower
-// scope before the others of a device, and chooses it as the source of no packet.
+// so that eth0 may come before the overlay's: then eth0 gets the address, too. The kernel lists an address of a
+// narrower scope before the others of a device, and chooses it as the source of no packet.
 func listFirst(own *net.IPNet) error {
 	addresses, err := netlink.AddrList(nil, netlink.FAMILY_V4)
 	if err != nil {

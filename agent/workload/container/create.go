@@ -34,9 +34,9 @@ import (
 //go:embed seccomp.json
 var seccompProfile string
 
-// workCaps are all the capabilities of a workload. FSETID keeps setgid bits, which packages install, and with SYS_CHROOT
-// an SSH server confines itself. NET_RAW must not be among them: it would let a workload forge packets into the bridge
-// of other nodes.
+// workCaps are all the capabilities of a workload. FSETID keeps setgid bits, which packages install, and with
+// SYS_CHROOT an SSH server confines itself. NET_RAW must not be among them: it would let a workload forge packets into
+// the bridge of other nodes.
 var workCaps = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETUID", "SETGID", "KILL", "NET_BIND_SERVICE",
 	"SYS_CHROOT"}
 
@@ -388,8 +388,8 @@ func (e *Engine) refused(err error, format string, args ...any) error {
 }
 
 // commandLine returns what a node runs: as with `docker run IMAGE COMMAND`, the renter's command replaces the image's
-// own, and the image's entry point stays before it. As with `docker run --entrypoint`, the renter's entry point replaces
-// both of the image's, because the image's command consists of arguments for the image's entry point.
+// own, and the image's entry point stays before it. As with `docker run --entrypoint`, the renter's entry point
+// replaces both of the image's, because the image's command consists of arguments for the image's entry point.
 func commandLine(image *dockerspec.DockerOCIImageConfig, entrypoint, command []string) []string {
 	if image == nil || len(entrypoint) > 0 {
 		return append(slices.Clone(entrypoint), command...)

@@ -39,9 +39,9 @@ const DriverCapabilities = "compute,utility,graphics,video,compat32"
 // Build returns the environment of a workload, including the renter's variables, as KEY=value sorted by key. visible is
 // NVIDIA_VISIBLE_DEVICES: "void" under CDI and without GPUs, otherwise the UUIDs. image is the image's own environment,
 // KEY=value. Those of its variables that choose devices are set to the empty string, because NVIDIA's runtime adds
-// devices of the host for some of them (NVIDIA_MOFED, NVIDIA_IMEX_CHANNELS). Its other variables stay as they are, except
-// for those that name the node's network, which an image cannot know. A renter's variable that chooses devices is an
-// Invalid fault: the server refuses it first, this is the second check.
+// devices of the host for some of them (NVIDIA_MOFED, NVIDIA_IMEX_CHANNELS). Its other variables stay as they are,
+// except for those that name the node's network, which an image cannot know. A renter's variable that chooses devices
+// is an Invalid fault: the server refuses it first, this is the second check.
 //
 // rdma are the RDMA ports that the workload gets.
 func Build(spec agentapi.LeaseSpec, visible string, image []string, resume string,

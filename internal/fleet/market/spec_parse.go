@@ -207,8 +207,8 @@ var (
 	nameShape  = regexp.MustCompile(`^[\pL\pN][\pL\pN ._-]{0,62}$`)
 	labelShape = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?$`)
 	// userShape is Docker's user[:group], with names as useradd(8) allows them.
-	userShape  = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,31})?$`)
-	envShape   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
+	userShape = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,31})?$`)
+	envShape  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 )
 
 // Validate checks everything that needs no database. Its error lists all invalid fields. Without needsImage, the image

@@ -81,8 +81,9 @@ func (v *visit) recordForward(to string) error {
 	return v.gateway.record(v.ctx, v.Visitor, "cluster.forward", v.Rank, map[string]any{"to": to})
 }
 
-// resolve returns the addresses to try for a host name, as a node would resolve it. It knows localhost, by which it means the
-// rank itself (places), and the names of nodes. It does not query name servers for other names; renters must do that themselves.
+// resolve returns the addresses to try for a host name, as a node would resolve it. It knows localhost, by which it
+// means the rank itself (places), and the names of nodes. It does not query name servers for other names; renters must
+// do that themselves.
 func (v *visit) resolve(host string, port int) ([]string, error) {
 	if host == "localhost" || host == "" {
 		return places(v.Rank, port), nil

@@ -14,8 +14,8 @@ import (
 	"github.com/musterhq/muster/internal/id"
 )
 
-// An app gets a request as the browser sent it: its target and its cookies, whatever their syntax, without the gateway's
-// own cookie.
+// An app gets a request as the browser sent it: its target and its cookies, whatever their syntax, without the
+// gateway's own cookie.
 func TestRequestsArriveUnchanged(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)

@@ -9,9 +9,10 @@
 //
 // Which process stays PID 1. A program as PID 1 is special: signals that it has no handler for do nothing, so most jobs
 // would ignore SIGTERM until they are killed, and orphans that it does not reap fill its process table. So the init
-// stays, forwards signals and reaps, as tini does; what a script runs gets the signal and its time, too (endTree). A command that is an init itself (tini, s6, systemd: some refuse to
-// run as anything else), or a script that ends by executing one, is executed in the init's place instead, and is PID 1
-// with all its duties, as under plain Docker.
+// stays, forwards signals and reaps, as tini does; what a script runs gets the signal and its time, too (endTree). A
+// command that is an init itself (s6, systemd, runit: some refuse to run as anything else), or a script that executes
+// one, is executed in the init's place instead, and is PID 1 with all its duties, as under plain Docker. tini and its
+// like run below the init: they would end with their child.
 package barrier
 
 import (
@@ -119,8 +120,8 @@ func stopOnSignal() {
 	}()
 }
 
-// serveRanks starts the injected binary next to the command, for launchers on other ranks, and returns its pid. A cluster
-// of one node has no such server (0), and a node works without it.
+// serveRanks starts the injected binary next to the command, for launchers on other ranks, and returns its pid. A
+// cluster of one node has no such server (0), and a node works without it.
 func (i Init) serveRanks() (pid int) {
 	nodes := ""
 	for _, kv := range i.Env {

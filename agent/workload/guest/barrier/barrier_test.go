@@ -190,7 +190,8 @@ func TestRefusesBeforeTheBarrier(t *testing.T) {
 			"needs the interpreter /nonexistent/python3"},
 		"no interpreter of the interpreter": {put("outer", "#!"+put("inner", "#!/nonexistent/sh\n", 0o755)+"\n", 0o755), 127,
 			"needs the interpreter /nonexistent/sh"},
-		"Windows' lines":                 {put("crlf", "#!/bin/sh\r\necho hello\r\n", 0o755), 126, "its lines end in CRLF, as on Windows"},
+		"Windows' lines": {put("crlf", "#!/bin/sh\r\necho hello\r\n", 0o755), 126,
+			"its lines end in CRLF, as on Windows"},
 		"Windows' lines after an option": {put("crlf-e", "#!/bin/sh -e\r\n", 0o755), 126, "CRLF"},
 		"built for other CPU":            {put("foreign", string(foreign), 0o755), 126, "built for EM_RISCV"},
 	} {
@@ -397,27 +398,31 @@ func TestScriptsThatBecomeInits(t *testing.T) {
 		command []string
 		want    bool
 	}{
-		"at its end":          {[]string{last}, true},
-		"by a shell":          {[]string{"/bin/bash", last}, true},
-		"its arguments":       {[]string{args, "/usr/bin/tini", "--", "train"}, true},
-		"others' arguments":   {[]string{args, "python3", "/init"}, false},
-		"through another":     {[]string{put("outer.sh", "#!/bin/sh\nexec "+last+" \"$@\"\n")}, true},
-		"a shell's text":      {[]string{"/bin/bash", "-lc", "echo a; exec /init"}, true},
-		"a text's arguments":  {[]string{"/bin/sh", "-c", `exec "$@"`, "sh", "/sbin/init"}, true},
-		"a comment":           {[]string{put("comment.sh", "#!/bin/sh\n# exec /init\necho exec; /bin/true /init\n")}, false},
-		"itself":              {[]string{put("loop.sh", "#!/bin/sh\nexec "+filepath.Join(dir, "loop.sh")+"\n")}, false},
-		"a program":           {[]string{"/bin/true", last}, false},
-		"a shell of its own":  {[]string{"/bin/bash"}, false},
-		"an interpreter's":    {[]string{put("p.py", "#!/usr/bin/python3\nexec('/init')\n")}, false},
-		"the last of a chain": {[]string{"/bin/sh", "-c", "cd / && exec env A=b /init"}, false}, // not seen: env is first
-		"the shell form":      {[]string{"/bin/bash", "-c", "/init --port 80"}, true},
-		"a text's last":       {[]string{"/bin/bash", "-c", "cd / && A=b '/init' ;"}, true},
-		"a text's first":      {[]string{"/bin/bash", "-c", "/init; train"}, false},
-		"a text's argument":   {[]string{"/bin/bash", "-c", "echo /init"}, false},
-		"a script's last":     {[]string{put("fork.sh", "#!/bin/sh\n/init\n")}, false},
-		"one of two":          {[]string{put("two.sh", "#!/bin/sh\n[ $X ] && exec /init || exec sh\nexec sh\n")}, true},
-		"by the path":         {[]string{args, "last.sh"}, true},
-		"options of exec":     {[]string{put("dash.sh", "#!/bin/sh\nexec -- \"${@}\"\n"), "/init"}, true},
+		"at its end":         {[]string{last}, true},
+		"by a shell":         {[]string{"/bin/bash", last}, true},
+		"after a test":       {[]string{put("if.sh", "#!/bin/sh\n[ $# -eq 0 ] && exec /init\nexec \"$@\"\n")}, true},
+		"two lines":          {[]string{put("two.sh", "#!/bin/sh\n[ -z \"$1\" ] && exec \\\n /init || exec \"$@\"\n")}, true},
+		"another user's":     {[]string{"/bin/sh", "-c", "exec gosu root env -i A=b /init"}, true},
+		"tini":               {[]string{"/usr/bin/tini", "--", "/bin/true"}, false},
+		"its arguments":      {[]string{args, "/sbin/init", "train"}, true},
+		"others' arguments":  {[]string{args, "python3", "/init"}, false},
+		"through another":    {[]string{put("outer.sh", "#!/bin/sh\nexec "+last+" \"$@\"\n")}, true},
+		"a shell's text":     {[]string{"/bin/bash", "-lc", "echo a; exec /init"}, true},
+		"a text's arguments": {[]string{"/bin/sh", "-c", `exec "$@"`, "sh", "/sbin/init"}, true},
+		"a comment":          {[]string{put("comment.sh", "#!/bin/sh\n# exec /init\necho exec; /bin/true /init\n")}, false},
+		"itself":             {[]string{put("loop.sh", "#!/bin/sh\nexec "+filepath.Join(dir, "loop.sh")+"\n")}, false},
+		"a program":          {[]string{"/bin/true", last}, false},
+		"a shell of its own": {[]string{"/bin/bash"}, false},
+		"an interpreter's":   {[]string{put("p.py", "#!/usr/bin/python3\nexec('/init')\n")}, false},
+		"behind env":         {[]string{"/bin/sh", "-c", "cd / && exec env A=b /init"}, true},
+		"the shell form":     {[]string{"/bin/bash", "-c", "/init --port 80"}, true},
+		"a text's last":      {[]string{"/bin/bash", "-c", "cd / && A=b '/init' ;"}, true},
+		"a text's first":     {[]string{"/bin/bash", "-c", "/init; train"}, false},
+		"a text's argument":  {[]string{"/bin/bash", "-c", "echo /init"}, false},
+		"a script's last":    {[]string{put("fork.sh", "#!/bin/sh\n/init\n")}, false},
+		"one of two":         {[]string{put("two.sh", "#!/bin/sh\n[ $X ] && exec /init || exec sh\nexec sh\n")}, true},
+		"by the path":        {[]string{args, "last.sh"}, true},
+		"options of exec":    {[]string{put("dash.sh", "#!/bin/sh\nexec -- \"${@}\"\n"), "/init"}, true},
 	} {
 		if got := isInit(c.command, c.command[0], []string{"PATH=" + dir}); got != c.want {
 			t.Errorf("%s: %q: %t", name, c.command, got)
@@ -429,11 +434,11 @@ func TestScriptsThatBecomeInits(t *testing.T) {
 func TestAnInitReplacesUs(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	tini := filepath.Join(t.TempDir(), "tini")
-	if err := os.WriteFile(tini, []byte("#!/bin/sh\necho $$\n"), 0o755); err != nil {
+	init := filepath.Join(t.TempDir(), "init")
+	if err := os.WriteFile(init, []byte("#!/bin/sh\necho $$\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	cmd, out := n.start(t, tini)
+	cmd, out := n.start(t, init)
 	n.next(t, guest.StateNone)
 	n.release(t, 2)
 	if w := n.next(t, guest.StateAtBarrier); w.State != guest.StateStarted {

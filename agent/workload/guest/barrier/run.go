@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
-	"sync/atomic"
+	"strings"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -35,13 +37,17 @@ var handedOn = []os.Signal{
 }
 
 // supervise runs the command, calls started once its program is in place, forwards signals and reaps until it ends. The
-// exit code is the command's, or 128 + n if signal n ended it. Processes that it left running end with this process, but
-// if a signal ended it, they get that signal and their time first (endTree). spared is a child of ours that does not.
-func (p program) supervise(env []string, started func(), spared int) (code int, err error) {
+// exit code is the command's, or 128 + n if signal n ended it. Processes that it left running end with this process,
+// but if a signal ended it, they get that signal and their time first (endTree). server is a child of ours, the server
+// for other ranks; 0: none.
+func (p program) supervise(env []string, started func(), server int) (code int, err error) {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, handedOn...)
 	// Orphans become this process's children, also where it is not PID 1.
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	if slices.ContainsFunc(p.argv, func(w string) bool { return strings.HasPrefix(filepath.Base(w), "tini") }) {
+		env = append(slices.Clip(env), "TINI_SUBREAPER=1") // it warns otherwise, as it is not PID 1
+	}
 	attr := &syscall.ProcAttr{Env: env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true}}
 	// Start returns after exec has succeeded in the child, or with exec's error.
 	pid, err := syscall.ForkExec(p.path, p.argv, attr)
@@ -53,16 +59,26 @@ func (p program) supervise(env []string, started func(), spared int) (code int, 
 		return 0, fmt.Errorf("cannot run %s: %w", p.path, err)
 	}
 	started()
-	var last atomic.Int32 // the signal that was forwarded last
+	var mu sync.Mutex
+	var last syscall.Signal // the signal that was forwarded last
+	sent := map[string]bool{}
+	text, _ := script(p.argv, p.path)
 	go func() {
 		for s := range signals {
-			sig := s.(syscall.Signal)
-			last.Store(int32(sig))
+			mu.Lock()
+			last = s.(syscall.Signal)
 			to := pid
-			if (sig == syscall.SIGINT || sig == syscall.SIGQUIT) && isShell(pid) {
+			if (last == syscall.SIGINT || last == syscall.SIGQUIT) && isShell(pid) {
 				to = -pid
 			}
-			_ = syscall.Kill(to, sig) // the command may just have ended
+			// A script that has a kill of its own passes the signal on itself.
+			if last == syscall.SIGTERM && isShell(pid) && handles(pid, "SigCgt", last) && !strings.Contains(text, "kill") {
+				for _, key := range signalBehind(pid, last) {
+					sent[key] = true
+				}
+			}
+			_ = syscall.Kill(to, last) // the command may just have ended
+			mu.Unlock()
 		}
 	}()
 	for {
@@ -74,9 +90,9 @@ func (p program) supervise(env []string, started func(), spared int) (code int, 
 			return 0, fmt.Errorf("wait for the command: %w", err)
 		case ended != pid || !status.Signaled() && !status.Exited():
 		default:
-			sig := syscall.Signal(last.Load())
-			if slices.Contains(ending, sig) || sig != 0 && status.Signaled() && status.Signal() == sig {
-				endTree(sig, spared)
+			mu.Lock() // nothing is forwarded any more
+			if slices.Contains(ending, last) || last != 0 && status.Signaled() && status.Signal() == last {
+				endTree(last, server, sent)
 			}
 			if status.Signaled() {
 				return 128 + int(status.Signal()), nil

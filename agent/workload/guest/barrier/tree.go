@@ -13,7 +13,7 @@ import (
 )
 
 // process is one of the processes that have this one as parent, because it started them or because their own parent
-// has ended.
+// has ended, or the server for other ranks.
 type process struct {
 	pid     int
 	started string // since boot: a pid alone may be another process's later
@@ -22,20 +22,23 @@ type process struct {
 	parent  bool // it has children
 }
 
-// lookEvery is how often endTree looks for what has ended.
-const lookEvery = 20 * time.Millisecond
+const (
+	lookEvery = 20 * time.Millisecond // how often endTree looks for what has ended
+	// leftLimit is how long endTree waits where nothing else ends the wait, as after a renter's own kill.
+	leftLimit = 30 * time.Second
+)
 
 // endTree passes a signal that ended the command on to what the command has left running, and returns when all of that
 // has ended, so that "bash -c 'prepare; train; upload'" can save its checkpoint: the shell dies of the signal, and its
 // child is this process's then. Docker's SIGKILL at the end of the grace ends the wait.
 //
-// A process gets the signal once, and not before its parent has ended, who may pass it on. Of several, those that handle
-// the signal come first, and filters of their output (tee) when these have ended. spared is a process of ours.
-func endTree(sig syscall.Signal, spared int) {
-	sent := map[string]bool{}
-	for {
+// A process gets the signal once, and not before its parent has ended, which may pass it on. Of several, those that
+// handle the signal come first, and filters of their output (tee) when these have ended. The server for other ranks is
+// spared, and what it runs for them is not. sent has the keys of the processes that have got the signal already.
+func endTree(sig syscall.Signal, server int, sent map[string]bool) {
+	for deadline := time.Now().Add(leftLimit); time.Now().Before(deadline); time.Sleep(lookEvery) {
 		reap()
-		all := children(sig, spared)
+		all := children(sig, server, os.Getpid(), server)
 		waiting := slices.ContainsFunc(all, func(p process) bool { return sent[p.key()] && !p.ignores })
 		signal := func(which func(process) bool) {
 			for _, p := range all {
@@ -55,8 +58,19 @@ func endTree(sig syscall.Signal, spared int) {
 		if !waiting {
 			return
 		}
-		time.Sleep(lookEvery)
 	}
+}
+
+// signalBehind passes a signal on to the children of a shell that would only handle it once they have ended: bash and
+// dash run a trap after the program in the foreground. It returns the keys of these children.
+func signalBehind(shell int, sig syscall.Signal) (sent []string) {
+	for _, p := range children(sig, 0, shell) {
+		if p.catches {
+			sent = append(sent, p.key())
+			_ = syscall.Kill(p.pid, sig)
+		}
+	}
+	return sent
 }
 
 func (p process) key() string { return strconv.Itoa(p.pid) + "@" + p.started }
@@ -71,8 +85,8 @@ func reap() {
 	}
 }
 
-// children returns this process's living children but one.
-func children(sig syscall.Signal, spared int) (out []process) {
+// children returns the living children of some processes, but one.
+func children(sig syscall.Signal, spared int, of ...int) (out []process) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
 		return nil
@@ -91,7 +105,7 @@ func children(sig syscall.Signal, spared int) (out []process) {
 		}
 		parent, _ := strconv.Atoi(f[1])
 		parents[parent] = true
-		if parent == os.Getpid() && pid != spared {
+		if parent != 0 && slices.Contains(of, parent) && pid != spared {
 			p := process{pid: pid, started: f[19]}
 			p.catches, p.ignores = handles(pid, "SigCgt", sig), handles(pid, "SigIgn", sig)
 			out = append(out, p)
@@ -118,8 +132,8 @@ func handles(pid int, mask string, sig syscall.Signal) bool {
 	return false
 }
 
-// shells run other programs in the foreground. On SIGINT they wait what their program does, because a terminal sends
-// the signal to both.
+// shells run other programs in the foreground. On SIGINT they wait for their program, because a terminal sends the
+// signal to both.
 var shells = []string{"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "busybox"}
 
 func isShell(pid int) bool {

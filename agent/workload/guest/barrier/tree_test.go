@@ -36,9 +36,10 @@ while :; do sleep 0.02; done
 		"nested": {`sh -c 'sh $0 $1 TERM; echo upload' $0 $1; echo end`, syscall.SIGTERM, 143, "saved\n"},
 		"filtered": {`sh -c 'sh $0 $1 TERM; echo upload' $0 $1 | sed 's/^/> /'; echo end`, syscall.SIGTERM, 143,
 			"> saved\n"},
-		"interrupt":    {`sh $0 $1 INT; echo upload`, syscall.SIGINT, 0, "saved\nupload\n"},
-		"exit trap":    {`trap 'echo cleaned' EXIT; sh $0 $1 TERM; echo upload`, syscall.SIGTERM, 143, "saved\n"},
-		"other signal": {`sh $0 $1 USR1; echo upload`, syscall.SIGUSR1, 138, "saved\n"},
+		"interrupt":     {`sh $0 $1 INT; echo upload`, syscall.SIGINT, 0, "saved\nupload\n"},
+		"exit trap":     {`trap 'echo cleaned' EXIT; sh $0 $1 TERM; echo upload`, syscall.SIGTERM, 143, "saved\n"},
+		"deferred trap": {`trap 'echo bye' TERM; sh $0 $1 TERM; echo end`, syscall.SIGTERM, 0, "saved\nbye\nend\n"},
+		"other signal":  {`sh $0 $1 USR1; echo upload`, syscall.SIGUSR1, 138, "saved\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

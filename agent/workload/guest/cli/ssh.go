@@ -11,8 +11,8 @@ import (
 	"github.com/musterhq/muster/agent/workload/guest/rsh"
 )
 
-// ssh runs a command on another rank as rsh does, which needs no server in the image. Everything else is for the image's
-// own ssh: other hosts, other ports, and what is no command (forwarding, ControlMaster).
+// ssh runs a command on another rank as rsh does, which needs no server in the image. Everything else is for the
+// image's own ssh: other hosts, other ports, and what is no command (forwarding, ControlMaster).
 func ssh(args []string) int {
 	if a, err := rsh.Parse(args); err == nil && a.Plain && isRank(a.Host) {
 		return run(a)

@@ -139,8 +139,8 @@ var sentences = map[Reason]Sentence{
 		Do:       "Check the registry credentials, or that the image is public.",
 	},
 	ReasonImageRefused: {
-		Happened: "The image cannot be used: it is malformed, names a user that it does not have, or its registry is not on " +
-			"the public internet.",
+		Happened: "The image cannot be used: it is malformed, names a user that it does not have, or its registry is not " +
+			"on the public internet.",
 		Do: "See the detail; correct the image, or use another one.",
 	},
 	ReasonImageTooBig: {
