@@ -12,11 +12,12 @@ import (
 
 // envFormat is the format of --env-file, as the help has it.
 const envFormat = `The file of --env-file has a line KEY=VALUE for each variable, and may be one that a shell reads: "export " before
-KEY is ignored, and so are empty lines and what follows a # at the beginning of a line or after a space. A value in
-single quotes is taken as it is; in double quotes, \n, \r, \t, \", \\ and \$ have their usual meaning. Quoted values may
-have several lines. A value without quotes ends with its line, without the spaces around it. Nothing is expanded: $HOME
-stays $HOME. KEY alone passes on its value from your environment. Of several values of a variable the last one counts,
-and --env counts more. The file is UTF-8, with or without a byte order mark, with line ends of Unix or Windows.`
+KEY is ignored, and so are empty lines and what follows a # at the beginning of a line or after a space: COLOR=#fff has
+the value #fff. A value in single quotes is taken as it is; in double quotes, \n, \r, \t, \", \\ and \$ have their usual
+meaning. Quoted values may have several lines. A value without quotes ends with its line, without the spaces around it.
+Nothing is expanded: $HOME stays $HOME. KEY alone passes on its value from your environment. Of several values of a
+variable the last one counts, and --env counts more. The file is UTF-8, with or without a byte order mark, with line
+ends of Unix or Windows.`
 
 // variableName is what programs accept as the name of a variable of the environment.
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
@@ -112,10 +113,11 @@ func (r *envReader) advance(to string) {
 	r.rest = to
 }
 
-// cutComment returns s without the spaces around it and without a comment, which begins with # after a space.
+// cutComment returns s, which is part of a line, without the spaces around it and without a comment. A # begins a comment
+// only after a space or a tab: COLOR=#fff has a value.
 func cutComment(s string) (text string, comment bool) {
 	for i := range len(s) {
-		if s[i] == '#' && (i == 0 || s[i-1] == ' ' || s[i-1] == '\t') {
+		if i > 0 && s[i] == '#' && (s[i-1] == ' ' || s[i-1] == '\t') {
 			return strings.TrimSpace(s[:i]), true
 		}
 	}

@@ -29,7 +29,8 @@ func TestEnvFile_IsReadAsItsFormatHasIt(t *testing.T) {
 		"export=1":                                   {"export": "1"},
 		"A=\nB=  \nC=\"\"\nD=''\n":                   {"A": "", "B": "", "C": "", "D": ""},
 		"A = spaces around \n":                       {"A": "spaces around"},
-		"A=a#b\nB=a # c\nC=# c\nD=\"a # b\" #c":      {"A": "a#b", "B": "a", "C": "", "D": "a # b"},
+		"A=a#b\nB=a # c\nC= # c\nD=\"a # b\" #c":     {"A": "a#b", "B": "a", "C": "", "D": "a # b"},
+		"A=#fff # c\nB=# c\nC=##\n  # D=1":           {"A": "#fff", "B": "# c", "C": "##"},
 		`A="a b"` + "\n" + `B='$HOME "x" \n'`:        {"A": "a b", "B": `$HOME "x" \n`},
 		`A="1\n2\t\"q\" \\ \$x \d C:\\Users"`:        {"A": "1\n2\t\"q\" \\ $x \\d C:\\Users"},
 		"A=\"-----BEGIN\r\nMII=\r\n-----END\"\nB=2":  {"A": "-----BEGIN\nMII=\n-----END", "B": "2"},
@@ -61,6 +62,7 @@ func TestEnvFile_ErrorsNameTheLine(t *testing.T) {
 		"A=1\nB=\"open\nC=2\n":    `x.env:2: the quote " of B is not closed`,
 		"A='it":                   `x.env:1: the quote ' of A is not closed`,
 		"A=\"a\"b":                "x.env:1: A: text follows the closing quote",
+		"A=\"a\"#b":               "x.env:1: A: text follows the closing quote",
 		"A=1\r\nB=\xff":           "x.env:2: is not UTF-8",
 		"\xff\xfeA\x00=\x001\x00": "x.env is in UTF-16",
 	} {
