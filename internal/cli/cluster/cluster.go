@@ -211,7 +211,8 @@ func printCluster(p *base.Printer, c client.Cluster, mounts []mounted) {
 	}
 	p.Facts("Cluster", c.ID.String(), "Name", c.Name, "State", string(c.State), "Reason", c.Reason, "", c.Detail, "Image",
 		c.Spec.Image, "Pinned to", c.ImageDigest, "Entry point", shellquote.Join(c.Spec.Entrypoint...),
-		"Command", shellquote.Join(c.Spec.Command...), "User", c.Spec.User, "Environment", names(c.Spec.Env), "Ports", portsOf(c.Spec),
+		"Command", shellquote.Join(c.Spec.Command...), "User", c.Spec.User, "Environment", names(c.Spec.Env),
+		"Ports", portsOf(c.Spec),
 		"Disk", fmt.Sprintf("%d GB per node", c.Spec.DiskGB), "Project", c.Spec.Project, "Budget", budgetOf(c),
 		"If a node fails", c.Spec.OnNodeFailure,
 		"Price", base.Micro(c.PricePerHour)+" per hour", "Cost so far", base.Cost(c.CostSoFar)+" "+c.Currency, "Billable",

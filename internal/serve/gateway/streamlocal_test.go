@@ -38,7 +38,8 @@ func TestSocketOutput_BeginsBehindTheGreeting(t *testing.T) {
 		t.Error("output is taken that is passed on to no channel")
 	}
 	for errs, want := range map[string]string{"usage: muster-guest hold": tooOld, "": tooOld,
-		"nothing listens on the socket /x\n": "nothing listens on the socket /x", strings.Repeat("x", 900): strings.Repeat("x", 500)} {
+		"nothing listens on the socket /x\n": "nothing listens on the socket /x",
+		strings.Repeat("x", 900):             strings.Repeat("x", 500)} {
 		var f firstBytes
 		if _, err := f.Write([]byte(errs)); err != nil || f.line() != want {
 			t.Errorf("%.20q: %q %v", errs, f.line(), err)
