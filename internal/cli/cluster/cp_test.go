@@ -292,6 +292,59 @@ func TestCopy_ImpossibleNamesAreNamed(t *testing.T) {
 	}
 }
 
+// A source whose last part leads out of the folder on a system of the target's kind is not copied.
+func TestCopy_ImpossibleNamesOfSourcesAreRefused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, map[string]string{dir + `/src/..\..\x`: "x"})
+	c, _ := copied(t, here{}, windows{here{}})
+	err := c.all([]string{dir + `/src/..\..\x`}, dir)
+	if all, _ := os.ReadDir(dir); err == nil || !strings.Contains(err.Error(), "not possible here") || len(all) != 1 {
+		t.Errorf("%v %v", err, all)
+	}
+}
+
+// windows separates the parts of a path as Windows does.
+type windows struct{ tree }
+
+func (windows) Base(p string) string { return p[strings.LastIndexAny(p, `/\`)+1:] }
+
+// While a copy is under way, only its owner can read what has arrived. Where modes cannot be set, the copy stays.
+func TestCopy_ModesOfAFileThatIsNew(t *testing.T) {
+	t.Parallel()
+	directions(t, func(t *testing.T, from, to tree) {
+		dir := t.TempDir()
+		in := func(p string) string { return filepath.Join(dir, p) }
+		write(t, map[string]string{in("src"): "new text", in("to/old"): "old text"})
+		for _, target := range []string{"to/old", "to/new"} {
+			c, _ := copied(t, from, modeless{to, t})
+			err := c.all([]string{in("src")}, in(target))
+			if err == nil || !strings.Contains(err.Error(), "no modes") || strings.Contains(errorText(err), ".muster") {
+				t.Errorf("%s: %v", target, err)
+			}
+			if b, err := os.ReadFile(in(target)); string(b) != "new text" {
+				t.Errorf("%s: %q %v", target, b, err)
+			}
+		}
+		if all, err := os.ReadDir(in("to")); len(all) != 2 {
+			t.Errorf("%v %v", all, err)
+		}
+	})
+}
+
+// modeless cannot set the mode of a file. A file that another user can read is an error.
+type modeless struct {
+	tree
+	t *testing.T
+}
+
+func (m modeless) Chmod(p string, _ fs.FileMode) error {
+	if info, err := os.Stat(p); err != nil || info.Mode().Perm() != 0o600 {
+		m.t.Errorf("%s: %v %v", p, info, err)
+	}
+	return &fs.PathError{Op: "chmod", Path: p, Err: errors.New("no modes")}
+}
+
 type evil struct{ tree }
 
 func (e evil) ReadDir(p string) ([]entry, error) {

@@ -64,7 +64,8 @@ func (t *transfer) all(sources []string, target string) error {
 	return nil
 }
 
-// one copies one source. Its error is of the source itself; those of what is in it are reported.
+// one copies one source. It returns an error if the source itself cannot be copied, and reports those of the entries in
+// it.
 func (t *transfer) one(source, target string, folder bool) error {
 	info, err := t.from.Stat(source)
 	if err != nil {
@@ -73,6 +74,9 @@ func (t *transfer) one(source, target string, folder bool) error {
 	if folder {
 		name := t.from.Base(source)
 		if inside := strings.HasSuffix(source, "/."); !inside && name != "." && name != "/" && name != ".." {
+			if !t.possible(name) {
+				return fault.New(fault.Invalid, "the name %q is not possible here", name)
+			}
 			target = t.to.Join(target, name)
 		}
 	} else if !info.IsDir() && strings.HasSuffix(target, "/") {
@@ -125,10 +129,14 @@ func (t *transfer) folder(source, target string, info fs.FileInfo, above []strin
 // maxDepth bounds the way down for a node that lists folders without end.
 const maxDepth = 1000
 
+// possible reports whether a name that a host sends is the name of an entry, and not a way out of the target: on Windows,
+// ..\x is one.
+func (t *transfer) possible(name string) bool {
+	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00") && t.to.Base(name) == name
+}
+
 func (t *transfer) entry(source, target string, e entry, above []string) error {
-	// A name that a host sends is a name, not a way out of the target.
-	if e.name == "" || e.name == "." || e.name == ".." || strings.ContainsAny(e.name, "/\x00") ||
-		t.to.Base(e.name) != e.name {
+	if !t.possible(e.name) {
 		return fault.New(fault.Invalid, "%s: an entry has the impossible name %q", source, e.name)
 	}
 	child, info := t.from.Join(source, e.name), e.info
@@ -166,7 +174,7 @@ func (t *transfer) file(source, target string, info fs.FileInfo) error {
 	if old, serr := t.to.Stat(target); serr == nil && old.Mode().IsRegular() {
 		err = t.replace(source, target, info, old)
 	} else {
-		err = t.write(source, target, info, serr != nil)
+		_, err = t.write(source, target, info, serr != nil)
 	}
 	if err == nil {
 		t.copied++
@@ -182,42 +190,42 @@ func (t *transfer) replace(source, target string, info, old fs.FileInfo) error {
 		at = target
 	}
 	beside := t.to.Join(at, "..", ".muster-cp-"+strings.ToLower(rand.Text()[:10]))
-	if err := t.write(source, beside, info, true); err != nil {
+	whole, err := t.write(source, beside, info, true)
+	if !whole {
 		if _, serr := t.to.Stat(beside); serr != nil && errors.Is(err, fs.ErrPermission) {
-			return t.write(source, target, info, false)
+			_, err = t.write(source, target, info, false)
+			return err
 		}
 		return strip(err, beside, target)
 	}
-	if err := t.to.Replace(beside, at, old); err != nil {
+	if rerr := t.to.Replace(beside, at, old); rerr != nil {
 		_ = t.to.Remove(beside)
-		return t.write(source, target, info, false) // such as a file that is mounted
+		_, err = t.write(source, target, info, false) // such as a file that is mounted
+		return err
 	}
-	return nil
+	return strip(err, beside, target)
 }
 
-// write copies the content of one file. If it fails, it removes a target that is new.
-func (t *transfer) write(source, target string, info fs.FileInfo, isNew bool) error {
+// write copies one file. whole reports whether its content was copied; with an error, its mode was not. A new target
+// that is not whole is removed.
+func (t *transfer) write(source, target string, info fs.FileInfo, isNew bool) (whole bool, err error) {
 	in, err := t.from.Open(source)
 	if err != nil {
-		return missing(source, err)
+		return false, missing(source, err)
 	}
 	defer in.Close()
-	out, err := t.to.Create(target)
+	out, err := t.to.Create(target, isNew)
 	if err != nil {
-		return missing(target, err)
+		return false, missing(target, err)
 	}
 	err = t.pour(out, in, info.Size())
-	if err = errors.Join(err, out.Close()); err == nil {
-		if err = missing(target, t.to.Chmod(target, info.Mode().Perm())); err == nil {
-			return nil
+	if err = errors.Join(err, out.Close()); err != nil {
+		if isNew {
+			_ = t.to.Remove(target)
 		}
-	} else {
-		err = fault.Wrap(err, fault.Unavailable, "%s was not copied whole: %s", source, err)
+		return false, fault.Wrap(err, fault.Unavailable, "%s was not copied whole: %s", source, err)
 	}
-	if isNew {
-		_ = t.to.Remove(target)
-	}
-	return err
+	return true, missing(target, t.to.Chmod(target, info.Mode().Perm()))
 }
 
 // pour copies until the end or until ctx ends. A file there does this by many requests at the same time, so that the
@@ -346,6 +354,8 @@ func missing(p string, err error) error {
 func strip(err error, beside, target string) error {
 	if f := fault.From(err); f != nil {
 		f.Message = strings.ReplaceAll(f.Message, beside, target)
+	} else if err != nil {
+		return fault.Wrap(err, fault.Unavailable, "%s", strings.ReplaceAll(err.Error(), beside, target))
 	}
 	return err
 }

@@ -20,7 +20,8 @@ type tree interface {
 	MkdirAll(p string) error
 	Chmod(p string, mode fs.FileMode) error
 	Open(p string) (io.ReadCloser, error)
-	Create(p string) (io.WriteCloser, error)
+	// Create opens a file for writing. A new one can be read by its owner alone until Chmod.
+	Create(p string, isNew bool) (io.WriteCloser, error)
 	// Replace renames a file to the name of another one, whose owner it gets if the user may give it away.
 	Replace(from, to string, old fs.FileInfo) error
 	Remove(p string) error
@@ -50,10 +51,13 @@ func (here) ReadDir(p string) ([]entry, error) {
 	return out, err
 }
 
-func (here) MkdirAll(p string) error                 { return os.MkdirAll(p, 0o755) }
-func (here) Chmod(p string, mode fs.FileMode) error  { return os.Chmod(p, mode) }
-func (here) Open(p string) (io.ReadCloser, error)    { return os.Open(p) }
-func (here) Create(p string) (io.WriteCloser, error) { return os.Create(p) }
+func (here) MkdirAll(p string) error                { return os.MkdirAll(p, 0o755) }
+func (here) Chmod(p string, mode fs.FileMode) error { return os.Chmod(p, mode) }
+func (here) Open(p string) (io.ReadCloser, error)   { return os.Open(p) }
+
+func (here) Create(p string, _ bool) (io.WriteCloser, error) {
+	return os.OpenFile(p, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+}
 
 func (here) Replace(from, to string, old fs.FileInfo) error {
 	giveTo(from, old)
@@ -85,8 +89,18 @@ func (t there) ReadDir(p string) ([]entry, error) {
 	return out, err
 }
 
-func (t there) Open(p string) (io.ReadCloser, error)    { return t.Client.Open(p) }
-func (t there) Create(p string) (io.WriteCloser, error) { return t.Client.Create(p) }
+func (t there) Open(p string) (io.ReadCloser, error) { return t.Client.Open(p) }
+
+func (t there) Create(p string, isNew bool) (io.WriteCloser, error) {
+	f, err := t.Client.Create(p)
+	if err != nil {
+		return nil, err
+	}
+	if isNew {
+		_ = f.Chmod(0o600) // a file system without modes refuses it, as it then refuses the mode of the source
+	}
+	return f, nil
+}
 
 func (t there) Replace(from, to string, old fs.FileInfo) error {
 	if s, ok := old.Sys().(*sftp.FileStat); ok {
