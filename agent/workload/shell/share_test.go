@@ -48,6 +48,19 @@ func TestOneTenantDoesNotTakeAllShells(t *testing.T) {
 			t.Errorf("%s has more than its share: %v", lease, err)
 		}
 	}
+	for n := range refusedPerServed * MaxPerLease { // all at the same time, and none ends before the others are answered
+		ours, theirs := net.Pipe()
+		go func() { _ = s.Serve(t.Context(), agentapi.LeaseRef{Lease: "a", Epoch: 1}, theirs) }()
+		c, err := yamux.Client(ours, Mux())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, reply := request(t, c, agentapi.ShellRequest{Op: "dance"})
+		if !strings.Contains(reply.Error, "the most it can have") {
+			t.Fatalf("connection %d beyond the share is answered %q", n, reply.Error)
+		}
+	}
 	if err := open("neighbour"); err != nil {
 		t.Errorf("the neighbour's shell: %v", err)
 	}

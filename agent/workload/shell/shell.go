@@ -35,6 +35,10 @@ const (
 	MaxStreams     = 256
 )
 
+// refusedPerServed is how many connections can be refused with words at the same time for each that can be served: many
+// programs open all their connections at once. Beyond that they are closed.
+const refusedPerServed = 4
+
 // Node is a running node as shells need it. Engine's implements it.
 type Node interface {
 	// Start runs a process in the renter's container.
@@ -95,7 +99,7 @@ func New(node Node, log *slog.Logger) *Server {
 		log:     log,
 		slots:   slots.New(MaxConnections, MaxPerLease),
 		streams: slots.New(MaxConnections*MaxStreams, MaxStreams),
-		refused: slots.New(MaxConnections, MaxPerLease),
+		refused: slots.New(refusedPerServed*MaxConnections, refusedPerServed*MaxPerLease),
 	}
 }
 
