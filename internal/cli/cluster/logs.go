@@ -40,8 +40,11 @@ func clusterLogs(s *base.Session) *cobra.Command {
 		}
 		return err
 	})
-	cmd.Long = "What the ranks print. With more than one rank each line begins with its rank. Of a run " +
-		"that has ended, the last 1 MB stays readable for 90 days; what is missing before it is said on standard error."
+	cmd.Long = `What the ranks print. With more than one rank each line begins with its rank. Of a run that has ended, the last
+1 MB stays readable for 90 days; what is missing before it is said on standard error.
+
+A progress bar that prints carriage returns and no line ends appears after every 16 kB of it, as in docker logs, and
+when it ends its line.`
 	cmd.Example = `  muster cluster logs train --follow
   muster cluster logs train --grep "loss=" --tail 20`
 	cmd.Flags().StringVar(&grep, "grep", "", "only lines that contain this text, in upper or lower case")
