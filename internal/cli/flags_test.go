@@ -36,6 +36,7 @@ func TestHabits(t *testing.T) {
 		"cluster exec -it train -- bash":     "you are not logged in",
 		"cluster exec train -i -t -- python": "you are not logged in",
 		"cluster exec -n train -- true":      "you are not logged in",
+		"cluster cp -r data train:/b":        "you are not logged in",
 		"logs train":                         "did you mean muster cluster logs?",
 		"exec train":                         "did you mean muster cluster exec?",
 		"cp a train:/b":                      "did you mean muster cluster cp or muster volume cp?",

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"os/signal"
 	"syscall"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/musterhq/muster/internal/cli/base"
 	"github.com/musterhq/muster/internal/fault"
 	"github.com/musterhq/muster/internal/id"
+	"github.com/musterhq/muster/internal/text"
 )
 
 func clusterCopy(s *base.Session) *cobra.Command {
@@ -23,8 +25,9 @@ func clusterCopy(s *base.Session) *cobra.Command {
 		Short: "Copy files and folders to or from a rank",
 		Long: `Copy files and folders, with all that is in them, to or from a rank of a running cluster. A place on
 a cluster is CLUSTER:PATH or CLUSTER.RANK:PATH. A path that does not begin with /, or begins with ~/, is below the
-user's home. A source on a cluster can be a pattern with *, ? and […]: put it in quotes. A target that is a folder takes
-the sources in; several sources need one. It needs no SSH key: your token is enough.
+user's home. A source on a cluster can be a pattern with *, ?, […] and [!…]: put it in quotes. If it ends with /, it
+matches folders only. A target that is a folder takes the sources in; several sources need one. It needs no SSH key:
+your token is enough. -r is accepted, as scp has it, and changes nothing.
 
 CLUSTER.RANK is read as a whole first: llama-3.1:/x is on the cluster llama-3.1, if there is one. With --node, what
 stands before the colon is the name alone.
@@ -57,6 +60,7 @@ content has arrived whole; until then, that is in a file .muster-cp-… beside i
 		},
 	}
 	cmd.Flags().IntVar(&node, "node", 0, "the rank; CLUSTER is then a name or an id alone")
+	cmd.Flags().BoolP("recursive", "r", false, "accepted, as scp has it: folders are always copied whole")
 	return cmd
 }
 
@@ -98,7 +102,7 @@ func (f copying) run(cmd *cobra.Command, from []place, to place) error {
 		if to.cluster == "" {
 			t.from, t.to = t.to, t.from
 		}
-		err = t.all(paths(from), to.path)
+		err = inOneLine(t.all(paths(from), to.path))
 		if f := fault.From(err); f != nil && len(bad) > 0 {
 			f.Fields = bad
 		}
@@ -163,10 +167,22 @@ func closeAfter(ctx context.Context, node *ssh.Client) (stop func()) {
 	return func() { cancel(); close(done) }
 }
 
-// errorText returns what a person reads of an error.
+// errorText returns what a person reads of an error. The names in it may come from a node.
 func errorText(err error) string {
 	if f := fault.From(err); f != nil {
-		return f.Message
+		return text.OneLine(f.Message)
 	}
-	return err.Error()
+	return text.OneLine(err.Error())
+}
+
+// inOneLine returns an error whose message is its errorText.
+func inOneLine(err error) error {
+	if err == nil {
+		return nil
+	}
+	if f := fault.From(err); f != nil {
+		f.Message = errorText(err)
+		return err
+	}
+	return errors.New(errorText(err))
 }

@@ -255,6 +255,8 @@ func TestCopy_PatternsOfANode(t *testing.T) {
 	for pattern, want := range map[string]string{
 		home + "/out/*.pt": "a.pt b.pt", "out/?.*": "a.pt b.pt d.txt", "out/.*": ".c.pt", "*/x1.log": "x1.log",
 		"run*/*": "x1.log x[1].log", "run1/x[1].log": "x[1].log", "run[2-9]/x[0-9].log": "x1.log", "r*1": "run1",
+		"out/[!a]*": "b.pt d.txt", "out/[!ab-].*": "d.txt", "ru[!]]1/x[[]1[]].log": "x[1].log",
+		`out/[\!a]*`: "a.pt", "*1/": "run1", "out/[!-]*": "a.pt b.pt d.txt",
 	} {
 		dir, err := os.MkdirTemp(to, "")
 		if err != nil {
@@ -274,10 +276,28 @@ func TestCopy_PatternsOfANode(t *testing.T) {
 	}
 	c, _ := copied(t, remote(t, home), here{})
 	for pattern, want := range map[string]string{"out/*.bin": "nothing matches out/*.bin", "out/[": "not a pattern",
-		"none/*": "nothing matches"} {
+		"none/*": "nothing matches", "out/[!": "not a pattern", "out/a*/": "nothing matches out/a*/"} {
 		if err := c.all([]string{pattern}, to); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", pattern, err)
 		}
+	}
+}
+
+// A name on a node cannot write to the terminal.
+func TestCopy_NamesInErrorsAreInOneLine(t *testing.T) {
+	t.Parallel()
+	home, to := t.TempDir(), t.TempDir()
+	link(t, "/nowhere", home+"/a\x1b[2J\r\nb")
+	for _, source := range []string{"*b", "."} {
+		c, reports := copied(t, remote(t, home), here{})
+		err := inOneLine(c.all([]string{source}, to))
+		if got := strings.Join(append(*reports, errorText(err)), ""); !strings.Contains(got, "a [2J  b is a link to") ||
+			strings.ContainsAny(got, "\x1b\r\n") {
+			t.Errorf("%s: %q", source, got)
+		}
+	}
+	if err := inOneLine(errors.New("a\x1b")); err.Error() != "a " {
+		t.Errorf("%q", err)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"path"
 	"slices"
 	"strings"
 
@@ -129,8 +128,8 @@ func (t *transfer) folder(source, target string, info fs.FileInfo, above []strin
 // maxDepth bounds the way down for a node that lists folders without end.
 const maxDepth = 1000
 
-// possible reports whether a name that a host sends is the name of an entry, and not a way out of the target: on Windows,
-// ..\x is one.
+// possible reports whether a name that a host sends is the name of an entry, and not a way out of the target: on
+// Windows, ..\x is one.
 func (t *transfer) possible(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00") && t.to.Base(name) == name
 }
@@ -269,63 +268,6 @@ type sized struct {
 }
 
 func (s sized) Size() int64 { return s.size }
-
-// expand returns the paths that a source means: itself if it exists, else what it matches as a pattern. Only sources on
-// a node are patterns: here the shell has expanded them.
-func (t *transfer) expand(source string) ([]string, error) {
-	if _, far := t.from.(there); !far || !strings.ContainsAny(source, `*?[`) {
-		return []string{source}, nil
-	}
-	if _, err := t.from.Stat(source); err == nil {
-		return []string{source}, nil
-	}
-	found := []string{""}
-	if strings.HasPrefix(source, "/") {
-		found[0] = "/"
-	}
-	for _, part := range strings.Split(strings.Trim(source, "/"), "/") {
-		var next []string
-		for _, dir := range found {
-			names, err := t.matches(dir, part)
-			if err != nil {
-				return nil, err
-			}
-			next = append(next, names...)
-		}
-		found = next
-	}
-	if len(found) == 0 {
-		return nil, fault.New(fault.NotFound, "nothing matches %s", source)
-	}
-	return found, nil
-}
-
-// matches returns the entries of a folder that one part of a pattern matches, in order. As in a shell, * and ? do not
-// match a dot at the beginning, and what cannot be read matches nothing.
-func (t *transfer) matches(dir, part string) ([]string, error) {
-	if _, err := path.Match(part, ""); err != nil {
-		return nil, fault.New(fault.Invalid, "%s is not a pattern: a [ has no ]", part)
-	}
-	if !strings.ContainsAny(part, `*?[`) {
-		if _, err := t.from.Stat(path.Join(dir, part)); err != nil {
-			return nil, nil
-		}
-		return []string{path.Join(dir, part)}, nil
-	}
-	at := dir
-	if at == "" {
-		at = "."
-	}
-	entries, _ := t.from.ReadDir(at)
-	var out []string
-	for _, e := range entries {
-		if ok, _ := path.Match(part, e.name); ok && (e.name[0] != '.' || part[0] == '.') {
-			out = append(out, path.Join(dir, e.name))
-		}
-	}
-	slices.Sort(out)
-	return out, nil
-}
 
 // missing is the error of a path that cannot be read, and names the target of a dead link.
 func (t *transfer) missing(p string, err error) error {

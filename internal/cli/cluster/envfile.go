@@ -113,8 +113,8 @@ func (r *envReader) advance(to string) {
 	r.rest = to
 }
 
-// cutComment returns s, which is part of a line, without the spaces around it and without a comment. A # begins a comment
-// only after a space or a tab: COLOR=#fff has a value.
+// cutComment returns s, which is part of a line, without the spaces around it and without a comment. A # begins a
+// comment only after a space or a tab: COLOR=#fff has a value.
 func cutComment(s string) (text string, comment bool) {
 	for i := range len(s) {
 		if i > 0 && s[i] == '#' && (s[i-1] == ' ' || s[i-1] == '\t') {
