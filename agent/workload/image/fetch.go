@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	maxLayers = 127 // what overlay2 can stack
+	maxLayers = 125 // what Docker stacks: overlay2 takes 127, and a container has two of its own
 	maxConfig = 8 << 20
 )
 

@@ -5,12 +5,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -240,6 +242,10 @@ func TestRefusals(t *testing.T) {
 	push(t, reg+"/arch:1", build(t, otherArch, layer(t, map[string][]byte{"a": nil})))
 	push(t, reg+"/bomb:1", build(t, runtime.GOARCH, bomb))
 	push(t, reg+"/ok:1", build(t, runtime.GOARCH, layer(t, map[string][]byte{"a": nil})))
+	for _, n := range []int{125, 126} { // Docker: "max depth exceeded", after it has pulled 125
+		layers := slices.Repeat([]v1.Layer{layer(t, map[string][]byte{"a": nil})}, n)
+		push(t, fmt.Sprintf("%s/layers:%d", reg, n), build(t, runtime.GOARCH, layers...))
+	}
 	for _, c := range []struct {
 		name   string
 		r      Request
@@ -259,6 +265,8 @@ func TestRefusals(t *testing.T) {
 		{"not a name", Request{Image: "Not A Name"}, 1 << 40, agentapi.ReasonImageRefused},
 		{"not a digest", Request{Image: reg + "/ok", Digest: "sha256:0"}, 1 << 40, agentapi.ReasonImageRefused},
 		{"no disk", Request{Image: reg + "/ok:1"}, 10, agentapi.ReasonNoDisk},
+		{"as many layers as Docker stacks", Request{Image: reg + "/layers:125"}, 1 << 40, ""},
+		{"more layers", Request{Image: reg + "/layers:126"}, 1 << 40, agentapi.ReasonImageRefused},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e.t, e.free = t, c.free
