@@ -68,7 +68,7 @@ func parseKernelLine(line string) (out kernelLine, ok bool) {
 			instance := int(id)
 			out.Instance = &instance
 		}
-		severity := strings.ReplaceAll(strings.ToLower(nvlinkSeverity.FindString(text[at[1]:])), "-", "")
+		severity := strings.ReplaceAll(strings.ToLower(nvlinkSeverity.FindString(afterProcess(text[at[1]:]))), "-", "")
 		out.PCI, out.Evidence = m[1], loggedXid(xid, severity)
 		return out, true
 	}
@@ -86,6 +86,19 @@ func parseKernelLine(line string) (out kernelLine, ok bool) {
 		return out, true
 	}
 	return out, false
+}
+
+// afterProcess returns the message that follows an Xid's number, without ", pid=…, name=…," before it. The name is what
+// the program chose and may contain commas; the messages of NVLink do not.
+func afterProcess(text string) string {
+	if !strings.HasPrefix(text, ", pid=") {
+		return text
+	}
+	message := text[strings.LastIndexByte(text, ',')+1:]
+	if strings.HasPrefix(message, " name=") {
+		return ""
+	}
+	return message
 }
 
 // samePCI compares PCI names regardless of case, width of the domain, and function: 0000:17:00 equals 00000000:17:00.0.

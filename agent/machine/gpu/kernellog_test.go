@@ -57,6 +57,11 @@ func TestParseKernelLine_KnowsSeverities(t *testing.T) {
 		"149, NETIR_BER_EVENT Nonfatal XC0 i0 Link 00 (0x00000013 0x00000000)":                   {Healthy, true},
 		"145, RLW_REMAP Non-fatal XC0 i0 Link 00 (0x00000004 0x00000001)":                        {Healthy, true},
 		"146, TLW_RX/TLW_RX_PIPE0 nonfatal XC0 i0 Link 00 (0x0000000a 0x00000001)":               {Healthy, true},
+		"149, pid=7, name=Nonfatal, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 0x00000000)": {Suspect, false},
+		"149, pid=7, name=a, X Fatal, NETIR_BER_EVENT Nonfatal XC0 i0 Link 00 (0x00000013)":      {Healthy, true},
+		"149, pid='<unknown>', name=<unknown>, NETIR_BER_EVENT Nonfatal XC0 i0 Link 00":          {Healthy, true},
+		"144, pid=7, name=x, SAW nonfatal, SAW_MVB":                                              {Suspect, false},
+		"144, pid=7, name=nonfatal":                  {Suspect, false},
 		"144, SAW_MVB":                               {Suspect, false},
 		"74, pid=1, name=python, Nonfatal":           {Suspect, false}, // not of NVLink 5
 		"31, pid=1, name=nonfatal, Channel 00000010": {Healthy, false},
