@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"strconv"
@@ -228,7 +229,8 @@ func send(c io.Writer, in io.Reader) {
 // valued are ssh's options that take a value. otherUse are those that do something else than to run a command.
 const (
 	valued   = "BbcDEeFIiJLlmOoPpQRSWw"
-	otherUse = "DfGLMNOQRVWw"
+	otherUse = "DfGLMNOQRsVWw"
+	sshPort  = "22"
 )
 
 // Arguments are what a launcher passes to ssh.
@@ -242,14 +244,31 @@ type Arguments struct {
 // Address returns where the server of the host listens.
 func (a Arguments) Address() string { return net.JoinHostPort(a.Host, strconv.Itoa(Port)) }
 
-// Parse parses ssh's arguments: options, a host, a command.
+// Parse parses ssh's arguments: options, a host, more options, a command. "--" ends the options.
 func Parse(args []string) (Arguments, error) {
 	a := Arguments{Plain: true}
+	args, ended := a.options(args)
+	if len(args) == 0 {
+		return a, errors.New("usage: rsh [ssh's options] HOST [COMMAND…]")
+	}
+	if err := a.destination(args[0]); err != nil {
+		return a, err
+	}
+	args = args[1:]
+	if !ended {
+		args, _ = a.options(args)
+	}
+	a.Request.Command = strings.Join(args, " ")
+	return a, nil
+}
+
+// options reads the options at the start of args and returns the rest. ended reports whether "--" ended them.
+func (a *Arguments) options(args []string) (rest []string, ended bool) {
 	for len(args) > 0 && len(args[0]) > 1 && args[0][0] == '-' {
 		options := args[0][1:]
 		args = args[1:]
 		if options == "-" {
-			break
+			return args, true
 		}
 		for i, o := range options {
 			a.NoInput = a.NoInput || o == 'n'
@@ -261,19 +280,35 @@ func Parse(args []string) (Arguments, error) {
 			if value == "" && len(args) > 0 {
 				value, args = args[0], args[1:]
 			}
-			a.Plain = a.Plain && (o != 'p' || value == "22")
+			a.Plain = a.Plain && (o != 'p' || value == sshPort) && (o != 'o' || !otherPort(value))
 			break
 		}
 	}
-	if len(args) == 0 {
-		return a, errors.New("usage: rsh [ssh's options] HOST [COMMAND…]")
+	return args, false
+}
+
+// otherPort reports whether the value of -o sets another port than ssh's own.
+func otherPort(value string) bool {
+	f := strings.FieldsFunc(value, func(r rune) bool { return r == '=' || r == ' ' })
+	return len(f) == 2 && strings.EqualFold(f[0], "port") && f[1] != sshPort
+}
+
+// destination reads [user@]host or ssh://[user@]host[:port].
+func (a *Arguments) destination(s string) error {
+	if !strings.HasPrefix(s, "ssh://") {
+		a.Host = s[strings.LastIndexByte(s, '@')+1:]
+		return nil
 	}
-	a.Host = args[0]
-	if _, after, named := strings.Cut(a.Host, "@"); named {
-		a.Host = after
+	u, err := url.Parse(s)
+	if err != nil {
+		return err
 	}
-	a.Request.Command = strings.Join(args[1:], " ")
-	return a, nil
+	if u.Hostname() == "" || strings.Trim(u.Path, "/") != "" {
+		return fmt.Errorf("%q is not of the form ssh://[user@]host[:port]", s)
+	}
+	a.Host = u.Hostname()
+	a.Plain = a.Plain && (u.Port() == "" || u.Port() == sshPort)
+	return nil
 }
 
 // Ranks returns the addresses of the cluster's nodes in an /etc/hosts file: lines that end in a node's name.

@@ -114,6 +114,19 @@ func TestArgumentsAreSSHs(t *testing.T) {
 		"-p2222 node-1":                                 "node-1:61022||false|false",
 		"-nNT -L 1:localhost:1 x":                       "x:61022||true|false",
 		"-O exit node-1":                                "node-1:61022||false|false",
+		"-o Q=no node-1 -p 22 -i key -n ls -p 1":        "node-1:61022|ls -p 1|true|true",
+		"node-1 -p 2222 ls":                             "node-1:61022|ls|false|false",
+		"node-1 -x -- -n ls":                            "node-1:61022|-n ls|false|true",
+		"-- node-1 -n ls":                               "node-1:61022|-n ls|false|true",
+		"-oport=2222 node-1 ls":                         "node-1:61022|ls|false|false",
+		"node-1 -o Port=22 ls":                          "node-1:61022|ls|false|true",
+		"-s node-1 sftp":                                "node-1:61022|sftp|false|false",
+		"node-1 -s sftp":                                "node-1:61022|sftp|false|false",
+		"a@b@node-1 ls":                                 "node-1:61022|ls|false|true",
+		"ssh://node-1 -n ls":                            "node-1:61022|ls|true|true",
+		"ssh://me@node-1:22/ ls":                        "node-1:61022|ls|false|true",
+		"ssh://me@node-1:2222 ls":                       "node-1:61022|ls|false|false",
+		"ssh://[fd00::1]:22 ls":                         "[fd00::1]:61022|ls|false|true",
 	} {
 		a, err := Parse(strings.Fields(line))
 		got := fmt.Sprintf("%s|%s|%t|%t", a.Address(), a.Request.Command, a.NoInput, a.Plain)
@@ -121,7 +134,7 @@ func TestArgumentsAreSSHs(t *testing.T) {
 			t.Errorf("%s: %s %v", line, got, err)
 		}
 	}
-	for _, line := range []string{"-x", "-V", "-l root"} {
+	for _, line := range []string{"-x", "-V", "-l root", "ssh://", "ssh://node-1/path ls", "ssh://node-1:x ls"} {
 		if a, err := Parse(strings.Fields(line)); err == nil {
 			t.Errorf("%s: host %s", line, a.Host)
 		}
