@@ -231,13 +231,14 @@ func diedWithGuest(v view) bool {
 // the command's.
 func exited(v view) *outcome {
 	started := v.rec.Started
+	ofImage, detail := container.ReasonOfImage(v.work.Error)
 	switch {
 	case v.interrupted:
 		return failed(agentapi.ReasonHostInterrupted, "the host's container runtime was stopped")
 	case !started && v.report.State == guest.StateRefused && v.report.Reason != "":
 		return failed(v.report.Reason, v.report.Detail)
-	case !started && v.work.StartedAt.IsZero() && container.ReasonOfImage(v.work.Error) != "":
-		return failed(container.ReasonOfImage(v.work.Error), v.work.Error)
+	case !started && v.work.StartedAt.IsZero() && ofImage != "":
+		return failed(ofImage, detail)
 	case !started && v.work.StartedAt.IsZero(): // the code is the runtime's own: Docker's for "no such file" is 127, too
 		return failed(agentapi.ReasonRuntimeFailed, detailed("the container could not be started", v.work.Error))
 	case !started && v.work.ExitCode == guest.ExitNotFound:

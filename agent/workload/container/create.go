@@ -379,8 +379,8 @@ func (e *Engine) refused(err error, format string, args ...any) error {
 		return Refusal{agentapi.ReasonNoDisk, clip(text)}
 	case cerrdefs.IsInvalidArgument(err), cerrdefs.IsInternal(err), cerrdefs.IsNotImplemented(err),
 		cerrdefs.IsPermissionDenied(err):
-		if reason := ReasonOfImage(text); reason != "" {
-			return Refusal{reason, clip(text)}
+		if reason, detail := ReasonOfImage(text); reason != "" {
+			return Refusal{reason, clip(detail)}
 		}
 		return Refusal{agentapi.ReasonRuntimeFailed, fmt.Sprintf(format, args...) + ": " + clip(text)}
 	}

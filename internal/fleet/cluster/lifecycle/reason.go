@@ -139,9 +139,9 @@ var sentences = map[Reason]Sentence{
 		Do:       "Check the registry credentials, or that the image is public.",
 	},
 	ReasonImageRefused: {
-		Happened: "The image cannot be used: it is malformed, names a user that it does not have, or its registry is not " +
-			"on the public internet.",
-		Do: "See the detail; correct the image, or use another one.",
+		Happened: "The image cannot be used as it is: it is malformed, names a user that it does not have, has files where " +
+			"others are mounted, is started with too long an environment, or its registry is not on the public internet.",
+		Do: "See the detail; correct the image, the environment or the command, or use another image.",
 	},
 	ReasonImageTooBig: {
 		Happened: "The image is too big for the node's disk_gb.",
