@@ -6,7 +6,6 @@ import (
 	_ "embed"
 	"fmt"
 	"os"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -261,9 +260,6 @@ func (e *Engine) workHostConfig(w WorkloadSpec, attach Attach) *container.HostCo
 		hc.Mounts = append(hc.Mounts, mount.Mount{Type: mount.TypeBind, Source: b.Source, Target: b.Target,
 			ReadOnly: b.ReadOnly})
 	}
-	if w.Lease.Nodes > 1 && !slices.ContainsFunc(w.Binds, func(b Bind) bool { return path.Clean(b.Target) == "/job" }) {
-		hc.Mounts = append(hc.Mounts, readOnly(w.Files.Hostfile(), deepSpeedHostfile))
-	}
 	if attach != AttachNVIDIA { // there Docker's default may be NVIDIA's wrapper of it
 		hc.Runtime = agentapi.RuntimeRunc
 	}
@@ -272,9 +268,6 @@ func (e *Engine) workHostConfig(w WorkloadSpec, attach Attach) *container.HostCo
 	}
 	return hc
 }
-
-// deepSpeedHostfile is where DeepSpeed's launcher looks for the ranks (deepspeed.launcher.runner.DLTS_HOSTFILE).
-const deepSpeedHostfile = "/job/hostfile"
 
 // Visible returns the value of NVIDIA_VISIBLE_DEVICES. It overrides the value that an image may set.
 func Visible(a Attach, gpus []string) string {

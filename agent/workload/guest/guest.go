@@ -19,6 +19,7 @@ const (
 	Binary  = agentapi.GuestBinary // the injected binary, a read-only file mount in guest and workload
 	NodeDir = "/run/muster/node"   // Layout.Node: read-only in the workload, writable in the guest
 	HoldDir = "/run/muster/hold"   // Layout.Guest: in the guest only
+	JobDir  = "/job"               // where DeepSpeed's launcher looks for the host file (DLTS_HOSTFILE)
 )
 
 // HoldArgs returns the guest container's command.

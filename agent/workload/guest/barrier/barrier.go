@@ -24,8 +24,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -39,6 +37,7 @@ import (
 type Init struct {
 	Ref     agentapi.LeaseRef
 	NodeDir string           // guest.NodeDir
+	JobDir  string           // guest.JobDir; "": no link to the host file
 	Devices []string         // device nodes that must be there and can be opened: those of the node's GPUs
 	GPUs    *gpucheck.Check  // check of the node's GPUs; nil: none
 	Reduce  *gpucheck.Reduce // measurement of the fabric with the other nodes, after that; nil: none
@@ -84,6 +83,7 @@ func (i Init) Run() int {
 		return i.broken(err)
 	}
 	signal.Reset()
+	i.linkHostfile()
 	server := i.serveRanks()
 	if program.init {
 		err = program.replace(i.Env)
@@ -123,13 +123,7 @@ func stopOnSignal() {
 // serveRanks starts the injected binary next to the command, for launchers on other ranks, and returns its pid. A
 // cluster of one node has no such server (0), and a node works without it.
 func (i Init) serveRanks() (pid int) {
-	nodes := ""
-	for _, kv := range i.Env {
-		if v, ok := strings.CutPrefix(kv, "NNODES="); ok {
-			nodes = v
-		}
-	}
-	if n, err := strconv.Atoi(nodes); err != nil || n < 2 {
+	if !i.several() {
 		return 0
 	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)

@@ -29,6 +29,7 @@ func initialise(ref agentapi.LeaseRef, args []string) int {
 	i := barrier.Init{
 		Ref:     ref,
 		NodeDir: guest.NodeDir,
+		JobDir:  guest.JobDir,
 		Devices: list(*devices),
 		Command: fl.Args(),
 		Env:     os.Environ(),

@@ -87,6 +87,9 @@ func TestTwoNodesTrain(t *testing.T) {
 			t.Fatalf("rank %d ended with %s:\n%s", n.spec.Rank, code, log)
 		}
 		ends[end[1]] = true
+		if root := n.spec.Rank == 0; strings.Contains(docker(t, "diff", n.work), "A /job/hostfile") != root {
+			t.Errorf("rank %d: the host file is linked for root only", n.spec.Rank)
+		}
 	}
 	if len(ends) != 1 {
 		t.Errorf("the ranks disagree: %v", ends)
