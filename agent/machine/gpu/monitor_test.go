@@ -276,10 +276,10 @@ func TestPlannedEnd_IsNoKill(t *testing.T) {
 	m := h.start(t, func(c *Config) { c.timing.watch = time.Hour })
 	becomes(t, m, h.uuid(0), Healthy)
 	m.reg.looking.Lock() // the look that saw it is over
-	m.reg.looking.Unlock()
 	m.driver.probe.mu.Lock()
 	c := m.driver.probe.child
 	m.driver.probe.mu.Unlock()
+	m.reg.looking.Unlock()
 	release, err := m.driver.probe.pause(t.Context())
 	if err != nil {
 		t.Fatal(err)
