@@ -35,7 +35,7 @@ type checker struct {
 
 func newChecker(cfg Config, rs *runs) *checker {
 	c := &checker{gpus: cfg.GPUs, engine: cfg.Engine, runs: rs, log: cfg.Log, turn: make(chan struct{}, 1)}
-	if c.engine.Checks() {
+	if c.engine != nil && c.engine.Checks() {
 		c.gpus.Resets.CheckedBy(func(ctx context.Context, uuid string) error { return c.checkFree(ctx, []string{uuid}) })
 	}
 	return c
