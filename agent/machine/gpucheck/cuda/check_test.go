@@ -182,6 +182,12 @@ func TestFailures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			res, err := checkOf(t, c.gpus, c.fault).Run(t.Context())
+			for range 5 { // the fake computes on this machine's processor, which others may use at the moment
+				if c.kind == gpucheck.KindSlow || res.Failure == nil || res.Failure.Kind != gpucheck.KindSlow {
+					break
+				}
+				res, err = checkOf(t, c.gpus, c.fault).Run(t.Context())
+			}
 			if err != nil || res.Failure == nil {
 				t.Fatalf("%v, %+v", err, res)
 			}
