@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -113,8 +114,8 @@ var jupyter = likePublic{
 
 var likePublicImages = []likePublic{
 	{
-		name:   "NGC, 120 layers", // first, because Docker takes its time for each layer
-		layers: 118,
+		name:   "NGC, many layers", // first, because Docker takes its time for each layer
+		layers: manyLayers,
 		files:  map[string]string{"opt/nvidia/nvidia_entrypoint.sh": nvidiaEntrypoint},
 		data:   map[string]string{"data/model": "weights\n"},
 		config: v1.Config{
@@ -124,7 +125,8 @@ var likePublicImages = []likePublic{
 			Env: []string{"NVIDIA_PYTORCH_VERSION=24.05", "PET_NNODES=1:4", "NCCL_DEBUG=INFO", "NVIDIA_VISIBLE_DEVICES=all",
 				"NVIDIA_DRIVER_CAPABILITIES=all", "NVIDIA_IMEX_CHANNELS=0"},
 		},
-		log: []string{"== PyTorch ==", "/workspace/new", "weights", "118", "NVIDIA_PYTORCH_VERSION=24.05", "PET_NNODES=1:4",
+		log: []string{"== PyTorch ==", "/workspace/new", "weights", strconv.Itoa(manyLayers),
+			"NVIDIA_PYTORCH_VERSION=24.05", "PET_NNODES=1:4",
 			"NCCL_DEBUG=INFO", "NVIDIA_VISIBLE_DEVICES=void", "NVIDIA_IMEX_CHANNELS=", "NNODES=1"},
 	},
 	{
