@@ -145,7 +145,7 @@ type ClusterSpec struct {
 	Egress       string            `json:"egress" enum:"full,limited,off"`
 	Entrypoint   []string          `json:"entrypoint,omitempty" doc:"in place of the image's own entry point and command, as docker run --entrypoint does; empty: the image's own; only hosts whose agent can do it"`
 	Command      []string          `json:"command" doc:"in place of the image's own, after its entry point, as docker run does; empty: the image's own"`
-	User         string            `json:"user,omitempty" doc:"whom the nodes' processes and shells run as, in place of the image's USER, as docker run --user does: root, 1000, app:users; empty: the image's own; only hosts whose agent can do it"`
+	User         string            `json:"user,omitempty" example:"root" doc:"whom the nodes' processes and shells run as, in place of the image's USER, as docker run --user does: root, 1000, app:users; empty: the image's own; only hosts whose agent can do it"`
 	Env          map[string]string `json:"env"`
 	Ports        []Port            `json:"ports"`
 	DiskGB       int64             `json:"disk_gb" doc:"per node"`
