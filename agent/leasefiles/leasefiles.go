@@ -54,9 +54,6 @@ const (
 	sshName        = "bin/ssh"
 )
 
-// guestBinary is where the injected binary is in a container: guest.Binary.
-const guestBinary = "/run/muster/guest"
-
 // Write creates the folder and its files for one epoch of a lease. resolvers are the name servers' addresses. It
 // removes the barrier file of an earlier epoch. Writing again with the same arguments changes nothing.
 func (l Layout) Write(spec agentapi.LeaseSpec, resolvers []netip.Addr) error {
@@ -96,7 +93,7 @@ func (l Layout) linkSSH() error {
 	if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
 		return fmt.Errorf("make the lease folder: %w", err)
 	}
-	if err := os.Symlink(guestBinary, link); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := os.Symlink(agentapi.GuestBinary, link); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("make the lease folder: %w", err)
 	}
 	return nil
@@ -184,12 +181,6 @@ func Hostfile(spec agentapi.LeaseSpec) string {
 // GPUs, one process. Its fields are those of accelerate.commands.config.config_args.ClusterConfig.
 func Accelerate(spec agentapi.LeaseSpec) string {
 	per := max(1, len(spec.GPUs))
-	master := spec.Network.Address
-	for _, p := range spec.Network.Peers {
-		if p.Rank == 0 {
-			master = p.Address
-		}
-	}
 	kind := "MULTI_GPU"
 	switch {
 	case spec.Nodes*per == 1:
@@ -201,7 +192,7 @@ func Accelerate(spec agentapi.LeaseSpec) string {
 distributed_type: '%s'
 machine_rank: %d
 main_process_ip: %s
-main_process_port: 29500
+main_process_port: %d
 main_training_function: main
 mixed_precision: 'no'
 num_machines: %d
@@ -209,7 +200,7 @@ num_processes: %d
 rdzv_backend: static
 same_network: true
 use_cpu: %t
-`, kind, spec.Rank, master, spec.Nodes, spec.Nodes*per, len(spec.GPUs) == 0)
+`, kind, spec.Rank, spec.Master(), agentapi.MasterPort, spec.Nodes, spec.Nodes*per, len(spec.GPUs) == 0)
 }
 
 // ResolvConf returns /etc/resolv.conf. It must not name Docker's own resolver: that times out behind the firewall and

@@ -48,7 +48,7 @@ func TestFiles(t *testing.T) {
 			t.Errorf("%s: %v\n%s", path, err, diff)
 		}
 	}
-	if to, err := os.Readlink(filepath.Join(l.Node, sshName)); to != guestBinary {
+	if to, err := os.Readlink(filepath.Join(l.Node, sshName)); to != agentapi.GuestBinary {
 		t.Errorf("ssh is a link to %s: %v", to, err)
 	}
 	for path, want := range map[string]os.FileMode{l.Dir: 0o700, l.Overlay: 0o700, l.Guest: 0o700, l.Node: 0o755} {

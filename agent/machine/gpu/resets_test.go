@@ -78,7 +78,7 @@ func TestReset_EndedByAKillKeepsPersistenceMode(t *testing.T) {
 	})
 }
 
-// The program itself, in a process of its own.
+// Without a stand-in, a reset runs the program nvidia-smi, in the order that persistence mode needs.
 func TestReset_RunsNvidiaSMI(t *testing.T) {
 	dir := t.TempDir()
 	script := "#!/bin/sh\ncase \"$*\" in\n*'-pm 0'*) touch " + dir + "/off ;;\n*gpu-reset*) [ -e " + dir +

@@ -100,7 +100,7 @@ func (wa *watcher) look(ctx context.Context) (wire.System, error) {
 	return sys, nil
 }
 
-// conditionOf returns what one GPU reports of its own defects. reg.looking is held.
+// conditionOf returns what one GPU reports of its defects. reg.looking is held.
 func (wa *watcher) conditionOf(ctx context.Context, uuid string) (wire.Condition, error) {
 	var c wire.Condition
 	sys, err := wa.driver.system(ctx)
@@ -168,7 +168,7 @@ func (wa *watcher) standing(r record, conditions map[string]wire.Condition, fail
 	return out, len(out) > 0
 }
 
-// defects returns the evidence in a GPU's report of its own defects. A contained one keeps new leases off a GPU that
+// defects returns the evidence in a GPU's report of its defects. A contained one keeps new leases off a GPU that
 // can be reset, until that is done.
 func (reg *registry) defects(r record, c wire.Condition) []Evidence {
 	out := ConditionEvidence(c)

@@ -17,9 +17,6 @@ import (
 	"github.com/musterhq/muster/internal/fault"
 )
 
-// MasterPort is MASTER_PORT unless the renter sets another.
-const MasterPort = 29500
-
 const (
 	nodeDir = "/run/muster/node" // guest.NodeDir
 	// launchers has an ssh that reaches the other ranks without a server in their images, for the launchers of DeepSpeed
@@ -191,21 +188,16 @@ func network(spec agentapi.LeaseSpec, rdma []agentapi.HCA) map[string]string {
 // settings of libraries. An image may have others.
 func launch(spec agentapi.LeaseSpec) map[string]string {
 	gpus := max(1, len(spec.GPUs))
-	master := spec.Network.Address
-	for _, p := range spec.Network.Peers {
-		if p.Rank == 0 {
-			master = p.Address
-		}
-	}
+	master := spec.Master()
 	env := map[string]string{
 		"MASTER_ADDR":    master,
-		"MASTER_PORT":    strconv.Itoa(MasterPort),
+		"MASTER_PORT":    strconv.Itoa(agentapi.MasterPort),
 		"NODE_RANK":      strconv.Itoa(spec.Rank),
 		"NNODES":         strconv.Itoa(spec.Nodes),
 		"NPROC_PER_NODE": strconv.Itoa(gpus),
 		// torchrun's arguments: "torchrun train.py" alone starts one process per GPU on every node.
 		"PET_MASTER_ADDR":    master,
-		"PET_MASTER_PORT":    strconv.Itoa(MasterPort),
+		"PET_MASTER_PORT":    strconv.Itoa(agentapi.MasterPort),
 		"PET_NODE_RANK":      strconv.Itoa(spec.Rank),
 		"PET_NNODES":         strconv.Itoa(spec.Nodes),
 		"PET_NPROC_PER_NODE": strconv.Itoa(gpus),
@@ -217,13 +209,13 @@ func launch(spec agentapi.LeaseSpec) map[string]string {
 
 		// The command with which mpirun reaches the other ranks: images have no sshd. Open MPI 4 and 5 have different
 		// variables for it.
-		"OMPI_MCA_plm_rsh_agent": "/run/muster/guest rsh",
-		"PRTE_MCA_plm_ssh_agent": "/run/muster/guest rsh",
+		"OMPI_MCA_plm_rsh_agent": agentapi.GuestBinary + " rsh",
+		"PRTE_MCA_plm_ssh_agent": agentapi.GuestBinary + " rsh",
 	}
 	if spec.Nodes > 1 {
 		env["PATH"] = launchers + ":" + defaultPath
 		env["TF_CONFIG"] = tensorFlow(spec)
-		env["JAX_COORDINATOR_ADDRESS"] = net.JoinHostPort(master, strconv.Itoa(MasterPort))
+		env["JAX_COORDINATOR_ADDRESS"] = net.JoinHostPort(master, strconv.Itoa(agentapi.MasterPort))
 		env["JAX_NUM_PROCESSES"], env["JAX_PROCESS_ID"] = strconv.Itoa(spec.Nodes), strconv.Itoa(spec.Rank)
 	}
 	if spec.Nodes > 1 && gpus == 1 {

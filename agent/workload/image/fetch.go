@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	maxLayers = 125 // what Docker stacks: overlay2 takes 127, and a container has two of its own
+	maxLayers = 125 // what Docker stacks: overlay2 takes 127, and a container adds two
 	maxConfig = 8 << 20
 )
 

@@ -34,7 +34,7 @@ stands before the colon is the name alone.
 
 Links are followed. What cannot be copied, such as a dead link, a FIFO or a file that you may not read, is named on
 standard error, the rest is copied, and the exit code is 1. A file that is there already is replaced once its new
-content has arrived whole; until then, that is in a file .muster-cp-… beside it.`,
+content has arrived whole; until then, it is in a file .muster-cp-… in the same folder.`,
 		Example: `  muster cluster cp data train:/work
   muster cluster cp train.1:checkpoints/last.pt .
   muster cluster cp 'train:/out/*.pt' models`,

@@ -32,7 +32,7 @@ type likePublic struct {
 
 	user    string   // the renter's
 	command []string // the renter's
-	release []string // lines after which the renter releases the cluster; none: it ends by itself
+	release []string // lines after which the renter releases the cluster; none: its command ends
 
 	state  client.State // Released if it is empty
 	reason string       // "completed" if it is empty

@@ -412,7 +412,7 @@ func TestScriptsThatBecomeInits(t *testing.T) {
 		"a comment":          {[]string{put("comment.sh", "#!/bin/sh\n# exec /init\necho exec; /bin/true /init\n")}, false},
 		"itself":             {[]string{put("loop.sh", "#!/bin/sh\nexec "+filepath.Join(dir, "loop.sh")+"\n")}, false},
 		"a program":          {[]string{"/bin/true", last}, false},
-		"a shell of its own": {[]string{"/bin/bash"}, false},
+		"a shell alone":      {[]string{"/bin/bash"}, false},
 		"an interpreter's":   {[]string{put("p.py", "#!/usr/bin/python3\nexec('/init')\n")}, false},
 		"behind env":         {[]string{"/bin/sh", "-c", "cd / && exec env A=b /init"}, true},
 		"the shell form":     {[]string{"/bin/bash", "-c", "/init --port 80"}, true},

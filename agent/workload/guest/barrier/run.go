@@ -71,7 +71,7 @@ func (p program) supervise(env []string, started func(), server int) (code int, 
 			if (last == syscall.SIGINT || last == syscall.SIGQUIT) && isShell(pid) {
 				to = -pid
 			}
-			// A script that has a kill of its own passes the signal on itself.
+			// A script that calls kill passes the signal on.
 			if last == syscall.SIGTERM && isShell(pid) && handles(pid, "SigCgt", last) && !strings.Contains(text, "kill") {
 				for _, key := range signalBehind(pid, last) {
 					sent[key] = true

@@ -19,7 +19,7 @@ func ssh(args []string) int {
 	}
 	own := nextInPath("ssh")
 	if own == "" {
-		fmt.Fprintln(os.Stderr, "muster: the image has no ssh of its own: only commands on the ranks of the cluster "+
+		fmt.Fprintln(os.Stderr, "muster: the image has no ssh: only commands on the ranks of the cluster "+
 			"(node-0, node-1, …) can be run")
 		return rsh.ExitLost
 	}
